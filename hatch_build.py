@@ -1,4 +1,4 @@
-"""Builds native code into wheels (`binlogtool.schema.build`), and its C text into the source distribution.
+"""Builds native code into wheels (`binlogtool.native_build.build`), and its C text into the source distribution.
 
 Without a C compiler `ziglang` is asked for, which brings one from the package index; where neither works the wheel is
 pure Python, and everything runs as Python. `BINLOGTOOL_TARGET` names another machine than this one
@@ -79,7 +79,7 @@ class NativeHook(BuildHookInterface):  # type: ignore[type-arg,misc]
 
     def _run(self, *arguments: str) -> bool:
         """Runs the build; False, and its words as a warning, where it could not be done."""
-        program = str(Path(self.root, "binlogtool/schema/build.py"))
+        program = str(Path(self.root, "binlogtool/native_build/build.py"))
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(
             [sys.executable, program, *arguments], capture_output=True, text=True, check=False, env=environment

@@ -10,9 +10,8 @@ import binlogtool
 from bench import mysql_log
 from bench.cases import MIB, TOOL, Case, Figure, Result, Setting
 from bench.measure import cpu_of_child, rounds
-from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, EventType
-from binlogtool.formats.binlog_events.wire.header import EVENT_SIZE_AT, TYPE_AT
-from binlogtool.formats.layouts import Batch
+from binlogtool.format_api.layout import Batch
+from binlogtool.formats.binlog_events.wire_format import CHECKSUM_SIZE, EVENT_SIZE_AT, TYPE_AT, EventType
 from tests.pipeline.ibb_writer import PAGE, IbbWriter
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from binlogtool.pipeline import rows
+from binlogtool.export import record_rows
 
 
 def prepare(out: Path, folder: Path) -> Path:
@@ -23,10 +23,10 @@ def prepare(out: Path, folder: Path) -> Path:
         with (
             parquet.ParquetFile(part) as file,
             pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink,
-            pa.ipc.new_file(sink, rows.SCHEMA) as writer,
+            pa.ipc.new_file(sink, record_rows.SCHEMA) as writer,
         ):
-            for batch in file.iter_batches(rows.MAX_BATCH_ROWS, columns=rows.SCHEMA.names):
-                writer.write_table(pa.Table.from_batches([batch]).cast(rows.SCHEMA))
+            for batch in file.iter_batches(record_rows.MAX_BATCH_ROWS, columns=record_rows.SCHEMA.names):
+                writer.write_table(pa.Table.from_batches([batch]).cast(record_rows.SCHEMA))
     return folder
 
 
@@ -34,7 +34,7 @@ def nothing(folder: Path, tasks: int) -> Path:
     """As many Arrow files, without any rows: what remains is what a task costs."""
     folder.mkdir()
     for number in range(tasks):
-        with pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows.SCHEMA):
+        with pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink, pa.ipc.new_file(sink, record_rows.SCHEMA):
             pass
     return folder
 
@@ -47,7 +47,7 @@ class Prepared(DataSource):  # type: ignore[misc]
         return "prepared"
 
     def schema(self) -> str:
-        return rows.DDL
+        return record_rows.DDL
 
     def reader(self, schema: Any) -> PreparedReader:
         return PreparedReader(self.options["path"])

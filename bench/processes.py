@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from binlogtool.pipeline import java
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.spark import java
+from binlogtool.spark.session import SparkJobSession
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.scale_model import SERIAL, Line, Model, cpu_terms, model_of
-from binlogtool.pipeline.writers.table_form import TableFileOptions
+from binlogtool.export.output_options import TableFileOptions
 
 HOUR = 3600.0
 TB = 1e12

@@ -15,11 +15,10 @@ from pyspark import cloudpickle
 
 import binlogtool
 from bench.processes import now
-from binlogtool.log.named import resolve_logs
-from binlogtool.pipeline.account import ProgressStep
-from binlogtool.pipeline.balance import GROUPS_PER_CORE
-from binlogtool.pipeline.fleet import make_log_tasks
-from binlogtool.pipeline.session import SparkJobSession, open_session
+from binlogtool.core.resolve_paths import resolve_logs
+from binlogtool.export.manifest import GROUPS_PER_CORE, ProgressStep
+from binlogtool.spark.fleet import make_log_tasks
+from binlogtool.spark.session import SparkJobSession, open_session
 
 """As in pipeline.fleet and pipeline.table."""
 

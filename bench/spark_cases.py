@@ -16,7 +16,7 @@ from bench.cases import MIB, Case, Figure, Result, Setting, Skipped, drizzle_sam
 from bench.measure import ROOT, Series, cpu_of_child
 from bench.mysql_cases import PEER
 from bench.processes import Use, now, used
-from binlogtool.pipeline.session import SparkJobSession, open_session
+from binlogtool.spark.session import SparkJobSession, open_session
 
 FLEET = 3000
 MASTER = "local[2]"

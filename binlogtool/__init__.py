@@ -13,58 +13,54 @@ from binlogtool._version import __version__
 from binlogtool.errors import BinlogtoolError
 
 if TYPE_CHECKING:
-    from binlogtool.calls import (
+    from binlogtool.annotation.annotate_file import LogAnnotation
+    from binlogtool.annotation.compare_logs import LogComparison
+    from binlogtool.api import (
         annotate,
         annotate_log,
+        apply_plan,
+        collect_stats,
         compare,
         convert,
         diagnose,
-        follow,
-        open,
-        prepare_sql_script,
-        progress_listener,
-        read_hints,
-        replay,
-        resolve_backend,
-        verify,
-        verify_fleet,
-    )
-    from binlogtool.findings import Finding, Severity
-    from binlogtool.formats.detecting import Hints
-    from binlogtool.limits import Limits
-    from binlogtool.log.annotate import LogAnnotation
-    from binlogtool.log.compare import LogComparison
-    from binlogtool.log.follow import LogFollower
-    from binlogtool.log.records import FileFinding, Record, RecordBlock
-    from binlogtool.log.select import Selection
-    from binlogtool.pipeline.manifest import Manifest
-    from binlogtool.pipeline.master import SparkMaster
-    from binlogtool.pipeline.notebook import LogRows
-    from binlogtool.pipeline.opened import Log
-    from binlogtool.recovery.diagnosis_result import Diagnosis, DiagnosisReport
-    from binlogtool.recovery.plan import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
-    from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
-    from binlogtool.recovery.report import FileReport, Report, SetReport
-    from binlogtool.repairs import (
-        apply_plan,
         finish_repair,
+        follow,
         load_plan,
+        manifest_as_json,
+        open,
+        plan_as_json,
         plan_finish,
         plan_truncate,
         plan_undo,
-        undo,
-        write_repaired_copy,
-    )
-    from binlogtool.report.series import LogStats
-    from binlogtool.results import (
-        collect_stats,
-        manifest_as_json,
-        plan_as_json,
+        prepare_sql_script,
+        progress_listener,
+        read_hints,
         render_diagnosis,
         render_report,
+        replay,
         replay_as_json,
+        resolve_backend,
+        undo,
+        verify,
+        verify_fleet,
+        write_repaired_copy,
     )
+    from binlogtool.core.follow import LogFollower
+    from binlogtool.core.record_selection import FileFinding, Record, RecordBlock, Selection
+    from binlogtool.export.manifest import Manifest
+    from binlogtool.export.notebook import LogRows
+    from binlogtool.export.notebook_log import Log
+    from binlogtool.export.spark_master import SparkMaster
+    from binlogtool.findings import Finding, Severity
+    from binlogtool.format_api.format import Hints
+    from binlogtool.limits import Limits
+    from binlogtool.repair.diagnosis import Diagnosis, DiagnosisReport
+    from binlogtool.repair.plan import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
+    from binlogtool.repair.replay import ReplayDecision, ReplayResult
+    from binlogtool.repair.verify_report import FileReport, Report, SetReport
+    from binlogtool.report.stats import LogStats
     from binlogtool.schema.annotation import Annotation, FieldRow
+
 
 __all__ = [
     "Annotation",
@@ -131,36 +127,28 @@ __all__ = [
 ]  # fmt: skip
 
 _LAZY_EXPORTS = {
-    "binlogtool.calls": (
-        "annotate", "annotate_log", "resolve_backend", "compare", "convert", "diagnose", "follow", "open",
-        "read_hints", "replay",
-        "prepare_sql_script", "verify", "verify_fleet", "progress_listener",
-    ),
-    "binlogtool.findings": ("Finding", "Severity"),
-    "binlogtool.formats.detecting": ("Hints",),
+    "binlogtool.annotation.annotate_file": ("LogAnnotation",),
+    "binlogtool.annotation.compare_logs": ("LogComparison",),
+    "binlogtool.api": ("annotate", "annotate_log", "apply_plan", "collect_stats", "compare", "convert",
+    "diagnose", "finish_repair", "follow", "load_plan", "manifest_as_json", "open", "plan_as_json",
+    "plan_finish", "plan_truncate", "plan_undo", "prepare_sql_script", "progress_listener", "read_hints",
+    "render_diagnosis", "render_report", "replay", "replay_as_json", "resolve_backend", "undo", "verify",
+    "verify_fleet", "write_repaired_copy",),
+    "binlogtool.core.follow": ("LogFollower",),
+    "binlogtool.core.record_selection": ("FileFinding", "Record", "RecordBlock", "Selection",),
+    "binlogtool.export.manifest": ("Manifest",),
+    "binlogtool.export.notebook": ("LogRows",),
+    "binlogtool.export.notebook_log": ("Log",),
+    "binlogtool.export.spark_master": ("SparkMaster",),
+    "binlogtool.findings": ("Finding", "Severity",),
+    "binlogtool.format_api.format": ("Hints",),
     "binlogtool.limits": ("Limits",),
-    "binlogtool.log.annotate": ("LogAnnotation",),
-    "binlogtool.log.compare": ("LogComparison",),
-    "binlogtool.log.follow": ("LogFollower",),
-    "binlogtool.log.records": ("RecordBlock", "Record", "FileFinding"),
-    "binlogtool.log.select": ("Selection",),
-    "binlogtool.pipeline.manifest": ("Manifest",),
-    "binlogtool.pipeline.master": ("SparkMaster",),
-    "binlogtool.pipeline.notebook": ("LogRows",),
-    "binlogtool.pipeline.opened": ("Log",),
-    "binlogtool.recovery.diagnosis_result": ("DiagnosisReport", "Diagnosis"),
-    "binlogtool.recovery.plan": ("RepairResult", "RepairPolicy", "FilePlan", "FinishPlan", "RepairPlan", "UndoPlan"),
-    "binlogtool.recovery.replay_result": ("ReplayDecision", "ReplayResult"),
-    "binlogtool.recovery.report": ("FileReport", "Report", "SetReport"),
-    "binlogtool.repairs": (
-        "apply_plan", "finish_repair", "plan_finish", "plan_truncate", "plan_undo", "load_plan", "undo",
-        "write_repaired_copy",
-    ),
-    "binlogtool.report.series": ("LogStats",),
-    "binlogtool.results": (
-        "collect_stats", "manifest_as_json", "plan_as_json", "render_diagnosis", "render_report", "replay_as_json",
-    ),
-    "binlogtool.schema.annotation": ("Annotation", "FieldRow"),
+    "binlogtool.repair.diagnosis": ("Diagnosis", "DiagnosisReport",),
+    "binlogtool.repair.plan": ("FilePlan", "FinishPlan", "RepairPlan", "RepairPolicy", "RepairResult", "UndoPlan",),
+    "binlogtool.repair.replay": ("ReplayDecision", "ReplayResult",),
+    "binlogtool.repair.verify_report": ("FileReport", "Report", "SetReport",),
+    "binlogtool.report.stats": ("LogStats",),
+    "binlogtool.schema.annotation": ("Annotation", "FieldRow",),
 }  # fmt: skip
 """What else belongs to the library: loaded when it is asked for."""
 

@@ -1,12 +1,30 @@
-"""Limits that bound memory, time and nesting for any input, and the parser of sizes."""
+"""Limits on memory, time and nesting, and the memory ceiling of this process.
+
+Every reader bounds what it keeps (`Limits`). The ceiling covers the case where a single value is larger than that: a
+statement of 200 MiB, and each copy of it on the way to the output. Linux counts the private writable memory of a
+process (`RLIMIT_DATA`): not code, and not files mapped for reading.
+"""
 
 from __future__ import annotations
 
+import atexit
+import gc
+import os
 import re
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
+
+# --- Limits that bound memory, time and nesting for any input, and the parser of sizes ---
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -58,3 +76,256 @@ class Limits(msgspec.Struct, frozen=True):
     max_findings_per_id: int = 1000
     timeout: float | None = None
     max_whole: int | None = None
+
+
+# --- Memory ceiling of this process, enforced by the system ---
+
+PROGRAM_BYTES = 40 * MIB
+"""What the interpreter and the modules themselves take of it; the rest of the 64 MiB that a run may have beside
+`--max-memory` are the code and the tables of the program files, which are not counted."""
+
+_MAX_FREED_BYTES = 32 * MIB
+"""Bytes of freed memory that stay at most, and of a piece that stays; glibc takes no more."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD` (mallopt(3))."""
+
+_soft_limits_before: list[int] = []
+"""The soft limit that held before `keep`."""
+
+RESERVE_BYTES = 8 * MIB
+"""Bytes between the ceiling and what the system refuses. Libraries that do not check whether they got memory use less
+than that between two looks, and what cleans up after a refusal needs some."""
+
+_CHECK_INTERVAL_S = 0.01
+"""Seconds of CPU time between two looks at the memory of this process."""
+
+_CHECKS_SKIPPED_AFTER_REFUSAL = 25
+"""Looks after a refusal until the next one: meanwhile the work is being ended."""
+
+_JSON_BYTES_PER_BYTE, _JSON_BYTES_PER_VALUE, _JSON_VALUES_PER_MAP = 48, 112, 3
+"""Bytes of memory for each byte of JSON at most (`{"":[` nested), for each value, and how many values a map counts."""
+
+_CHECKS_SKIPPED_AFTER_RELEASE = 5
+"""Looks after freed memory was given back to the system until the next one."""
+
+_PAGE_BYTES = resource.getpagesize()
+
+
+class MemoryCeiling:
+    """The memory ceiling of this process and its current use.
+
+    Attributes:
+        limit: bytes that may be in use; 0 = no ceiling.
+        base: bytes that do not count (those of libraries).
+        resident: count resident pages instead of all private writable memory; libraries that map much and use little
+            of
+            it (Arrow, Java) need this.
+        deferred: checks are postponed, see `defer_checks`.
+        requested: the argument of `set_ceiling`; 0 = it was not called.
+    """
+
+    def __init__(self) -> None:
+        self.limit = self.base = self.requested = self._checks_to_skip = 0
+        self.resident = self.deferred = False
+        self._statm_descriptor: int | None = None
+
+    def used_bytes(self) -> int:
+        """Return the bytes in use that count; 0 where the system does not report them."""
+        try:
+            if self._statm_descriptor is None:
+                self._statm_descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            fields = os.pread(self._statm_descriptor, 256, 0).split()
+            return int(fields[1 if self.resident else 5]) * _PAGE_BYTES - self.base
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def check(self, _signal_number: int, _frame: FrameType | None) -> None:
+        """Raise `MemoryError` while there is still memory to unwind with (a signal handler)."""
+        if self._checks_to_skip or self.deferred:
+            self._checks_to_skip = max(self._checks_to_skip - 1, 0)
+        elif self.limit and (used := self.used_bytes()) > self.limit:
+            if self.resident and _release_freed_memory(self.used_bytes) <= self.limit:
+                self._checks_to_skip = _CHECKS_SKIPPED_AFTER_RELEASE
+                return
+            self._checks_to_skip = _CHECKS_SKIPPED_AFTER_REFUSAL
+            raise MemoryError(f"{used:,} of {self.limit:,} bytes are in use")
+
+    def close(self) -> None:
+        """Close the file that `used_bytes` reads: another process must not read it."""
+        if self._statm_descriptor is not None:
+            os.close(self._statm_descriptor)
+            self._statm_descriptor = None
+
+
+_ceiling = MemoryCeiling()
+
+
+def set_ceiling(max_memory: int) -> None:
+    """Limit this process to `max_memory` bytes beside the program itself; an existing lower limit stays.
+
+    Beyond it the work ends with `MemoryError`, and the system refuses memory a little above: not every library survives
+    that.
+    """
+    _ceiling.requested = max_memory
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    _soft_limits_before.append(soft)
+    limits = [bound for bound in (_soft_limits_before[0], hard) if bound != resource.RLIM_INFINITY]
+    limit = min([max_memory + PROGRAM_BYTES + RESERVE_BYTES, *limits])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    _start_checks(limit - RESERVE_BYTES, resident=False)
+
+
+def set_resident_ceiling() -> None:
+    """Restore the ceiling after `lift_ceiling`, now counting resident pages beyond what libraries have taken so far.
+
+    Does nothing if there was no ceiling.
+    """
+    if _ceiling.requested and not _soft_limits_before:
+        _ceiling.resident, _ceiling.base = True, 0
+        _start_checks(_ceiling.requested + PROGRAM_BYTES, resident=True, base=_ceiling.used_bytes())
+
+
+def _release_freed_memory(used_bytes: Callable[[], int]) -> int:
+    """Return freed memory of the allocators to the system; return the bytes in use afterwards."""
+    import ctypes
+
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return used_bytes()
+
+
+def _start_checks(limit: int, *, resident: bool, base: int = 0) -> None:
+    """Check the memory of this process every few milliseconds of CPU time."""
+    _ceiling.limit, _ceiling.resident, _ceiling.base = max(limit, 1), resident, base
+    sys.unraisablehook = _ignore_memory_error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGPROF, _ceiling.check)
+        signal.setitimer(signal.ITIMER_PROF, _CHECK_INTERVAL_S, _CHECK_INTERVAL_S)
+        atexit.register(
+            signal.setitimer, signal.ITIMER_PROF, 0
+        )  # a signal would kill the interpreter while it shuts down
+
+
+def _ignore_memory_error(unraisable: Any) -> None:
+    """Ignore a MemoryError that cannot be raised (in a destructor): the next check ends the work."""
+    if not isinstance(unraisable.exc_value, MemoryError):
+        sys.__unraisablehook__(unraisable)
+
+
+def available_bytes() -> int:
+    """Return how many bytes may still be used; `sys.maxsize` without a ceiling."""
+    return _ceiling.limit - _ceiling.used_bytes() if _ceiling.limit else sys.maxsize
+
+
+def require_bytes(size: int) -> None:
+    """Check that `size` bytes are available, before a library that does not check allocates them.
+
+    Raises:
+        MemoryError: they are not.
+    """
+    if size > available_bytes() and not (
+        _ceiling.resident and size <= _ceiling.limit - _release_freed_memory(_ceiling.used_bytes)
+    ):
+        raise MemoryError(f"{size:,} bytes are needed at once")
+
+
+@contextmanager
+def defer_checks() -> Iterator[None]:
+    """Postpone memory checks for library calls that abort the process when an exception is raised inside them.
+
+    Raises:
+        MemoryError: after the block, if more memory is in use than allowed.
+    """
+    _ceiling.deferred = True
+    try:
+        yield
+    finally:
+        _ceiling.deferred = False
+    require_bytes(0)
+
+
+def require_json_memory(text: bytes) -> None:
+    """Check that there is memory for what msgspec decodes from a JSON text; msgspec does not check its allocations.
+
+    Raises:
+        MemoryError: there is not.
+    """
+    free_bytes = available_bytes()
+    if _JSON_BYTES_PER_BYTE * len(text) > free_bytes:
+        values = text.count(b",") + text.count(b"[") + _JSON_VALUES_PER_MAP * text.count(b"{")
+        if len(text) + _JSON_BYTES_PER_VALUE * values > free_bytes:
+            raise MemoryError(f"{len(text):,} bytes of JSON are decoded at once")
+
+
+def lift_ceiling() -> None:
+    """Restore the limits from before `set_ceiling`: programs with limits of their own start in or from this process."""
+    if _ceiling.limit and threading.current_thread() is threading.main_thread():
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    _ceiling.limit = 0
+    while _soft_limits_before:
+        soft = _soft_limits_before.pop()
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def previous_limits() -> list[int]:
+    """Return the limits from before `set_ceiling` for `inherit_ceiling` in a child process; empty = no ceiling."""
+    return list(_soft_limits_before)
+
+
+def inherit_ceiling(limits: list[int]) -> None:
+    """Adopt the ceiling of the parent process, so that it can be lifted here too."""
+    _soft_limits_before[:] = limits
+    if limits:
+        _start_checks(resource.getrlimit(resource.RLIMIT_DATA)[0] - RESERVE_BYTES, resident=False)
+
+
+def relax_gc() -> None:
+    """Run the garbage collector only after 50,000 new objects: for work that makes many objects without cycles."""
+    gc.set_threshold(50_000)
+
+
+@contextmanager
+def relax_gc_temporarily() -> Iterator[None]:
+    """Inside this block, run the garbage collector only after 1,000,000 new objects: for work that makes millions."""
+    old_thresholds = gc.get_threshold()
+    gc.set_threshold(1_000_000, *old_thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*old_thresholds)
+
+
+class PerFileCollector:
+    """Run the garbage collector every 256 files, for work on very many files that leaves cycles behind."""
+
+    _FILES_PER_COLLECTION = 256
+    _YOUNG_GENERATION = 0
+
+    def __init__(self) -> None:
+        self._file, self._count = "", 0
+
+    def start_file(self, file: str) -> None:
+        """Note that the work is now on this file."""
+        if file != self._file:
+            self._file, self._count = file, self._count + 1
+            if self._count % self._FILES_PER_COLLECTION == 0:
+                gc.collect(self._YOUNG_GENERATION)
+
+
+def keep_freed_memory() -> None:
+    """Keep freed memory in the process and reuse it: for work that allocates pieces of some MiB all the time.
+
+    The system clears each page that it hands out, which can take as long as the work. Has no effect with C libraries
+    without `mallopt`.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, _MAX_FREED_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _MAX_FREED_BYTES)

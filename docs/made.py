@@ -13,13 +13,13 @@ from pathlib import Path
 
 import click
 
-from binlogtool.cli.app import build_command_group
-from binlogtool.cli.commands import COMMANDS
+from binlogtool.cli.command import build_command_group
+from binlogtool.cli.command_table import COMMANDS
+from binlogtool.core.json_text import encode_document
+from binlogtool.exit_status import STATUSES
 from binlogtool.findings import EXPLANATIONS, Severity
 from binlogtool.formats import list_names, read_help_page
-from binlogtool.report.json import encode_document
-from binlogtool.report.schemas import SCHEMAS
-from binlogtool.report.statuses import STATUSES
+from binlogtool.report.json_schema import SCHEMAS
 
 
 def pages() -> dict[str, str]:

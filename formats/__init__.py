@@ -18,7 +18,8 @@ from binlogtool.errors import InputOutputError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from binlogtool.formats.base import Format
+    from binlogtool.format_api.format import Format
+
 
 _BUILT_IN = {
     "tarantool": "binlogtool.formats.tarantool",
@@ -116,14 +117,14 @@ def _find_plugins() -> dict[str, EntryPoint]:
 @cache
 def _load_plugin(entry: EntryPoint) -> Format | str:
     """Load a plug-in; return its description, or the reason as text: one broken plug-in must not stop the others."""
-    from binlogtool.formats.base import Format
+    from binlogtool.format_api.format import Format
 
     try:
         loaded = entry.load()
     except Exception as error:
         return f"{entry.value}: {type(error).__name__}: {error}"
     if not isinstance(loaded, Format):
-        return f"{entry.value} is no binlogtool.formats.base.Format"
+        return f"{entry.value} is no binlogtool.format_api.format.Format"
     if loaded.name != entry.name:
         return f"the entry point is called {entry.name}, the format {loaded.name}"
     return loaded

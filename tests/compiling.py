@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.layouts import Kernel
-from binlogtool.schema.build import NoCompilerError, compile_library, find_compiler
-from binlogtool.schema.enumerated import add_walk
-from binlogtool.schema.library import NativeLibrary
-from binlogtool.schema.native_backend import NativeBackend
+from binlogtool.format_api.layout import Kernel
+from binlogtool.native_build.build import NoCompilerError, compile_library, find_compiler
+from binlogtool.native_build.manifest import add_walk
+from binlogtool.schema.backends import NativeBackend
+from binlogtool.schema.c_codegen import CLibrarySource
+from binlogtool.schema.native_library import NativeLibrary
 from binlogtool.schema.scanner import Scanner
-from binlogtool.schema.unit import CLibrarySource
 
 
 class CompilingBackend(NativeBackend):

@@ -6,10 +6,10 @@ import ast
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.bodies import BodySchema
-from binlogtool.schema import identity
-from binlogtool.schema.expressions import U64, wrap_int64
-from binlogtool.schema.json_bodies import generate_json_body
+from binlogtool.format_api.field_types import BodySchema
+from binlogtool.schema import native_library
+from binlogtool.schema.json_members import generate_json_body
+from binlogtool.schema.program import U64, wrap_int64
 
 
 class Pointer:
@@ -57,7 +57,7 @@ RUNTIME: dict[str, Any] = {
 @cache
 def json_writer(shown: BodySchema) -> Any:
     """The function of `schema.json_bodies`."""
-    kernels = identity.KernelNames()
+    kernels = native_library.KernelNames()
     name, text = generate_json_body(shown, kernels)
     space = RUNTIME | kernels.functions
     exec(compile(ast.parse(text), name, "exec"), space)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process), and return its exit status."""
-    from binlogtool.cli.start import finish_process, prepare_process
+    from binlogtool.cli.startup import finish_process, prepare_process
 
     if args is None:
         prepare_process()
-    from binlogtool.cli.entry import run_command_line
+    from binlogtool.cli.entry_point import run_command_line
 
     status = run_command_line(args)
     if args is None:

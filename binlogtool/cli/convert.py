@@ -11,33 +11,32 @@ import click
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.destination import OutputDestination
-from binlogtool.cli.on_spark import pop_master, spark_options
+from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
+    ENVELOPE_OPTIONS,
     PATH,
     SIZE,
+    build_selection,
     envelope_options,
     hint_options,
     level_option,
     option,
+    pop_hints,
+    pop_master,
+    print_record_types,
     script_options,
+    script_values,
     selection_options,
+    spark_options,
+    split_selection,
     where_option,
 )
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import (
-    ENVELOPE_OPTIONS,
-    build_selection,
-    pop_hints,
-    print_record_types,
-    script_values,
-    split_selection,
-)
+from binlogtool.cli.output_destination import OutputDestination
 from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.manifest import Manifest
+    from binlogtool.export.manifest import Manifest
+
 
 _MAX_SHOWN = 5
 _EMBEDDED_MASTER = "local[*]"
@@ -154,8 +153,8 @@ def _find_option_source(name: str) -> ParameterSource | None:
 
 
 def _summary_lines(manifest: Manifest) -> Iterator[str]:
-    from binlogtool.render.escape import escape
-    from binlogtool.report.words import format_count, format_quantity, format_size
+    from binlogtool.report.wording import format_count, format_quantity, format_size
+    from binlogtool.terminal.escape import escape
 
     noun = "transaction" if manifest.to == "mysql-binlog" else None
     unit_name = "message" if "envelope" in manifest.details else noun or "row"
@@ -213,8 +212,8 @@ def _is_table_note(finding: Mapping[str, Any]) -> bool:
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:
     """Yield lines about renamed tables and changed columns."""
-    from binlogtool.render.escape import escape
-    from binlogtool.report.words import format_count
+    from binlogtool.report.wording import format_count
+    from binlogtool.terminal.escape import escape
 
     column_changes = [f"{one['name']}: {text}" for one in manifest.details.get("tables", ()) for text in one["changes"]]
     texts = [*manifest.details.get("remarks", ()), *column_changes]

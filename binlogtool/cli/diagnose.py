@@ -6,10 +6,8 @@ from typing import Any
 
 import click
 
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.options import PATH, hint_options, redo_option, server_version_option
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import pop_hints
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.options import PATH, hint_options, pop_hints, redo_option, server_version_option
 from binlogtool.report.policy import select_exit_code
 
 _FORMS = ("text", "json", "markdown")
@@ -18,7 +16,7 @@ _FORMS = ("text", "json", "markdown")
 def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
     from binlogtool.report.diagnosis import render_diagnosis_text
-    from binlogtool.report.following import collect_read_options
+    from binlogtool.report.verify_and_plan import collect_read_options
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")

@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from binlogtool import limits, memory
-from binlogtool.cli.command_classes import Command
+from binlogtool import limits
+from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
     DURATION,
     PATH,
+    build_selection,
     hint_options,
     level_option,
     option,
+    pop_hints,
+    print_record_types,
     script_options,
+    script_values,
     selection_options,
+    split_selection,
     where_option,
 )
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import build_selection, pop_hints, print_record_types, script_values, split_selection
 from binlogtool.errors import LimitError, RefusedError, UsageError
 from binlogtool.findings import ENCRYPTED, STATEMENT_LEFT_OUT, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
-    from binlogtool.cli.destination import OutputDestination
-    from binlogtool.cli.follow import FollowOptions
-    from binlogtool.log.records import FileFinding, RecordBlock, ScriptText, SqlFragment
-    from binlogtool.log.select import Selection
-    from binlogtool.report.dump import RecordWriter
-    from binlogtool.report.native import EncodedLines
+    from binlogtool.cli.dump_follow import FollowOptions
+    from binlogtool.cli.output_destination import OutputDestination
+    from binlogtool.core.record_selection import FileFinding, RecordBlock, ScriptText, Selection, SqlFragment
+    from binlogtool.report.dump import EncodedLines, RecordWriter
 
+
+if TYPE_CHECKING:
     DumpPart = RecordBlock | EncodedLines | SqlFragment | ScriptText | FileFinding
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql")
@@ -42,11 +45,8 @@ _WITH_FIELDS = ("text", "jsonl", "json", "table", "csv")
 
 
 def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.log.records import RecordBlock, ScriptText, SqlFragment
-    from binlogtool.log.select import refuse_salvage
-    from binlogtool.report.dump import make_value_filler
-    from binlogtool.report.field_names import FieldNameCheck
-    from binlogtool.report.native import EncodedLines
+    from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment, refuse_salvage
+    from binlogtool.report.dump import EncodedLines, FieldNameCheck, make_value_filler
 
     selection_values, command_options = split_selection(options)
     if selection_values["type"] == ("list",):
@@ -70,7 +70,7 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
         writer = _create_writer(run, form, command_options, len(paths) > 1, out)
         if command_options["follow"]:
-            from binlogtool.cli.follow import FollowOptions
+            from binlogtool.cli.dump_follow import FollowOptions
 
             return _run_follow(
                 run,
@@ -80,9 +80,9 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
                 writer,
                 out,
             )
-        memory.relax_gc()
+        limits.relax_gc()
         if form == "sql":
-            memory.keep_freed_memory()
+            limits.keep_freed_memory()
         reader = _choose_reader(
             form, record_selection, command_options | {"script": script_values(command_options, selection_values)}, raw
         )
@@ -143,7 +143,7 @@ def _choose_reader(
         script_selection, wording = binlogtool.prepare_sql_script(record_selection, **command_options["script"])
         return lambda log: log.statements(script_selection, wording)
     if form == "jsonl" and _has_default_style(command_options):
-        from binlogtool.report.native import CompiledLineEncoder
+        from binlogtool.report.dump import CompiledLineEncoder
 
         return lambda log: CompiledLineEncoder().encode_ranges(log.record_ranges(record_selection))
     return lambda log: log.blocks(record_selection, decode=command_options["decode"], raw=raw)
@@ -169,8 +169,8 @@ def read_parts(
         in_pieces: long values are taken out of the blocks (`log.longvalues`).
     """
     import binlogtool
-    from binlogtool.log.records import RecordBlock, ScriptText, SqlFragment
-    from binlogtool.report.native import EncodedLines
+    from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
+    from binlogtool.report.dump import EncodedLines
 
     settings = run.settings
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
@@ -207,7 +207,7 @@ def read_parts(
 
 def _part_findings(part: DumpPart) -> Iterator[Finding]:
     """Yield the findings of a part; damage may hide what a selection names."""
-    from binlogtool.log.records import FileFinding, RecordBlock
+    from binlogtool.core.record_selection import FileFinding, RecordBlock
 
     if isinstance(part, FileFinding):
         yield part.finding
@@ -221,7 +221,7 @@ def _check_names_exist(run: CommandRun, log: binlogtool.Log, record_selection: S
     Raises:
         UsageError: nothing was selected because of that.
     """
-    from binlogtool.log.select import is_partial
+    from binlogtool.core.record_selection import is_partial
 
     if record_selection.where is not None and not selected_count:
         log.require_columns(record_selection.where)
@@ -248,7 +248,7 @@ def report_trouble(run: CommandRun, trouble: FileFinding) -> None:
 
 
 def _print_findings(run: CommandRun, file: str, findings: tuple[Finding, ...]) -> None:
-    from binlogtool.report.words import format_offset
+    from binlogtool.report.wording import format_offset
 
     for finding in findings:
         level = 0 if finding.severity > Severity.NOTE else 1
@@ -273,9 +273,9 @@ def _create_writer(
     run: CommandRun, form: str, command_options: dict[str, Any], has_several_files: bool, out: OutputDestination
 ) -> Any:
     """Return the writer of an output format."""
-    from binlogtool.log.plain import JsonStyle
+    from binlogtool.format_api.json_values import JsonStyle
     from binlogtool.report import dump
-    from binlogtool.report.records import FieldJsonEncoder, RecordJsonEncoder
+    from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
 
     style = JsonStyle(command_options["bytes"], command_options["bigint"])
     fields = _parse_fields(command_options["fields"], form)
@@ -294,11 +294,11 @@ def _create_writer(
         case "raw":
             return dump.RawWriter()
         case "sql":
-            from binlogtool.report.sql import SqlWriter
+            from binlogtool.report.dump import SqlWriter
 
             return SqlWriter(terminal=out.isatty())
         case "table":
-            from binlogtool.render.screen_tables import ScreenTableWriter
+            from binlogtool.terminal.tables import ScreenTableWriter
 
             return ScreenTableWriter(
                 style, columns=_select_columns(fields, command_options["with_offsets"]), ascii_only=out.ascii
@@ -323,7 +323,7 @@ def _parse_fields(values: tuple[str, ...], form: str) -> tuple[str, ...]:
     if names and form not in _WITH_FIELDS:
         raise UsageError(f"--fields: {form} has no fields; those of {', '.join(_WITH_FIELDS)} do")
     if names:
-        from binlogtool.report.records import list_member_names
+        from binlogtool.report.dump import list_member_names
 
         members = list_member_names()
         if unknown := [name for name in names if name.partition(".")[0] not in members]:
@@ -345,8 +345,8 @@ def _run_follow(
     writer: RecordWriter,
     out: OutputDestination,
 ) -> int:
-    from binlogtool.cli.follow import follow_logs
-    from binlogtool.log.records import FollowLoss, RecordBlock
+    from binlogtool.cli.dump_follow import follow_logs
+    from binlogtool.core.record_selection import FollowLoss, RecordBlock
     from binlogtool.report.policy import select_exit_code
 
     run.progress.endless = True

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from binlogtool.cli import completing
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.listed import print_formats, print_json
-from binlogtool.cli.run import CommandRun
+from binlogtool.cli import options
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.options import print_formats, print_json
 from binlogtool.errors import UsageError
-from binlogtool.render.escape import escape
+from binlogtool.terminal.escape import escape
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Format
+    from binlogtool.format_api.format import Format
+
 
 _PLUGIN_NOTICE = "A plug-in: native code is made for built-in formats only, so its kernels run as Python."
 
@@ -66,7 +66,7 @@ def _format_to_dict(format_: Format) -> dict[str, object]:
 command = Command(
     "formats",
     callback=_run_formats,
-    params=[click.Argument(["name"], required=False, shell_complete=completing.complete_format_name)],
+    params=[click.Argument(["name"], required=False, shell_complete=options.complete_format_name)],
     help="List the log formats, or describe one: layout, record types, what is checked, references.",
     examples=(("what can be read", "binlogtool formats"), ("one format", "binlogtool formats tarantool")),
 )

@@ -1,4 +1,4 @@
-"""`binlogtool hexdump-annotate`: show bytes with the field that each belongs to."""
+"""`binlogtool hexdump-annotate`: print bytes with the field that each belongs to, also of two logs side by side."""
 
 from __future__ import annotations
 
@@ -9,17 +9,156 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from binlogtool import memory
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.destination import OutputDestination
-from binlogtool.cli.drawing import hexdump_options
-from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, option, selection_options
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import build_selection, pop_hints, print_record_types, split_selection
+from binlogtool import limits
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.options import (
+    PATH,
+    SIZE,
+    build_selection,
+    hint_options,
+    level_option,
+    option,
+    pop_hints,
+    print_record_types,
+    selection_options,
+    split_selection,
+)
+from binlogtool.cli.output_destination import OutputDestination
 from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
 
 if TYPE_CHECKING:
+    from binlogtool import LogComparison
     from binlogtool.schema.annotation import AnnotatedPiece
+    from binlogtool.terminal.hexdump import HexdumpOptions
+
+
+# --- Hexdump options from the command line and the width of the terminal ---
+
+
+def hexdump_options(
+    run: CommandRun, command_options: dict[str, Any], out: OutputDestination, used_columns: int = 0
+) -> HexdumpOptions:
+    """Return the options for drawing lines. used_columns: columns of a line that are already used."""
+    from binlogtool.terminal.hexdump import HexdumpOptions, choose_width
+
+    columns = None if out.columns is None else out.columns - used_columns
+    return HexdumpOptions(
+        width=command_options["width"] or choose_width(columns, command_options["base"]),
+        columns=columns,
+        group=int(command_options["group"]),
+        base=command_options["base"],
+        depth=command_options["depth"],
+        squeeze=not command_options["no_squeeze"],
+        border=command_options["border"] or ("ascii" if out.ascii else "unicode"),
+        color=run.use_colour(out),
+    )
+
+
+# --- `hexdump-annotate --diff OTHER` ---
+
+_NOT_WITH_DIFF = ("record", "at", "length", "field", "damage_only", "depth")
+
+
+def run_diff(
+    run: CommandRun, paths: tuple[str, str], selection_values: dict[str, Any], command_options: dict[str, Any]
+) -> int:
+    """Print the differences; return 0 if there are none, otherwise 1."""
+    import binlogtool
+
+    form = run.settings.choose_output_format(("text", "json", "html", "svg"))
+    _refuse_selection(selection_values, command_options)
+    if form == "svg" and command_options["all"]:
+        raise click.UsageError("--all does not go with -O svg: a picture shows the first places that differ.")
+    settings, log_hints = run.settings, pop_hints(command_options)
+    read_options: dict[str, Any] = {
+        "format": settings.format,
+        "limits": settings.limits,
+        "backend": settings.backend,
+        "hints": log_hints,
+    }
+    limits.relax_gc()
+    with (
+        binlogtool.open(paths[0], **read_options) as first_log,
+        binlogtool.open(paths[1], **read_options) as second_log,
+    ):
+        comparison = binlogtool.compare(first_log, second_log, limits=settings.limits, backend=settings.backend)
+        with run.open_output(text=form == "text", inputs=paths) as out:
+            differs = {
+                "text": _write_diff_text,
+                "json": _write_diff_json,
+                "html": _write_diff_html,
+                "svg": _write_diff_svg,
+            }[form](run, comparison, command_options, out)
+    run.status = int(differs)
+    return run.status
+
+
+def _refuse_selection(selection_values: dict[str, Any], command_options: dict[str, Any]) -> None:
+    name_given = next((name for name in _NOT_WITH_DIFF if command_options[name] not in (None, False)), None)
+    if name_given is not None:
+        raise click.UsageError(
+            f"--{name_given.replace('_', '-')} does not go with --diff, which looks at both files as a whole."
+        )
+    from binlogtool.core.record_selection import Selection
+
+    if build_selection(selection_values, on_damage="skip") != Selection():
+        raise click.UsageError("--diff looks at both files as a whole; options that choose records do not go with it.")
+
+
+def _with_diff_progress(run: CommandRun, comparison: LogComparison) -> Iterator[Any]:
+    """Yield the parts, and report progress."""
+    for part in comparison.parts:
+        yield part
+        if part.end is not None:
+            run.progress.update_stage("hexdump-annotate", part.end, total=comparison.a.size)
+
+
+def _write_diff_text(
+    run: CommandRun, comparison: LogComparison, command_options: dict[str, Any], out: OutputDestination
+) -> bool:
+    from binlogtool.report.annotated_bytes import DiffText
+    from binlogtool.terminal.escape import escape
+
+    formatter = DiffText(hexdump_options(run, command_options, out, 2), command_options["all"])
+    for name, file in (("A", comparison.a), ("B", comparison.b)):
+        out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
+    out.write_lines(formatter.render(_with_diff_progress(run, comparison)))
+    return formatter.difference_count > 0
+
+
+def _write_diff_json(
+    run: CommandRun, comparison: LogComparison, command_options: dict[str, Any], out: OutputDestination
+) -> bool:
+    from binlogtool.report.annotated_bytes import DiffJsonWriter
+
+    writer = DiffJsonWriter(comparison, whole=command_options["all"])
+    for data in writer.encode_parts(_with_diff_progress(run, comparison)):
+        out.write(data)
+    return writer.difference_count > 0
+
+
+def _write_diff_html(
+    run: CommandRun, comparison: LogComparison, command_options: dict[str, Any], out: OutputDestination
+) -> bool:
+    from binlogtool.report.annotated_bytes import DiffPage
+
+    page = DiffPage(comparison, shows_all=command_options["all"])
+    out.write(page.render_start().encode("utf-8"))
+    for section in page.render_parts(_with_diff_progress(run, comparison)):
+        out.write(section.encode("utf-8"))
+    out.write(page.render_end().encode("utf-8"))
+    return page.difference_count > 0
+
+
+def _write_diff_svg(run: CommandRun, comparison: LogComparison, _o: dict[str, Any], out: OutputDestination) -> bool:
+    from binlogtool.report.annotated_bytes import DiffPicture
+
+    slide = DiffPicture(comparison)
+    out.write(slide.render(_with_diff_progress(run, comparison)))
+    return slide.difference_count > 0
+
+
+# --- `binlogtool hexdump-annotate` ---
 
 _FORMS = ("text", "json", "html", "svg")
 
@@ -34,13 +173,11 @@ def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
     if command_options["diff"] is not None:
-        from binlogtool.cli.differing import run_diff
-
         return run_diff(run, (paths[0], command_options["diff"]), selection_values, command_options)
     if command_options["all"]:
         raise click.UsageError("--all goes with --diff.")
     settings, annotate_options = run.settings, _annotate_options(selection_values, command_options)
-    memory.relax_gc()
+    limits.relax_gc()
     with binlogtool.open(
         paths[0],
         format=settings.format,
@@ -54,7 +191,7 @@ def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
         )
         size, pieces = annotated_log.size, annotated_log.pieces
         if form == "html" and size is not None and _is_whole_file(annotate_options):
-            from binlogtool.render.annotated import check_page_size
+            from binlogtool.report.annotated_bytes import check_page_size
 
             check_page_size(annotated_log.file, size)
         if form == "json" and size is None:  # the size precedes the fields
@@ -77,7 +214,7 @@ def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
 
 def _annotate_options(selection_values: dict[str, Any], command_options: dict[str, Any]) -> dict[str, Any]:
     """Return the options for the library; no selection if it would select everything."""
-    from binlogtool.log.select import Selection
+    from binlogtool.core.record_selection import Selection
 
     record_selection = build_selection(selection_values, on_damage="skip")
     is_restricted = replace(record_selection, live=False) != Selection()
@@ -103,7 +240,7 @@ def _with_progress(
 def _write_json(
     run: CommandRun, name: str, size: int | None, pieces: Iterator[AnnotatedPiece], out: OutputDestination
 ) -> None:
-    from binlogtool.report.annotate import AnnotationJsonWriter
+    from binlogtool.report.annotated_bytes import AnnotationJsonWriter
 
     writer, findings = AnnotationJsonWriter(name, size or 0), FindingCollector(run.settings.limits.max_findings_per_id)
     for piece in _with_progress(run, pieces, findings, size):
@@ -122,7 +259,7 @@ def _is_whole_file(options: dict[str, Any]) -> bool:
 def _write_html(
     run: CommandRun, page_facts: tuple[str, str, int | None], pieces: Iterator[AnnotatedPiece], out: OutputDestination
 ) -> None:
-    from binlogtool.render.annotated import AnnotationPage
+    from binlogtool.report.annotated_bytes import AnnotationPage
 
     page = AnnotationPage(*page_facts)
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
@@ -138,7 +275,7 @@ def _write_svg(
 ) -> int:
     from os.path import basename
 
-    from binlogtool.render.slide import render_picture
+    from binlogtool.terminal.svg_hexdump import render_picture
 
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
     picture = render_picture(_with_progress(run, pieces, findings, size), basename(paths[0]), depth)
@@ -154,8 +291,8 @@ def _write_text(
     pieces: Iterator[AnnotatedPiece],
     out: OutputDestination,
 ) -> None:
-    from binlogtool.render.drawn import draw_hexdump, join_small_pieces, kernel_compiler
-    from binlogtool.report.text import render_findings
+    from binlogtool.report.verify_and_plan import render_findings
+    from binlogtool.terminal.hexdump import draw_hexdump, join_small_pieces, kernel_compiler
 
     options, compile_ = hexdump_options(run, command_options, out), kernel_compiler(run.settings.backend)
     findings = FindingCollector(run.settings.limits.max_findings_per_id)

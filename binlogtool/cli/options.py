@@ -1,16 +1,259 @@
-"""Options that several commands share: the global ones, selection of records, hints, scripts, envelopes."""
+"""Options that many commands share: values, shell completion of values, and the `Selection` built from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from binlogtool.cli import completing
-from binlogtool.cli.times import parse_duration
+import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.limits import parse_size
+from binlogtool.limits import parse_size, shorten
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from binlogtool.cli.command import CommandRun
+    from binlogtool.core.record_selection import Selection
+    from binlogtool.format_api.format import Format
+
+
+# --- Shell completion of option and argument values (click's `shell_complete`) ---
+
+_SEVERITY_LEVELS = ("note", "warning", "error")
+_LAST_WORD = re.compile(r"(.*?)([\w.`@]*)", re.DOTALL)
+"""Splits an expression into its beginning and its last word."""
+
+
+def complete_format_option(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete `--format`."""
+    from binlogtool import formats
+
+    return _filter_by_prefix(("auto", "list", *formats.list_names()), incomplete)
+
+
+def complete_format_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the argument of `formats`."""
+    from binlogtool import formats
+
+    return _filter_by_prefix(formats.list_names(), incomplete)
+
+
+def complete_output_format(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete `--output-format` with the outputs of the command."""
+    return _filter_by_prefix(getattr(ctx.command, "outputs", ()), incomplete)
+
+
+def complete_record_type(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete `--type` with the record types of the format or log on the line, otherwise of all formats."""
+    return _filter_by_prefix(
+        ["list", *sorted({name for one in _candidate_formats(ctx) for name in one.output.types.values()})], incomplete
+    )
+
+
+def complete_condition(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the last word of a `--where` expression.
+
+    After `before.`, `after.` and `body.`, names are taken from the log on the line.
+    """
+    from binlogtool.query.grammar import BODY_MEMBERS, MEMBERS
+
+    before, word = _LAST_WORD.fullmatch(incomplete).groups()  # type: ignore[union-attr]  # it fits every text
+    if before.count("'") % 2 or "`" in word:
+        return []
+    inside, dot, _ = word.partition(".")
+    if dot:
+        return [
+            f"{before}{inside}.{name}"
+            for name in _filter_by_prefix(_find_names_in_log(ctx, inside), word.partition(".")[2])
+        ]
+    return [before + name for name in _filter_by_prefix((*MEMBERS, *(f"{one}." for one in BODY_MEMBERS)), word)]
+
+
+def complete_finding_id(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete `--ignore`."""
+    from binlogtool.findings import EXPLANATIONS
+
+    return _filter_by_prefix(EXPLANATIONS, incomplete)
+
+
+def complete_severity(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete `--severity ID=LEVEL`: the id, then the level."""
+    from binlogtool.findings import EXPLANATIONS
+
+    id_, equals, _ = incomplete.partition("=")
+    return _filter_by_prefix(
+        [f"{id_}={level}" for level in _SEVERITY_LEVELS] if equals else [f"{one}=" for one in EXPLANATIONS], incomplete
+    )
+
+
+def complete_explain_id(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the arguments of `explain`: findings and exit statuses."""
+    from binlogtool.exit_status import STATUSES
+    from binlogtool.findings import EXPLANATIONS
+
+    return _filter_by_prefix([*EXPLANATIONS, *(code for key in STATUSES for code in key.split(", "))], incomplete)
+
+
+def complete_report(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete `--report KIND=FILE`: the kind, then a file."""
+    from click.shell_completion import CompletionItem
+
+    if "=" in incomplete:
+        return [CompletionItem(incomplete, type="file")]
+    return [
+        CompletionItem(one)
+        for one in _filter_by_prefix(
+            ("junit=", "sarif=", "gitlab=", "json=", "markdown=", "html=", "github"), incomplete
+        )
+    ]
+
+
+def complete_schema_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the argument of `schema`."""
+    from binlogtool.report.json_schema import SCHEMAS
+
+    return _filter_by_prefix(SCHEMAS, incomplete)
+
+
+def complete_command_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the argument of `man`."""
+    from binlogtool.cli.command_table import COMMANDS
+
+    return _filter_by_prefix(COMMANDS, incomplete)
+
+
+def _find_names_in_log(ctx: click.Context, inside: str) -> list[str]:
+    """Return names of body members or columns in the first records of the log on the line.
+
+    Only plain names: others would need quoting in the shell.
+    """
+    import binlogtool
+    from binlogtool.errors import BinlogtoolError
+
+    names: set[str] = set()
+    try:
+        for path in _files_on_command_line(ctx)[:1]:
+            with binlogtool.open(path) as log:
+                for record in islice(log.records(), _MAX_SCANNED_RECORDS):
+                    names.update(_body_keys(record.body, inside))
+    except (BinlogtoolError, OSError):
+        pass  # completion ignores wrong paths
+    return sorted(name for name in names if _PLAIN_NAME.fullmatch(name))
+
+
+def _body_keys(body: Any, inside: str) -> Iterator[str]:
+    """Yield the members of a body, or of one image of its rows."""
+    rows = body.get("rows") if isinstance(body, dict) else None
+    images = [body]
+    if inside != "body":
+        images = [row.get(inside) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    for image in images:
+        if isinstance(image, dict):
+            yield from image
+
+
+_MAX_SCANNED_RECORDS = 2000
+"""Number of records that are searched for names, as the user waits for the completion."""
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+def _files_on_command_line(ctx: click.Context) -> list[str]:
+    words = (*(ctx.params.get("paths") or ()), *ctx.args)  # ctx.args has them while an option still lacks its value
+    return [word for word in words if os.path.isfile(word)]
+
+
+def _filter_by_prefix(words: Any, incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def _candidate_formats(ctx: click.Context) -> list[Format]:
+    """Return the format given by `--format` or the first path; all formats if neither determines it."""
+    import binlogtool
+    from binlogtool import formats
+    from binlogtool.errors import BinlogtoolError
+
+    format_name = next(
+        (c.params["format"] for c in (ctx, ctx.parent) if c is not None and c.params.get("format")), None
+    )
+    if format_name in formats.list_names():
+        return [formats.load_format(format_name)]
+    paths = _files_on_command_line(ctx)
+    try:
+        if paths:
+            with binlogtool.open(paths[0]) as log:
+                return [log.files[0].format]
+    except (BinlogtoolError, OSError):
+        pass  # completion ignores wrong paths
+    return list(formats.iter_formats())
+
+
+# --- Parse times and durations of the command line ---
+
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_MAX_DURATION_S = 1000 * 366 * 86400.0
+_DURATION_PART = r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w|)"
+
+
+def parse_duration(text: str) -> float:
+    """Parse `90`, `1.5s`, `1m30s` or `2h` into seconds.
+
+    Raises:
+        UsageError: the text is not a duration.
+    """
+    compact = text.strip().lower().replace(" ", "")
+    if not re.fullmatch(f"(?:{_DURATION_PART})+", compact):
+        raise UsageError(f"{shorten(text)!r} is not a duration; write 90, 1.5s, 1m30s or 2h")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_DURATION_PART, compact))
+    if seconds > _MAX_DURATION_S:
+        raise UsageError(f"{shorten(text)!r} is too long a duration; the most is 1000 years")
+    return seconds
+
+
+def parse_time(text: str, *, local: bool = False, now: float | None = None) -> int:
+    """Parse an RFC 3339 time, epoch seconds, or `-2h` (before now) into microseconds since 1970-01-01 UTC.
+
+    Eight digits that form a date, such as 20260131, are a date. A time without a zone is UTC, or local time if
+    `local`.
+
+    Raises:
+        UsageError: the text is not a time.
+    """
+    stripped = text.strip()
+    if re.fullmatch(r"\d{1,11}(?:\.\d+)?", stripped) and not _is_compact_date(stripped):
+        seconds, _, fraction = stripped.partition(".")
+        return int(seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    if stripped[:1] in ("-", "+") and len(stripped) > 1:
+        shift = parse_duration(stripped[1:]) * (-1 if stripped[0] == "-" else 1)
+        return round(((time.time() if now is None else now) + shift) * 1_000_000)
+    try:
+        moment = datetime.fromisoformat(stripped)
+        if moment.tzinfo is None:
+            moment = moment.astimezone() if local else moment.replace(tzinfo=UTC)
+        whole = int(moment.replace(microsecond=0).timestamp())
+    except (ValueError, OverflowError, OSError):
+        form = "2026-01-31T12:00:00Z, epoch seconds, or -2h"
+        raise UsageError(f"{shorten(text)!r} is not a time; write {form}") from None
+    return whole * 1_000_000 + moment.microsecond
+
+
+def _is_compact_date(text: str) -> bool:
+    if re.fullmatch(r"\d{8}", text) is None or int(text) < 19000101:
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+# --- Options that several commands share ---
 
 
 class ParsedType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
@@ -50,13 +293,13 @@ def _format_options() -> list[click.Parameter]:
         option(
             ["-f", "--format"],
             metavar="NAME",
-            shell_complete=completing.complete_format_option,
+            shell_complete=complete_format_option,
             help="Log format (default: found by content); `list` prints all.",
         ),
         option(
             ["-O", "--output-format"],
             metavar="NAME",
-            shell_complete=completing.complete_output_format,
+            shell_complete=complete_output_format,
             help="text, json, jsonl, …; each command has its own choice.",
         ),
         option(
@@ -135,7 +378,7 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 
 def hint_options() -> list[click.Parameter]:
-    """Return new options that name files with what a log does not contain; `cli.selector.pop_hints` reads them."""
+    """Return new options that name files with what a log does not contain; `pop_hints` reads them."""
     return [
         option(
             ["--schema"], type=PATH, metavar="FILE.sql", help="CREATE TABLE statements: names and types of columns."
@@ -148,7 +391,7 @@ def hint_options() -> list[click.Parameter]:
 
 
 def script_options() -> list[click.Parameter]:
-    """Return new options of SQL scripts; `cli.selector.script_values` reads them."""
+    """Return new options of SQL scripts; `script_values` reads them."""
     return [
         option(
             ["--rows"],
@@ -231,7 +474,7 @@ def envelope_options() -> list[click.Parameter]:
 
 
 def level_option() -> click.Parameter:
-    """Return a new option: what counts as a record; `cli.selector.pop_hints` reads it."""
+    """Return a new option: what counts as a record; `pop_hints` reads it."""
     return option(
         ["--level"],
         type=click.Choice(["page", "record", "event"]),
@@ -240,7 +483,7 @@ def level_option() -> click.Parameter:
 
 
 def redo_option() -> click.Parameter:
-    """Return a new option: the redo log; `cli.selector.pop_hints` reads it."""
+    """Return a new option: the redo log; `pop_hints` reads it."""
     return option(["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log: what recovery would apply or cut.")
 
 
@@ -278,7 +521,7 @@ def _object_options() -> list[click.Parameter]:
 
 
 def selection_options() -> list[click.Parameter]:
-    """Return new options that select records; `cli.selector` reads them."""
+    """Return new options that select records; `cli.options` reads them."""
     return [
         option(
             ["-j", "--start-position"],
@@ -304,7 +547,7 @@ def selection_options() -> list[click.Parameter]:
             ["--type"],
             multiple=True,
             metavar="NAME",
-            shell_complete=completing.complete_record_type,
+            shell_complete=complete_record_type,
             help="Record type; repeatable; `list` prints all.",
         ),
         *_object_options(),
@@ -325,11 +568,11 @@ def selection_options() -> list[click.Parameter]:
 
 
 def where_option() -> click.Parameter:
-    """Return a new option: a condition on records; `cli.selector` reads it."""
+    """Return a new option: a condition on records; `cli.options` reads it."""
     return option(
         ["--where"],
         metavar="EXPR",
-        shell_complete=completing.complete_condition,
+        shell_complete=complete_condition,
         help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
         "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (a glob), is null, and, or, not. --limit, "
         "--skip and --tail count what it leaves. Of a script it chooses rows, not whole events.",
@@ -344,3 +587,178 @@ def network_option() -> Option:
         allow_from_autoenv=False,
         help="Change files on a network file system, too, where other users of them cannot be seen.",
     )
+
+
+# --- Options of commands that can run on Spark ---
+
+MASTER_HELP = "Do it on Spark: local[*] (embedded), or a cluster whose machines all see the files, spark://HOST:PORT."
+
+
+def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[click.Parameter]:
+    """Return new option objects. help: of --master; default: its value if it is not given."""
+    return [
+        option(["--master"], default=default, metavar="URL", help=help),
+        option(
+            ["--conf"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of Spark; repeatable; goes before spark-defaults.conf, which goes before binlogtool's own.",
+        ),
+        option(
+            ["--wait-executors"],
+            type=DURATION,
+            metavar="DURATION",
+            help="So long may a cluster be without executors; then status 4 (default: 120s).",
+        ),
+    ]
+
+
+def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
+    """Remove the Spark options from `options`, and return the master; None = do not use Spark.
+
+    Raises:
+        UsageError: settings without a master, or an invalid setting.
+    """
+    url, conf, wait_executors = (options.pop(name) for name in ("master", "conf", "wait_executors"))
+    if not conf and wait_executors is None:
+        return None if url is None else str(url)
+    if url is None:
+        raise click.UsageError("--conf and --wait-executors are for Spark: they need --master.")
+    return binlogtool.SparkMaster.parse(url, conf, wait_executors)
+
+
+# --- Convert command line options to the library's values ---
+
+SELECTION_OPTIONS = (*(param.name or "" for param in selection_options()), "where")
+SCRIPT_OPTIONS = tuple(param.name or "" for param in script_options())
+ENVELOPE_OPTIONS = tuple(param.name or "" for param in envelope_options())
+HINT_OPTIONS = tuple(param.name or "" for param in hint_options())
+
+
+def pop_hints(
+    command_options: dict[str, Any], record_selection: Selection | None = None, *, script: bool = False
+) -> binlogtool.Hints | None:
+    """Remove the hint options from the command's options, and read the files that they name.
+
+    Args:
+        command_options: options; those of `hint_options`, `level_option` and `redo_option` are removed.
+        record_selection: the selection, if it affects how the log is read.
+        script: SQL statements are requested.
+
+    Raises:
+        InputOutputError, UsageError: see `binlogtool.read_hints`.
+    """
+    import binlogtool
+    from binlogtool.core.record_selection import add_selection_hints
+
+    values = {name: command_options.pop(name) for name in (*HINT_OPTIONS, "level", "redo") if name in command_options}
+    read = binlogtool.read_hints(**values) if any(values.values()) else None
+    return read if record_selection is None else add_selection_hints(record_selection, read, script=script)
+
+
+def script_values(command_options: dict[str, Any], selection_values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `script_options` by the names of `ScriptOptions`. selection_values: see
+    `split_selection`.
+    """
+    values = {name: command_options[name] for name in SCRIPT_OPTIONS if name != "with_gtids"}
+    return {**values, "gtids": command_options["with_gtids"], "database": selection_values["database"]}
+
+
+def split_selection(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (selection options, other options)."""
+    selection_values = {name: value for name, value in options.items() if name in SELECTION_OPTIONS}
+    return selection_values, {name: value for name, value in options.items() if name not in SELECTION_OPTIONS}
+
+
+def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selection:
+    """Build the selection. on_damage: default of this command.
+
+    Raises:
+        UsageError: a time is invalid, or the options contradict each other.
+    """
+    from binlogtool.core.record_selection import Selection, check_where
+
+    if command_options["tail"] is not None and command_options["limit"] is not None:
+        raise UsageError("--tail and --limit exclude each other")
+    times = [
+        None
+        if command_options[name] is None
+        else parse_time(command_options[name], local=command_options["local_time"])
+        for name in ("start_datetime", "stop_datetime")
+    ]
+    if (where := command_options.get("where")) is not None:
+        check_where(where)  # report errors before a file is opened
+    unchanged_names = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
+    plural_names = ("type", "exclude_object", "origin", "exclude_origin")
+    return Selection(
+        objects=(*command_options["object"], *_table_patterns(command_options["database"], command_options["table"])),
+        start=command_options["start_position"],
+        stop=command_options["stop_position"],
+        start_time=times[0],
+        stop_time=times[1],
+        on_damage=command_options["on_damage"] or on_damage,
+        where=where,
+        **{name: command_options[name] for name in unchanged_names},
+        **{f"{name}s": command_options[name] for name in plural_names},
+    )
+
+
+def _table_patterns(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the object patterns for `--database` and `--table`: tables have a database prefix, spaces do not."""
+    if not tables:
+        return tuple(f"{database}.*" for database in databases)
+    if databases:
+        return tuple(f"{database}.{table}" for database in databases for table in tables)
+    return tuple(glob for table in tables for glob in (table, f"*.{table}"))
+
+
+def print_record_types(run: CommandRun, paths: tuple[str, ...]) -> int:
+    """Handle `--type list`: print the record types of the named format, otherwise of the first path's."""
+    import binlogtool
+    from binlogtool import formats
+    from binlogtool.terminal.escape import escape
+
+    if run.settings.format != "auto":
+        name = run.settings.format.partition(":")[0]
+        if name not in formats.list_names():
+            raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.list_names())}")
+        format_ = formats.load_format(name)
+    elif paths:
+        with binlogtool.open(paths[0], limits=run.settings.limits) as log:
+            format_ = log.files[0].format
+    else:
+        raise UsageError("--type list needs --format or a PATH")
+    with run.open_output(text=True, page=False) as out:
+        for code, name in sorted(format_.output.types.items()):
+            out.write_line(f"{code:>6}  {escape(name)}")
+    return 0
+
+
+# --- `--format list` ---
+
+
+def print_formats(run: CommandRun) -> int:
+    """Print all formats, one a line."""
+    from binlogtool import formats
+
+    known_formats = list(formats.iter_formats())
+    if run.settings.choose_output_format(("text", "json")) == "json":
+        return print_json(
+            run, [{"name": f.name, "title": f.title, "members": list(f.files.patterns)} for f in known_formats]
+        )
+    with run.open_output(text=True, page=False) as out:
+        for format_ in known_formats:
+            out.write_line(f"{format_.name:<24}{format_.title}")
+            out.write_line(f"{'':<24}{' '.join(format_.files.patterns)}")
+    for name, reason in formats.find_broken_plugins().items():
+        run.say(f"the plug-in format {name} cannot be loaded: {reason}")
+    return 0
+
+
+def print_json(run: CommandRun, value: object) -> int:
+    """Print a value as JSON."""
+    from binlogtool.core.json_text import encode_document
+
+    with run.open_output(text=False) as out:
+        out.write(encode_document(value))
+    return 0

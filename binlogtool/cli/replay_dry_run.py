@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.on_spark import pop_master, spark_options
-from binlogtool.cli.options import PATH, hint_options, option, redo_option, server_version_option
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import pop_hints
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.options import (
+    PATH,
+    hint_options,
+    option,
+    pop_hints,
+    pop_master,
+    redo_option,
+    server_version_option,
+    spark_options,
+)
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.report.policy import select_exit_code
 
 if TYPE_CHECKING:
-    from binlogtool.cli.destination import OutputDestination
-    from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
-    from binlogtool.report.following import GivenReadOptions
+    from binlogtool.cli.output_destination import OutputDestination
+    from binlogtool.repair.replay import ReplayDecision, ReplayResult
+    from binlogtool.report.verify_and_plan import GivenReadOptions
+
 
 _FORMS = ("text", "json", "jsonl")
 
@@ -33,7 +40,7 @@ def _run_replay(
     options["master"] = pop_master(options)
     if options["master"] is not None and (explain is not None or form == "jsonl"):
         raise click.UsageError("--master prints no single decisions: not with --explain or -O jsonl.")
-    from binlogtool.report.following import collect_read_options
+    from binlogtool.report.verify_and_plan import collect_read_options
 
     next_command_options = collect_read_options(options, run.settings.format)
     caller = _ReplayCaller(run, {**options, "digest": digest}, next_command_options)
@@ -90,7 +97,7 @@ class _ReplayCaller:
 
 
 def _decision_writer(out: OutputDestination) -> Any:
-    from binlogtool.report.json import encode_line
+    from binlogtool.core.json_text import encode_line
     from binlogtool.report.replay import decision_to_json
 
     return lambda decision: out.write(encode_line(decision_to_json(decision)))
@@ -98,7 +105,7 @@ def _decision_writer(out: OutputDestination) -> Any:
 
 def _print_json(out: OutputDestination, results: list[ReplayResult]) -> None:
     import binlogtool
-    from binlogtool.report.json import encode_line
+    from binlogtool.core.json_text import encode_line
     from binlogtool.report.replay import replay_to_json
 
     for result in results:
@@ -122,7 +129,7 @@ def _print_comparison(
     compare: str,
 ) -> None:
     """Print the comparison with another log; a difference makes the exit status 1."""
-    from binlogtool.report.json import encode_document
+    from binlogtool.core.json_text import encode_document
     from binlogtool.report.replay import compare_states, render_state_differences, replay_to_json
 
     other_results = caller.replay_paths((compare,))
@@ -148,7 +155,7 @@ def _print_explanation(
     caller: _ReplayCaller, out: OutputDestination, form: str, paths: tuple[str, ...], record_text: str
 ) -> int:
     """Print the decision on one record."""
-    from binlogtool.report.json import encode_line
+    from binlogtool.core.json_text import encode_line
     from binlogtool.report.replay import decision_to_json, render_decision
 
     file, number = _parse_record(record_text)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import click
 
-from binlogtool.cli import completing
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.run import CommandRun
+from binlogtool.cli import options
+from binlogtool.cli.command import Command, CommandRun
 from binlogtool.errors import UsageError
 
 
 def _run_schema(run: CommandRun, name: str | None) -> int:
-    from binlogtool.report.json import encode_document
-    from binlogtool.report.schemas import SCHEMAS
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.json_schema import SCHEMAS
 
     if name is not None and name not in SCHEMAS:
         raise UsageError(f"there is no schema {name!r}; known: {', '.join(SCHEMAS)}")
@@ -28,7 +27,7 @@ def _run_schema(run: CommandRun, name: str | None) -> int:
 command = Command(
     "schema",
     callback=_run_schema,
-    params=[click.Argument(["name"], required=False, shell_complete=completing.complete_schema_name)],
+    params=[click.Argument(["name"], required=False, shell_complete=options.complete_schema_name)],
     help="Print the JSON Schema of an output, or list the outputs that have one.",
     examples=(("the lines of `dump -O jsonl`", "binlogtool schema record"),),
 )

@@ -6,22 +6,31 @@ from typing import Any
 
 import click
 
-from binlogtool.cli.command_classes import Command
+from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.dump import read_parts, report_trouble
-from binlogtool.cli.options import PATH, hint_options, level_option, option, selection_options, where_option
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import build_selection, pop_hints, print_record_types, split_selection
+from binlogtool.cli.options import (
+    PATH,
+    build_selection,
+    hint_options,
+    level_option,
+    option,
+    pop_hints,
+    print_record_types,
+    selection_options,
+    split_selection,
+    where_option,
+)
 
 
 def _run_stats(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.report import series
+    from binlogtool.report import stats
 
     selection_values, command_options = split_selection(options)
     if selection_values["type"] == ("list",):
         return print_record_types(run, paths)
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    forms = {"text": series.encode_series_text, "json": series.encode_series_json, "csv": series.encode_series_csv}
+    forms = {"text": stats.encode_series_text, "json": stats.encode_series_json, "csv": stats.encode_series_csv}
     form = run.settings.choose_output_format(tuple(forms))
     figures = _count_records(run, paths, build_selection(selection_values, on_damage="skip"), command_options)
     run.say_skipped_files()
@@ -35,8 +44,8 @@ def _run_stats(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
 
 def _render_chart(name: str, figures: Any, title: str) -> bytes:
     """Render the chart in the format that the file name asks for."""
-    from binlogtool.report.chart import render_chart
-    from binlogtool.report.chart_page import render_chart_page
+    from binlogtool.report.stats import render_chart
+    from binlogtool.report.verify_html import render_chart_page
 
     return (render_chart_page if name.lower().endswith((".html", ".htm")) else render_chart)(figures, title)
 
@@ -44,8 +53,8 @@ def _render_chart(name: str, figures: Any, title: str) -> bytes:
 def _count_records(
     run: CommandRun, paths: tuple[str, ...], record_selection: Any, command_options: dict[str, Any]
 ) -> Any:
-    from binlogtool.log.records import FileFinding, RecordBlock
-    from binlogtool.report.series import SeriesCounter
+    from binlogtool.core.record_selection import FileFinding, RecordBlock
+    from binlogtool.report.stats import SeriesCounter
 
     series = SeriesCounter(command_options["by"], command_options["bucket"])
     log_hints = pop_hints(command_options, record_selection)

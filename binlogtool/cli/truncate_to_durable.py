@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, option, redo_option
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import pop_hints
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, option, pop_hints, redo_option
 from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.report.policy import select_exit_code
 
 if TYPE_CHECKING:
-    from binlogtool.cli.destination import OutputDestination
-    from binlogtool.recovery.plan import RepairPlan, RepairPolicy, RepairResult
+    from binlogtool.cli.output_destination import OutputDestination
+    from binlogtool.repair.plan import RepairPlan, RepairPolicy, RepairResult
+
 
 _UNCHANGED = "nothing was changed"
 _SINGLE_PATH_OPTIONS = ("plan", "apply_plan", "to_file")
@@ -65,7 +64,7 @@ def _check_options(paths: tuple[str, ...], options: dict[str, Any], format_: str
 
 def build_repair_policy(options: dict[str, Any]) -> RepairPolicy:
     """Build the repair policy that the options allow."""
-    from binlogtool.recovery.plan import RepairPolicy
+    from binlogtool.repair.plan import RepairPolicy
 
     names = (
         "max_loss", "max_loss_records", "allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker",
@@ -102,7 +101,7 @@ class _TruncateRunner:
         self.codes: list[int] = []
         self._has_changed = self._has_finished_repair = False
         self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
-        from binlogtool.report.following import collect_read_options
+        from binlogtool.report.verify_and_plan import collect_read_options
 
         self._next_command_options = collect_read_options(options, settings.format)
         self._read_options: dict[str, Any] = {
@@ -141,7 +140,7 @@ class _TruncateRunner:
     def _finish_interrupted_repair(self, path: str) -> None:
         """Finish an interrupted repair in the directory of `path`, after the user confirmed what it writes."""
         import binlogtool
-        from binlogtool.report.words import quote_for_shell
+        from binlogtool.report.wording import quote_for_shell
 
         plan = None if path == "-" else binlogtool.plan_finish(path)
         if plan is None:
@@ -194,7 +193,7 @@ class _TruncateRunner:
         )
 
     def _print_plan(self, out: OutputDestination, plan: RepairPlan, *, is_writing: bool) -> None:
-        from binlogtool.report.repair import render_plan_text
+        from binlogtool.report.verify_and_plan import render_plan_text
 
         verbose = self._run.settings.verbosity > 0
         for text in render_plan_text(
@@ -208,8 +207,8 @@ class _TruncateRunner:
 
     def _print_result(self, out: OutputDestination, plan: RepairPlan, applied: RepairResult | None) -> None:
         import binlogtool
-        from binlogtool.report.json import encode_line, plan_to_json
-        from binlogtool.report.repair import render_applied_text
+        from binlogtool.core.json_text import encode_line
+        from binlogtool.report.verify_and_plan import plan_to_json, render_applied_text
 
         if self._json:
             out.write(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import click
 
-from binlogtool.cli.command_classes import Command
+from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import PATH, network_option, option
-from binlogtool.cli.run import CommandRun
 from binlogtool.cli.truncate_to_durable import has_terminal, report_unprinted_changes
 from binlogtool.errors import RefusedError
 
 
 def _run_undo(run: CommandRun, undo_file: str, apply: bool, yes: bool, allow_network_file_system: bool) -> int:
     import binlogtool
-    from binlogtool.report.json import encode_document
-    from binlogtool.report.repair import render_undo_applied_text, render_undo_text, undo_to_json
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.verify_and_plan import render_undo_applied_text, render_undo_text, undo_to_json
 
     as_json = run.settings.choose_output_format(("text", "json")) == "json"
     if apply and not yes and not has_terminal():

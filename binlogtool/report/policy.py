@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.recovery.report import Report
+from binlogtool.repair.verify_report import Report
 
 EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 """The most severe exit status first (cli.md 6.11)."""

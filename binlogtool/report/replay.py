@@ -6,15 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from binlogtool.core.json_text import encode_document, finding_to_value
 from binlogtool.findings import Severity
-from binlogtool.formats.replay_rules import VERBS
-from binlogtool.log.body_json import finding_to_value
-from binlogtool.log.plain import TimeFormatter
-from binlogtool.recovery.replay_result import SCHEMA, ObjectTally, ReplayDecision, ReplayResult
-from binlogtool.render.escape import escape
-from binlogtool.report.following import NO_READ_OPTIONS, GivenReadOptions, suggest_after_replay
-from binlogtool.report.json import encode_document
-from binlogtool.report.words import format_count, format_finding, format_offset
+from binlogtool.format_api.json_values import TimeFormatter
+from binlogtool.format_api.replay import VERBS
+from binlogtool.repair.replay import SCHEMA, ObjectTally, ReplayDecision, ReplayResult
+from binlogtool.report.verify_and_plan import NO_READ_OPTIONS, GivenReadOptions, suggest_after_replay
+from binlogtool.report.wording import format_count, format_finding, format_offset
+from binlogtool.terminal.escape import escape
 
 _MAX_DETAIL_LENGTH = 160
 _DETAILS_WITH_OWN_LINES = ("force", "not_comparable")

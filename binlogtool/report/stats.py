@@ -1,15 +1,25 @@
-"""Sum up records by object, type or origin: the tallies of `stats`."""
+"""Figures over records: totals, series over time, and their chart as SVG.
+
+The same figures give the same bytes. Texts of the log are escaped twice: for the screen, then for XML.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
+from xml.sax.saxutils import escape as xml_escaped
 
 import msgspec
 
-from binlogtool.log.plain import TimeFormatter
-from binlogtool.log.records import RecordBlock
-from binlogtool.render.escape import escape
+from binlogtool.core.json_text import encode_document
+from binlogtool.core.record_selection import RecordBlock
+from binlogtool.errors import LimitError
+from binlogtool.format_api.json_values import TimeFormatter
+from binlogtool.report.dump import encode_csv
+from binlogtool.report.wording import format_count, format_size
+from binlogtool.terminal.escape import escape
+
+# --- Sum up records by object, type or origin ---
 
 RecordMeasure = tuple[int, int | None, int | None]
 """Bytes, sequence number and time of a record."""
@@ -96,3 +106,316 @@ def align_columns(rows: list[list[str]], right_columns: Container[int]) -> bytes
     strict=True))]
              for row in rows)  # fmt: skip
     return "".join(f"{'  '.join(row).rstrip()}\n" for row in cells).encode("utf-8", "backslashreplace")
+
+
+# --- Count records and bytes over time, by object, type or origin (`stats`) ---
+
+BUCKET_LENGTHS = {"1m": 60_000_000, "1h": 3_600_000_000, "1d": 86_400_000_000}
+"""Lengths of the steps of time, in microseconds; they begin at full minutes, hours and days of UTC."""
+
+BY = ("object", "type", "origin")
+OTHERS = "(others)"
+_MAX_AUTO_STEPS = 150
+"""`auto` takes the shortest step that needs no more of them."""
+_MAX_CELLS = 500_000
+_MAX_GROUPS = 10_000
+
+SeriesCells = dict[tuple[int | None, str | None], RecordTally]
+
+
+class SeriesCounter(msgspec.Struct):
+    """Counts records by step of time and group.
+
+    Attributes:
+        by: A column of the envelope.
+        bucket: A key of BUCKET_LENGTHS, or auto.
+    """
+
+    by: str
+    bucket: str = "auto"
+    _cells: SeriesCells = msgspec.field(default_factory=dict)
+    _names: set[str | None] = msgspec.field(default_factory=set)
+    _step: str = ""
+
+    def __post_init__(self) -> None:
+        self._step = "1m" if self.bucket == "auto" else self.bucket
+
+    def encode_block(self, block: RecordBlock) -> None:
+        """Count the records of a block.
+
+        Raises:
+            LimitError: there are too many steps of the wanted length.
+        """
+        length = BUCKET_LENGTHS[self._step]
+        for value, measure in iter_measures(block, self.by):
+            time = measure[2]
+            cell = (None if time is None else time - time % length, self._limit_group_name(value))
+            tally = self._cells.get(cell)
+            if tally is None:
+                tally = self._cells[cell] = RecordTally()
+            tally.add(*measure)
+        while len(self._cells) > _MAX_CELLS:
+            self._use_longer_bucket()
+
+    def _limit_group_name(self, value: Any) -> str | None:
+        name = None if value is None else str(value)
+        if name not in self._names:
+            if len(self._names) >= _MAX_GROUPS:
+                return OTHERS
+            self._names.add(name)
+        return name
+
+    def _use_longer_bucket(self) -> None:
+        """Merge the cells into the next longer bucket."""
+        longer = list(BUCKET_LENGTHS)[list(BUCKET_LENGTHS).index(self._step) + 1 :]
+        if self.bucket != "auto" or not longer:
+            raise LimitError(f"there are more than {_MAX_CELLS:,} figures; choose a longer --bucket, or fewer records")
+        self._step, cells = longer[0], dict[tuple[int | None, str | None], RecordTally]()
+        for (start, name), tally in self._cells.items():
+            cell = (None if start is None else start - start % BUCKET_LENGTHS[self._step], name)
+            cells.setdefault(cell, RecordTally()).merge(tally)
+        self._cells = cells
+
+    def _count_steps(self) -> int:
+        """Return the number of steps from the first to the last; times on 1970-01-01 count as no time."""
+        starts = [start for start, _ in self._cells if start is not None and start >= BUCKET_LENGTHS["1d"]]
+        return (max(starts) - min(starts)) // BUCKET_LENGTHS[self._step] + 1 if starts else 0
+
+    def finish(self) -> LogStats:
+        """Return everything that was counted."""
+        while self.bucket == "auto" and self._step != "1d" and self._count_steps() > _MAX_AUTO_STEPS:
+            self._use_longer_bucket()
+        groups: TallyByGroup = {}
+        for (_, name), tally in self._cells.items():
+            groups.setdefault(name, RecordTally()).merge(tally)
+        order = sorted(self._cells, key=lambda place: (place[0] is None, place[0] or 0, place[1] or ""))
+        return LogStats(self.by, self._step, sort_by_records(groups), {place: self._cells[place] for place in order})
+
+
+class LogStats(msgspec.Struct, frozen=True):
+    """Records and bytes over time.
+
+    Attributes:
+        groups: Largest first.
+        cells: By (start of the step in microseconds, None without time; group).
+    """
+
+    by: str
+    bucket: str
+    groups: TallyByGroup
+    cells: SeriesCells
+
+    def sum_steps(self) -> dict[int | None, RecordTally]:
+        """Return all groups together, step by step."""
+        totals: dict[int | None, RecordTally] = {}
+        for (start, _), tally in self.cells.items():
+            totals.setdefault(start, RecordTally()).merge(tally)
+        return totals
+
+
+def format_step(start: int | None) -> str | None:
+    """Format the start of a step, to the minute."""
+    text = TimeFormatter()(start)
+    return None if text is None else f"{text[:16]}Z"
+
+
+def encode_series_text(series: LogStats) -> bytes:
+    """Return the groups, then the steps with the group that has most records in each, as text."""
+    largest: dict[int | None, str | None] = {}
+    for start, name in sorted(series.cells, key=lambda place: -series.cells[place].records):
+        largest.setdefault(start, name)
+    rows = [[f"time ({series.bucket})", "records", "bytes", f"most records ({series.by})"]]
+    for start, tally in series.sum_steps().items():
+        name = largest[start]
+        rows.append(
+            [format_step(start) or "-", format_count(tally.records), format_count(tally.bytes), escape(name or "-")]
+        )
+    return encode_stats_text(series.by, series.groups) + b"\n" + align_columns(rows, right_columns=(1, 2))
+
+
+def encode_series_json(series: LogStats) -> bytes:
+    """Return one JSON document (binlogtool/series/1)."""
+    heading, *rows = make_stats_rows(series.by, series.groups)
+    groups = [dict(zip(["name", *heading[1:]], row, strict=True)) for row in rows]
+    cells = [
+        {"time": format_step(start), "name": name, "records": tally.records, "bytes": tally.bytes}
+        for (start, name), tally in series.cells.items()
+    ]
+    return encode_document(
+        {
+            "schema": "binlogtool/series/1",
+            "by": series.by,
+            "bucket": series.bucket,
+            "groups": groups,
+            "over_time": cells,
+        }
+    )
+
+
+def encode_series_csv(series: LogStats) -> bytes:
+    """Return CSV with one line for each step and group."""
+    return encode_csv([["time", series.by, "records", "bytes"], *_iter_csv_rows(series)])
+
+
+def _iter_csv_rows(series: LogStats) -> Iterator[list[Any]]:
+    for (start, name), tally in series.cells.items():
+        yield [format_step(start), None if name is None else escape(name), tally.records, tally.bytes]
+
+
+# --- Chart of records and bytes over time as SVG ---
+
+WIDTH, HEIGHT = 960, 520
+_LEFT, _RIGHT, _TOP, _PANEL, _GAP = 84, 220, 44, 180, 44
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#444444")
+_OTHERS_COLOUR = "#bbbbbb"
+_MAX_NAME_LENGTH = 26
+_MAX_STEPS = 1000
+_MAX_TIME_LABELS = 5
+
+Bar = dict[str | None, int]
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """One diagram of the chart.
+
+    Attributes:
+        bars: For each step, the value of each group.
+        format_value: Formats a value for the scale.
+        unit_size: Base of the units (1024 for bytes, 1 = none), for round scale ends.
+    """
+
+    title: str
+    top: int
+    bars: Sequence[Bar]
+    format_value: Callable[[int], str]
+    unit_size: int
+
+    @property
+    def highest(self) -> int:
+        """The value at the upper end of the scale."""
+        value, unit = max((sum(bar.values()) for bar in self.bars), default=0), 1
+        while self.unit_size > 1 and unit * self.unit_size <= value:
+            unit *= self.unit_size
+        return round_up_scale(-(-value // unit)) * unit
+
+
+def render_chart(series: LogStats, title: str) -> bytes:
+    """Render the chart as one SVG document."""
+    steps = _list_steps(series)
+    shown = list(series.groups)[: len(_COLOURS)]
+    colours = dict(zip(shown, _COLOURS, strict=False))
+    has_others = len(series.groups) > len(shown)
+    panels = (
+        Panel("records", _TOP + 20, _sum_bars(series, steps, colours, lambda tally: tally.records), format_count, 1),
+        Panel(
+            "bytes",
+            _TOP + 20 + _PANEL + _GAP,
+            _sum_bars(series, steps, colours, lambda tally: tally.bytes),
+            format_size,
+            1024,
+        ),
+    )
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
+        ' font-family="sans-serif" font-size="12" fill="#222222">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        _render_text(_LEFT, 24, f"{_shorten(title, 70)}: by {series.by}, steps of {series.bucket}", font_size=16),
+        *(line for panel in panels for line in _render_panel(panel, colours)),
+        *_render_time_labels(steps, panels[1].top + _PANEL + 18),
+        *_render_legend(series, colours, has_others),
+        "</svg>",
+    ]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+
+
+def round_up_scale(value: int) -> int:
+    """Return the least of 1, 2, 5, 10, 20, 50, … that is not below the value."""
+    unit = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * unit >= value:
+                return factor * unit
+        unit *= 10
+
+
+def _list_steps(series: LogStats) -> list[int | None]:
+    """Return the start of every step from the first to the last, also of empty ones if there are not too many; None
+    last.
+    """
+    starts = list(series.sum_steps())
+    times = [start for start in starts if start is not None]
+    length = BUCKET_LENGTHS[series.bucket]
+    if times and (times[-1] - times[0]) // length < _MAX_STEPS:
+        times = list(range(times[0], times[-1] + length, length))
+    return [*times, *([None] if None in starts else [])]
+
+
+def _sum_bars(
+    series: LogStats, steps: Sequence[int | None], colours: dict[str | None, str], value: Callable[[RecordTally], int]
+) -> list[Bar]:
+    bars: dict[int | None, Bar] = {start: {} for start in steps}
+    for (start, name), tally in series.cells.items():
+        shown = name if name in colours else OTHERS
+        bars[start][shown] = bars[start].get(shown, 0) + value(tally)
+    return list(bars.values())
+
+
+def _render_panel(panel: Panel, colours: dict[str | None, str]) -> Iterator[str]:
+    """Render the scale, then the bars; their ends are rounded, so that no gaps open between the parts of a bar."""
+    right, bottom = WIDTH - _RIGHT, panel.top + _PANEL
+    yield _render_text(_LEFT, panel.top - 8, panel.title, weight="bold")
+    for part in (0, 1, 2):
+        y = bottom - _PANEL * part // 2
+        yield f'<line x1="{_LEFT}" x2="{right}" y1="{y}" y2="{y}" stroke="#dddddd"/>'
+        if part != 1 or panel.highest % 2 == 0:
+            yield _render_text(_LEFT - 6, y + 4, panel.format_value(panel.highest * part // 2), anchor="end")
+    width = (right - _LEFT) / max(len(panel.bars), 1)
+    for i, bar in enumerate(panel.bars):
+        x, below = _LEFT + i * width, 0
+        for name in [*colours, OTHERS]:
+            value = bar.get(name, 0)
+            if not value:
+                continue
+            y0, y1 = (bottom - round(_PANEL * amount / panel.highest, 2) for amount in (below, below + value))
+            below += value
+            yield (
+                f'<rect x="{x:.2f}" y="{y1:.2f}" width="{max(width * 0.9, 0.5):.2f}" height="{y0 - y1:.2f}"'
+                f' fill="{colours.get(name, _OTHERS_COLOUR)}"/>'
+            )
+
+
+def _render_time_labels(steps: Sequence[int | None], y: int) -> Iterator[str]:
+    """Render the start times of some of the steps."""
+    width = (WIDTH - _RIGHT - _LEFT) / max(len(steps), 1)
+    every = max(1, -(-len(steps) // _MAX_TIME_LABELS))
+    for i in range(0, len(steps), every):
+        if steps[i] is not None or i == 0 or len(steps) <= _MAX_TIME_LABELS:
+            text = (format_step(steps[i]) or "no time").replace("T", " ")
+            yield _render_text(round(_LEFT + i * width), y, text, font_size=11)
+
+
+def _render_legend(series: LogStats, colours: dict[str | None, str], has_others: bool) -> Iterator[str]:
+    x, y = WIDTH - _RIGHT + 24, _TOP + 20
+    entries = [(name, colour, series.groups[name].records) for name, colour in colours.items()]
+    if has_others:
+        others = sum(tally.records for name, tally in series.groups.items() if name not in colours)
+        entries.append((f"({len(series.groups) - len(colours)} others)", _OTHERS_COLOUR, others))
+    for name, colour, records in entries:
+        yield f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}"/>'
+        yield _render_text(x + 18, y + 10, _shorten("-" if name is None else name, _MAX_NAME_LENGTH))
+        yield _render_text(x + 18, y + 24, f"{format_count(records)} records", font_size=10)
+        y += 36
+
+
+def _shorten(text: str, max_length: int) -> str:
+    shown = escape(text)
+    return shown if len(shown) <= max_length else f"{shown[: max_length - 1]}…"
+
+
+def _render_text(
+    x: int, y: int, text: str, *, anchor: str = "start", font_size: int = 12, weight: str = "normal"
+) -> str:
+    return (
+        f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{font_size}" font-weight="{weight}">'
+        f"{xml_escaped(text)}</text>"
+    )

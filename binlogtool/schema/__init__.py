@@ -1,1 +1,1 @@
-""""""
+"""Run schemas: program, interpreter, generated Python, generated C, native library."""

@@ -1,12 +1,226 @@
-"""Choose the backend that runs the scanners."""
+"""Choose the backend of the scanners; run walks and kernels as native code.
+
+What the library does not have runs as Python: walks of schemas that were not enumerated for the build, kernels that
+changed after it.
+"""
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import lru_cache, wraps
+from typing import Any
 
 from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.format_api.layout import Column, ColumnTable, Kernel, zeroed_int64
+from binlogtool.schema import native_library as native_library_module
+from binlogtool.schema import scanner
+from binlogtool.schema.compile_schema import lower_schema
+from binlogtool.schema.native_library import NativeFunction, NativeLibrary, PinnedMemory, as_int64_memory, load_library
+from binlogtool.schema.program import Program
 from binlogtool.schema.python_backend import PythonBackend
-from binlogtool.schema.scanner import Backend
+from binlogtool.schema.scanner import Backend, Scanner, WalkScanner
+from binlogtool.schema.walk_codegen import (
+    FIRST_COLUMN_ROW,
+    SPAN_ROW,
+    compute_scratch_size,
+    generate_native_walk,
+    list_polynomials,
+)
+
+# --- Run walks and kernels as native code, compiled when the package was built ---
+
+_COLUMN_GAP = 72
+"""Unused places behind each column: columns whose distance is a power of two fall into the same lines of the cache."""
+
+
+class NativeBackend:
+    """Runs the functions of a library.
+
+    Attributes:
+        missing: What the library does not have, in words (for tests and `--version -v`).
+    """
+
+    name = "native"
+
+    def __init__(self, native_library: NativeLibrary) -> None:
+        self.library = native_library
+        self.missing: list[str] = []
+        self._python_backend = PythonBackend()
+        self._compiled: dict[Kernel, Kernel] = {}
+
+    def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
+        """Create a scanner.
+
+        Raises:
+            UnlowerableError: see `Backend.make_scanner`.
+        """
+        program, symbol = _lower_with_symbol(schema, tuple(columns))
+        entry = self.find_function(symbol, 3, f"the walk of {schema!r} with {columns}")
+        if entry is None:
+            return self._python_backend.make_scanner(schema, columns, capacity)
+        return NativeScanner(program, tuple(columns), capacity, self.library, entry)
+
+    def compile_kernel(self, function: Kernel) -> Kernel:
+        """Return the kernel as native code, or unchanged."""
+        if function not in self._compiled:
+            self._compiled[function] = self._find_kernel(function)
+        return self._compiled[function]
+
+    def find_function(self, symbol: str, results: int, description: str) -> NativeFunction | None:
+        """Return a function of the library; add its description to `missing` if it is not there."""
+        function = self.library.find_function(symbol, results)
+        if function is None:
+            self.missing.append(f"{symbol}: {description}")
+        return function
+
+    def _find_kernel(self, function: Kernel) -> Kernel:
+        name = native_library_module.make_kernel_name(function)
+        kind = str(function.__annotations__.get("return", "int"))
+        entry = self.find_function(f"entry_{name}", 8, f"{function.__module__}.{function.__qualname__}")
+        if entry is None:
+            return function
+        results = kind.count(",") + 1 if kind.startswith("tuple[") else 0
+        return _wrap_native(function, entry, results, kind == "bool")
+
+
+@lru_cache(maxsize=1)
+def get_native_backend() -> NativeBackend | None:
+    """Return the backend of this installation; None if there is no library for this machine."""
+    native_library = load_library()
+    return None if native_library is None else NativeBackend(native_library)
+
+
+def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool: bool) -> Kernel:
+    """Return the function to call in place of a kernel.
+
+    Args:
+        results: Length of the returned tuple; 0 = one integer.
+    """
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        pinned = [one if isinstance(one, int) else PinnedMemory(_as_memory(one)) for one in _passed(arguments)]
+        try:
+            returned = entry(*(one if isinstance(one, int) else one.address for one in pinned))
+        finally:
+            for one in pinned:
+                if not isinstance(one, int):
+                    one.release()
+        if results:
+            return tuple(returned[:results])
+        return bool(returned[0]) if is_bool else returned[0]
+
+    return call
+
+
+def _passed(arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """The arguments, structs field by field."""
+    for one in arguments:
+        if isinstance(one, tuple) and hasattr(one, "_fields"):
+            yield from one
+        else:
+            yield one
+
+
+def _as_memory(values: Any) -> Any:
+    """Return an array as memory: bytes unchanged, integers as 64-bit integers."""
+    if isinstance(values, memoryview):
+        return values if values.itemsize == 1 else as_int64_memory(values)
+    return values if isinstance(values, (bytes, bytearray)) else as_int64_memory(values)
+
+
+@lru_cache(maxsize=256)
+def _lower_with_symbol(schema: Any, columns: tuple[str, ...]) -> tuple[Program, str]:
+    """Return the lowered schema and the name of its walk."""
+    program = lower_schema(schema, columns)
+    return program, make_walk_symbol(program, columns)
+
+
+def make_walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
+    """Return the name of a walk in the library."""
+    return native_library_module.make_symbol(
+        "walk", generate_native_walk(program, columns, native_library_module.KernelNames())
+    )
+
+
+class NativeScanner(WalkScanner):
+    """A scanner whose columns are parts of one piece of memory, which the next call overwrites."""
+
+    def __init__(
+        self,
+        program: Program,
+        columns: tuple[str, ...],
+        capacity: int,
+        native_library: NativeLibrary,
+        entry: NativeFunction,
+    ) -> None:
+        super().__init__(program, columns, capacity)
+        self._library, self._native_walk = native_library, entry
+        self._tables = as_int64_memory([native_library.get_crc_table(poly) for poly in list_polynomials(program)])
+        self._scratch = zeroed_int64(compute_scratch_size(program) + 1)
+        self._pinned = [PinnedMemory(self._tables), PinnedMemory(self._scratch)]
+        self._rows = 0
+        self._allocate_columns()
+
+    def _allocate_columns(self) -> None:
+        self._stride = self._capacity + _COLUMN_GAP
+        self._out = zeroed_int64((FIRST_COLUMN_ROW + len(self.columns)) * self._stride)
+        self._pinned_output = PinnedMemory(self._out)
+
+    def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+        self._input = [PinnedMemory(one) for one in (buf, as_int64_memory(starts), as_int64_memory(ends))]
+        self._rows = 0
+        if spans:
+            if min(len(starts), len(ends)) < count:
+                raise ValueError(f"there are fewer than {count} spans")
+            wrong = self._library.span_outside(*(one.address for one in self._input[1:]), first, count, len(buf))
+            if wrong >= 0:
+                self._release_input()
+                raise ValueError(f"span {wrong} is not inside a buffer of {len(buf)} bytes")
+
+    def _release_input(self) -> None:
+        for one in self._input:
+            one.release()
+        self._input = []
+
+    def _run_walk(self, span: int, count: int, position: int) -> tuple[int, int]:
+        base, starts, ends = (one.address for one in self._input)
+        self._rows, span, position = self._native_walk(
+            base, starts, ends, span, count, position, self._rows, self._capacity, self._pinned_output.address,
+            self._stride,
+            self._pinned[1].address, self._pinned[0].address,
+        )  # fmt: skip
+        return span, position
+
+    def _count_rows(self) -> int:
+        return self._rows
+
+    def _slice_column(self, column: int, count: int) -> memoryview:
+        return self._out[column * self._stride : column * self._stride + count]
+
+    def _count_rows_before(self, span: int) -> int:
+        return bisect_left(self._slice_column(SPAN_ROW, self._rows), span)
+
+    def _resize_columns(self) -> None:
+        before = [self._slice_column(row, self._rows) for row in range(FIRST_COLUMN_ROW + len(self.columns))]
+        self._allocate_columns()
+        for row, values in enumerate(before):
+            self._slice_column(row, self._rows)[:] = values
+
+    def _append_row(self, span: int, position: int, frame: scanner.InterpretedFrame) -> None:
+        row = (frame.end, position, span, frame.checksum, *(frame.values[path] for path in self.columns))
+        for number, value in enumerate(row):
+            self._out[number * self._stride + self._rows] = value
+        self._rows += 1
+
+    def _make_table(self, rows: int) -> ColumnTable:
+        names = ("end", "offset", "span", "checksum", *self.columns)
+        return ColumnTable(rows, {name: self._slice_column(row, rows) for row, name in enumerate(names)})
+
+
+# --- Choose the backend that runs the scanners ---
 
 BACKEND_VARIABLE = "BINLOGTOOL_BACKEND"
 BACKEND_NAMES = ("auto", "native", "python")
@@ -27,11 +241,12 @@ def choose_backend(name: str) -> Backend:
         raise UsageError(f"there is no backend {name!r}: use {', '.join(BACKEND_NAMES)}")
     if name == "python":
         return PythonBackend()
-    from binlogtool.schema.native_backend import get_native_backend
 
     native = get_native_backend()
     if native is not None:
         return native
     if name == "native":
-        raise InputOutputError("there is no native code for this machine: build it (python -m binlogtool.schema.build)")
+        raise InputOutputError(
+            "there is no native code for this machine: build it (python -m binlogtool.native_build.build)"
+        )
     return PythonBackend()

@@ -1,11 +1,43 @@
-"""The contract of generated scanners and of the backends that run them."""
+"""The scanner contract, its loop, and the interpreter that executes a frame operation by operation.
+
+The generated scanners only run through good frames. A frame with anything else, or with an encoding that they do not
+speculate on, goes to this interpreter, which either finds it good or says exactly why it is not. So the reasons,
+positions and field names of a `Stop` do not depend on the backend.
+
+The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter (`exact`) decides
+about that one: if it is good, its row is added and the walk continues after it.
+"""
 
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol
 
-from binlogtool.formats.layouts import Column, ColumnTable, Kernel
+import msgspec
+
+from binlogtool.errors import LimitError
+from binlogtool.format_api.field_types import SHORT
+from binlogtool.format_api.layout import Column, ColumnTable, Kernel
+from binlogtool.schema.program import (
+    Assign,
+    AssignPosition,
+    ChooseCase,
+    ExpectBytes,
+    LoadInteger,
+    Op,
+    Program,
+    ReadRecord,
+    ReadScalar,
+    Require,
+    RequireOneOf,
+    SkipBytes,
+    VerifyChecksum,
+    evaluate_expression,
+    wrap_int64,
+)
+
+# --- The contract of generated scanners and of the backends that run them ---
 
 
 class StopReason(enum.IntEnum):
@@ -95,3 +127,245 @@ class Backend(Protocol):
 
     def compile_kernel(self, function: Kernel) -> Kernel:
         """Return the fastest form of a kernel function."""
+
+
+# --- Interpreter ---
+
+
+class InterpretedFrame(msgspec.Struct):
+    """A good frame.
+
+    Attributes:
+        checksum: As in the scanner's column of that name.
+    """
+
+    end: int
+    checksum: int
+    values: dict[str, int]
+
+
+class _BadFrame(Exception):
+    """Raised inside this module to end a frame."""
+
+    def __init__(self, reason: StopReason, path: str, need: int = -1) -> None:
+        super().__init__()
+        self.reason, self.path, self.need = reason, path, need
+
+
+def interpret_frame(program: Program, buf: Any, position: int, end: int) -> InterpretedFrame | ScanStop:
+    """Return the frame that starts at `position`, or why it is not good. Nothing at or after `end` is read."""
+    state = _FrameState(memoryview(buf), position, position, end, dict.fromkeys(program.variables, 0))
+    try:
+        state.execute(program.ops)
+    except _BadFrame as bad:
+        return ScanStop(bad.reason, position, bad.path, bad.need)
+    if state.mismatch is not None:
+        return ScanStop(StopReason.CHECKSUM, position, state.mismatch, state.position)
+    if state.position == position:
+        return ScanStop(StopReason.EMPTY, position)
+    return InterpretedFrame(state.position, state.checksum, state.values)
+
+
+class _FrameState(msgspec.Struct):
+    view: memoryview
+    start: int
+    position: int
+    end: int
+    values: dict[str, int]
+    checksum: int = 0
+    mismatch: str | None = msgspec.field(default=None)
+
+    def execute(self, ops: tuple[Op, ...]) -> None:
+        for op in ops:
+            self.execute_one(op)
+
+    def execute_one(self, op: Op) -> None:
+        match op:
+            case LoadInteger(path, width, big, is_signed):
+                data = self.take_bytes(width, path)
+                self.values[path] = wrap_int64(int.from_bytes(data, "big" if big else "little", signed=is_signed))
+            case ExpectBytes(path, value):
+                if self.take_bytes(len(value), path) != value:
+                    raise _BadFrame(StopReason.CONSTANT, path)
+            case SkipBytes(path, length):
+                self.take_bytes(evaluate_expression(length, self.values), path)
+            case RequireOneOf(path, values):
+                if self.values[path] not in values:
+                    raise _BadFrame(StopReason.CONSTANT, path)
+            case Require(path, test):
+                if not evaluate_expression(test, self.values):
+                    raise _BadFrame(StopReason.BOUNDS, path)
+            case Assign(path, expr):
+                self.values[path] = evaluate_expression(expr, self.values)
+            case AssignPosition(path):
+                self.values[path] = self.position
+            case ReadScalar(path, kernel):
+                number, following = kernel.read(self.view, self.position, self.end)
+                self.advance_to(following, path)
+                self.values[path] = wrap_int64(number)
+            case ReadRecord():
+                self.read_record(op)
+            case VerifyChecksum():
+                self.verify_checksum(op)
+            case ChooseCase(_, arms, other):
+                taken = (branch for test, branch in arms if evaluate_expression(test, self.values))
+                self.execute(next(taken, other))
+
+    def take_bytes(self, count: int, path: str) -> memoryview:
+        if count < 0:
+            raise _BadFrame(StopReason.BOUNDS, path)
+        if count > self.end - self.position:
+            raise _BadFrame(StopReason.SHORT, path, self.position + count)
+        self.position += count
+        return self.view[self.position - count : self.position]
+
+    def advance_to(self, following: int, path: str) -> None:
+        """Move to where a kernel says that its value ends."""
+        if not self.position <= following <= self.end:
+            raise _BadFrame(StopReason.SHORT if following == SHORT else StopReason.MALFORMED, path)
+        self.position = following
+
+    def read_record(self, op: ReadRecord) -> None:
+        numbers = [0] * len(op.columns)
+        self.advance_to(op.kernel.read(self.view, self.position, self.end, op.kernel.table, numbers, 0), op.path)
+        self.values.update(zip(op.columns, map(wrap_int64, numbers), strict=True))
+
+    def verify_checksum(self, op: VerifyChecksum) -> None:
+        stored, start, end = (evaluate_expression(part, self.values) for part in (op.stored, op.start, op.end))
+        if not self.start <= start <= end:
+            raise _BadFrame(StopReason.BOUNDS, op.path)
+        if end > self.end:
+            raise _BadFrame(StopReason.SHORT, op.path, end)
+        right = op.checksum(self.view[start:end]) == stored
+        if not right and stored != op.absent:
+            self.mismatch = self.mismatch or op.path
+        self.checksum = max(self.checksum, 1 if right else 2)
+
+
+# --- The loop around a generated walk, the same for every backend ---
+
+_CUT_DISTANCE = 1 << 16
+"""A frame so close to the end, with more bytes behind it, is most likely cut off: the interpreter is not asked."""
+
+
+class WalkScanner(ABC):
+    """A `Scanner` whose subclasses keep the columns and run the generated walk.
+
+    Attributes:
+        interpreted_frames: Frames that only the interpreter found good (0 unless the walk speculates).
+        max_span_rows: Most rows of a single span: the rows of a span are handed out together, and must fit into
+            memory.
+    """
+
+    max_span_rows = 1 << 20
+
+    def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:
+        self.columns = columns
+        self.interpreted_frames = 0
+        self._program = program
+        self._capacity = capacity
+
+    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
+        """See `Scanner.scan`.
+
+        Raises:
+            ValueError: `[start, end)` is not inside the buffer.
+        """
+        if not 0 <= start <= end <= len(buf):
+            raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
+        self._load_input(buf, (start,), (end,), 0, 1, spans=False)
+        try:
+            stop = self._scan_all(buf, (start,), (end,), 0, 1, spans=False, more=more)
+            return self._make_table(self._count_rows()), stop
+        finally:
+            self._release_input()
+
+    def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
+        """See `Scanner.probe`: the walk alone decides; the interpreter does not explain why a frame is not good."""
+        self._load_input(buf, (start,), (end,), 0, 1, spans=False)
+        try:
+            self._run_walk(0, 1, start)
+            return self._make_table(self._count_rows())
+        finally:
+            self._release_input()
+
+    def scan_spans(
+        self, buf: Any, starts: Column, ends: Column, first: int, count: int
+    ) -> tuple[ColumnTable, ScanStop]:
+        """See `Scanner.scan_spans`.
+
+        Raises:
+            ValueError: a span is not inside the buffer.
+            LimitError: a span has more than `max_span_rows` rows.
+        """
+        self._load_input(buf, starts, ends, first, count, spans=True)
+        try:
+            stop = self._scan_all(buf, starts, ends, first, count, spans=True)
+            complete = self._count_rows() if stop.reason is StopReason.END else self._count_rows_before(stop.span)
+            return self._make_table(complete), stop
+        finally:
+            self._release_input()
+
+    def _scan_all(
+        self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool, more: bool = False
+    ) -> ScanStop:
+        span, position = first, int(starts[first]) if first < count else 0
+        while True:
+            span, position = self._run_walk(span, count, position)
+            if span >= count:
+                return ScanStop(StopReason.END, position, span=count if spans else -1)
+            if self._count_rows() >= self._capacity:
+                if not spans or self._count_rows_before(span):
+                    return ScanStop(StopReason.FULL, position, span=span if spans else -1)
+                self._double_capacity()
+                continue
+            if more and starts[0] < position and ends[0] - position < _CUT_DISTANCE:
+                return ScanStop(StopReason.CUT, position)
+            frame = interpret_frame(self._program, buf, position, int(ends[span]))
+            if isinstance(frame, ScanStop):
+                return frame._replace(span=span) if spans else frame
+            self._append_row(span, position, frame)
+            self.interpreted_frames += 1
+            position = frame.end
+
+    def _double_capacity(self) -> None:
+        if self._capacity >= self.max_span_rows:
+            raise LimitError(f"a frame holds more than {self._capacity:,} records, more than fit into memory at once")
+        self._capacity *= 2
+        self._resize_columns()
+
+    @abstractmethod
+    def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+        """Take the input and empty the columns."""
+
+    @abstractmethod
+    def _release_input(self) -> None:
+        """Release the input: a mapped file can be closed only when nothing refers to it."""
+
+    @abstractmethod
+    def _run_walk(self, span: int, count: int, position: int) -> tuple[int, int]:
+        """Add the rows of good frames from `position` in `span` on; return the span and the position where it
+        stopped.
+
+        At the end of everything the span is `count`, and the position the end of the last span.
+        """
+
+    @abstractmethod
+    def _count_rows(self) -> int:
+        """Return the number of rows in the columns."""
+
+    @abstractmethod
+    def _count_rows_before(self, span: int) -> int:
+        """Return the number of rows of the spans before this one."""
+
+    @abstractmethod
+    def _resize_columns(self) -> None:
+        """Make room for `self._capacity` rows; the present rows stay."""
+
+    @abstractmethod
+    def _append_row(self, span: int, position: int, frame: InterpretedFrame) -> None:
+        """Add one row."""
+
+    @abstractmethod
+    def _make_table(self, rows: int) -> ColumnTable:
+        """Return the first `rows` rows as a table."""

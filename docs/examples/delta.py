@@ -16,8 +16,8 @@ import sys
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
-from binlogtool.pipeline.master import SparkMaster
-from binlogtool.pipeline.session import open_session
+from binlogtool.export.spark_master import SparkMaster
+from binlogtool.spark.session import open_session
 
 DELTA = (
     ("spark.jars.packages", "io.delta:delta-spark_4.2_2.13:4.4.0"),

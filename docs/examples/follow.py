@@ -7,7 +7,7 @@ take `trigger(processingTime="10 seconds")`. MASTER (environment) names a cluste
 import os
 import sys
 
-from binlogtool.pipeline.session import open_session
+from binlogtool.spark.session import open_session
 
 
 def main(logs: str, checkpoint: str, rows: str) -> None:

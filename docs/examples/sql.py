@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from binlogtool.pipeline.session import open_session
+from binlogtool.spark.session import open_session
 
 
 def main(rows: str, *queries: str) -> None:

@@ -14,14 +14,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.drizzle.codes import EntryType
-from binlogtool.formats.drizzle.judge.rules import EntryFault
-from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, create_transaction_parser
-from binlogtool.formats.drizzle.protobuf.wire import FieldToken, read_fields
-from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE_SIZE, MAX_MESSAGE_SIZE, TRANSACTION
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import LogFileLayout
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import CRC32, LogFileLayout
+from binlogtool.formats.drizzle.decode import EntryFault
+from binlogtool.formats.drizzle.protobuf.decode import UndecodableError, create_transaction_parser
+from binlogtool.formats.drizzle.protobuf.messages import FieldToken, read_fields
+from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE_SIZE, MAX_MESSAGE_SIZE, TRANSACTION, EntryType
 from binlogtool.limits import KIB, Limits
 
 ENTRY_PATTERN = rb"[\x01\x02]\x00\x00\x00"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
-from binlogtool.formats.cuts import EveryFrameSplitFinder
+from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, RepairRules, ValidationRules
+from binlogtool.format_api.layout import EveryFrameSplitFinder
+from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
+from binlogtool.format_api.replay import ReplayRules
 from binlogtool.formats.drizzle import FILE_PATTERNS
-from binlogtool.formats.drizzle.judge.judge import create_validator
+from binlogtool.formats.drizzle.decode import TYPE_NAMES, decode_bodies, decode_timestamp_units, describe_records
 from binlogtool.formats.drizzle.layout import detect, get_log_stem, read_layout
-from binlogtool.formats.drizzle.meaning import TYPE_NAMES, decode_bodies, decode_timestamp_units, describe_records
 from binlogtool.formats.drizzle.protobuf.messages import Message
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
-from binlogtool.formats.later import LazyMapping, LazyRef
-from binlogtool.formats.repair_rules import RepairRules
-from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.formats.drizzle.validate import create_validator
 
 FORMAT = Format(
     name="drizzle",
@@ -26,7 +25,7 @@ FORMAT = Format(
         layout=read_layout,
         schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
         split_finder=lambda layout: EveryFrameSplitFinder(layout) if layout.readable else None,
-        compiled_layouts=LazyRef("drizzle.native:layouts"),
+        compiled_layouts=LazyRef("drizzle.layout:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
@@ -38,15 +37,15 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=decode_timestamp_units,
         extra_names=("timestamp_unit",),
-        json_line=LazyRef("drizzle.protobuf.lines:create_json_line"),
+        json_line=LazyRef("drizzle.protobuf.json_lines:create_json_line"),
     ),
     tables=LazyRef("drizzle.tables:create_tables"),
     repair=RepairRules(transactions="whole_transactions_end"),
     replay=ReplayRules(
-        begin=LazyRef("drizzle.replay.replay:DrizzleReplayer"),
-        reasons=LazyMapping("drizzle.replay.replay:REASONS"),
-        effects=LazyRef("drizzle.replay.effects:DrizzleEffects"),
-        patch=LazyRef("drizzle.replay.effects:apply_patch"),
+        begin=LazyRef("drizzle.replay:DrizzleReplayer"),
+        reasons=LazyMapping("drizzle.replay:REASONS"),
+        effects=LazyRef("drizzle.replay:DrizzleEffects"),
+        patch=LazyRef("drizzle.replay:apply_patch"),
         force="goes on behind what the reader cannot read, at the next provable entry; the reader itself has no such "
         "switch",
     ),

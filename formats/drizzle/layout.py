@@ -1,4 +1,4 @@
-"""Detection and layout of a transaction log; the layouts of 2009 are recognized and not read.
+"""Detect a Drizzle transaction log and read its layout.
 
 Source: `docs/spec/drizzle.md#file-layout`.
 """
@@ -10,17 +10,17 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from binlogtool.findings import make_finding
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.detecting import FileHead, FormatMatch
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import FileHead, FormatMatch
+from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.formats.drizzle import FILE_PATTERNS
-from binlogtool.formats.drizzle.codes import EntryType
 from binlogtool.formats.drizzle.damage import ENTRY_PATTERN
-from binlogtool.formats.drizzle.judge.judge import is_proven_entry
-from binlogtool.formats.drizzle.protobuf.wire import FieldToken, WireType, read_fields
-from binlogtool.formats.drizzle.schema import ENTRY, ENVELOPE_SIZE, MAX_MESSAGE_SIZE
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import FrameLevel, LogFileLayout
+from binlogtool.formats.drizzle.protobuf.messages import FieldToken, WireType, read_fields
+from binlogtool.formats.drizzle.schema import ENTRY, ENVELOPE_SIZE, MAX_MESSAGE_SIZE, EntryType
+from binlogtool.formats.drizzle.validate import is_proven_entry
 from binlogtool.limits import MIB, Limits
+
+# --- Detection and layout of a transaction log ---
 
 VARIANT = "transaction log (October 2009 to March 2012)"
 OLD_VARIANT = "no entry type: pre-October-2009 layout?"
@@ -138,3 +138,11 @@ def _has_proven_entry(data: bytes) -> bool:
 
 def _read_u32(data: bytes, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
+
+
+# --- Layouts for which native code is generated when the package is built ---
+
+
+def layouts() -> list[LogFileLayout]:
+    """Return the layout of readable logs."""
+    return [LogFileLayout(VARIANT, 0, FRAME)]

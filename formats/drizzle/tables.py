@@ -1,4 +1,4 @@
-"""Tables of row statements (`formats.base.Format.tables`): columns and types from the header of each statement."""
+"""Tables of row statements (`format_api.format.Format.tables`): columns and types from the header of each statement."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.described import BodyWithFindings
-from binlogtool.formats.drizzle.meaning import decode_bodies, to_text
-from binlogtool.formats.layouts import Batch
-from binlogtool.formats.table_names import qualify_name
-from binlogtool.formats.tables import (
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.outputs import (
     RecordTableRows,
     TableColumn,
     TableRow,
     TableSchema,
     TableSupport,
     make_database_table,
+    qualify_name,
 )
+from binlogtool.formats.drizzle.decode import decode_bodies, to_text
 from binlogtool.limits import Limits
 
 _COLUMN_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double", "BLOB": "binary"}
@@ -40,7 +40,7 @@ class StatementTables(msgspec.Struct):
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         for body in decode_bodies(context, batch, start, stop, limits):
             if isinstance(body, Finding):
                 yield RecordTableRows(findings=(body,))
@@ -56,10 +56,10 @@ class StatementTables(msgspec.Struct):
         """Do nothing: statements define their tables themselves."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
 
     def note_gap(self) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
 
     def _decode_rows(self, statement: Mapping[str, Any]) -> Iterator[TableRow]:
         kind = str(statement.get("type"))
@@ -131,5 +131,5 @@ _VALUE_FIELDS = {"INSERT": "field_metadata", "UPDATE": "set_field_metadata", "DE
 
 
 def create_tables() -> TableSupport:
-    """Create the table rules of the format (`formats.base.Format.tables`)."""
+    """Create the table rules of the format (`format_api.format.Format.tables`)."""
     return TableSupport(StatementTables)

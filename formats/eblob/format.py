@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, RepairRules, ValidationRules
+from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
+from binlogtool.format_api.replay import ReplayRules
 from binlogtool.formats.eblob import FILE_PATTERNS
-from binlogtool.formats.eblob.judge import make_eblob_validator
-from binlogtool.formats.eblob.layout.dialects import DIALECTS
-from binlogtool.formats.eblob.layout.layout import detect_format, log_stem, make_layout
-from binlogtool.formats.eblob.meaning import KIND_NAMES, decode_bodies, describe_records
+from binlogtool.formats.eblob.decode import KIND_NAMES, decode_bodies, describe_records
+from binlogtool.formats.eblob.layout import DIALECTS, detect_format, log_stem, make_layout
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
-from binlogtool.formats.later import LazyMapping, LazyRef
-from binlogtool.formats.repair_rules import RepairRules
-from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.formats.eblob.validate import make_eblob_validator
 
 FORMAT = Format(
     name="eblob",
@@ -31,19 +29,19 @@ FORMAT = Format(
             "write-control": WRITE_CONTROL,
             **{f"record-{name}": dialect.schema for name, dialect in DIALECTS.items()},
         },
-        split_finder=LazyRef("eblob.cuts:make_split_point_finder"),
+        split_finder=LazyRef("eblob.decode:make_split_point_finder"),
         variants=tuple(DIALECTS),
-        compiled_layouts=LazyRef("eblob.native:native_layouts"),
+        compiled_layouts=LazyRef("eblob.layout:native_layouts"),
     ),
     validation=ValidationRules(
         validator=make_eblob_validator,
-        explain_damage=LazyRef("eblob.damage.damage:explain_damage"),
+        explain_damage=LazyRef("eblob.damage:explain_damage"),
     ),
     output=OutputRules(
         types=KIND_NAMES,
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
-        json_line=LazyRef("eblob.groups.lines:json_line"),
+        json_line=LazyRef("eblob.json_lines:json_line"),
     ),
     tables=LazyRef("eblob.tables:make_record_tables"),
     repair=RepairRules(gaps="records behind a damage can be older than those before it, and no checksum tells"),

@@ -19,13 +19,8 @@ import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.eblob.damage.borders import STALE
-from binlogtool.formats.eblob.groups.grouping import EblobRecordKind
-from binlogtool.formats.eblob.layout.layout import EblobFileContext
-from binlogtool.formats.eblob.meaning import RAW_DATA_TYPE
-from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
-from binlogtool.formats.layouts import RangeReader
-from binlogtool.formats.replay_rules import (
+from binlogtool.format_api.layout import RangeReader
+from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
     PUT,
@@ -42,6 +37,11 @@ from binlogtool.formats.replay_rules import (
     encode_canonical,
     make_rulings,
 )
+from binlogtool.formats.eblob.damage import STALE
+from binlogtool.formats.eblob.decode import RAW_DATA_TYPE
+from binlogtool.formats.eblob.groups import EblobRecordKind
+from binlogtool.formats.eblob.layout import EblobFileContext
+from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {

@@ -8,11 +8,11 @@ from itertools import repeat
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.described import BodyWithFindings
-from binlogtool.formats.eblob.layout.layout import EblobFileContext
-from binlogtool.formats.eblob.meaning import decode_bodies, describe_records
-from binlogtool.formats.layouts import Batch
-from binlogtool.formats.tables import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.outputs import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.formats.eblob.decode import decode_bodies, describe_records
+from binlogtool.formats.eblob.layout import EblobFileContext
 from binlogtool.limits import Limits
 
 RECORDS_TABLE = TableSchema(
@@ -28,7 +28,7 @@ RECORDS_TABLE = TableSchema(
 
 
 class EblobRecordTables(msgspec.Struct):
-    """`formats.tables.TableReader` of records, each of which is a row.
+    """`format_api.outputs.TableReader` of records, each of which is a row.
 
     Attributes:
         is_selected: rows are selected.
@@ -39,7 +39,7 @@ class EblobRecordTables(msgspec.Struct):
     def read_records(
         self, context: EblobFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         if not self.is_selected:
             yield from repeat(RecordTableRows(described=(RECORDS_TABLE,)), stop - start)
             return
@@ -57,7 +57,7 @@ class EblobRecordTables(msgspec.Struct):
         """Do nothing: the table is always the same."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         self.is_selected = is_selected(RECORDS_TABLE)
 
     def note_gap(self) -> None:
@@ -65,5 +65,5 @@ class EblobRecordTables(msgspec.Struct):
 
 
 def make_record_tables() -> TableSupport:
-    """See `formats.base.Format.tables`."""
+    """See `format_api.format.Format.tables`."""
     return TableSupport(EblobRecordTables, transactions=False)

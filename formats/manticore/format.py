@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
-from binlogtool.formats.later import LazyMapping, LazyRef
+from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
+from binlogtool.format_api.replay import ReplayRules
 from binlogtool.formats.manticore import FILE_PATTERNS, schema
-from binlogtool.formats.manticore.judge.directory import sort_names, validate_set
-from binlogtool.formats.manticore.judge.judge import create_validator
+from binlogtool.formats.manticore.decode import TYPE_NAMES, decode_bodies, describe_records
 from binlogtool.formats.manticore.layout import detect, fork_context, get_log_stem, read_layout
-from binlogtool.formats.manticore.meaning import TYPE_NAMES, decode_bodies, describe_records
 from binlogtool.formats.manticore.repair import REPAIR
-from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.formats.manticore.validate import create_validator, sort_names, validate_set
 
 FORMAT = Format(
     name="manticore",
@@ -24,7 +23,7 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect,
         layout=read_layout,
-        find_header_flips=LazyRef("manticore.damage.heads:find_header_flips"),
+        find_header_flips=LazyRef("manticore.damage:find_header_flips"),
         schemas={
             "meta": schema.META,
             "header": schema.LOG_HEADER,
@@ -36,28 +35,28 @@ FORMAT = Format(
             },
         },
         clone_context=fork_context,
-        split_finder=LazyRef("manticore.cuts:create_split_points"),
-        compiled_layouts=LazyRef("manticore.native:layouts"),
+        split_finder=LazyRef("manticore.decode:create_split_points"),
+        compiled_layouts=LazyRef("manticore.layout:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
         validate_set=validate_set,
-        explain_damage=LazyRef("manticore.damage.damage:explain_damage"),
+        explain_damage=LazyRef("manticore.damage:explain_damage"),
     ),
     output=OutputRules(
         types=TYPE_NAMES,
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
-        json_line=LazyRef("manticore.payloads.lines:create_json_line"),
+        json_line=LazyRef("manticore.payloads.json_lines:create_json_line"),
     ),
     tables=LazyRef("manticore.tables:create_tables"),
     repair=REPAIR,
     replay=ReplayRules(
         begin=LazyRef("manticore.replay.replay:ManticoreReplayer"),
-        reasons=LazyMapping("manticore.replay.reasons:REASONS"),
-        effects=LazyRef("manticore.replay.effects:ManticoreEffects"),
-        patch=LazyRef("manticore.replay.effects:apply_patch"),
-        parse_state=LazyRef("manticore.replay.saved:read_saved_tid"),
+        reasons=LazyMapping("manticore.replay.replay:REASONS"),
+        effects=LazyRef("manticore.replay.replay:ManticoreEffects"),
+        patch=LazyRef("manticore.replay.replay:apply_patch"),
+        parse_state=LazyRef("manticore.replay.replay:read_saved_tid"),
         force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
         "all that is known there): after an error the rest of that file is dropped, missing files are passed over",
     ),

@@ -1,4 +1,4 @@
-"""Detection, and the layout of one file from its head.
+"""Detect a binlog file and read its layout from its header.
 
 Source: `docs/spec/manticore.md#directory`, `#binlogmeta`, `#log-file`, `#versions`.
 """
@@ -15,14 +15,38 @@ from construct import Const, ConstructError, Struct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.detecting import FileHead, FormatMatch
-from binlogtool.formats.layouts import FrameLevel, LogFileLayout
+from binlogtool.format_api.format import FileHead, FormatMatch
+from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.judge.proof import is_proven_cache
-from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOW_VERSION
-from binlogtool.formats.manticore.payloads.zint import read_zint
+from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, WideZint, read_zint
+from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, Op
 from binlogtool.limits import MIB, Limits
+
+# --- Proof of an ADD_CACHE that has no checksum ---
+
+
+def is_proven_cache(frame: bytes, context: Any) -> bool:
+    """Check that an ADD_CACHE whose checksum is 0 is one beyond doubt: all its fields must be as a writer makes
+    them.
+    """
+    try:
+        parsed = schema.FRAME.parse(frame)
+        if parsed.op != Op.ADD_CACHE:
+            return False
+        cache = schema.CACHE.parse(parsed.body)
+    except (ConstructError, OverflowError):
+        return False
+    return not isinstance(cache.count, WideZint) and all(_is_plausible(entry) for entry in cache.tables)
+
+
+def _is_plausible(entry: Any) -> bool:
+    numbers = (entry.name.length, entry.min_tid, entry.max_tid, entry.flushed_tid)
+    return (
+        entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, WideZint) for n in numbers)
+    )
+
+
+# --- Detection, and the layout of one file from its head ---
 
 META_NAMES = ("binlog.meta", "binlog.meta.new")
 MAX_META_SIZE = 4096
@@ -421,3 +445,16 @@ def _check_log_header(data: bytes, version: int, is_known: bool) -> Iterator[Fin
 def get_frame_family(version: int) -> int:
     """Return a number that is the same for versions with the same frames."""
     return min(version, schema.NEW_FRAME_VERSION) if version != 6 else 5
+
+
+# --- Layouts for which native code is generated when the package is built ---
+
+
+def layouts() -> list[LogFileLayout]:
+    """Return one layout per version, and those of files without records."""
+    versions = range(FIRST_VERSION, LAST_VERSION + 1)
+    logs = [
+        LogFileLayout("", 0, create_frame_level(version), context=ManticoreLogContext(version, None))
+        for version in versions
+    ]
+    return [*(LogFileLayout("", 0, level) for level in (META_REST_LEVEL, TORN_HEADER_LEVEL)), *logs]

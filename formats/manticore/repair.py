@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
-from binlogtool.formats.layouts import RangeReader
+from binlogtool.format_api.format import EngineLock, FileFix, RepairRules
+from binlogtool.format_api.layout import RangeReader
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LOG_NAME, MAX_META_SIZE
-from binlogtool.formats.manticore.payloads.zint import build_zint
-from binlogtool.formats.repair_rules import EngineLock, FileFix, RepairRules
+from binlogtool.formats.manticore.payloads.kernels import build_zint
 
 META_NAME = "binlog.meta"
 _OLD_NUMBER_WIDTH = 3

@@ -27,10 +27,20 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.bodies import InterpretedOnly, OpaqueLeaf, RenamedField, SingleField, TextField
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck, Magic, NestedSchema, RecordKernel, ScalarKernel
-from binlogtool.formats.manticore.payloads.leaves import (
+from binlogtool.format_api.field_types import (
+    CrcCheck,
+    InterpretedOnly,
+    Magic,
+    NestedSchema,
+    OpaqueLeaf,
+    RecordKernel,
+    RenamedField,
+    ScalarKernel,
+    SingleField,
+    TextField,
+)
+from binlogtool.format_api.layout import CRC32
+from binlogtool.formats.manticore.payloads.field_types import (
     BLOBS,
     DWORDS,
     KIND,
@@ -44,25 +54,23 @@ from binlogtool.formats.manticore.payloads.leaves import (
     ReconfigureSettings,
     Vector,
 )
-from binlogtool.formats.manticore.payloads.sphinx4 import (
+from binlogtool.formats.manticore.payloads.kernels import (
     LAST_LOW_VERSION,
     LowZint,
+    Zint,
+    read_body,
+    read_cache,
     read_low_body,
+    skip_cache,
+    skip_commit_with_ids,
     skip_low_cache,
     skip_low_commit,
     skip_low_update,
-)
-from binlogtool.formats.manticore.payloads.walk import (
-    read_body,
-    read_cache,
-    skip_cache,
-    skip_commit_with_ids,
     skip_pq_add_delete,
     skip_pq_delete,
     skip_query,
     skip_update_with_ids,
 )
-from binlogtool.formats.manticore.payloads.zint import Zint
 
 META_MAGIC = 0x494C5053
 """`SPLI`."""

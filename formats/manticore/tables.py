@@ -1,4 +1,4 @@
-"""Tables of a log (`formats.base.Format.tables`): added and deleted documents, and new values of attributes."""
+"""Tables of a log (`format_api.format.Format.tables`): added and deleted documents, and new values of attributes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.described import BodyWithFindings
-from binlogtool.formats.layouts import Batch
-from binlogtool.formats.manticore.meaning import decode_bodies, describe_records
-from binlogtool.formats.tables import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.outputs import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.formats.manticore.decode import decode_bodies, describe_records
 from binlogtool.limits import Limits
 
 ID_COLUMN = "id"
@@ -33,7 +33,7 @@ class DocumentTables(msgspec.Struct):
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         names = describe_records(context, batch, start, stop).object
         for name, body in zip(names, decode_bodies(context, batch, start, stop, limits, stored=True), strict=True):
             if isinstance(body, Finding):
@@ -47,10 +47,10 @@ class DocumentTables(msgspec.Struct):
         """Do nothing: each file defines its tables itself."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
 
     def note_gap(self) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
 
     def _get_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
         """Return a table, extended by the attributes that it does not have yet."""
@@ -108,5 +108,5 @@ def _decode_text(data: bytes) -> str | bytes:
 
 
 def create_tables() -> TableSupport:
-    """Create the table rules of the format (`formats.base.Format.tables`)."""
+    """Create the table rules of the format (`format_api.format.Format.tables`)."""
     return TableSupport(DocumentTables, operations=True)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
-from binlogtool.formats.binlog_events.codes import TYPE_GROUPS
-from binlogtool.formats.binlog_events.gtid.sets import GTID_PARSERS
-from binlogtool.formats.later import LazyMapping, LazyRef
+from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
+from binlogtool.format_api.replay import ReplayRules
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
+from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
-from binlogtool.formats.mariadb_innodb_binlog.codes import (
+from binlogtool.formats.mariadb_innodb_binlog.decode import DUMP_TYPES, decode_bodies, describe_records, header_extras
+from binlogtool.formats.mariadb_innodb_binlog.layout import detect_format, fork_context, make_layout
+from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
+from binlogtool.formats.mariadb_innodb_binlog.schema import (
     DEFAULT_PAGE_SIZE_SHIFT,
     IbbRecordType,
     log_stem,
     sort_file_names,
 )
-from binlogtool.formats.mariadb_innodb_binlog.judge.chain import validate_log_set
-from binlogtool.formats.mariadb_innodb_binlog.judge.judge import make_file_validator
-from binlogtool.formats.mariadb_innodb_binlog.layout import detect_format, fork_context, make_layout
-from binlogtool.formats.mariadb_innodb_binlog.meaning import DUMP_TYPES, decode_bodies, describe_records, header_extras
-from binlogtool.formats.mariadb_innodb_binlog.repair.repair import REPAIR
-from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.formats.mariadb_innodb_binlog.validate.file import make_file_validator
+from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import validate_log_set
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",
@@ -31,8 +31,8 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect_format,
         layout=make_layout,
-        find_header_flips=LazyRef("mariadb_innodb_binlog.damage.heads:find_header_bit_flips"),
-        event_groups=LazyRef("mariadb_innodb_binlog.bundles:make_event_group_reader"),
+        find_header_flips=LazyRef("mariadb_innodb_binlog.damage:find_header_bit_flips"),
+        event_groups=LazyRef("mariadb_innodb_binlog.transactions:make_event_group_reader"),
         schemas={
             "header_page": schema.header_page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
             "page": schema.page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
@@ -41,16 +41,16 @@ FORMAT = Format(
         },
         levels=("record", "page", "event"),
         event_level="event",
-        find_ranges=LazyRef("mariadb_innodb_binlog.cuts.seek:find_selected_parts"),
+        find_ranges=LazyRef("mariadb_innodb_binlog.decode:find_selected_parts"),
         clone_context=fork_context,
-        split_finder=LazyRef("mariadb_innodb_binlog.cuts.cuts:make_split_point_finder"),
+        split_finder=LazyRef("mariadb_innodb_binlog.decode:make_split_point_finder"),
         carries_state=True,
         compiled_layouts=LazyRef("mariadb_innodb_binlog.native:native_layouts"),
     ),
     validation=ValidationRules(
         validator=make_file_validator,
         validate_set=validate_log_set,
-        explain_damage=LazyRef("mariadb_innodb_binlog.damage.damage:explain_damage"),
+        explain_damage=LazyRef("mariadb_innodb_binlog.damage:explain_damage"),
         validator_reports_sequences=True,
     ),
     output=OutputRules(
@@ -60,21 +60,21 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=header_extras,
         extra_names=("header",),
-        json_line=LazyRef("mariadb_innodb_binlog.groups.lines:json_line"),
-        start_script=LazyRef("mariadb_innodb_binlog.sql.statements:make_group_script"),
-        start_changes=LazyRef("mariadb_innodb_binlog.changes:make_group_changes"),
+        json_line=LazyRef("mariadb_innodb_binlog.json_lines:json_line"),
+        start_script=LazyRef("mariadb_innodb_binlog.transactions:make_group_script"),
+        start_changes=LazyRef("mariadb_innodb_binlog.tables:make_group_changes"),
         gtid_rules=GTID_PARSERS,
     ),
     tables=LazyRef("mariadb_innodb_binlog.tables:make_group_tables"),
     repair=REPAIR,
     replay=ReplayRules(
-        begin=LazyRef("mariadb_innodb_binlog.replay.replay:IbbReplayer"),
-        reasons=LazyMapping("mariadb_innodb_binlog.replay.replay:REASONS"),
-        effects=LazyRef("binlog_events.apply.effects:EventEffects"),
-        patch=LazyRef("binlog_events.apply.effects:apply_patch"),
+        begin=LazyRef("mariadb_innodb_binlog.replay:IbbReplayer"),
+        reasons=LazyMapping("mariadb_innodb_binlog.replay:REASONS"),
+        effects=LazyRef("binlog_events.replay.effects:EventEffects"),
+        patch=LazyRef("binlog_events.replay.effects:apply_patch"),
         level="event",
-        count_records=LazyRef("mariadb_innodb_binlog.replay.replay:count_events"),
-        parse_state=LazyRef("mariadb_innodb_binlog.replay.replay:parse_server_state"),
+        count_records=LazyRef("mariadb_innodb_binlog.replay:count_events"),
+        parse_state=LazyRef("mariadb_innodb_binlog.replay:parse_server_state"),
         force="leaves out the groups that are damaged or refused, and applies all others: those that stand in sound "
         "pages, also behind an end of data",
     ),

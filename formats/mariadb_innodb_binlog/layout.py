@@ -13,33 +13,36 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import FileHead, FormatMatch
+from binlogtool.format_api.layout import (
+    CRC32C,
+    Assembler,
+    FrameCorrector,
+    FrameLevel,
+    Kernel,
+    LogFileLayout,
+    SalvageAssembler,
+)
 from binlogtool.formats.binlog_events.ddl.table_history import find_earlier_state
-from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.detecting import FileHead, FormatMatch
-from binlogtool.formats.layouts import Assembler, FrameCorrector, FrameLevel, Kernel, LogFileLayout, SalvageAssembler
-from binlogtool.formats.mariadb_innodb_binlog.codes import (
+from binlogtool.formats.mariadb_innodb_binlog.schema import (
     DEFAULT_PAGE_SIZE_SHIFT,
     MAGIC,
+    MAGIC_BYTES,
     NO_FILE,
     PAGE_SIZE_SHIFTS,
+    SCAN_COLUMNS,
     SHORT_HEADER_SIZE,
     VERSION_MAJOR,
-    file_number,
-)
-from binlogtool.formats.mariadb_innodb_binlog.records.context import (
-    MAGIC_BYTES,
     IbbFileContext,
     IbbFileHeader,
     IbbScanSummary,
+    file_number,
+    header_page_construct,
     is_page_crc_right,
     is_short_crc_right,
-    parse_header,
-)
-from binlogtool.formats.mariadb_innodb_binlog.schema import (
-    SCAN_COLUMNS,
-    header_page_construct,
     joined_page_construct,
     page_construct,
+    parse_header,
 )
 from binlogtool.limits import MIB, Limits
 
@@ -131,7 +134,7 @@ def _choose_assembler(context: IbbFileContext) -> Callable[[Callable[[Kernel], K
         return None
     if context.level == "record":
         return make_record_assembler(context)
-    from binlogtool.formats.mariadb_innodb_binlog.groups.events import make_event_assembler
+    from binlogtool.formats.mariadb_innodb_binlog.event_groups import make_event_assembler
 
     return make_event_assembler(context, make_record_assembler(context))
 
@@ -142,10 +145,10 @@ def _choose_salvage_reader(
     """Return the factory of the salvage reader for the level that the user chose."""
     if context.level == "page":
         return None
-    from binlogtool.formats.later import LazyRef
+    from binlogtool.format_api.lazy_import import LazyRef
 
     name = (
-        "groups.doubtful:make_salvaged_events" if context.level == "event" else "records.doubtful:make_salvaged_records"
+        "records.salvage:make_salvaged_events" if context.level == "event" else "records.salvage:make_salvaged_records"
     )
     return LazyRef(f"mariadb_innodb_binlog.{name}")
 
@@ -183,13 +186,13 @@ def make_page_level(page_size: int) -> FrameLevel:
 
 def _is_whole_page(page: bytes, context: IbbFileContext) -> bool:
     """Check if a page with a wrong CRC consists of valid chunks."""
-    from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import is_whole_page
+    from binlogtool.formats.mariadb_innodb_binlog.records.salvage import is_whole_page
 
     return is_whole_page(page, context)
 
 
 def _annotated_page(context: IbbFileContext) -> Construct:
-    from binlogtool.formats.mariadb_innodb_binlog.records.store import ChunkJoinCodec
+    from binlogtool.formats.mariadb_innodb_binlog.records.records import ChunkJoinCodec
 
     return joined_page_construct(context.page_size, ChunkJoinCodec(context))
 

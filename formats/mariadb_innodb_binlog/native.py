@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.layouts import LogFileLayout
-from binlogtool.formats.mariadb_innodb_binlog.codes import PAGE_SIZE_SHIFTS
-from binlogtool.formats.mariadb_innodb_binlog.groups.events import GroupEventDecoder
+from binlogtool.format_api.layout import LogFileLayout
+from binlogtool.formats.mariadb_innodb_binlog.event_groups import GroupEventDecoder
 from binlogtool.formats.mariadb_innodb_binlog.layout import make_page_level
-from binlogtool.formats.mariadb_innodb_binlog.records.context import IbbFileContext
+from binlogtool.formats.mariadb_innodb_binlog.schema import PAGE_SIZE_SHIFTS, IbbFileContext
 
 
 def native_layouts() -> list[LogFileLayout]:

@@ -1,4 +1,6 @@
-"""The InnoDB binlog on disk: header page, data pages of chunks, and the contents of records. All little-endian.
+"""Codes and schemas of header page, data pages and record contents, and what is known of a file while it is read.
+
+See docs/spec/mariadb_innodb_binlog.md#compressed-integers (`mysys/my_compr_int.cc`).
 
 Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `handler/innodb_binlog.cc`
 (`ibb_write_header_page`). See docs/spec/mariadb_innodb_binlog.md.
@@ -6,10 +8,14 @@ Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+import msgspec
 from construct import (
     Array,
     Bytes,
@@ -28,23 +34,167 @@ from construct import (
     Struct,
     Switch,
     Tell,
+    stream_read,
+    stream_write,
     this,
 )
 
-from binlogtool.formats.binlog_events.events.schema import EVENTS, EventForm
-from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.fields import CompressedSchema, CrcCheck, Magic, NestedSchema
-from binlogtool.formats.mariadb_innodb_binlog.codes import (
-    CONTINUATION_FLAG,
-    CRC_SIZE,
-    HEADER_FIELDS_SIZE,
-    LAST_CHUNK_FLAG,
-    MAGIC,
-    SHORT_HEADER_SIZE,
-    TYPE_MASK,
-    IbbRecordType,
+from binlogtool.format_api.field_types import (
+    CompressedSchema,
+    CrcCheck,
+    Magic,
+    MalformedError,
+    NestedSchema,
+    ScalarKernel,
+    UInt8s,
+    kernel,
 )
-from binlogtool.formats.mariadb_innodb_binlog.records.integers import ComprInt
+from binlogtool.format_api.format import Hints, ReadableFile
+from binlogtool.format_api.layout import CRC32C, RangeReader
+from binlogtool.formats.binlog_events.event_schemas import EVENTS, EventForm
+
+# --- Read InnoDB's compressed integer ---
+
+MAX_SIZE = 9
+
+
+@kernel()
+def read_compr_int(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+    """Read a compressed integer: (value as 64-bit pattern, next position); -1 = truncated, -2 = over 64 bits."""
+    if pos >= limit:
+        return 0, -1
+    first = buf[pos]
+    size = (first & 7) + 1
+    if size > limit - pos:
+        return 0, -1
+    value = first >> 3
+    if size == 1:
+        return value, pos + 1
+    if size == 8:
+        if limit - pos < 9:
+            return 0, -1
+        if buf[pos + 8] > 7:
+            return 0, -2
+    for k in range(1, min(size, 8)):
+        value |= buf[pos + k] << 8 * k - 3
+    if size < 8:
+        return value, pos + size
+    value |= (buf[pos + 8] & 3) << 61
+    if buf[pos + 8] & 4:
+        value = value - 9223372036854775807 - 1
+    return value, pos + 9
+
+
+def compr_int_size(value: int) -> int:
+    """Return the size in bytes of the shortest encoding."""
+    size = (max(value.bit_length(), 1) + 3 + 7) // 8
+    return size if size < 8 else MAX_SIZE
+
+
+def encode_compr_int(value: int) -> bytes:
+    """Encode a compressed integer in its shortest form, as the server does."""
+    size = compr_int_size(value)
+    return (value << 3 | min(size - 1, 7)).to_bytes(size, "little")
+
+
+def parse_compr_int(data: bytes | memoryview, offset: int) -> tuple[int, int]:
+    """Parse the integer at `data[offset]`; returns (value, its end).
+
+    Raises:
+        MalformedError: it does not end inside the bytes, or has more than 64 bits.
+    """
+    value, end = read_compr_int(data, offset, len(data))
+    if end < 0:
+        reason = "does not end inside the record" if end == -1 else "has more than 64 bits"
+        raise MalformedError(f"a compressed integer {reason}", finding_id="varint-overlong")
+    return value & 0xFFFFFFFFFFFFFFFF, end
+
+
+class ComprInt(Construct):  # type: ignore[misc]
+    """Construct of a compressed integer."""
+
+    scan = ScalarKernel(read_compr_int)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        first = stream_read(stream, 1, path)
+        size = first[0] & 7
+        data = first + stream_read(stream, MAX_SIZE - 1 if size == 7 else size, path)
+        return parse_compr_int(data, 0)[0]
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
+        data = encode_compr_int(obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+# --- Numbers and names of the InnoDB binlog, `binlog-NNNNNN.ibb` (docs/spec/mariadb_innodb_binlog.md#files) ---
+
+MAGIC: Final = 0x010DFEFE
+VERSION_MAJOR: Final = 1
+
+PAGE_SIZE_SHIFTS: Final = range(9, 17)
+"""log2 of the page sizes that the header can name."""
+DEFAULT_PAGE_SIZE_SHIFT: Final = 14
+"""The only one that servers write."""
+
+CRC_SIZE: Final = 4
+SHORT_HEADER_SIZE: Final = 512
+"""The header page has a second CRC, as if it were a page of this size."""
+HEADER_FIELDS_SIZE: Final = 64
+CHUNK_HEAD_SIZE: Final = 3
+NO_FILE: Final = (1 << 64) - 1
+"""xa_ref_file_no: no file has a pending XA transaction."""
+
+LAST_CHUNK_FLAG: Final = 0x40
+CONTINUATION_FLAG: Final = 0x80
+TYPE_MASK: Final = 0x3F
+FILLER_BYTE: Final = 0xFF
+
+
+class IbbRecordType(enum.IntEnum):
+    """Bits 0 to 5 of the type byte of a chunk (docs/spec/mariadb_innodb_binlog.md#chunks-and-records)."""
+
+    COMMIT = 1
+    GTID_STATE = 2
+    OOB_DATA = 3
+    DUMMY = 4
+    XA_PREPARE = 5
+    XA_COMPLETE = 6
+
+
+NESTABLE_TYPES: Final = frozenset({IbbRecordType.GTID_STATE, IbbRecordType.DUMMY})
+"""Records that may stand between two chunks of another one."""
+
+_NAME = re.compile(r"binlog-(\d{1,20})\.ibb")
+
+
+def file_number(name: str) -> int | None:
+    """Return the number in a file's name (path ignored); None if it is not a name of a binlog file."""
+    match = _NAME.fullmatch(name.rsplit("/", 1)[-1])
+    return int(match[1]) if match and int(match[1]) < 1 << 64 else None
+
+
+def log_stem(name: str) -> str | None:
+    """Return the log that a file belongs to: "", because a directory has one log; None if it is not a binlog file."""
+    return None if file_number(name) is None else ""
+
+
+def file_name(number: int) -> str:
+    """Return the name that a server gives to a file."""
+    return f"binlog-{number:06d}.ibb"
+
+
+def sort_file_names(names: Sequence[str]) -> list[str]:
+    """Sort file names in the log's order."""
+    return sorted(names, key=_order_key)
+
+
+def _order_key(name: str) -> tuple[int, str]:
+    number = file_number(name)
+    return (-1 if number is None else number, name)
+
+
+# --- The InnoDB binlog on disk ---
 
 HEADER = Struct(
     "start" / Tell,
@@ -202,3 +352,108 @@ def joined_page_construct(page_size: int, join_codec: Any) -> Construct:
         for kind in IbbRecordType
     }
     return _build_page_construct(page_size, chunk_construct({**_CHUNK_CONTENTS, **first_chunks}))
+
+
+# --- The header of a file, and its context while it is read ---
+
+_HEADER_FIELDS = struct.Struct("<IIIIQQQQQQ")
+MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+_CRC_AT = SHORT_HEADER_SIZE - CRC_SIZE
+
+
+class IbbFileHeader(NamedTuple):
+    """The fields of a header page.
+
+    Attributes:
+        start_lsn: no redo record of this file has a mini-transaction before it.
+        diff_state_interval: in pages.
+        oob_ref_file_no, xa_ref_file_no: see docs/spec/mariadb_innodb_binlog.md#header-page; NO_FILE = none.
+    """
+
+    magic: int
+    page_size_shift: int
+    version_major: int
+    version_minor: int
+    file_no: int
+    page_count: int
+    start_lsn: int
+    diff_state_interval: int
+    oob_ref_file_no: int
+    xa_ref_file_no: int
+
+
+def parse_header(data: bytes | memoryview) -> IbbFileHeader | None:
+    """Parse the header fields without checking them; None if there are too few bytes."""
+    return IbbFileHeader(*_HEADER_FIELDS.unpack_from(data)) if len(data) >= HEADER_FIELDS_SIZE else None
+
+
+def is_short_crc_right(data: bytes | memoryview) -> bool:
+    """Check the CRC of the first 512 bytes."""
+    stored = bytes(data[_CRC_AT:SHORT_HEADER_SIZE])
+    return len(stored) == CRC_SIZE and CRC32C(data[:_CRC_AT]) == int.from_bytes(stored, "little")
+
+
+def is_page_crc_right(data: bytes | memoryview) -> bool:
+    """Check the CRC at the end of a whole page."""
+    end = len(data) - CRC_SIZE
+    return end > 0 and CRC32C(data[:end]) == int.from_bytes(data[end:], "little")
+
+
+class IbbScanSummary(msgspec.Struct):
+    """What one pass over the records of a file finds.
+
+    Attributes:
+        end: offset after the last chunk.
+        data_end: offset of the end mark.
+        leading_type: type of the record that continues at the start.
+        leading_end: where that record ends; 0 = not found.
+        open_type: type of the record that continues in the next file.
+        ends_with_zeros: the file ends with pages of zeros (or damaged ones).
+    """
+
+    end: int = 0
+    data_end: int | None = None
+    leading_type: int = 0
+    leading_end: int = 0
+    open_type: int = 0
+    ends_with_zeros: bool = False
+
+
+class IbbFileContext(msgspec.Struct):
+    """What is known of one file.
+
+    Attributes:
+        number: from its name, or else its header.
+        header: its fields; None if it is empty or cannot be trusted.
+        starts_with_zeros: all zero at its start, as in a preallocated file.
+        is_preallocated: it is empty, and its first pages have no data.
+        read: reads the file itself; None for a stream.
+        open_sibling: opens other files.
+        shared, hints, redo: see `FileHead`.
+        events: decodes the events of the groups, at level `event`.
+        scan_summary: filled by the pass over the records.
+        first_record: number of the first record, if the pass begins in the middle.
+        declared: definitions of tables that apply there.
+        earlier: returns the definitions that the files before this one carry over (see `ddl.table_history`).
+    """
+
+    number: int | None
+    page_size: int
+    header: IbbFileHeader | None
+    starts_with_zeros: bool
+    size: int | None
+    level: str
+    name: str
+    max_record: int
+    max_group: int
+    read: RangeReader | None = None
+    open_sibling: Callable[[str], RangeReader | None] | None = None
+    shared: dict[str, Any] = msgspec.field(default_factory=dict)
+    hints: Hints = Hints()
+    redo: ReadableFile | None = None
+    is_preallocated: bool = False
+    events: Any = None
+    scan_summary: IbbScanSummary = msgspec.field(default_factory=IbbScanSummary)
+    first_record: int = 0
+    declared: Any = None
+    earlier: Callable[[], Any] | None = None

@@ -1,18 +1,102 @@
-"""Declaration of the format mysql-binlog: the binary log of MySQL and MariaDB, also as relay log."""
+"""The description of the format `mysql-binlog` and of the kinds of its files."""
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
-from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, MAGIC, TYPE_GROUPS
-from binlogtool.formats.binlog_events.gtid.sets import GTID_PARSERS
-from binlogtool.formats.binlog_events.stream.context import fork_context, summarize_layout
-from binlogtool.formats.binlog_events.stream.meaning import decode_bodies, describe_events, header_extras
-from binlogtool.formats.later import LazyMapping, LazyRef
+from collections.abc import Callable, Sequence
+
+from binlogtool.findings import Finding
+from binlogtool.format_api.format import (
+    FileHead,
+    FileTail,
+    Format,
+    FormatMatch,
+    LogFileRules,
+    OutputRules,
+    ReadRules,
+    ValidationResult,
+    ValidationRules,
+    Validator,
+)
+from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout
+from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
+from binlogtool.format_api.replay import ReplayRules
+from binlogtool.formats.binlog_events.decode import (
+    BinlogFileContext,
+    decode_bodies,
+    describe_events,
+    fork_context,
+    header_extras,
+    summarize_layout,
+)
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
+from binlogtool.formats.binlog_events.wire_format import ENCRYPTED_MAGIC, EVENT_TYPE_NAMES, MAGIC, TYPE_GROUPS
 from binlogtool.formats.mysql_binlog import FILE_PATTERNS
-from binlogtool.formats.mysql_binlog.members.members import create_layout, create_validator, detect_member
-from binlogtool.formats.mysql_binlog.members.names import TEMPORARY_PATTERNS, get_stem, sort_names
+from binlogtool.formats.mysql_binlog.index_files import (
+    TEMPORARY_PATTERNS,
+    create_gtid_index_layout,
+    create_text_layout,
+    detect_gtid_index,
+    detect_text_file,
+    get_stem,
+    get_text_kind,
+    is_gtid_index,
+    sort_names,
+)
+from binlogtool.formats.mysql_binlog.layout import create_layout as log_layout
+from binlogtool.formats.mysql_binlog.layout import detect_log
 from binlogtool.formats.mysql_binlog.repair import FLAGS_AT, REPAIR
-from binlogtool.formats.replay_rules import ReplayRules
+from binlogtool.limits import Limits
+
+# --- Dispatch by file kind of a log ---
+
+
+def detect_member(head: FileHead) -> FormatMatch:
+    """Detect a log, its GTID index, or one of the text files next to it."""
+    return max(detect_log(head), detect_gtid_index(head), detect_text_file(head), key=_get_score)
+
+
+def _get_score(match: FormatMatch) -> int:
+    """Return the score of a match."""
+    return match.score
+
+
+def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
+    """Return the layout of a log, its GTID index, or a text file.
+
+    Raises:
+        KeyFileError: the keys that the user named do not decrypt this log.
+    """
+    kind = get_text_kind(head.name.rpartition("/")[2])
+    if head.data.startswith((MAGIC, ENCRYPTED_MAGIC)):
+        return log_layout(head, limits)
+    if is_gtid_index(head):
+        return create_gtid_index_layout(head)
+    return log_layout(head, limits) if kind is None else create_text_layout(head, kind)
+
+
+class _NoRecordsValidator:
+    """Validator of a file without records: its layout has all findings."""
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        return ()
+
+    def skip_damage(self, start: int, end: int) -> None:
+        return None
+
+    def finish(self, tail: FileTail) -> ValidationResult:
+        return ValidationResult(0, {})
+
+
+def create_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> Validator:
+    """Create the validator for one file of any kind."""
+    if not isinstance(layout.context, BinlogFileContext):
+        return _NoRecordsValidator()
+    from binlogtool.formats.mysql_binlog.validate import file
+
+    return file.create_validator(layout, compile, limits)
+
+
+# --- Declaration of the format mysql-binlog ---
 
 FORMAT = Format(
     name="mysql-binlog",
@@ -27,20 +111,20 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect_member,
         layout=create_layout,
-        find_header_flips=LazyRef("mysql_binlog.damage.heads:find_header_flips"),
-        event_groups=LazyRef("mysql_binlog.bundles:create_transaction_reader"),
-        split_finder=LazyRef("mysql_binlog.cuts:create_split_finder"),
+        find_header_flips=LazyRef("mysql_binlog.damage:find_header_flips"),
+        event_groups=LazyRef("mysql_binlog.transactions:create_transaction_reader"),
+        split_finder=LazyRef("mysql_binlog.transactions:create_split_finder"),
         carries_state=True,
         clone_context=fork_context,
         compact_layout=summarize_layout,
         schemas=LazyMapping("mysql_binlog.schema:SCHEMAS"),
-        compiled_layouts=LazyRef("mysql_binlog.native:layouts"),
+        compiled_layouts=LazyRef("mysql_binlog.layout:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
         validator_reports_sequences=True,
-        explain_damage=LazyRef("mysql_binlog.damage.damage:explain_damage"),
-        validate_set=LazyRef("mysql_binlog.judge.chain:validate_set"),
+        explain_damage=LazyRef("mysql_binlog.damage:explain_damage"),
+        validate_set=LazyRef("mysql_binlog.validate.log_set:validate_set"),
     ),
     output=OutputRules(
         types=EVENT_TYPE_NAMES,
@@ -49,20 +133,20 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=header_extras,
         extra_names=("header",),
-        json_line=LazyRef("binlog_events.stream.jsonlines:json_line"),
+        json_line=LazyRef("binlog_events.json_lines:json_line"),
         gtid_rules=GTID_PARSERS,
-        start_script=LazyRef("binlog_events.sql.statements:create_script"),
-        start_changes=LazyRef("binlog_events.changes.changes:make_row_changes"),
+        start_script=LazyRef("binlog_events.sql.script:create_script"),
+        start_changes=LazyRef("binlog_events.changes.row_changes:make_row_changes"),
     ),
     tables=LazyRef("binlog_events.changes.row_tables:make_tables"),
     repair=REPAIR,
     replay=ReplayRules(
         begin=LazyRef("mysql_binlog.replay.replay:BinlogReplayer"),
-        reasons=LazyMapping("binlog_events.apply.reasons:REASONS"),
-        effects=LazyRef("binlog_events.apply.effects:EventEffects"),
-        patch=LazyRef("binlog_events.apply.effects:apply_patch"),
+        reasons=LazyMapping("binlog_events.replay.applier:REASONS"),
+        effects=LazyRef("binlog_events.replay.effects:EventEffects"),
+        patch=LazyRef("binlog_events.replay.effects:apply_patch"),
         parse_state=LazyRef("mysql_binlog.replay.replay:parse_server_state"),
-        decode_extras=LazyRef("binlog_events.stream.meaning:flag_extras"),
+        decode_extras=LazyRef("binlog_events.decode:flag_extras"),
         force="leaves out the transactions that are damaged or refused, and applies all others "
         "(mysqlbinlog --force-read with --skip-gtid-strict-mode, mysql --force)",
     ),

@@ -9,12 +9,11 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 
-from binlogtool.formats.binlog_events.codes import MAGIC, EventFlag
-from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
-from binlogtool.formats.layouts import LogFileLayout, RangeReader
-from binlogtool.formats.mysql_binlog.members.names import INDEX_NAME, parse_log_name
-from binlogtool.formats.mysql_binlog.members.server_list import split_joined_names
-from binlogtool.formats.repair_rules import ByteEdit, FileFix, RepairRules
+from binlogtool.format_api.format import ByteEdit, FileFix, RepairRules
+from binlogtool.format_api.layout import LogFileLayout, RangeReader
+from binlogtool.formats.binlog_events.decode import BinlogFileContext
+from binlogtool.formats.binlog_events.wire_format import MAGIC, EventFlag
+from binlogtool.formats.mysql_binlog.index_files import INDEX_NAME, parse_log_name, split_joined_names
 
 FLAGS_AT = 17
 """Where the flags stand in an event; those of FORMAT_DESCRIPTION are left out of its checksum."""

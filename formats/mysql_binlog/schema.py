@@ -7,12 +7,10 @@ from types import MappingProxyType
 
 from construct import Construct
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES
-from binlogtool.formats.binlog_events.events.schema import EVENTS, EventForm
-from binlogtool.formats.mysql_binlog.layout.layout import FILE_HEADER
-from binlogtool.formats.mysql_binlog.members.gtid_index import GTID_INDEX_FILE
-from binlogtool.formats.mysql_binlog.members.texts import INDEX_FILE, INFO_FILE, STATE_FILE
+from binlogtool.formats.binlog_events.event_schemas import BODIES, EVENTS, EventForm
+from binlogtool.formats.binlog_events.wire_format import EventType
+from binlogtool.formats.mysql_binlog.index_files import GTID_INDEX_FILE, INDEX_FILE, INFO_FILE, STATE_FILE
+from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
 
 SCHEMAS: Mapping[str, Construct] = MappingProxyType(
     {

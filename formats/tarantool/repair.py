@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.later import LazyRef
-from binlogtool.formats.layouts import LogFileLayout
-from binlogtool.formats.repair_rules import EngineLock, RepairRules
+from binlogtool.format_api.format import EngineLock, RepairRules
+from binlogtool.format_api.layout import LogFileLayout
+from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.formats.tarantool.codes import END_MARK, FileKind
-from binlogtool.formats.tarantool.layout.layout import TarantoolContext
+from binlogtool.formats.tarantool.layout import TarantoolContext
 
 
 def get_close_mark(layout: LogFileLayout) -> bytes | None:
@@ -38,5 +38,5 @@ REPAIR = RepairRules(
     "of it; replicas that ask for the missing rows cannot be served",
     numbered=True,
     salvage_obstacle=explain_no_salvage,
-    fix_frames=LazyRef("tarantool.damage.mending:rebuild_block_headers"),
+    fix_frames=LazyRef("tarantool.damage:rebuild_block_headers"),
 )

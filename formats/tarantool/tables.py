@@ -1,4 +1,4 @@
-"""Spaces of a log as tables (`formats.base.Format.tables`): columns from the format in `_space`, else the whole
+"""Spaces of a log as tables (`format_api.format.Format.tables`): columns from the format in `_space`, else the whole
 tuple.
 """
 
@@ -11,14 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.formats.columns import to_int_list
-from binlogtool.formats.described import BodyWithFindings
-from binlogtool.formats.layouts import U64, Batch
-from binlogtool.formats.tables import TUPLE, RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
-from binlogtool.formats.tarantool.codes import FileKind, RowType
-from binlogtool.formats.tarantool.layout.layout import TarantoolContext
-from binlogtool.formats.tarantool.meaning import HAS_TSN, decode_bodies
-from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import U64, Batch, to_int_list
+from binlogtool.format_api.outputs import TUPLE, RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind, RowType
+from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
+from binlogtool.formats.tarantool.layout import TarantoolContext
 from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
 from binlogtool.limits import Limits
 
@@ -56,7 +54,7 @@ class SpaceTables(msgspec.Struct):
     def read_records(
         self, context: TarantoolContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         columns = [
             to_int_list(batch.records[name], start, stop) for name in ("type", "header_keys", "flags", "lsn", "tsn")
         ]
@@ -85,16 +83,16 @@ class SpaceTables(msgspec.Struct):
             yield replace(change, findings=findings, begins=begins, ends=ends)
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
                 self.spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
 
     def note_gap(self) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         self.open_transaction = None
 
     def _decode_row_change(self, kind: str, body: Any, context: TarantoolContext) -> RecordTableRows:
@@ -238,5 +236,5 @@ def _name_values(row: Any, columns: Sequence[TableColumn]) -> dict[str, Any]:
 
 
 def create_tables() -> TableSupport:
-    """Create the table rules of the format (`formats.base.Format.tables`)."""
+    """Create the table rules of the format (`format_api.format.Format.tables`)."""
     return TableSupport(SpaceTables, _ROW_KINDS, ("_space", "_index"), older=("*.snap",), operations=True)

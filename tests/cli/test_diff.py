@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.log.compare import EqualRange, UnitDiff
-from binlogtool.report.schemas import SCHEMAS
+from binlogtool.annotation.compare_logs import EqualRange, UnitDiff
+from binlogtool.report.json_schema import SCHEMAS
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert, raw_sql
 from tests.contract.json_schema import errors

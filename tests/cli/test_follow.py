@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from binlogtool.core import follow
 from binlogtool.errors import InputOutputError
-from binlogtool.log import followed_file
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert
 
@@ -82,14 +82,14 @@ def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
 ) -> None:
     for number in (1, 2, 3):
         (tmp_path / f"transaction.log.{number}").write_bytes(insert(number, b"a", b"b", b"c"))
-    real = followed_file.open_file
+    real = follow.open_file
 
     def failing(path: str, *rest: Any) -> Any:
         if path.endswith("2"):
             raise InputOutputError(f"{path}: cannot be read at 0x0: Input/output error")
         return real(path, *rest)
 
-    monkeypatch.setattr(followed_file, "open_file", failing)
+    monkeypatch.setattr(follow, "open_file", failing)
     done = invoke("dump", "-F", "--limit", "2", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [1, 3]
     assert done.err == f"binlogtool: {tmp_path}/transaction.log.2: cannot be read at 0x0: Input/output error\n"

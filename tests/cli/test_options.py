@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool import __version__
-from binlogtool.cli.progress import ProgressDisplay
 from binlogtool.findings import EXPLANATIONS
+from binlogtool.terminal.progress import ProgressDisplay
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import raw_sql
 

@@ -148,7 +148,7 @@ def test_a_file_that_appears_meanwhile_is_left_as_it_is(log: Path, tmp_path: Pat
 def test_a_converted_file_replaces_nothing_that_appeared_meanwhile(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, name: str
 ) -> None:
-    from binlogtool.pipeline import atomic_output
+    from binlogtool.export import atomic_output
 
     output = tmp_path / name
     sync = atomic_output._sync_tree
@@ -166,11 +166,11 @@ def test_a_converted_file_replaces_nothing_that_appeared_meanwhile(
 def test_names_are_given_exclusively_with_and_without_the_system_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from binlogtool import publish
+    from binlogtool import publish_file
 
     for has_call in (True, False):
         if not has_call:
-            monkeypatch.setattr(publish, "_rename_exclusively", lambda _source, _target: False)
+            monkeypatch.setattr(publish_file, "_rename_exclusively", lambda _source, _target: False)
         wins = []
         target = tmp_path / f"target-{has_call}"
         sources = [tmp_path / f"source-{has_call}-{number}" for number in range(8)]
@@ -178,7 +178,7 @@ def test_names_are_given_exclusively_with_and_without_the_system_call(
         def give(source: Path, target: Path = target, wins: list[Path] = wins) -> None:
             source.write_bytes(source.name.encode())
             try:
-                publish.rename_without_replacing(source, target)
+                publish_file.rename_without_replacing(source, target)
                 wins.append(source)
             except FileExistsError:
                 pass

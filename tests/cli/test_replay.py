@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.report.schemas import SCHEMAS
+from binlogtool.report.json_schema import SCHEMAS
 from tests.cli.invoke import Result, invoke, program
 from tests.cli.samples import plain_log, raw_sql
 from tests.contract.json_schema import errors

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.cli.progress import ProgressDisplay
-from binlogtool.render.screen import can_draw_boxes, count_columns, fold_line
+from binlogtool.terminal.escape import can_draw_boxes, count_columns, fold_line
+from binlogtool.terminal.progress import ProgressDisplay
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import plain_log
 from tests.cli.terminal import Shown, on_terminal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.cli.times import parse_time
+from binlogtool.cli.options import parse_time
 from binlogtool.errors import UsageError
 
 

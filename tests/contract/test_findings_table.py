@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import EXPLANATIONS
-from binlogtool.report.junit import CHECKS
+from binlogtool.report.ci_reports import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 

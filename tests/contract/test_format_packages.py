@@ -14,9 +14,17 @@ FORMATS = Path(__file__).resolve().parents[2] / "formats"
 CONTAINERS = sorted(p.parent.name for p in FORMATS.glob("*/format.py"))
 LIBRARIES = sorted(p.name for p in FORMATS.iterdir() if (p / "__init__.py").is_file() and p.name not in CONTAINERS)
 LAYERS = (
-    "codes", "wire", "values", "gtid", "crypt", "rows", "events", "ddl", "groups", "stream", "sql", "apply", "changes",
+    "wire_format", "values", "status_variables", "gtid", "crypt", "rows", "event_schemas", "write_log",
+    "transactions.boundaries", "ddl", "decode", "transactions", "json_lines", "sql", "replay", "changes",
 )  # fmt: skip
-"""Packages of `binlog_events`; each imports only those before it."""
+"""Packages and modules of `binlog_events`; each imports only those before it. `transactions.boundaries` reads single
+events, the rest of that package what `decode` keeps of many."""
+
+
+def layer_of(parts: tuple[str, ...]) -> int:
+    """The place of a module of `binlog_events` in the order."""
+    inner = ".".join(parts[:2])
+    return LAYERS.index(inner if inner in LAYERS else parts[0])
 
 
 def imported(path: Path) -> Iterator[tuple[str, ...]]:
@@ -42,17 +50,24 @@ def test_formats_know_each_other_only_by_their_libraries(name: str) -> None:
 def test_the_packages_of_the_events_import_lower_ones_only() -> None:
     library = FORMATS / "binlog_events"
     upward = [
-        (str(path.relative_to(library)), parts[1])
+        (str(path.relative_to(library)), ".".join(parts[1:]))
         for path in sorted(library.rglob("*.py"))
         for parts in imported(path)
         if parts[0] == "binlog_events"
         and path != library / "__init__.py"
-        and LAYERS.index(parts[1]) > LAYERS.index(path.relative_to(library).with_suffix("").parts[0])
+        and layer_of(parts[1:]) > layer_of(path.relative_to(library).with_suffix("").parts)
     ]
     assert upward == []
 
 
+def test_every_package_and_module_of_the_events_has_a_layer() -> None:
+    library = FORMATS / "binlog_events"
+    found = {path.relative_to(library).with_suffix("").parts[0] for path in library.rglob("*.py")} - {"__init__"}
+    assert found == {name for name in LAYERS if "." not in name}
+    assert (library / "transactions" / "boundaries.py").is_file()
+
+
 def test_native_code_is_made_for_every_built_in_format() -> None:
-    from binlogtool.schema.enumerated import iter_compiled_layouts
+    from binlogtool.native_build.manifest import iter_compiled_layouts
 
     assert {format_.name.replace("-", "_") for _, format_ in iter_compiled_layouts()} == set(CONTAINERS)

@@ -13,17 +13,17 @@ BODY = "def long(" + ", ".join("abcdefghijk") + "):\n" + "    int.from_bytes(b''
 FILES = {
     "binlogtool/__init__.py": "",
     "binlogtool/errors.py": "A = 1\n",
-    "binlogtool/log/__init__.py": "",
-    "binlogtool/log/scan.py": "from binlogtool import errors\nimport binlogtool.formats.one.judge\n",
+    "binlogtool/core/__init__.py": "",
+    "binlogtool/core/scan.py": "from binlogtool import errors\nimport binlogtool.formats.one.validate\n",
     "formats/__init__.py": "",
     "formats/one/__init__.py": "",
-    "formats/one/judge.py": "def f():\n    import binlogtool.formats.one.layout\n",
-    "formats/one/layout.py": f"import binlogtool.formats.one.judge\n{BODY}",
+    "formats/one/validate.py": "def f():\n    import binlogtool.formats.one.layout\n",
+    "formats/one/layout.py": f"import binlogtool.formats.one.validate\n{BODY}",
 }
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Code:
+def checkout(tmp_path: Path) -> Code:
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,10 +32,10 @@ def house(tmp_path: Path) -> Code:
     return Code(tmp_path)
 
 
-def test_lines_rooms_circles_and_what_is_long_are_counted(house: Code) -> None:
-    found = {what: figure for measured in SECTIONS.values() for what, figure in measured(house)}
+def test_lines_modules_circles_and_what_is_long_are_counted(checkout: Code) -> None:
+    found = {what: figure for measured in SECTIONS.values() for what, figure in measured(checkout)}
     assert found["formats/one"] == "85 in 3"
-    assert found["binlogtool/log"] == "2 in 2"
+    assert found["binlogtool/core"] == "2 in 2"
     assert found["formats and binlogtool together"] == "88 in 8"
     assert found["one"] == "2 (0 folders)"
     assert found["circles when modules are loaded"] == "0"
@@ -46,7 +46,7 @@ def test_lines_rooms_circles_and_what_is_long_are_counted(house: Code) -> None:
     assert found["no reason is said"] == "1"
 
 
-def test_what_is_long_has_a_name(house: Code) -> None:
-    lines = list(longest(house, 1))
+def test_what_is_long_has_a_name(checkout: Code) -> None:
+    lines = list(longest(checkout, 1))
     assert "function 11 arguments  binlogtool.formats.one.layout.long" in lines
-    assert "closes a circle by a later import: binlogtool.formats.one.judge" in lines
+    assert "closes a circle by a later import: binlogtool.formats.one.validate" in lines

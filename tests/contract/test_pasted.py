@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.app import build_command_group
-from binlogtool.cli.commands import COMMANDS
+from binlogtool.cli.command import build_command_group
+from binlogtool.cli.command_table import COMMANDS
+from binlogtool.exit_status import STATUSES
 from binlogtool.findings import EXPLANATIONS
-from binlogtool.report.statuses import STATUSES
 from tests.cli.invoke import invoke
 from tests.docs.forking import shim
 from tests.docs.pages import ROOT, run

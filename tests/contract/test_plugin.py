@@ -146,7 +146,7 @@ def test_its_tables_are_converted(site: Path, logs: Path, tmp_path: Path) -> Non
 
 
 def test_native_code_that_is_asked_for_says_what_runs_as_python(site: Path, logs: Path) -> None:
-    from binlogtool.schema.library import load_library
+    from binlogtool.schema.native_library import load_library
 
     if load_library() is None:
         pytest.skip("there is no native code here")
@@ -159,7 +159,7 @@ def test_native_code_that_is_asked_for_says_what_runs_as_python(site: Path, logs
 def test_plug_ins_that_cannot_be_loaded_do_not_hinder_others(site: Path, logs: Path) -> None:
     why = {
         "absent = not_there:FORMAT": "ModuleNotFoundError",
-        "strange = json:JSONDecoder": "no binlogtool.formats.base.Format",
+        "strange = json:JSONDecoder": "no binlogtool.format_api.format.Format",
         "other = my_log.format:FORMAT": "the entry point is called other, the format my-log",
     }
     installed(site, "broken", None, "\n".join(["[binlogtool.formats]", *why]))

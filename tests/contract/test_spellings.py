@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.figures import by_hand, by_kernel, by_reader
-
-FORMATS = Path(__file__).resolve().parents[2] / "formats"
+from tests.house.figures import by_hand, by_kernel, by_reader, modules_of_formats
+from tests.house.modules import ROOT
 
 LEAF = "a value that no schema says: the schema's field of it calls this very code"
 FOUND = "looks at bytes that are no whole structure: damaged, searched for, or cut off"
@@ -23,71 +22,64 @@ OTHER = "no structure of a log: an index, a key file, a state that was saved"
 
 BY_HAND: dict[str, tuple[str, ...]] = {
     LEAF: (
-        "bodies", "keeping", "binlog_events/events/user_var",
-        "binlog_events/gtid/tagged", "binlog_events/rows/images", "binlog_events/values/binary_json",
-        "binlog_events/values/decimals", "binlog_events/values/decoding", "binlog_events/values/temporal",
-        "binlog_events/wire/compression", "binlog_events/wire/status",
-        "binlog_events/changes/cells", "binlog_events/sql/literals", "binlog_events/sql/kernels/texts",
-        "drizzle/protobuf/wire", "manticore/payloads/leaves", "tarantool/msgpack/extensions",
-        "tarantool/msgpack/messages", "tarantool/layout/compression", "eblob/schema", "mysql_binlog/judge/gtid_rules",
-        "mariadb_innodb_binlog/redo/records",
+        "binlog_events/changes/typed_cells", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
+        "binlog_events/rows/rows_event", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
+        "binlog_events/status_variables", "binlog_events/values/decode", "binlog_events/wire_format",
+        "drizzle/protobuf/messages", "eblob/schema", "format_api/field_types", "format_api/row_store_kernels",
+        "manticore/payloads/field_types", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
+        "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
     ),
     FOUND: (
-        "heads", "binlog_events/stream/proofs", "binlog_events/wire/reading", "drizzle/damage", "eblob/damage/damage",
-        "manticore/damage/damage", "manticore/damage/heads", "mysql_binlog/damage/damage", "mysql_binlog/damage/heads",
-        "mariadb_innodb_binlog/records/doubtful", "mariadb_innodb_binlog/cuts/cuts",
-        "mariadb_innodb_binlog/redo/walk", "mariadb_innodb_binlog/redo/recovery",
+        "binlog_events/decode", "binlog_events/wire_format", "drizzle/damage", "eblob/damage", "format_api/format",
+        "manticore/damage", "mariadb_innodb_binlog/decode", "mariadb_innodb_binlog/records/salvage",
+        "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/redo/redo_log", "mysql_binlog/damage",
     ),
     HEAD: (
-        "binlog_events/crypt/headers", "binlog_events/wire/description", "drizzle/layout", "eblob/layout/dialects",
-        "eblob/layout/layout", "manticore/layout", "mariadb_innodb_binlog/records/context",
-        "mysql_binlog/layout/description", "mysql_binlog/layout/layout", "mysql_binlog/layout/levels",
+        "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/layout", "eblob/layout",
+        "manticore/layout", "mariadb_innodb_binlog/schema", "mysql_binlog/layout",
     ),
     WRITTEN: (
-        "binlog_events/crypt/sealed", "binlog_events/crypt/sealing", "binlog_events/events/writing",
-        "binlog_events/sql/load", "binlog_events/sql/row_events", "binlog_events/sql/writers",
-        "binlog_events/sql/undo", "manticore/repair", "mariadb_innodb_binlog/repair/recovered",
-        "mariadb_innodb_binlog/repair/repair",
+        "binlog_events/crypt/decrypt", "binlog_events/crypt/encrypt", "binlog_events/sql/flashback",
+        "binlog_events/sql/row_statements", "binlog_events/sql/script", "binlog_events/write_log",
+        "manticore/repair", "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/repair",
     ),
     KEY: (
-        "binlog_events/changes/changes", "binlog_events/changes/row_tables", "binlog_events/groups/following",
-        "binlog_events/groups/nested", "binlog_events/groups/tracking", "binlog_events/sql/quick",
-        "mysql_binlog/cuts",
+        "binlog_events/changes/row_changes", "binlog_events/changes/row_tables", "binlog_events/decode",
+        "binlog_events/sql/fast_path", "binlog_events/transactions/tracker_kernels", "mysql_binlog/transactions",
     ),
     TWICE: (),
-    VALUE: ("manticore/meaning",),
+    VALUE: ("manticore/decode",),
     SERVER: (
-        "manticore/replay/unchecked_parse",
-        "mysql_binlog/repair", "mysql_binlog/replay/recovery_reader", "mysql_binlog/replay/startup",
-        "drizzle/replay/reader", "eblob/replay", "mariadb_innodb_binlog/replay/readers",
+        "drizzle/replay", "eblob/replay", "manticore/replay/startup", "mariadb_innodb_binlog/replay",
+        "mysql_binlog/repair", "mysql_binlog/replay/crash_recovery", "mysql_binlog/replay/startup",
         "tarantool/replay/server_reader",
     ),
-    OTHER: ("manticore/replay/saved", "mysql_binlog/members/gtid_index"),
+    OTHER: (
+        "manticore/replay/replay", "mysql_binlog/index_files",
+    ),
 }  # fmt: skip
-"""Why, and which modules of those that use `int.from_bytes` or `struct`; derived code (`formats.derived`) does not."""
+"""Why, and which modules of those that use `int.from_bytes` or `struct`; a module may have several reasons.
+Derived code (`binlogtool/format_api/field_types.py`) needs none."""
 
 COMPILED = (
-    "binlog_events/changes/cell_kernels", "binlog_events/changes/run_kernels", "binlog_events/groups/cut_kernels",
-    "binlog_events/groups/tracking_kernels", "binlog_events/rows/image_kernels", "binlog_events/rows/kernels",
-    "binlog_events/sql/kernels/blocks", "binlog_events/sql/kernels/events", "binlog_events/sql/kernels/frequent",
-    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/session",
-    "binlog_events/sql/kernels/texts", "binlog_events/sql/kernels/values", "binlog_events/sql/kernels/walk",
-    "binlog_events/values/kernels", "binlog_events/values/numbers", "binlog_events/wire/fields",
-    "binlog_events/wire/status_kernels", "crc32", "drizzle/protobuf/jsonlines", "eblob/groups/lines",
-    "manticore/payloads/jsonlines", "manticore/payloads/walk", "mariadb_innodb_binlog/groups/commits",
-    "mariadb_innodb_binlog/groups/plain_groups", "mysql_binlog/judge/folds", "tarantool/judge/folds",
-    "tarantool/msgpack/canonical", "tarantool/msgpack/kernels", "tarantool/replay/kernels",
-    "tarantool/rows/jsonlines", "tarantool/rows/rows",
+    "binlog_events/changes/row_tables", "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
+    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
+    "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/wire_format",
+    "drizzle/protobuf/json_lines", "eblob/json_lines", "format_api/layout", "manticore/payloads/json_lines",
+    "manticore/payloads/kernels", "mariadb_innodb_binlog/event_groups", "mysql_binlog/validate/kernels",
+    "tarantool/msgpack/messages", "tarantool/replay/fast_path", "tarantool/rows/json_lines", "tarantool/rows/rows",
+    "tarantool/validate/row_rules",
 )  # fmt: skip
 """Modules whose compiled code reads numbers itself: a second reader of what a schema says, for speed; tests hold both
 against each other. The list may only get shorter."""
 
 READERS = (
-    "binlog_events/rows/partial_rows", "binlog_events/rows/rows", "binlog_events/rows/table_map",
-    "binlog_events/rows/table_map_fields", "binlog_events/rows/table_map_view", "binlog_events/rows/table_metadata",
-    "binlog_events/values/binary_json", "binlog_events/wire/compression",
-)  # fmt: skip
-"""Modules that read numbers through `Reader` (`binlog_events/wire/reading.py`). The list may only get shorter."""
+    "binlog_events/rows/annotated_rows",
+    "binlog_events/rows/rows_event",
+    "binlog_events/rows/table_map",
+    "binlog_events/values/decode",
+)
+"""Modules that read numbers through `BoundedReader` of `binlog_events/wire_format`. The list may only get shorter."""
 
 DERIVED = {
     "QUERY", "EXECUTE_LOAD_QUERY", "QUERY_COMPRESSED", "XID", "XA_PREPARE", "INTVAR", "RAND", "ROTATE", "ROWS_QUERY",
@@ -98,7 +90,8 @@ DERIVED = {
 
 
 def modules(reads: Callable[[Path], bool] = by_hand) -> set[str]:
-    return {str(path.relative_to(FORMATS).with_suffix("")) for path in FORMATS.rglob("*.py") if reads(path)}
+    """Names of the modules of formats, and of the API for them, that do so."""
+    return {name for name, path in modules_of_formats(ROOT).items() if reads(path)}
 
 
 @pytest.mark.full
@@ -107,26 +100,30 @@ def test_compiled_code_and_readers_that_take_numbers_out_of_bytes_are_listed(
     reads: Callable[[Path], bool], listed: tuple[str, ...]
 ) -> None:
     found = modules(reads)
-    assert sorted(found - set(listed)) == [], "read the fields by what is made of the schema (formats/derived.py)"
+    assert sorted(found - set(listed)) == [], (
+        "read the fields by what is made of the schema (binlogtool/format_api/field_types.py)"
+    )
     assert sorted(set(listed) - found) == [], "no longer by itself: take it off the list"
 
 
 @pytest.mark.full
 def test_whoever_takes_numbers_out_of_bytes_by_hand_says_why() -> None:
     listed = [name for names in BY_HAND.values() for name in names]
-    assert len(listed) == len(set(listed))
+    assert all(len(names) == len(set(names)) for names in BY_HAND.values())
     found = modules()
-    assert sorted(found - set(listed)) == [], "read the fields by what is made of the schema (formats/derived.py)"
+    assert sorted(found - set(listed)) == [], (
+        "read the fields by what is made of the schema (binlogtool/format_api/field_types.py)"
+    )
     assert sorted(set(listed) - found) == [], "no longer by hand: take it off the list"
 
 
 @pytest.mark.parametrize("name", sorted(DERIVED))
 def test_a_derived_body_has_a_reader_and_a_writer_of_json(name: str) -> None:
-    from binlogtool.formats.binlog_events.codes import EventType
-    from binlogtool.formats.binlog_events.events.bodies import SHOWN_BODIES
-    from binlogtool.schema.decoders import make_decoder
-    from binlogtool.schema.identity import KernelNames
-    from binlogtool.schema.json_bodies import generate_json_body
+    from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
+    from binlogtool.formats.binlog_events.wire_format import EventType
+    from binlogtool.schema.body_decoders import make_decoder
+    from binlogtool.schema.json_members import generate_json_body
+    from binlogtool.schema.native_library import KernelNames
 
     shown = SHOWN_BODIES[EventType[name]]
     assert callable(make_decoder(shown))

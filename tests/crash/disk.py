@@ -1,6 +1,6 @@
 """A disk that can lose power: what is durable, and what was written but not made durable yet.
 
-It stands in for `binlogtool.recovery.system.SystemCalls`. A crash keeps any subset of the pending writes of a file
+It stands in for `binlogtool.repair.file_io.SystemCalls`. A crash keeps any subset of the pending writes of a file
 (torn at 512 bytes), in their order, and any beginning of the pending name changes of a directory. Shortening is one
 operation: all or nothing, as on journaling file systems.
 """

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from binlogtool.recovery import intent
-from binlogtool.recovery.interrupted import finish_interrupted
-from binlogtool.recovery.plan import FilePlan, RepairPlan
-from binlogtool.recovery.transaction import execute_plan
-from binlogtool.recovery.undo import apply_undo
+from binlogtool.repair import transaction
+from binlogtool.repair.plan import FilePlan, RepairPlan
+from binlogtool.repair.transaction import execute_plan
+from binlogtool.repair.undo import apply_undo, finish_interrupted
 from tests.crash.disk import Disk
 
 HOME = "/disk"
@@ -79,10 +78,10 @@ class Real:
     def hold(self, disk: Disk) -> str:
         """Old or new; what broke off between files is finished by the next run; new files can be undone, exactly."""
         found = self.state(disk)
-        guard = intent.find_intent_path(self.plan.target)
-        if intent.read_intent(disk, guard) is not None:  # type: ignore[arg-type]
+        guard = transaction.find_intent_path(self.plan.target)
+        if transaction.read_intent(disk, guard) is not None:  # type: ignore[arg-type]
             finish_interrupted(self.plan.target, system=disk)  # type: ignore[arg-type]
-            assert intent.read_intent(disk, guard) is None  # type: ignore[arg-type]
+            assert transaction.read_intent(disk, guard) is None  # type: ignore[arg-type]
         assert self.state(disk) != "between", "some of the files, and nothing says so"
         if self.state(disk) == "after":
             (undo,) = [

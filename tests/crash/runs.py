@@ -8,13 +8,13 @@ from typing import Any
 
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
-from binlogtool.recovery import intent
-from binlogtool.recovery.interrupted import finish_interrupted
-from binlogtool.recovery.plan import FilePlan, RepairPlan, ResultPiece
-from binlogtool.recovery.refusals import CUTTABLE
-from binlogtool.recovery.transaction import execute_plan
-from binlogtool.recovery.undofile import UndoFile, read_undo_file
-from binlogtool.recovery.verify import verify_bytes
+from binlogtool.format_api.format import ResultPiece
+from binlogtool.repair import transaction
+from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPlan
+from binlogtool.repair.transaction import execute_plan
+from binlogtool.repair.undo import finish_interrupted
+from binlogtool.repair.undo_file import UndoFile, read_undo_file
+from binlogtool.repair.verify import verify_bytes
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 
@@ -96,14 +96,14 @@ class Case:
         undo = whole_undo(disk)
         if "after" in states:
             assert undo is not None, f"{self.name}: changed, and no whole undo file"
-        known = intent.read_intent(disk, intent.find_intent_path(LOG))  # type: ignore[arg-type]
+        known = transaction.read_intent(disk, transaction.find_intent_path(LOG))  # type: ignore[arg-type]
         if len(set(states)) > 1:
             assert known is not None, f"{self.name}: half of the files, and nothing says so"
         if known is not None:
             finish_interrupted(LOG, system=disk)  # type: ignore[arg-type]
             states = self.states(disk)
             assert len(set(states)) == 1, f"{self.name}: not finished"
-            assert intent.read_intent(disk, intent.find_intent_path(LOG)) is None  # type: ignore[arg-type]
+            assert transaction.read_intent(disk, transaction.find_intent_path(LOG)) is None  # type: ignore[arg-type]
         return states[0]
 
 

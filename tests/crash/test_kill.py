@@ -16,11 +16,11 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.limits import Limits
-from binlogtool.recovery.plan import RepairPolicy
-from binlogtool.recovery.repair import apply_plan
-from binlogtool.recovery.system import SystemCalls
-from binlogtool.recovery.undo import apply_undo
-from binlogtool.recovery.undofile import read_undo_file
+from binlogtool.repair.apply_plan import apply_plan
+from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.undo import apply_undo
+from binlogtool.repair.undo_file import read_undo_file
 from tests.cli.samples import plain_log
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 

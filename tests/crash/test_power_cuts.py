@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.recovery.plan import RepairPolicy
-from binlogtool.recovery.transaction import execute_plan
+from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.transaction import execute_plan
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 from tests.crash.real import Real, partial
@@ -81,7 +81,7 @@ def test_w2_the_crash_cases_of_ibb_are_old_or_recovered_after_a_power_cut(
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 511, 512, 513, 4095])
 def test_short_writes_of_every_length_are_carried_on(name: str, most: int) -> None:
     """Every write of the repair and of its undoing writes no more than so many bytes at a time."""
-    from binlogtool.recovery.undo import apply_undo
+    from binlogtool.repair.undo import apply_undo
 
     case = Case(name)
     disk: Disk = partial(case.disk, most)

@@ -209,6 +209,8 @@ def _is_own(name: str, module: str, index: Index) -> bool:
     first, *rest = name.split(".")
     if rest[-1] in FILE_ENDINGS:
         return False
+    if first == "spark":  # options of Spark begin like the package
+        return f"binlogtool.spark.{rest[0]}" in index.modules
     is_package = f"binlogtool.{first}" in index.modules or f"binlogtool.formats.{first}" in index.modules
     if first in {"binlogtool", "tests", "bench"} or first in index.classes or is_package:
         return True

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.damage_causes import DamagedRegion, DamageEvidence, find_cause
 from binlogtool.findings import Finding
-from binlogtool.formats.checksums import CRC32, CRC32C
-from binlogtool.formats.syndrome import step_register, unshift_register
-from binlogtool.log.clues import DamagedRegion, DamageEvidence
-from binlogtool.log.forensics import find_cause
-from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
+from binlogtool.format_api.layout import CRC32, CRC32C, step_register, unshift_register
+from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
 from tests.cli.samples import plain_log
 from tests.forensics.damage import KINDS
 from tests.forensics.measure import FORMATS, Sample, measured, samples

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.formats.checksums import CHECK_INPUT, CRC32, CRC32C, CRC32C_RAW, Checksum
+from binlogtool.format_api.layout import CHECK_INPUT, CRC32, CRC32C, CRC32C_RAW, Checksum
 
 ALL = [CRC32, CRC32C, CRC32C_RAW]
 each = pytest.mark.parametrize("checksum", ALL, ids=["crc32", "crc32c", "crc32c-raw"])

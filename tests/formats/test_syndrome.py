@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.checksums import CRC32, CRC32C, CRC32C_RAW, Checksum
-from binlogtool.formats.syndrome import MAX_LENGTH, BitFlip, locate_flip
+from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW, MAX_LENGTH, BitFlip, Checksum, locate_flip
 
 ALL = [CRC32, CRC32C, CRC32C_RAW, Checksum("odd", 0x104C11DB7, 0x12345678, 0x0F0F0F0F, 0xE8F29BDA)]
 each = pytest.mark.parametrize("checksum", ALL, ids=["crc32", "crc32c", "crc32c-raw", "odd-init-and-xorout"])

@@ -14,16 +14,14 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool import formats
+from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
-from binlogtool.formats.detecting import Hints
-from binlogtool.formats.heads import is_header_correction
-from binlogtool.log.records import RecordBlock
-from binlogtool.log.select import Selection
-from binlogtool.recovery.plan import RepairPlan, RepairPolicy
-from binlogtool.recovery.report import FileReport, Report
-from binlogtool.report.records import RecordJsonEncoder
+from binlogtool.format_api.format import Hints, is_header_correction
+from binlogtool.formats.binlog_events.crypt.encrypt import KeyFileError
+from binlogtool.repair.plan import RepairPlan, RepairPolicy
+from binlogtool.repair.verify_report import FileReport, Report
+from binlogtool.report.dump import RecordJsonEncoder
 from binlogtool.schema import backends
 from tests.fuzz.search import search
 from tests.fuzz.seeds import Seed

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from binlogtool.schema.build import FLAGS
-from binlogtool.schema.library import LIBRARY_VARIABLE
+from binlogtool.native_build.build import FLAGS
+from binlogtool.schema.native_library import LIBRARY_VARIABLE
 
 COMPILER = "gcc"
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
@@ -55,7 +55,7 @@ def runtime() -> str:
 
 def generated() -> str:
     """The C text of the native library."""
-    from binlogtool.schema.enumerated import collect_library_source
+    from binlogtool.native_build.manifest import collect_library_source
 
     return collect_library_source().write_text()
 

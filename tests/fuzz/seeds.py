@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from binlogtool.formats.detecting import Hints
+from binlogtool.format_api.format import Hints
 from tests.fuzz.search import FORMAT, frames
 from tests.harness.samples import HEADS, WALKERS, Sample, keyed, pieces
 

@@ -129,7 +129,7 @@ def _show_differences(commit: str, calls: list[Call], folders: dict[str, Path]) 
         library = before / "binlogtool" / "schema" / "_native.so"
         try:
             subprocess.run(
-                [sys.executable, "-m", "binlogtool.schema.build", str(library)],
+                [sys.executable, "-m", "binlogtool.native_build.build", str(library)],
                 cwd=before,
                 capture_output=True,
                 check=False,

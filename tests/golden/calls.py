@@ -115,7 +115,7 @@ def all_calls(folders: dict[str, Path]) -> list[Call]:
 
 
 def _program_calls() -> Iterator[Call]:
-    from binlogtool.cli.app import build_command_group
+    from binlogtool.cli.command import build_command_group
 
     yield Call(("--help",))
     yield Call(("--version", "-v"))

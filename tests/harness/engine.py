@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
-from binlogtool.formats.detecting import Hints
-from binlogtool.recovery.report import BYTE_CLASSES, FileReport
-from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
+from binlogtool.format_api.format import Hints
+from binlogtool.formats.binlog_events.crypt.encrypt import KeyFileError
+from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
+from binlogtool.repair.verify_report import BYTE_CLASSES, FileReport
 
 
 class Opinion(NamedTuple):

@@ -19,8 +19,8 @@ from tests.formats.mariadb_innodb_binlog.ibb_make import (
     group,
     gtid_event,
     header,
-    sealed,
-)  # fmt: skip
+    sealed,  # fmt: skip
+)
 
 MIB = 1 << 20
 P = 16384

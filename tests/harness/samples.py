@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from binlogtool.formats.detecting import Hints
+from binlogtool.format_api.format import Hints
 from tests.harness import oracle, oracle_ibb, oracle_mysql
 
 FULL = os.environ.get("BINLOGTOOL_FULL") == "1"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool import __version__, verify
-from binlogtool.report.json import encode_document, encode_verify_report, verify_report_to_json
+from binlogtool.core.json_text import encode_document
+from binlogtool.report.verify_and_plan import encode_verify_report, verify_report_to_json
 from tests.harness.ceilings import MIB, SLACK, STATEMENT, run, unpacked
 from tests.harness.slowness import slowness
 

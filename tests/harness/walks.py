@@ -9,18 +9,15 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import binlogtool
+from binlogtool.core.open_file import open_file
+from binlogtool.core.record_blocks import RecordLocations
+from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Format
-from binlogtool.formats.detecting import Hints
-from binlogtool.formats.judging import Validator
-from binlogtool.formats.layouts import Batch, LogFileLayout
+from binlogtool.format_api.format import Format, Hints, Validator
+from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.limits import Limits
-from binlogtool.log.blocks import RecordLocations
-from binlogtool.log.opened_file import open_file
-from binlogtool.log.records import RecordBlock
-from binlogtool.log.select import Selection
-from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import LogVerifyOptions, verify_file
+from binlogtool.repair.verify import LogVerifyOptions, verify_file
+from binlogtool.repair.verify_report import FileReport
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Figures of a checkout: sizes of folders, rooms, circles, what is long, and who reads bytes by hand."""
+"""Figures of a checkout: sizes of packages, modules of formats, circles, what is long, and who reads bytes by hand."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FUNCTION_LINES = 80
 ARGUMENTS = 10
 LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
 KERNEL_LOADS = {
-    "word32", "word48", "word64", "load_little", "load_big", "load16", "load32", "load64", "load_dword", "read_uint",
-    "read_uint32",
+    "load_uint32", "load_uint48", "load_int64", "load_little_endian", "load_big_endian", "load16", "load32", "load64",
+    "load_dword", "read_uint", "read_uint32",
 }  # fmt: skip
 """Functions of the compiled subset that make a number of bytes."""
-READER = "binlogtool.formats.binlog_events.wire.reading"
+READER = "binlogtool.formats.binlog_events.wire_format"
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 }  # fmt: skip
@@ -77,7 +77,7 @@ def code_lines(path: Path) -> int:
 
 
 def folders(code: Code) -> Rows:
-    """Lines and files of each folder: formats, floors, and what stands beside the package."""
+    """Lines and files of each folder: formats, packages, and what is beside the package."""
     sizes: dict[str, list[int]] = {}
     beside = [path for name in ("tests", "bench", "examples") for path in sorted((code.root / name).rglob("*.py"))]
     for path in (*code.modules, *beside):
@@ -95,11 +95,11 @@ def _folder(path: Path) -> str:
     return "/".join(parts[: min(deep, len(parts) - 1)])
 
 
-def rooms_of(code: Code) -> Rows:
-    """The rooms of each format: how many files and folders lie in its folder itself."""
-    house = code.root / "formats"
+def modules_of_packages(code: Code) -> Rows:
+    """How many modules and packages are in the folder of each format itself."""
+    formats = code.root / "formats"
     rows: Rows = []
-    for folder in sorted(path.parent for path in house.glob("*/__init__.py")):
+    for folder in sorted(path.parent for path in formats.glob("*/__init__.py")):
         files = [path for path in folder.glob("*.py") if path.stem != "__init__"]
         inner = [path.parent for path in folder.glob("*/__init__.py")]
         rows.append((folder.name, f"{len(files) + len(inner)} ({len(inner)} folders)"))
@@ -119,7 +119,7 @@ def circles_of(code: Code) -> Rows:
 
 
 def long_ones(code: Code) -> Rows:
-    """Files, functions and kernels that are longer, or have more arguments, than the rules of the house say."""
+    """Files, functions and kernels that are longer, or have more arguments, than the rules say."""
     files = [lines_of(path) for path in code.modules]
     rows = [(f"files of more than {LINES} lines", _many(files, LINES))]
     for name, kernel in (("functions", False), ("kernels", True)):
@@ -149,21 +149,29 @@ def by_kernel(path: Path) -> bool:
 
 
 def by_reader(path: Path) -> bool:
-    """Does a module take numbers out of bytes through the `Reader` of binary log events?"""
-    return any(isinstance(node, ast.ImportFrom) and node.module == READER for node in ast.walk(tree(path)))
+    """Does a module take numbers out of bytes through the `BoundedReader` of binary log events?"""
+    nodes = (node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.module == READER)
+    return any(alias.name == "BoundedReader" for node in nodes for alias in node.names)
+
+
+def modules_of_formats(root: Path) -> dict[str, Path]:
+    """The modules of formats, named as below `formats`, and those of `format_api`, named with that package."""
+    formats, package = root / "formats", root / "binlogtool"
+    below = dict.fromkeys(formats.rglob("*.py"), formats)
+    below |= dict.fromkeys((package / "format_api").rglob("*.py"), package)
+    return {str(path.relative_to(base).with_suffix("")): path for path, base in sorted(below.items())}
 
 
 def readers(code: Code) -> Rows:
     """Modules of formats that take numbers out of bytes by hand, by the reasons that the contract test lists."""
-    house = code.root / "formats"
-    found = {str(path.relative_to(house).with_suffix("")) for path in house.rglob("*.py") if by_hand(path)}
+    known = modules_of_formats(code.root)
+    found = {name for name, path in known.items() if by_hand(path)}
     reasons = _reasons(code.root / _REASONS)
     rows = [(why, str(len(found.intersection(names)))) for why, names in reasons.items()]
     named = {name for names in reasons.values() for name in names}
     rows += [("no reason is said", str(len(found - named))), ("all", str(len(found)))]
-    modules = list(house.rglob("*.py"))
-    rows.append(("and by compiled code", str(sum(map(by_kernel, modules)))))
-    return [*rows, ("and through `Reader`", str(sum(map(by_reader, modules))))]
+    rows.append(("and by compiled code", str(sum(map(by_kernel, known.values())))))
+    return [*rows, ("and through `BoundedReader`", str(sum(map(by_reader, known.values()))))]
 
 
 def _reasons(path: Path) -> dict[str, tuple[str, ...]]:
@@ -186,7 +194,7 @@ def _reasons(path: Path) -> dict[str, tuple[str, ...]]:
 
 SECTIONS = {
     "Lines and files": folders,
-    "Rooms of a format": rooms_of,
+    "Modules and packages of a format": modules_of_packages,
     "Circles": circles_of,
     "What is long": long_ones,
     "Numbers taken out of bytes by hand, modules": readers,

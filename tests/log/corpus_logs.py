@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from binlogtool.core.open_file import open_file
 from binlogtool.errors import UnknownFormatError
-from binlogtool.formats.base import Format
+from binlogtool.format_api.format import Format
 from binlogtool.limits import KIB, Limits
-from binlogtool.log.opened_file import open_file
 
 LONGEST = 256 * KIB
 

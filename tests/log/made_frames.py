@@ -7,12 +7,10 @@ from typing import Any
 
 from construct import Bytes, Check, Const, Int8ul, Int16ul, Int32ul, Struct, Tell, this
 
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck
-from binlogtool.formats.layouts import FrameLevel, LogFileLayout
-from binlogtool.log.resync import Resynchronizer
-from binlogtool.log.source import BytesSource, Source
-from binlogtool.log.window import Window
+from binlogtool.core.open_file import BytesSource, Source, Window
+from binlogtool.core.resync import Resynchronizer
+from binlogtool.format_api.field_types import CrcCheck
+from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.schema import backends
 
 CHECKED = Struct(

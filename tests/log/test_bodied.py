@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.bodied import CompiledBodyDecoder
-from binlogtool.log.records import Record, RecordBlock
-from binlogtool.log.stretches import RecordRange
-from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.core.record_blocks import CompiledBodyDecoder
+from binlogtool.core.record_filter import RecordRange
+from binlogtool.core.record_selection import Record, RecordBlock
+from binlogtool.schema.backends import get_native_backend
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 PACKED = sorted((CORPUS / "mysql_binlog" / "workloads").glob("*/*.000001.gz"))

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import LogPosition, Record, Selection, parse_position
 from binlogtool.errors import UsageError
-from binlogtool.log.places import LogPosition, parse_position
-from binlogtool.log.records import Record
-from binlogtool.log.select import Selection
 
 FIRST_OFFSETS = [0, 44, 207, 669, 964, 1357, 2055, 2205, 2303, 2753, 2851, 3217, 3668, 4090, 4548, 4970, 5093]
 """Entry starts of basic-checksum.log, as its manifest lists them."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
-from binlogtool.log.select import Selection
 
 DOMAINS = "mysql-binlog/generated/mariadb-10.11/domains/mariadb-bin.000001"
 

@@ -9,10 +9,10 @@ import pytest
 
 import binlogtool
 from binlogtool import formats
+from binlogtool.core.open_file import detect_format, find_format
+from binlogtool.core.resolve_paths import find_logs
 from binlogtool.errors import InputOutputError, UnknownFormatError, UsageError
-from binlogtool.formats.detecting import FileHead
-from binlogtool.log.detect import detect_format, find_format
-from binlogtool.log.logset import find_logs
+from binlogtool.format_api.format import FileHead
 
 
 @pytest.fixture

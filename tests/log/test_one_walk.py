@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError
-from binlogtool.formats.base import Format
+from binlogtool.format_api.format import Format
 from tests.harness.mutate import CHANGES
 from tests.harness.samples import Sample
 from tests.harness.walks import dumped, judged

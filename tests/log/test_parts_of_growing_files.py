@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.parts import WHOLE_FILE, FilePart
-from binlogtool.log.records import RecordBlock
+from binlogtool.core.open_log import WHOLE_FILE, FilePart
+from binlogtool.core.record_selection import RecordBlock
 
 
 def told(path: Path, part: FilePart, meanwhile: Callable[[Path], object]) -> tuple[int, list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from binlogtool.log.opened_file import total_size
+from binlogtool.core.open_file import total_size
 
 
 def test_what_is_no_local_file_counts_nothing(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.log import resync
-from binlogtool.log.resync import ResyncPoint
-from binlogtool.log.source import BytesSource
+from binlogtool.core import resync
+from binlogtool.core.open_file import BytesSource
+from binlogtool.core.resync import ResyncPoint
 from tests.log.made_frames import MARK, PLAIN, SIZED, frame, level, made, plain, proved, searching, sized, window_of
 
 

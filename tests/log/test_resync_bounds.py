@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.formats.layouts import FrameLevel
+from binlogtool.core import resync
+from binlogtool.core.open_file import BytesSource
+from binlogtool.core.resync import Resynchronizer, ResyncPoint
+from binlogtool.format_api.layout import FrameLevel
 from binlogtool.formats.manticore.layout import create_frame_level
-from binlogtool.log import resync
-from binlogtool.log.resync import Resynchronizer, ResyncPoint
-from binlogtool.log.source import BytesSource
 from tests.log.made_frames import (
     MARK,
     PLAIN,
@@ -25,8 +25,8 @@ from tests.log.made_frames import (
     proved,
     searching,
     sized,
-    window_of,
-)  # fmt: skip
+    window_of,  # fmt: skip
+)
 
 PLACE = 64
 """What a place costs where a frame may begin; looking into it costs as much again, and every byte one."""

@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from binlogtool import formats
+from binlogtool.core.open_file import BytesSource, open_file
+from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.limits import KIB, MIB, Limits
-from binlogtool.log.opened_file import open_file
-from binlogtool.log.scan import Scan
-from binlogtool.log.segments import DamagedRange
-from binlogtool.log.source import BytesSource
-from binlogtool.recovery.verify import verify_bytes
+from binlogtool.repair.verify import verify_bytes
 from binlogtool.schema import backends
 from tests.fuzz.mutate import sectors
 from tests.harness import oracle, oracle_ibb, oracle_mysql

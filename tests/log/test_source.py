@@ -13,10 +13,9 @@ import pytest
 import zstandard
 
 import binlogtool
+from binlogtool.core.open_file import FileSource, StreamSource, Window, open_source
 from binlogtool.errors import InputOutputError
-from binlogtool.log.source import FileSource, StreamSource, open_source
-from binlogtool.log.window import Window
-from binlogtool.recovery.verify import verify_bytes
+from binlogtool.repair.verify import verify_bytes
 
 SAMPLE = "drizzle/basic-checksum.log"
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool.core.open_file import BytesSource, DecryptedSource, FileSource, StreamSource, read_range
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.layouts import BufferDecryptor, RangeReader
-from binlogtool.log.source import BytesSource, FileSource, StreamSource, read_range
-from binlogtool.log.veiled import DecryptedSource
+from binlogtool.format_api.layout import BufferDecryptor, RangeReader
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 

@@ -12,12 +12,18 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.records import RecordBlock
-from binlogtool.log.select import Selection
-from binlogtool.log.where_columns import compare_pairwise, compare_with_number, compare_with_text
-from binlogtool.log.where_lines import CompiledCondition
-from binlogtool.log.where_terms import OPERATORS, Constant, MemberPath, make_comparison
-from binlogtool.report.native import CompiledLineEncoder, EncodedLines
+from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.core.where_filter import CompiledCondition
+from binlogtool.query.conditions import (
+    OPERATORS,
+    Constant,
+    MemberPath,
+    compare_pairwise,
+    compare_with_number,
+    compare_with_text,
+    make_comparison,
+)
+from binlogtool.report.dump import CompiledLineEncoder, EncodedLines
 
 WORKLOADS = Path(__file__).parents[1] / "corpus" / "mysql_binlog" / "workloads"
 LOGS = sorted(WORKLOADS.glob("*/types*.full.000001.gz")) + sorted(WORKLOADS.glob("*/partial-json.full.000001.gz"))

@@ -49,8 +49,7 @@ _DURABLE = {
 }
 
 EQUIVALENT: dict[str, dict[str, str]] = {
-    "log.resync": _RESYNC,
-    "recovery.durable": _DURABLE,
-    "recovery.targets": _TARGETS,
-    "recovery.transaction": _TRANSACTION,
+    "core.resync": _RESYNC,
+    "repair.plan_truncate": _DURABLE,
+    "repair.transaction": _TARGETS | _TRANSACTION,
 }

@@ -10,9 +10,8 @@ _IBB = "tests/formats/mariadb_innodb_binlog/test_repair_ibb.py"
 _LIMITS = ("tests/recovery/test_unfinished.py", "tests/recovery/test_leftovers.py")
 
 SUITES: dict[str, tuple[str, ...]] = {
-    "recovery.durable": ("tests/recovery/test_durable.py", *_PLANS, _IBB, *_LIMITS),
-    "recovery.plan": ("tests/recovery/test_plan_values.py",),
-    "recovery.targets": (*_CARRIED_OUT, *_DISKS),
-    "recovery.transaction": (*_CARRIED_OUT, *_DISKS),
-    "log.resync": ("tests/log/test_resync.py", "tests/log/test_resync_bounds.py"),
+    "repair.plan_truncate": ("tests/recovery/test_durable.py", *_PLANS, _IBB, *_LIMITS),
+    "repair.plan": ("tests/recovery/test_plan_values.py",),
+    "repair.transaction": (*_CARRIED_OUT, *_DISKS),
+    "core.resync": ("tests/log/test_resync.py", "tests/log/test_resync_bounds.py"),
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.pipeline.manifest import Manifest
+from binlogtool.export.manifest import Manifest
 from tests.harness.oracle_mysql import mysql_binlog
 
 Key = tuple[int, str, int]

@@ -21,7 +21,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     """The URL of its master. The workers see neither this source tree nor PYTHONPATH."""
     import pyspark
 
-    from binlogtool.pipeline import java
+    from binlogtool.spark import java
 
     home = java.make_java_home(java.find_java(), folder, java.SMALL_JOB_OPTIONS)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_"))}

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.described import EnvelopeColumns
-from binlogtool.log.records import InnerPosition, RecordBlock, RecordChecksum
+from binlogtool.format_api.format import EnvelopeColumns
 from tests.pipeline.store import KEYS, serving
 
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
-    from binlogtool.pipeline.session import open_session
+    from binlogtool.spark.session import open_session
     from tests.pipeline.masters import short_lived
 
     with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from binlogtool.pipeline.session import SparkJobSession, open_session
+from binlogtool.spark.session import SparkJobSession, open_session
 from tests.pipeline.masters import short_lived
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.pipeline.aot import CACHE_VARIABLE
+from binlogtool.spark.java import CACHE_VARIABLE
 
 _KINDS = 2
 """Of jobs: small ones, and all others."""
@@ -41,7 +41,7 @@ def begin(config: pytest.Config) -> subprocess.Popen[bytes] | None:
 
 def main() -> None:
     """A small job of the command line, and a session of the tests."""
-    from binlogtool.pipeline.session import open_session
+    from binlogtool.spark.session import open_session
     from tests.pipeline.masters import short_lived
 
     with tempfile.TemporaryDirectory() as work:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from binlogtool.pipeline import java
-from binlogtool.pipeline.master import SparkMaster
+from binlogtool.export.spark_master import SparkMaster
+from binlogtool.spark import java
 
 
 def short_lived(url: str) -> SparkMaster:

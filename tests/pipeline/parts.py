@@ -7,8 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import binlogtool
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.parts import FilePart, ResumePoint
+from binlogtool.core.open_log import FilePart, ResumePoint
+from binlogtool.format_api.format import Hints
 from tests.pipeline.reading import borders, facts
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.open import LogReader
-from binlogtool.log.parts import WHOLE_FILE, FilePart, ResumePoint, ResumePointFinder
-from binlogtool.log.records import RecordBlock
-from binlogtool.pipeline.datasource import BinlogSource
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, ResumePoint, ResumePointFinder
+from binlogtool.core.record_selection import RecordBlock
+from binlogtool.format_api.format import Hints
 from binlogtool.schema.scanner import Backend
+from binlogtool.spark.data_source import BinlogSource
 
 Row = dict[str, Any]
 

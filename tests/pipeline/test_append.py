@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError, UsageError
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.commits import open_commit_store
-from binlogtool.pipeline.growing import IncrementalInput
+from binlogtool.export.incremental import IncrementalInput, open_commit_store
 from tests.cli.invoke import invoke
 from tests.pipeline.appending import Server, append, commit, expected, keys, rows, sources
 

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pytest
 
 import binlogtool
+from binlogtool.core.open_log import FilePart
+from binlogtool.core.record_selection import FileFinding, RecordBlock, Selection
 from binlogtool.errors import InputOutputError
-from binlogtool.log.parts import FilePart
-from binlogtool.log.records import FileFinding, RecordBlock
-from binlogtool.log.select import Selection
-from binlogtool.pipeline import rows
-from binlogtool.pipeline.making import read_row_parts
-from binlogtool.pipeline.writers.avro import AvroWriter
+from binlogtool.export import record_rows
+from binlogtool.export.record_rows import read_row_parts
+from binlogtool.spark.write_tables import AvroWriter
 from tests.pipeline.appending import expected, sources
 
 
@@ -25,9 +24,9 @@ from tests.pipeline.appending import expected, sources
 def batches(samples: Path) -> list[pa.RecordBatch]:
     file, made = str(sources("mariadb", samples)[0]), list[pa.RecordBatch]()
     with binlogtool.open(file) as log:
-        for one in read_row_parts(log, file, Selection(), FilePart(None, None), rows.DEFAULT_LAYOUT):
+        for one in read_row_parts(log, file, Selection(), FilePart(None, None), record_rows.DEFAULT_LAYOUT):
             assert not isinstance(one, FileFinding)
-            made += rows.DEFAULT_LAYOUT.build_batches(one) if isinstance(one, RecordBlock) else [one]
+            made += record_rows.DEFAULT_LAYOUT.build_batches(one) if isinstance(one, RecordBlock) else [one]
     return made
 
 

@@ -80,7 +80,7 @@ FULL = """
 import contextlib, os, subprocess, sys
 from binlogtool.errors import BinlogtoolError
 from binlogtool import convert
-from binlogtool.pipeline.session import open_session
+from binlogtool.spark.session import open_session
 from tests.pipeline.masters import short_lived
 folder, log, *targets = sys.argv[1:]
 with open_session(short_lived("local[2]")) as session:
@@ -240,7 +240,7 @@ DYING = """
 import os, signal, sys
 from binlogtool.errors import BinlogtoolError
 from binlogtool import convert
-from binlogtool.pipeline.session import open_session
+from binlogtool.spark.session import open_session
 from tests.pipeline.masters import short_lived
 
 once = []

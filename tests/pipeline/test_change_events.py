@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.wire_format import EventType
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.pipeline.atomic_output import TABLES_FILE
+from binlogtool.export.atomic_output import TABLES_FILE
 from tests.cli.invoke import Result, invoke
 from tests.pipeline.messages import CHANGES, written
 

@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.log.body_json import to_json_text
-from binlogtool.log.records import RecordBlock
-from binlogtool.pipeline.atomic_output import stage_output
-from binlogtool.pipeline.claims import create_work_folder
-from binlogtool.pipeline.manifest import Manifest
+from binlogtool.core.json_text import to_json_text
+from binlogtool.core.record_selection import RecordBlock
+from binlogtool.export.atomic_output import create_work_folder, stage_output
+from binlogtool.export.manifest import Manifest
 
 _KILLED = """
 import sys, time
 from pathlib import Path
-from binlogtool.pipeline.atomic_output import stage_output
+from binlogtool.export.atomic_output import stage_output
 with stage_output(Path(sys.argv[1]), overwrite=False, inputs=[]) as stage:
     stage.mkdir()
     (stage / "part-0").write_text("half")
@@ -106,7 +105,7 @@ def test_a_run_that_ends_leaves_no_mark(tmp_path: Path) -> None:
 
 _WORKING = """
 import time
-from binlogtool.pipeline.claims import create_work_folder
+from binlogtool.export.atomic_output import create_work_folder
 with create_work_folder() as folder:
     (folder / "blocks").mkdir()
     print(folder, flush=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from binlogtool.pipeline.closing import log_key, sequence_numbers
-from binlogtool.pipeline.datasource import BinlogSource, PushdownReader
+from binlogtool.export.incremental import log_key, sequence_numbers
+from binlogtool.spark.data_source import BinlogSource, PushdownReader
 from tests.pipeline.reading import Row, load
 
 FIRST, SECOND, THIRD = (f"{number:020}.xlog" for number in (0, 111, 227))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.session import SparkJobSession, open_session
 from binlogtool.report.replay import replay_to_json
+from binlogtool.spark.session import SparkJobSession, open_session
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.reports import as_json
 from tests.pipeline.store import keys_below, put

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from binlogtool import convert
+from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import RefusedError, UnknownFormatError, UsageError
-from binlogtool.log.records import RecordBlock
-from binlogtool.log.select import Selection
-from binlogtool.pipeline import conversions, inputs
-from binlogtool.pipeline.manifest import Manifest
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.export import convert as convert_module
+from binlogtool.export import manifest as manifest_module
+from binlogtool.export.manifest import Manifest
+from binlogtool.spark.session import SparkJobSession
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIP = Selection(on_damage="skip")
@@ -111,7 +111,7 @@ def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
     corpus: Path, tmp_path: Path, spark_session: SparkJobSession
 ) -> None:
     import binlogtool
-    from binlogtool.report.records import RecordJsonEncoder
+    from binlogtool.report.dump import RecordJsonEncoder
 
     files = sorted(f for f in (corpus / "drizzle" / "generated").glob("*.log") if f.stat().st_size)
     single = corpus / "tarantool" / "generated" / "single"
@@ -197,9 +197,9 @@ def test_an_input_that_changes_meanwhile_is_refused(
         calls.append(path)
         if len(calls) == 2:  # the first call is before the work, the second one behind it
             log.write_bytes(log.read_bytes() + b"x")
-        return inputs.read_stamp(path)
+        return manifest_module.read_stamp(path)
 
-    monkeypatch.setattr(conversions, "read_stamp", stamp)
+    monkeypatch.setattr(convert_module, "read_stamp", stamp)
     with pytest.raises(RefusedError, match="changed while it was read"):
         convert([log], "parquet", tmp_path / "out", session=spark_session)
     assert sorted(os.listdir(tmp_path)) == ["a.log"]
@@ -305,7 +305,7 @@ def test_existing_outputs_are_refused_before_anything_starts(good: Path, tmp_pat
 
 INTERRUPTED = """
 import sys
-from binlogtool.pipeline import datasource
+from binlogtool.spark import data_source
 from binlogtool import convert
 print("go", flush=True)
 try:
@@ -340,15 +340,15 @@ def test_an_interrupted_conversion_leaves_nothing(good: Path, tmp_path: Path, de
 
 
 def test_the_manifest_keeps_exact_counts_where_the_list_is_cut() -> None:
-    from binlogtool.pipeline import account
+    from binlogtool.export import manifest as manifest_module
 
-    kept = account.FindingTally()
-    for i in range(account.MAX_LISTED_FINDINGS + 5):
+    kept = manifest_module.FindingTally()
+    for i in range(manifest_module.MAX_LISTED_FINDINGS + 5):
         kept.add("f", {"id": "torn-tail", "severity": "note", "offset": i}, damage=True)
-    assert len(kept.listed) == account.MAX_LISTED_FINDINGS
+    assert len(kept.listed) == manifest_module.MAX_LISTED_FINDINGS
     assert (kept.counts["torn-tail"], kept.damage_rows, kept.errors) == (
-        account.MAX_LISTED_FINDINGS + 5,
-        account.MAX_LISTED_FINDINGS + 5,
+        manifest_module.MAX_LISTED_FINDINGS + 5,
+        manifest_module.MAX_LISTED_FINDINGS + 5,
         0,
     )
 

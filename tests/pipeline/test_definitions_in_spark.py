@@ -16,22 +16,22 @@ from typing import Any
 
 import pytest
 
-from binlogtool.pipeline import objects
-from binlogtool.pipeline.datasource import BinlogReader
-from binlogtool.pipeline.object_columns import collect_columns
-from binlogtool.pipeline.request import parse_options
-from binlogtool.pipeline.streaming import BinlogStream
-from binlogtool.pipeline.table_definitions import add_histories
+from binlogtool.export import record_rows
+from binlogtool.export.manifest import parse_options
+from binlogtool.export.typed_columns import collect_columns
+from binlogtool.spark.data_source import BinlogReader
+from binlogtool.spark.read_members import add_histories
+from binlogtool.spark.streaming import BinlogStream
 from tests.formats.mysql_binlog.server import Server
 
 R1 = "found-3/export/R1"
 ROOT = Path(__file__).parents[2]
 
 
-def maker_of(folder: Path, name: str) -> tuple[Any, objects.TableRowBuilder]:
+def maker_of(folder: Path, name: str) -> tuple[Any, record_rows.TableRowBuilder]:
     request = add_histories(parse_options({"path": str(folder), "object": name}), None)
     found = collect_columns(request, None)
-    return objects.select_object(request, found.ids), objects.TableRowBuilder(tuple(found.fields)).for_table(
+    return record_rows.select_object(request, found.ids), record_rows.TableRowBuilder(tuple(found.fields)).for_table(
         name, found.ids
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.select import Selection
+from binlogtool.core.record_selection import Selection
 from tests.formats.drizzle import make as make_drizzle
 from tests.formats.mysql_binlog import make_log
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.pipeline.master import SparkMaster
-from binlogtool.pipeline.session import _write_python_stub, open_session
+from binlogtool.export.spark_master import SparkMaster
+from binlogtool.spark.session import _write_python_stub, open_session
 from tests.pipeline.cluster import bare_python, cluster
 from tests.pipeline.store import put, serving
 

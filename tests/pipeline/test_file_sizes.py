@@ -10,11 +10,11 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
+from binlogtool.core.open_log import FilePart, ResumePoint
+from binlogtool.export.manifest import TaskFile, TaskPiece, pack_tasks
+from binlogtool.export.output_options import TableFileOptions
 from binlogtool.limits import KIB, MIB
-from binlogtool.log.parts import FilePart, ResumePoint
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.tasks import TaskFile, TaskPiece, pack_tasks
-from binlogtool.pipeline.writers.table_form import TableFileOptions
+from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 
 GIB = 1024 * MIB

@@ -20,16 +20,16 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
-from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
+from binlogtool.export.manifest import balance_by_size
+from binlogtool.export.spark_master import SparkMaster
+from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
-from binlogtool.pipeline import fleet, package, replay_jobs
-from binlogtool.pipeline import session as sessions
-from binlogtool.pipeline.balance import balance_by_size
-from binlogtool.pipeline.master import SparkMaster
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.recovery.digest import ReplayState
-from binlogtool.recovery.report import Report
+from binlogtool.repair.row_store import ReplayState
+from binlogtool.repair.verify_report import Report
 from binlogtool.report.replay import replay_to_json
+from binlogtool.spark import fleet
+from binlogtool.spark import session as session_module
+from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.pipeline.reports import as_json
 
@@ -92,7 +92,7 @@ def on_the_shared_spark(spark_session: SparkJobSession, monkeypatch: pytest.Monk
         assert master.url == "local[2]" and master.name.startswith("binlogtool ")
         yield spark_session
 
-    monkeypatch.setattr(sessions, "open_session", opened)
+    monkeypatch.setattr(session_module, "open_session", opened)
 
 
 @pytest.mark.full
@@ -218,7 +218,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     class Rules:
         patch = staticmethod(appended)
 
-    monkeypatch.setattr(replay_jobs, "_replay_rules", lambda _format: Rules)
+    monkeypatch.setattr(fleet, "_replay_rules", lambda _format: Rules)
     whole, part = ReplayState(1 << 30, appended), ReplayState(memory, appended)
     for change in changes_of(seed):
         whole.apply_changes([change])
@@ -230,7 +230,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     for place, value in pairs:
         grouped.setdefault(place, []).append(value)
     tasks = [dict(list(grouped.items())[i::3]) for i in range(3)]
-    sums = [row for task in tasks for row in replay_jobs._fold_keys(task.items())]
+    sums = [row for task in tasks for row in fleet._fold_keys(task.items())]
     found: dict[str, tuple[int, int]] = {
         name: (rows.keys, rows.total) for name, (_, rows) in part.base_states().items()
     }
@@ -260,10 +260,13 @@ def test_logs_are_shared_out_by_bytes(sizes: list[int], groups: int) -> None:
 def test_the_zip_holds_the_package_and_works_where_it_is_not_installed(tmp_path: Path, samples: Path) -> None:
     import click
 
-    one, two = package.write_package_zip(tmp_path / "one.zip"), package.write_package_zip(tmp_path / "two.zip")
+    one, two = (
+        session_module.write_package_zip(tmp_path / "one.zip"),
+        session_module.write_package_zip(tmp_path / "two.zip"),
+    )
     assert one.read_bytes() == two.read_bytes()
     names = zipfile.ZipFile(one).namelist()
-    assert {"binlogtool/__init__.py", "binlogtool/formats/tarantool/schema.py", "binlogtool/cli/app.py"} <= set(names)
+    assert {"binlogtool/__init__.py", "binlogtool/formats/tarantool/schema.py", "binlogtool/cli/command.py"} <= set(names)
     assert not [name for name in names if "__pycache__" in name]
     program = (
         "import binlogtool; print(binlogtool.__file__)\n"

@@ -12,10 +12,10 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
-from binlogtool.formats.table_names import qualify_name, split_name
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.typed.directories import TableDirectories
+from binlogtool.export.table_router import TableDirectories
+from binlogtool.format_api.outputs import qualify_name, split_name
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 from tests.pipeline.typed_logs import rows

@@ -11,21 +11,22 @@ import pyarrow as pa
 import pytest
 
 from binlogtool import convert
+from binlogtool.core.open_log import WHOLE_FILE
 from binlogtool.errors import InputOutputError
-from binlogtool.log.parts import WHOLE_FILE
-from binlogtool.pipeline import background, rows
-from binlogtool.pipeline.datasource import BinlogReader
-from binlogtool.pipeline.handing import ArrowRowMapper, RowTotals, total_rows
-from binlogtool.pipeline.request import ReadRequest, list_members
-from binlogtool.pipeline.session import SparkJobSession, SparkProgress
-from binlogtool.pipeline.writers import table_form
-from binlogtool.pipeline.writers.table_form import TableFileOptions
+from binlogtool.export import record_rows
+from binlogtool.export.manifest import ReadRequest, list_members
+from binlogtool.export.output_options import TableFileOptions
+from binlogtool.spark import session as session_module
+from binlogtool.spark import table_job
+from binlogtool.spark.data_source import BinlogReader
+from binlogtool.spark.session import SparkJobSession, SparkProgress
+from binlogtool.spark.write_tables import ArrowRowMapper, RowTotals, total_rows
 
 
 def three_rows() -> pa.Table:
-    columns: dict[str, Any] = {name: [None] * 3 for name in rows.SCHEMA.names}
+    columns: dict[str, Any] = {name: [None] * 3 for name in record_rows.SCHEMA.names}
     columns |= {"record": [0, 1, None], "size": [10, 20, 5], "body": ["=1", "", None], "object": ["é", None, "-x"]}
-    return pa.table({**columns, "type": ["A", "B", "DAMAGE"]}, schema=rows.SCHEMA)
+    return pa.table({**columns, "type": ["A", "B", "DAMAGE"]}, schema=record_rows.SCHEMA)
 
 
 def test_rows_texts_records_and_bytes_are_counted() -> None:
@@ -33,7 +34,7 @@ def test_rows_texts_records_and_bytes_are_counted() -> None:
     assert total_rows(three_rows(), TableFileOptions("parquet")) == RowTotals(3, texts, 2, 35, 1)
     assert total_rows(three_rows(), TableFileOptions("csv", csv_safe=True)).text_bytes == texts + 2
     assert total_rows(three_rows(), TableFileOptions("parquet", ("type",))).text_bytes == texts - len("ABDAMAGE")
-    assert total_rows(rows.SCHEMA.empty_table(), TableFileOptions("parquet")) == RowTotals()
+    assert total_rows(record_rows.SCHEMA.empty_table(), TableFileOptions("parquet")) == RowTotals()
 
 
 class Kept:
@@ -74,7 +75,7 @@ def test_what_a_writer_loses_is_noticed(
     spark_session: SparkJobSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(table_form, "prepare_frame", lossy)
+    monkeypatch.setattr(table_job, "prepare_frame", lossy)
     with pytest.raises(InputOutputError, match=told):
         convert([samples / "drizzle" / "basic-checksum.log"], "parquet", tmp_path / "out", session=spark_session)
     assert not list(tmp_path.iterdir())
@@ -84,7 +85,7 @@ def test_what_a_writer_loses_is_noticed(
 def test_the_plan_copies_no_row_once_more(samples: Path, spark_session: SparkJobSession) -> None:
     reader = BinlogReader(ReadRequest(tuple(list_members(str(samples / "drizzle" / "basic-checksum.log"), "auto"))))
     frame = ArrowRowMapper(reader, TableFileOptions("parquet"), Kept()).to_dataframe(spark_session.spark)
-    assert frame.schema == spark_session.spark.createDataFrame([], rows.DDL).schema
+    assert frame.schema == spark_session.spark.createDataFrame([], record_rows.DDL).schema
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "MapInArrow" in plan and "Project" not in plan
 
@@ -100,7 +101,7 @@ def test_nobody_asks_for_progress_that_is_not_shown(
         return SparkProgress(0, 1)
 
     monkeypatch.setattr(SparkJobSession, "_read_progress", progress)
-    monkeypatch.setattr(background, "_POLL_INTERVAL_S", 0.001)  # the job may take less than the usual 0.2 s
+    monkeypatch.setattr(session_module, "_POLL_INTERVAL_S", 0.001)  # the job may take less than the usual 0.2 s
     log = samples / "drizzle" / "basic-checksum.log"
     convert([log], "parquet", tmp_path / "unseen", session=spark_session)
     assert not asked

@@ -12,12 +12,11 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.account import ProgressStep
-from binlogtool.pipeline.manifest import Manifest
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.table_outputs import TableJob
+from binlogtool.export.manifest import Manifest, ProgressStep
+from binlogtool.spark.session import SparkJobSession
+from binlogtool.spark.table_job import TableJob
 from tests.cli.invoke import invoke, program
 
 RECORDS = 67

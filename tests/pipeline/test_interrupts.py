@@ -17,7 +17,7 @@ LOGS = {"drizzle": "drizzle/basic-checksum.log", "mysql": "mysql_binlog/sets/mar
 SCRIPT = """
 import sys, time
 import binlogtool
-from binlogtool.pipeline import conversions
+from binlogtool.export import convert as convert_module
 to, log, out, stage = sys.argv[1:]
 
 def tell(now):
@@ -25,13 +25,13 @@ def tell(now):
         print("there", flush=True)
         time.sleep(0.5)
 
-stamp, calls = conversions.read_stamp, []
+stamp, calls = convert_module.read_stamp, []
 def watched(path):
     calls.append(path)
     tell("written" if len(calls) == 2 else "")
     return stamp(path)
 
-conversions.read_stamp = watched
+convert_module.read_stamp = watched
 try:
     binlogtool.convert(
         [log], to, out, master="local[2]", on_step=lambda step: tell(step.stage),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import MissingExtraError
-from binlogtool.pipeline import java
+from binlogtool.spark import java
 
 
 def fake_java(folder: Path, banner: str, status: int = 0) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from binlogtool.pipeline import java, launch
+from binlogtool.spark import java
 
 HOME = Path(pyspark.__file__).parent
 SETTINGS = {
@@ -24,7 +24,7 @@ UNPROVEN = ["-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"]
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in launch._USER_VARIABLES:
+    for name in java._USER_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -41,7 +41,7 @@ def test_java_gets_what_the_launcher_of_spark_gives_it(tmp_path: Path) -> None:
     }
     said = subprocess.run([program, "-cp", f"{HOME}/jars/*", *main], env=environment, capture_output=True, check=True)
     theirs = said.stdout.decode().strip("\0\n").split("\0")
-    home = launch.make_spark_home(tmp_path / "java", SETTINGS, tmp_path)
+    home = java.make_spark_home(tmp_path / "java", SETTINGS, tmp_path)
     assert home == tmp_path / "spark"
     text = (home / "bin" / "spark-submit").read_text()
     ours = shlex.split(next(line for line in text.splitlines() if line.startswith("exec ")))[1:]
@@ -51,10 +51,10 @@ def test_java_gets_what_the_launcher_of_spark_gives_it(tmp_path: Path) -> None:
     assert ours[3:] == [*options, "$@"]
     assert ours[:3] == [str(tmp_path / "java" / "bin" / "java"), "-cp", f"{HOME}/jars/*"]
     (tmp_path / "small").mkdir()
-    launch.make_spark_home(tmp_path / "java", SETTINGS, tmp_path / "small", small=True)
+    java.make_spark_home(tmp_path / "java", SETTINGS, tmp_path / "small", small=True)
     text = (tmp_path / "small" / "spark" / "bin" / "spark-submit").read_text()
     small = shlex.split(next(line for line in text.splitlines() if line.startswith("exec ")))[1:]
-    own = [*UNPROVEN, *launch.NO_LOGGING_OPTIONS, "org.apache.spark.api.python.PythonGatewayServer", "$@"]
+    own = [*UNPROVEN, *java.NO_LOGGING_OPTIONS, "org.apache.spark.api.python.PythonGatewayServer", "$@"]
     assert small[3:] == [*options[:-1], *own]
     assert small[:2] == ours[:2] and "*" not in small[2]
 
@@ -65,7 +65,7 @@ def test_java_starts_without_the_proof_of_classes_and_says_nothing_of_it() -> No
 
 
 def test_a_small_job_has_the_jars_that_write_tables_and_those_with_most_classes_come_first() -> None:
-    jars = [os.path.basename(path) for path in launch.build_class_path(small=True).split(os.pathsep)]
+    jars = [os.path.basename(path) for path in java.build_class_path(small=True).split(os.pathsep)]
     every = {path.name for path in (HOME / "jars").glob("*.jar")}
     assert jars[0].startswith("spark-catalyst") and len(jars) == len(set(jars)) and set(jars) < every
     left_out = {name.split("_")[0] for name in every - set(jars) if name.startswith("spark-")}
@@ -80,4 +80,4 @@ def test_who_says_how_spark_starts_gets_its_own_scripts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, str(tmp_path))
-    assert launch.make_spark_home(tmp_path / "java", SETTINGS, tmp_path) is None
+    assert java.make_spark_home(tmp_path / "java", SETTINGS, tmp_path) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from binlogtool import convert
-from binlogtool.log.select import Selection
+from binlogtool.core.record_selection import Selection
 from tests.formats.tarantool import make
 from tests.formats.tarantool.server import program
 from tests.pipeline.typed_logs import rows, tables

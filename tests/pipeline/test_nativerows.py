@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import binlogtool
+from binlogtool.core.record_filter import RecordRange
+from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.log.records import RecordBlock
-from binlogtool.log.select import Selection
-from binlogtool.log.stretches import RecordRange
-from binlogtool.pipeline import rows
+from binlogtool.export import record_rows
 from tests.formats.tarantool import make
 from tests.pipeline.native_rows import same
 from tests.report.native_lines import hostile, raw_row
@@ -23,7 +22,7 @@ from tests.report.native_lines import rows as any_rows
 
 def by_compiled_code(path: Path) -> tuple[int, int]:
     """Records by compiled code, and others."""
-    native, counts = rows.DEFAULT_LAYOUT.compiled_builder(), [0, 0]
+    native, counts = record_rows.DEFAULT_LAYOUT.compiled_builder(), [0, 0]
     assert native is not None
     with binlogtool.open(path, backend="native") as log:
         for part in log.record_ranges():
@@ -108,7 +107,7 @@ def test_a_batch_ends_where_the_rows_or_the_room_do(file: Path) -> None:
 def test_only_the_columns_that_are_asked_for_are_made(file: Path, columns: list[str], payload: str) -> None:
     parts = [make.block(make.dml(i + 1, tuple=[i]), zstd=i % 2 == 0) for i in range(50)]
     file.write_bytes(make.log([*parts, make.block(raw_row(90, b"\xc1"))]))
-    shown = rows.create_layout(columns, payload)
+    shown = record_rows.create_layout(columns, payload)
     assert same(file, shown).column_names == list(shown.names)
 
 

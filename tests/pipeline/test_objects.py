@@ -13,14 +13,13 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
+from binlogtool.export import record_rows
+from binlogtool.export.manifest import parse_hints, parse_options
+from binlogtool.export.typed_columns import collect_columns, make_cell_converter, to_arrow_type
 from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
-from binlogtool.formats.binlog_events.values.columns import ColumnType, TableMapColumn
-from binlogtool.pipeline import objects
-from binlogtool.pipeline.cells import make_cell_converter, to_arrow_type
-from binlogtool.pipeline.datasource import BinlogReader, BinlogSource
-from binlogtool.pipeline.object_columns import collect_columns
-from binlogtool.pipeline.request import parse_hints, parse_options
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
+from binlogtool.spark.data_source import BinlogReader, BinlogSource
+from binlogtool.spark.session import SparkJobSession
 from tests.pipeline.reading import Row
 
 
@@ -28,8 +27,8 @@ def load(path: Path, name: str, **options: str) -> list[Row]:
     given = {"path": str(path), "object": name, **options}
     request, hints = parse_options(given), parse_hints(given)
     known = collect_columns(request, hints)
-    rows = objects.TableRowBuilder(tuple(known.fields)).for_table(name, known.ids)
-    reader = BinlogReader(objects.select_object(request, known.ids), hints, rows)
+    rows = record_rows.TableRowBuilder(tuple(known.fields)).for_table(name, known.ids)
+    reader = BinlogReader(record_rows.select_object(request, known.ids), hints, rows)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
@@ -226,7 +225,7 @@ def test_what_else_an_object_is_called_is_looked_for_once(spark_session: SparkJo
     def read() -> Any:
         reader = spark_session.spark.read.format("binlogtool").option("object", "orders")
         frame = reader.load(str(log))
-        return objects.schema_ids(frame.schema), frame.count()
+        return record_rows.schema_ids(frame.schema), frame.count()
 
     ids, count = spark_session.run(read)
     assert ids == {"512"} and count >= 40

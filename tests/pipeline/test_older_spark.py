@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.pipeline.aot import CACHE_VARIABLE
+from binlogtool.spark.java import CACHE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FILES = ("handing", "small", "source_options", "streaming")

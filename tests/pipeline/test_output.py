@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.pipeline.atomic_output import discard_stage, stage_output
+from binlogtool.export.atomic_output import discard_stage, stage_output
 
 
 def names(folder: Path) -> list[str]:

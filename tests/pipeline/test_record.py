@@ -16,13 +16,11 @@ import pytest
 
 import binlogtool
 from bench.mysql_log import synthetic
+from binlogtool.export.manifest import ProgressStep, WeightedProgress, describe_job_stats
+from binlogtool.export.spark_master import SparkMaster, describe_paths, describe_work
 from binlogtool.limits import MIB
-from binlogtool.pipeline import executors as lookers
-from binlogtool.pipeline.account import ProgressStep, WeightedProgress
-from binlogtool.pipeline.executors import ExecutorWatch, configured_executors
-from binlogtool.pipeline.master import SparkMaster, describe_paths, describe_work
-from binlogtool.pipeline.package import write_package_zip
-from binlogtool.pipeline.record import describe_job_stats
+from binlogtool.spark import session
+from binlogtool.spark.session import ExecutorWatch, configured_executors, write_package_zip
 from tests.cli.invoke import invoke
 from tests.pipeline.cluster import cluster, executors
 
@@ -87,8 +85,8 @@ class Context:
 
 def test_a_job_is_shared_out_when_no_more_executors_come(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(lookers.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(lookers.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(session.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     for promise, counts, expected in ((None, (1, 1, 2, 3), 3.25), (2, (1, 2, 3), 0.75), (5, (1, 2, 3), 30.75)):
         now[0] = 0.0
         context: Any = Context(*counts)
@@ -128,7 +126,7 @@ def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip
     write_package_zip(tmp_path / "b.zip")
     program = (
         "import sys; sys.path[0] = './b.zip'\n"
-        "import os, binlogtool.schema, binlogtool.pipeline.package as package\n"
+        "import os, binlogtool.schema, binlogtool.spark.session as package\n"
         "package.make_module_paths_absolute(); os.chdir('/'); package.make_module_paths_absolute()\n"
         "import binlogtool; print(binlogtool.resolve_backend(), binlogtool.__file__)"
     )

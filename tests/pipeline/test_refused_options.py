@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.pipeline.request import parse_options
+from binlogtool.export.manifest import parse_options
 from tests.cli.invoke import invoke
 from tests.cli.samples import plain_log
 

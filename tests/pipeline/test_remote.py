@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core import remote_files
+from binlogtool.core.open_file import read_range
+from binlogtool.core.record_selection import Selection
+from binlogtool.core.remote_files import BLOCK_BYTES, RemoteSource
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.log.select import Selection
-from binlogtool.log.source import read_range
-from binlogtool.pipeline import remote
-from binlogtool.pipeline.inputs import find_inputs
-from binlogtool.pipeline.remote import BLOCK_BYTES, RemoteSource
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.report.following import suggest_after_verify
+from binlogtool.export.manifest import find_inputs
+from binlogtool.report.verify_and_plan import suggest_after_verify
+from binlogtool.spark.session import SparkJobSession
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place
 
@@ -90,7 +90,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[RemoteSource]:
         made.append(RemoteSource(url))
         return made[-1]
 
-    monkeypatch.setattr(remote, "open_remote", watched)
+    monkeypatch.setattr(remote_files, "open_remote", watched)
     return made
 
 

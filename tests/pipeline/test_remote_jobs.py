@@ -11,10 +11,10 @@ import pytest
 import zstandard
 
 import binlogtool
-from binlogtool.pipeline import remote
-from binlogtool.pipeline.datasource import BinlogSource
-from binlogtool.pipeline.remote import BLOCK_BYTES, RemoteSource
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.core import remote_files
+from binlogtool.core.remote_files import BLOCK_BYTES, RemoteSource
+from binlogtool.spark.data_source import BinlogSource
+from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place
@@ -81,7 +81,7 @@ def test_a_part_fetches_its_own_bytes(store: Any, samples: Path, monkeypatch: py
     assert len(parts) == 4
     for part in parts:
         opened: list[RemoteSource] = []
-        monkeypatch.setattr(remote, "open_remote", lambda url, to=opened: to.append(RemoteSource(url)) or to[-1])
+        monkeypatch.setattr(remote_files, "open_remote", lambda url, to=opened: to.append(RemoteSource(url)) or to[-1])
         rows += sum(batch.num_rows for batch in reader.read(part))
         assert sum(source.fetched for source in opened) < len(data) // 4 + (1 << 20) + 4 * BLOCK_BYTES
     assert rows == 67 * (len(data) // (samples / DRIZZLE).stat().st_size)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core.open_log import split_file
+from binlogtool.core.record_selection import RecordBlock
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.log.parts import split_file
-from binlogtool.log.records import RecordBlock
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.pipeline.reading import Row, load
 

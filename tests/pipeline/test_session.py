@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
-from binlogtool.pipeline import session as sessions
-from binlogtool.pipeline.master import check_master_url
-from binlogtool.pipeline.session import SparkJobSession, SparkProgress, open_session
+from binlogtool.export.spark_master import check_master_url
+from binlogtool.spark import session
+from binlogtool.spark.session import SparkJobSession, SparkProgress, open_session
 
 ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPY = """
 import sys, time
-from binlogtool.pipeline.session import open_session
+from binlogtool.spark.session import open_session
 
 def slow(batches):
     for batch in batches:
@@ -37,7 +37,7 @@ with open_session("local[2]") as session:
 """
 
 QUIET = """
-from binlogtool.pipeline.session import open_session
+from binlogtool.spark.session import open_session
 with open_session("local[2]") as session:
     print(session.run(lambda: session.spark.range(10).count()))
 with open_session("local[1]") as session:
@@ -167,7 +167,7 @@ def test_a_java_that_dies_is_one_line_with_its_last_words(tmp_path: Path) -> Non
     )
     program.chmod(0o755)
     script = (
-        "from binlogtool.pipeline.session import open_session\n"
+        "from binlogtool.spark.session import open_session\n"
         "from binlogtool.errors import InputOutputError\n"
         "try:\n    open_session().__enter__()\nexcept InputOutputError as error:\n    print(error)\n"
     )
@@ -187,20 +187,20 @@ def test_the_last_words_of_a_start_leave_out_where_in_the_code_it_was(tmp_path: 
         "\t... 12 more\n\n"
     )
     words = "spark: ERROR SparkContext: Error initializing SparkContext. | System memory 5 must be at least 9."
-    assert sessions._read_last_messages(tmp_path) == words
+    assert session._read_last_messages(tmp_path) == words
     log.write_text(
         log.read_text() + "Caused by: java.net.ConnectException: refused\n\tat java.net.Socket.x(Socket:1)\n"
     )
-    assert sessions._read_last_messages(tmp_path) == "refused"
+    assert session._read_last_messages(tmp_path) == "refused"
     log.unlink()
-    assert sessions._read_last_messages(tmp_path) == ""
+    assert session._read_last_messages(tmp_path) == ""
 
 
 def test_the_cause_of_an_error_is_the_innermost_without_names_of_classes() -> None:
     text = "Failed\n\tat a.b(C.java:1)\nCaused by: a.b.Outer: first\nCaused by: java.io.IOException: disk: full\n"
-    assert sessions.root_cause(ValueError(text)) == "disk: full"
-    assert sessions.root_cause(ValueError("just this\nand that")) == "just this"
-    assert sessions.root_cause(ValueError()) == "ValueError"
+    assert session.root_cause(ValueError(text)) == "disk: full"
+    assert session.root_cause(ValueError("just this\nand that")) == "just this"
+    assert session.root_cause(ValueError()) == "ValueError"
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_executors_of_a_cluster_on_this_machine_say_what_one_process_says(sample
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRESENT", "1")
     monkeypatch.delenv("ABSENT", raising=False)
-    with sessions._set_environment(PRESENT="2", ABSENT="3"):
+    with session._set_environment(PRESENT="2", ABSENT="3"):
         assert (os.environ["PRESENT"], os.environ["ABSENT"]) == ("2", "3")
     assert os.environ["PRESENT"] == "1" and "ABSENT" not in os.environ
 

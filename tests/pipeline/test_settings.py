@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.pipeline import executors
-from binlogtool.pipeline.executors import ExecutorWatch
-from binlogtool.pipeline.spark_settings import REQUIRED_SETTINGS, build_settings, parse_setting, read_user_settings
+from binlogtool.export.spark_master import REQUIRED_SETTINGS, build_settings, parse_setting, read_user_settings
+from binlogtool.spark import session
+from binlogtool.spark.session import ExecutorWatch
 from tests.cli.invoke import invoke
 from tests.pipeline.cluster import cluster
 
@@ -80,7 +80,7 @@ class Context:
 
 def test_a_cluster_without_executors_is_waited_for_so_long_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 0.5, 1.5, 3.0, 4.5, 6.0, 8.0, 9.0, 15.0])
-    monkeypatch.setattr(executors.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(session.time, "monotonic", lambda: next(now))
     watch = ExecutorWatch(Context(1, 1, 2, 1, 1, 1, 1), 5.0)
     context: Any = watch._context
     context._jsc = context

@@ -12,13 +12,13 @@ import pyarrow.parquet as parquet
 import pytest
 
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError
+from binlogtool.export.manifest import ReadRequest, list_members
+from binlogtool.export.output_options import TableFileOptions
 from binlogtool.limits import MIB, Limits
-from binlogtool.log.select import Selection
-from binlogtool.pipeline import small
-from binlogtool.pipeline.request import ReadRequest, list_members
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.writers.table_form import TableFileOptions
+from binlogtool.spark import write_tables
+from binlogtool.spark.session import SparkJobSession
 
 SKIP = Selection(on_damage="skip")
 
@@ -55,22 +55,22 @@ def test_a_small_job_says_and_writes_what_executors_do(
 
 
 def test_the_rows_of_a_small_job_are_counted_before_spark_gets_them(samples: Path) -> None:
-    found = small.build_small_job_rows(request_of(samples), None, None)
+    found = write_tables.build_small_job_rows(request_of(samples), None, None)
     assert found is not None
     handed = found.row_totals(TableFileOptions("parquet"))
     assert (handed.rows, handed.records, handed.damage) == (67, 67, 0)
 
 
 def test_what_is_small_goes_by_bytes_and_files() -> None:
-    assert small.is_small_job([MIB, 2 * MIB]) and small.is_small_job([])
-    assert not small.is_small_job([4 * MIB, 1]) and not small.is_small_job([1] * 300)
+    assert write_tables.is_small_job([MIB, 2 * MIB]) and write_tables.is_small_job([])
+    assert not write_tables.is_small_job([4 * MIB, 1]) and not write_tables.is_small_job([1] * 300)
 
 
 def test_rows_that_need_too_much_memory_are_left_to_executors(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = small.build_small_job_rows(request_of(samples), None, None)
+    found = write_tables.build_small_job_rows(request_of(samples), None, None)
     assert found is not None
-    monkeypatch.setattr(small, "MAX_OUTPUT_BYTES", found.rows.nbytes - 1)
-    assert small.build_small_job_rows(request_of(samples), None, None) is None
+    monkeypatch.setattr(write_tables, "MAX_OUTPUT_BYTES", found.rows.nbytes - 1)
+    assert write_tables.build_small_job_rows(request_of(samples), None, None) is None
 
 
 def test_a_small_job_ends_when_its_time_is_over(samples: Path, tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool.core.record_selection import Selection
+from binlogtool.export.manifest import ReadRequest, TaskFile, group_files
 from binlogtool.limits import Limits
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.datasource import BinlogSource, ReadRequest, TaskFile, group_files, read_member
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.spark.data_source import BinlogSource
+from binlogtool.spark.read_members import read_member
+from binlogtool.spark.session import SparkJobSession
 
 
 def member(name: str, size: int) -> TaskFile:

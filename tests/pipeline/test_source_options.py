@@ -23,11 +23,10 @@ from pyspark.sql.datasource import (
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.pipeline import rows
-from binlogtool.pipeline.datasource import BinlogReader, BinlogSource
-from binlogtool.pipeline.pushdown import narrow_request
-from binlogtool.pipeline.request import parse_options
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.export import record_rows
+from binlogtool.export.manifest import parse_options
+from binlogtool.spark.data_source import BinlogReader, BinlogSource, narrow_request
+from binlogtool.spark.session import SparkJobSession
 from tests.cli.samples import plain_log
 from tests.pipeline.reading import Row, load
 
@@ -55,7 +54,7 @@ def test_bodies_are_not_decoded_where_nobody_wants_them(
     log.write_bytes(gzip.decompress((samples / f"{IBB}.gz").read_bytes()))
     count = len(load(log))
     assert count > 10
-    monkeypatch.setattr("binlogtool.log.blocks.BlockDecoder._decode_bodies", refuse)
+    monkeypatch.setattr("binlogtool.core.record_blocks.BlockDecoder._decode_bodies", refuse)
     assert len(load(log, columns="file,type")) == count
     assert len(load(log, payload="none")) == count
     with pytest.raises(AssertionError, match="decoded"):
@@ -74,7 +73,7 @@ def test_the_raw_payload_is_the_bytes_of_the_file(samples: Path) -> None:
 
 def test_without_payload_there_is_no_body(samples: Path) -> None:
     (names,) = {tuple(row) for row in load(samples / DRIZZLE, payload="none")}
-    assert names == tuple(name for name, _ in rows.COLUMNS if name != "body")
+    assert names == tuple(name for name, _ in record_rows.COLUMNS if name != "body")
 
 
 @pytest.mark.parametrize(

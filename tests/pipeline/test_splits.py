@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.open_log import FilePart, LogReader, ResumePointFinder, split_file
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.binlog_events.groups.groups import TransactionGroups
-from binlogtool.formats.columns import to_int_list
-from binlogtool.formats.detecting import Hints
-from binlogtool.formats.layouts import Batch
+from binlogtool.export.manifest import TaskFile, can_split, find_parts, plan_tasks
+from binlogtool.format_api.format import Hints
+from binlogtool.format_api.layout import Batch, to_int_list
+from binlogtool.formats.binlog_events.transactions.boundaries import TransactionGroups
 from binlogtool.limits import Limits
-from binlogtool.log.open import LogReader
-from binlogtool.log.parts import FilePart, ResumePointFinder, split_file
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.tasks import TaskFile, can_split, find_parts, plan_tasks
 from tests.pipeline.parts import chained, every_border_holds, one_by_one
 from tests.pipeline.reading import Row, borders, facts, hints_for, load
 

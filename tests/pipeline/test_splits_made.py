@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.detecting import Hints
+from binlogtool.core.open_file import FileSource
+from binlogtool.core.open_log import FilePart, ResumePointFinder, split_file
+from binlogtool.format_api.format import Hints
 from binlogtool.limits import KIB
-from binlogtool.log.parts import FilePart, ResumePointFinder, split_file
-from binlogtool.log.source import FileSource
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.pipeline.ibb_writer import COMMIT, IbbWriter, cint
 from tests.pipeline.parts import chained, one_by_one

@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.pipeline.datasource import BinlogSource
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.streaming import BinlogStream
+from binlogtool.spark.data_source import BinlogSource
+from binlogtool.spark.session import SparkJobSession
+from binlogtool.spark.streaming import BinlogStream
 from tests.pipeline.reading import Row, load
 from tests.pipeline.store import put
 

@@ -10,15 +10,14 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import InputOutputError
+from binlogtool.export.manifest import ReadRequest, TaskFile, find_parts
+from binlogtool.export.output_options import TableFileOptions
 from binlogtool.limits import Limits
-from binlogtool.pipeline import table_outputs
-from binlogtool.pipeline.fleet import SparkJobRunner
-from binlogtool.pipeline.request import ReadRequest
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.survey import FileHash, SplitOptions, scan_inputs
-from binlogtool.pipeline.tasks import TaskFile, find_parts
-from binlogtool.pipeline.writers.table_form import TableFileOptions
-from binlogtool.pipeline.written import count_output
+from binlogtool.spark import table_job
+from binlogtool.spark.fleet import SparkJobRunner
+from binlogtool.spark.session import SparkJobSession
+from binlogtool.spark.table_job import FileHash, SplitOptions, scan_inputs
+from binlogtool.spark.write_tables import count_output
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +29,7 @@ def member(path: Path) -> TaskFile:
 def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
     samples: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_outputs, "MIN_SPLIT_SIZE", 1024)
+    monkeypatch.setattr(table_job, "MIN_SPLIT_SIZE", 1024)
     path = samples / "drizzle" / "basic-checksum.log"
     done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session, target_file_size=1024)
     (source,) = done.inputs

@@ -10,12 +10,11 @@ import pytest
 
 from binlogtool import convert
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.formats.detecting import Hints
-from binlogtool.pipeline import rows
-from binlogtool.pipeline.conversions import TABLE_TARGETS
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.writers import readback
-from binlogtool.pipeline.written import EventRanges
+from binlogtool.export import parquet_files, record_rows
+from binlogtool.export.convert import TABLE_TARGETS
+from binlogtool.export.parquet_files import EventRanges
+from binlogtool.format_api.format import Hints
+from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 
 EVENTS = Hints(level="event")
@@ -34,7 +33,8 @@ def expected(ibb: Path, name: str) -> list[tuple[int, int]]:
 
 
 def read(to: str, folder: Path) -> list[dict[str, Any]]:
-    made = [(path, readback.read_tables(to, path, ["file", "record", "inner_offset", "inner_size", "type", "extras"]))
+    made = [(path, parquet_files.read_tables(to, path, ["file", "record", "inner_offset", "inner_size", "type",
+    "extras"]))
             for path in folder.rglob("part-*")]  # fmt: skip
     found = [row for _, tables in made for table in tables for row in table.to_pylist()]
     return sorted(found, key=lambda row: (row["file"], row["record"], row["inner_offset"]))
@@ -84,7 +84,7 @@ def batch(*events: tuple[str, int | None, int | None, int | None]) -> Any:
     import pyarrow as pa
 
     names = ("file", "record", "inner_offset", "inner_size")
-    schema = pa.schema([rows.SCHEMA.field(name) for name in names])
+    schema = pa.schema([record_rows.SCHEMA.field(name) for name in names])
     return pa.table([list(column) for column in zip(*events, strict=True)], schema=schema)
 
 

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.account import ProgressStep
-from binlogtool.pipeline.manifest import Manifest
-from binlogtool.pipeline.writers.backwards import ReverseSpool
-from binlogtool.pipeline.writers.scripts import count_statements
+from binlogtool.export.manifest import Manifest, ProgressStep
+from binlogtool.export.ordered_output import ReverseSpool
+from binlogtool.export.sql_scripts import count_statements
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body

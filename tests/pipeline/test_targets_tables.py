@@ -15,10 +15,10 @@ import pytest
 
 from binlogtool import convert
 from binlogtool.errors import InputOutputError, MissingExtraError, RefusedError, UsageError
-from binlogtool.pipeline import rows
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.writers import table_form
-from binlogtool.pipeline.writers.table_form import COMPRESSIONS, TableFileOptions
+from binlogtool.export import record_rows
+from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions
+from binlogtool.spark import table_job
+from binlogtool.spark.session import SparkJobSession
 
 HOSTILE = (
     "a", "", None, " lead", "trail ", 'q"q', '"', '""', "a,b", "a\nb", "a\r\nb", "\r", "\n", "\x00", "a\x00b", "#c",
@@ -39,15 +39,15 @@ def parts(folder: Path) -> list[Path]:
 
 def hostile_rows() -> pa.Table:
     count = len(HOSTILE)
-    columns: dict[str, Any] = {name: [None] * count for name, _ in rows.COLUMNS}
+    columns: dict[str, Any] = {name: [None] * count for name, _ in record_rows.COLUMNS}
     columns |= {"record": range(count), "time": [TIME] * count, "checksum_ok": [True] * count}
     columns |= {"object": HOSTILE, "txn": HOSTILE, "body": [json.dumps(text) for text in HOSTILE]}
-    return pa.table(columns, schema=rows.SCHEMA)
+    return pa.table(columns, schema=record_rows.SCHEMA)
 
 
 def written(session: SparkJobSession, shape: TableFileOptions, folder: Path) -> list[Path]:
-    frame = table_form.prepare_frame(session.spark.createDataFrame(hostile_rows()).coalesce(1), shape)
-    table_form.write_frame(frame, shape, folder.as_uri(), session.spark)
+    frame = table_job.prepare_frame(session.spark.createDataFrame(hostile_rows()).coalesce(1), shape)
+    table_job.write_frame(frame, shape, folder.as_uri(), session.spark)
     return parts(folder)
 
 
@@ -92,7 +92,7 @@ def test_hostile_texts_survive_json_and_avro(tmp_path: Path, spark_session: Spar
     lines = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
     assert [line["object"] for line in lines] == list(HOSTILE)
     assert {line["time"] for line in lines} == {TEXT_TIME}
-    assert set(lines[0]) == {name for name, _ in rows.COLUMNS}
+    assert set(lines[0]) == {name for name, _ in record_rows.COLUMNS}
     (path,) = written(spark_session, TableFileOptions("avro"), tmp_path / "avro")
     with path.open("rb") as file:
         reader = fastavro.reader(file)
@@ -150,7 +150,7 @@ def test_a_table_holds_every_record_in_its_partition_and_its_manifest_has_its_ha
 def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
     good: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = table_form.write_frame
+    write = table_job.write_frame
     for change, words in (("record <> 3", "66 written"), ("true", "bytes of text were read")):
 
         def lossy(frame: Any, shape: TableFileOptions, place: str, spark: Any, change: str = change) -> None:
@@ -164,7 +164,7 @@ def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
                 spark,
             )
 
-        monkeypatch.setattr(table_form, "write_frame", lossy)
+        monkeypatch.setattr(table_job, "write_frame", lossy)
         with pytest.raises(InputOutputError, match=words):
             convert([good], "json", tmp_path / "out", session=spark_session)
         assert list(tmp_path.iterdir()) == []

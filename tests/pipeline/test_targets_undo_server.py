@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import RefusedError
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.manifest import Manifest
+from binlogtool.export.manifest import Manifest
+from binlogtool.format_api.format import Hints
 from tests.formats.mysql_binlog.server import Server
 
 pytestmark = pytest.mark.server

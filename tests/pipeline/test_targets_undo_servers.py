@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.select import Selection
+from binlogtool.core.record_selection import Selection
+from binlogtool.format_api.format import Hints
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_state import State, differences, state_of
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of

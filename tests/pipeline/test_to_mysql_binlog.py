@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import binlogtool
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError, LimitError, RefusedError, UsageError
+from binlogtool.export import atomic_output
+from binlogtool.export.manifest import Manifest
 from binlogtool.findings import Severity
-from binlogtool.log.select import Selection
-from binlogtool.pipeline import atomic_output
-from binlogtool.pipeline.manifest import Manifest
 from tests.cli.invoke import invoke
 from tests.pipeline import classic
 from tests.pipeline.ibb_writer import IbbWriter

@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
-from binlogtool.formats.binlog_events.values.columns import ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, LogicalType, TableMapColumn
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body

@@ -12,8 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
-from binlogtool.log.records import RowBatch
-from binlogtool.log.select import Selection
+from binlogtool.core.record_selection import RowBatch, Selection
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, sized, table_map_body
 from tests.pipeline.typed_logs import tables, without_checksums

@@ -11,8 +11,8 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.select import Selection
+from binlogtool.core.record_selection import Selection
+from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body

@@ -16,9 +16,9 @@ import pytest
 
 import binlogtool
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import RefusedError, UsageError
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.writers.table_form import COMPRESSIONS
+from binlogtool.export.output_options import COMPRESSIONS
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log
 from tests.formats.tarantool import make as make_tarantool
@@ -177,9 +177,7 @@ OLD, NEW = {"id": 1, "v": 1}, {"id": 1, "v": 2}
 )  # fmt: skip
 def test_an_image_is_what_its_name_says(image: str, wanted: list[dict[str, Any]]) -> None:
     """A row that is inserted with 1, updated to 2 and deleted; its key is not known."""
-    from binlogtool.pipeline.object_columns import TypedColumn
-    from binlogtool.pipeline.typed.batches import build_table_batch
-    from binlogtool.pipeline.typed.evolution import TableLayout
+    from binlogtool.export.typed_columns import TableLayout, TypedColumn, build_table_batch
 
     fields = (TypedColumn("id", "int"), TypedColumn("v", "int"))
     images: list[dict[str, Any]] = [
@@ -263,8 +261,7 @@ def test_partitions_are_directories_and_no_longer_columns(samples: Path, tmp_pat
 
 
 def test_a_column_that_is_called_like_one_of_ours_gets_another_name(samples: Path, tmp_path: Path) -> None:
-    from binlogtool.pipeline.object_columns import TypedColumn
-    from binlogtool.pipeline.typed.evolution import TableLayout
+    from binlogtool.export.typed_columns import TableLayout, TypedColumn
 
     form = TableLayout(
         (TypedColumn("Time", "int"), TypedColumn("time_", "int"), TypedColumn("x", "int")),
@@ -386,8 +383,8 @@ def test_rows_of_drizzle_are_the_records_of_its_statements(corpus: Path, tmp_pat
 
 def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Gets an entry for each row event: did compiled code make its rows?"""
-    from binlogtool.formats.binlog_events.changes.cells import RowCellFillers
-    from binlogtool.pipeline.typed.gather import TableRouter
+    from binlogtool.export.table_router import TableRouter
+    from binlogtool.formats.binlog_events.changes.typed_cells import RowCellFillers
 
     made, cells, crowd = list[bool](), RowCellFillers.store_event, TableRouter.add_row_batch
 

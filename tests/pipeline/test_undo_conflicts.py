@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.select import Selection
+from binlogtool.core.record_selection import Selection
+from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
 
 LOGS = Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "undo"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
-from binlogtool.log.select import Selection
-from binlogtool.pipeline.manifest import Manifest
+from binlogtool.core.record_selection import Selection
+from binlogtool.export.manifest import Manifest
 from tests.formats.mysql_binlog.server import Server
 
 pytestmark = pytest.mark.server

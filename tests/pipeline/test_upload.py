@@ -10,10 +10,10 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.pipeline import upload
-from binlogtool.pipeline.account import ProgressStep
-from binlogtool.pipeline.session import SparkJobSession
-from binlogtool.pipeline.upload import stage_upload
+from binlogtool.export import atomic_output
+from binlogtool.export.atomic_output import stage_upload
+from binlogtool.export.manifest import ProgressStep
+from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 from tests.pipeline.store import keys_below, put
 
@@ -28,8 +28,10 @@ def make(stage: Path) -> None:
 
 def test_a_finished_directory_appears_with_its_mark_last(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    copied = upload._copy_file
-    monkeypatch.setattr(upload, "_copy_file", lambda path, fs, to: sent.append(path.name) or copied(path, fs, to))
+    copied = atomic_output._copy_file
+    monkeypatch.setattr(
+        atomic_output, "_copy_file", lambda path, fs, to: sent.append(path.name) or copied(path, fs, to)
+    )
     steps: list[ProgressStep] = []
     with stage_upload("s3://logs/lake/rows", overwrite=False, on_step=steps.append) as stage:
         make(stage)
@@ -54,14 +56,14 @@ def test_what_exists_is_refused_and_stays(store: Any) -> None:
 
 @pytest.mark.parametrize("error", [OSError("the line is dead"), KeyboardInterrupt()])
 def test_an_upload_that_fails_leaves_nothing(error: BaseException, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = upload._copy_file
+    copied = atomic_output._copy_file
 
     def failing(path: Path, fs: Any, target: str) -> Iterator[int]:
         if path.name == "part-1":
             raise error
         return copied(path, fs, target)
 
-    monkeypatch.setattr(upload, "_copy_file", failing)
+    monkeypatch.setattr(atomic_output, "_copy_file", failing)
     put(store, "failed/other", b"stays")
     expected = InputOutputError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected), stage_upload("s3://logs/failed/rows", overwrite=False) as stage:
@@ -70,7 +72,7 @@ def test_an_upload_that_fails_leaves_nothing(error: BaseException, store: Any, m
 
 
 def test_what_reads_back_differently_is_not_left_there(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "_hash_remote", lambda fs, name: "0" * 64)
+    monkeypatch.setattr(atomic_output, "_hash_remote", lambda fs, name: "0" * 64)
     words = "what was read back is not what was written"
     with pytest.raises(InputOutputError, match=words), stage_upload("s3://logs/odd", overwrite=False) as stage:
         make(stage)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.select import Selection
+from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 

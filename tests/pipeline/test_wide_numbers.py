@@ -18,7 +18,7 @@ import pytest
 import binlogtool
 from binlogtool import convert
 from binlogtool.errors import UsageError
-from binlogtool.pipeline.session import SparkJobSession
+from binlogtool.spark.session import SparkJobSession
 from tests.formats.tarantool.server import program
 
 _SCRIPT = """
@@ -111,7 +111,7 @@ def test_rows_of_a_notebook_have_them_in_one_schema(
 
 
 def _schema(log: Path, **options: str) -> str:
-    from binlogtool.pipeline.datasource import BinlogSource
+    from binlogtool.spark.data_source import BinlogSource
 
     return BinlogSource({"path": str(log), "object": "wide", **options}).schema()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.pipeline.session import _worker_environment
-from binlogtool.pipeline.spark_settings import build_settings
+from binlogtool.export.spark_master import build_settings
+from binlogtool.spark.session import _worker_environment
 from tests.cli.invoke import ROOT
 
 NAMES = (
@@ -57,7 +57,7 @@ def test_spark_and_its_workers_work_in_a_private_directory(hostile: Path) -> Non
     """Both Java and the Python that runs tasks; it is gone when they are."""
     program = """
 import os
-from binlogtool.pipeline.session import open_session
+from binlogtool.spark.session import open_session
 with open_session("local[1]") as session:
     context = session.spark.sparkContext
     java = os.readlink(f"/proc/{context._gateway.proc.pid}/cwd")

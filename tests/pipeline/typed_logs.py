@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from binlogtool import convert
-from binlogtool.pipeline.manifest import Manifest
+from binlogtool.export.manifest import Manifest
 
 
 def tables(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.recovery.system import SystemCalls
-from binlogtool.recovery.verify import verify_bytes
+from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.verify import verify_bytes
 from tests.harness import oracle
 from tests.harness.samples import samples
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.progress import SkippedFile
+from binlogtool.core.resolve_paths import find_logs
 from binlogtool.errors import UnknownFormatError
-from binlogtool.log.left import SkippedFile
-from binlogtool.log.logset import find_logs
 from tests.cli.invoke import invoke
 from tests.recovery.copies import hashes
 

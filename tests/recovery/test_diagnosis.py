@@ -19,7 +19,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Severity
-from binlogtool.recovery.diagnosis_result import OPEN, REFUSES, STARTS
+from binlogtool.repair.diagnosis import OPEN, REFUSES, STARTS
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs
 from tests.formats.mysql_binlog import newer_servers

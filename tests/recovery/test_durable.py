@@ -11,10 +11,10 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.recovery import intent
-from binlogtool.recovery.durable import make_result_check
-from binlogtool.recovery.plan import RepairPlan, RepairPolicy
-from binlogtool.recovery.reading import LogExaminer
+from binlogtool.repair import transaction
+from binlogtool.repair.plan import RepairPlan, RepairPolicy
+from binlogtool.repair.plan_truncate import make_result_check
+from binlogtool.repair.repaired_file import LogExaminer
 from tests.cli.samples import damaged_log, plain_log
 from tests.formats.manticore import make as manticore
 from tests.formats.mariadb_innodb_binlog import ibb_make as ibb
@@ -221,7 +221,7 @@ def test_while_a_repair_of_several_files_is_not_finished_nothing_is_planned(
     first, _, folder = pair
     if relative:
         monkeypatch.chdir(folder)
-    (folder / intent.INTENT_NAME).write_bytes(b"{}")
+    (folder / transaction.INTENT_NAME).write_bytes(b"{}")
     for path in (first.name if relative else first, "." if relative else folder):
         plan = binlogtool.plan_truncate(path)
         assert plan.refused and "a repair of several files was interrupted here" in plan.reasons[0]

@@ -7,8 +7,8 @@ import copy
 import pytest
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.mounts import find_filesystem_type, is_network
-from binlogtool.recovery.undo import apply_undo
+from binlogtool.repair.file_io import find_filesystem_type, is_network
+from binlogtool.repair.undo import apply_undo
 from tests.crash.disk import Disk
 from tests.crash.runs import Case
 

@@ -18,12 +18,12 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, RepairFailedError
 from binlogtool.limits import Limits
-from binlogtool.recovery import intent
-from binlogtool.recovery.plan import RepairPolicy
-from binlogtool.recovery.repair import apply_plan
-from binlogtool.recovery.restore import restore_file
-from binlogtool.recovery.system import SystemCalls
-from binlogtool.recovery.undofile import read_undo_file
+from binlogtool.repair import transaction
+from binlogtool.repair.apply_plan import apply_plan
+from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.undo import apply_undo
+from binlogtool.repair.undo_file import read_undo_file, restore_file
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import case_of, repaired
 
@@ -209,7 +209,7 @@ def test_root_does_not_do_what_an_undo_file_of_another_user_says(tmp_path: Path)
     with pytest.raises(RefusedError, match="belongs to user 4321; run this as that user; nothing was changed"):
         binlogtool.undo(undo)
     os.chown(undo, 0, 0)
-    guard = folder / intent.INTENT_NAME
+    guard = folder / transaction.INTENT_NAME
     guard.write_text(json.dumps({"undo": str(undo), "direction": "undo"}))
     os.chown(guard, UID, GID)
     with pytest.raises(RefusedError, match="belongs to user 4321"):
@@ -219,7 +219,7 @@ def test_root_does_not_do_what_an_undo_file_of_another_user_says(tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "{}", '{"undo": 1}', "[" * 60_000, "\xff"])
 def test_a_damaged_mark_of_a_repair_is_told_in_a_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / intent.INTENT_NAME).write_text(text, "latin-1")
+    (tmp_path / transaction.INTENT_NAME).write_text(text, "latin-1")
     with pytest.raises(RefusedError, match="is damaged"):
         binlogtool.finish_repair(tmp_path)
 
@@ -244,7 +244,7 @@ class Interrupted(SystemCalls):
     """Ends when the mark of an undoing that broke off would be away for a moment."""
 
     def unlink(self, path: str) -> None:
-        if path.endswith(intent.INTENT_NAME):
+        if path.endswith(transaction.INTENT_NAME):
             raise RepairFailedError("the mark was removed")
         super().unlink(path)
 
@@ -257,11 +257,11 @@ def test_the_mark_of_an_undoing_stays_until_all_is_done(tmp_path: Path) -> None:
     (folder / "binlog.meta").write_bytes(meta([0, 1]))
     undo, before = applied(folder), DATA[:-3]
     whole = read_undo_file(SystemCalls(), undo)
-    intent.write_intent(SystemCalls(), str(folder / intent.INTENT_NAME), undo, "undo")
+    transaction.write_intent(SystemCalls(), str(folder / transaction.INTENT_NAME), undo, "undo")
     assert restore_file(SystemCalls(), whole, whole.entries[0])
     with pytest.raises(RepairFailedError):
-        binlogtool.recovery.undo.apply_undo(undo, system=Interrupted())
-    assert intent.read_intent(SystemCalls(), str(folder / intent.INTENT_NAME)) == (undo, "undo")
+        apply_undo(undo, system=Interrupted())
+    assert transaction.read_intent(SystemCalls(), str(folder / transaction.INTENT_NAME)) == (undo, "undo")
     assert ((folder / "binlog.0000").read_bytes(), (folder / "binlog.meta").read_bytes()) == (before, meta([0, 1]))
     binlogtool.finish_repair(folder)
-    assert not (folder / intent.INTENT_NAME).exists()
+    assert not (folder / transaction.INTENT_NAME).exists()

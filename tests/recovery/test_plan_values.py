@@ -10,9 +10,9 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.formats.repair_rules import ResultPiece
-from binlogtool.recovery.plan import FilePlan, RepairPlan, RepairPolicy, pieces_from_json, pieces_to_json
-from binlogtool.recovery.system import SystemCalls
+from binlogtool.format_api.format import ResultPiece
+from binlogtool.repair.file_io import SystemCalls
+from binlogtool.repair.plan import FilePlan, RepairPlan, RepairPolicy, pieces_from_json, pieces_to_json
 
 PIECES = (ResultPiece(3, 10), ResultPiece(zeros=6), ResultPiece(data=b"\x00\xff"))
 PIECES_VALUE = [{"start": 3, "end": 10}, {"zeros": 6}, {"bytes": "00ff"}]

@@ -10,7 +10,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
-from binlogtool.recovery.plan import RepairPolicy
+from binlogtool.repair.plan import RepairPolicy
 from tests.recovery.damaged_logs import LEAST, cases, content, written
 
 pytestmark = pytest.mark.full

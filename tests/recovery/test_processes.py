@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from binlogtool.recovery.processes import find_holders
+from binlogtool.repair.file_io import find_holders
 
 LIKE_A_USER = """
 import ctypes, mmap, os, sys
-from binlogtool.recovery.processes import find_holders
+from binlogtool.repair.file_io import find_holders
 path = sys.argv[1]
 status = os.stat(path)
 if {mapped}:

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
-from binlogtool.recovery.plan import RepairPolicy
-from binlogtool.recovery.undofile import FIXED_HEADER, MAGIC
+from binlogtool.repair.plan import RepairPolicy
+from binlogtool.repair.undo_file import FIXED_HEADER, MAGIC
 from tests.cli.samples import damaged_log, plain_log
 
 WHOLE = plain_log()
@@ -199,7 +199,8 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 def test_w9_any_change_between_plan_and_apply_is_refused(torn: Path, change: str, saved: bool) -> None:
     import json
 
-    from binlogtool.report.json import encode_document, plan_to_json
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.verify_and_plan import plan_to_json
 
     plan = binlogtool.plan_truncate(torn)
     file = torn.parent / "plan.json"
@@ -215,7 +216,8 @@ def test_w9_any_change_between_plan_and_apply_is_refused(torn: Path, change: str
 
 
 def test_a_saved_plan_is_carried_out(torn: Path) -> None:
-    from binlogtool.report.json import encode_document, plan_to_json
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.verify_and_plan import plan_to_json
 
     file = torn.parent / "plan.json"
     file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate(torn, policy=RepairPolicy(max_loss=1000)))))
@@ -224,7 +226,8 @@ def test_a_saved_plan_is_carried_out(torn: Path) -> None:
 
 
 def test_a_plan_of_another_file_is_refused(torn: Path) -> None:
-    from binlogtool.report.json import encode_document, plan_to_json
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.verify_and_plan import plan_to_json
 
     file, other = torn.parent / "plan.json", torn.parent / "other.log"
     file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate(torn))))
@@ -249,7 +252,8 @@ def test_what_is_no_plan_is_refused(torn: Path, text: str) -> None:
      ('"asked"', '"told"'), ('"max_loss": 1000', '"max_loss": 1001, "x": 1')],
 )  # fmt: skip
 def test_a_plan_that_was_edited_is_refused(torn: Path, old: str, new: str) -> None:
-    from binlogtool.report.json import encode_document, plan_to_json
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.verify_and_plan import plan_to_json
 
     file = torn.parent / "plan.json"
     text = encode_document(plan_to_json(binlogtool.plan_truncate(torn, policy=RepairPolicy(max_loss=1000)))).decode()
@@ -449,7 +453,8 @@ def test_an_undo_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
 def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from binlogtool.report.json import encode_document, plan_to_json
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.verify_and_plan import plan_to_json
 
     log = manticore(samples, tmp_path / "log")
     size = log.stat().st_size
@@ -465,7 +470,8 @@ def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
 def test_a_plan_with_odd_allowances_is_refused(torn: Path, asked: object) -> None:
     import json
 
-    from binlogtool.report.json import encode_document, plan_to_json
+    from binlogtool.core.json_text import encode_document
+    from binlogtool.report.verify_and_plan import plan_to_json
 
     file = torn.parent / "plan.json"
     value = json.loads(encode_document(plan_to_json(binlogtool.plan_truncate(torn))))

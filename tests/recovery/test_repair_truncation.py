@@ -14,10 +14,11 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
+from binlogtool.format_api.format import ResultPiece
 from binlogtool.limits import Limits
-from binlogtool.recovery.plan import RepairPlan, RepairPolicy, ResultPiece
-from binlogtool.recovery.repair import apply_plan
-from binlogtool.recovery.undo import apply_undo
+from binlogtool.repair.apply_plan import apply_plan
+from binlogtool.repair.plan import RepairPlan, RepairPolicy
+from binlogtool.repair.undo import apply_undo
 from tests.harness.samples import FULL
 from tests.recovery.cut_logs import FORMATS, Log, Quick, logs
 

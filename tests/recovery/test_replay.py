@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import make_finding
-from binlogtool.formats.replay_rules import (
+from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
     PUT,
@@ -33,11 +35,8 @@ from binlogtool.formats.replay_rules import (
     StateChange,
 )
 from binlogtool.limits import Limits
-from binlogtool.log import detect
-from binlogtool.log.named import LogGroup
-from binlogtool.recovery.replay import replay_log
-from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
-from binlogtool.recovery.wish import ReplayOptions
+from binlogtool.repair.replay import ReplayDecision, ReplayResult, replay_log
+from binlogtool.repair.replay_options import ReplayOptions
 from tests.formats.drizzle.make import insert, log, message
 
 REASONS = {"yes": "Applied.", "late": "Applied later.", "no": "Left out.", "old": "A file that is not read."}
@@ -112,7 +111,7 @@ def run(
     folder: Path, names: Iterable[str], script: Scripted, told: list[ReplayDecision] | None = None, **wish: Any
 ) -> ReplayResult:
     rules = ReplayRules(script.begin, REASONS, LastSequence, force="does something special")
-    format_ = replace(detect.find_format("drizzle"), replay=rules)
+    format_ = replace(open_file_module.find_format("drizzle"), replay=rules)
     group = LogGroup(str(folder), format_, tuple(names), True)
     return replay_log(group, ReplayOptions(**wish), None if told is None else told.append)
 

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, StateChange
-from binlogtool.recovery.digest import ReplayState
+from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, StateChange
+from binlogtool.repair.row_store import ReplayState
 
 
 def appended(image: bytes, operation: bytes) -> bytes | None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core import open_file as open_file_module
 from binlogtool.findings import Severity
-from binlogtool.log import opened_file
-from binlogtool.recovery import steady, verify
+from binlogtool.repair import verify
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch, *works: Any) -> None:
         if todo:
             todo.pop(0)()
 
-    monkeypatch.setattr(steady.time, "sleep", sleep)
+    monkeypatch.setattr(verify.time, "sleep", sleep)
 
 
 def test_a_file_that_the_log_names_and_that_is_made_a_moment_later_is_no_finding(
@@ -83,7 +83,7 @@ def test_a_file_that_vanished_since_it_was_listed_is_no_failure_while_the_server
     data: Path, monkeypatch: pytest.MonkeyPatch, live: bool
 ) -> None:
     (data / "rot-bin.~rec~").write_bytes(b"")
-    real = opened_file.open_file
+    real = open_file_module.open_file
 
     def opened(path: str, *rest: Any, **more: Any) -> Any:
         if path.endswith("~rec~"):

@@ -15,7 +15,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, RefusedError
-from binlogtool.recovery.undofile import FIXED_HEADER
+from binlogtool.repair.undo_file import FIXED_HEADER
 from tests.cli.invoke import invoke
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, RefusedError, RepairFailedError
-from binlogtool.formats.repair_rules import EngineLock
+from binlogtool.format_api.format import EngineLock
 from binlogtool.limits import MIB
-from binlogtool.recovery import intent
-from binlogtool.recovery.plan import RepairResult, WrittenFile
-from binlogtool.recovery.transaction import execute_plan
-from binlogtool.recovery.undofile import APPLIED, read_undo_file
+from binlogtool.repair import transaction
+from binlogtool.repair.plan import RepairResult, WrittenFile
+from binlogtool.repair.transaction import execute_plan
+from binlogtool.repair.undo_file import APPLIED, read_undo_file
 from tests.crash.disk import Fault
 from tests.crash.runs import LOG, META, Case
 from tests.crash.world import World, carried, sha, whole, world
@@ -24,7 +24,7 @@ from tests.crash.world import World, carried, sha, whole, world
 CASES = ("cut", "rewrite", "several", "removal", "creation")
 LOCK = "/disk/server.lock"
 ENGINE = (EngineLock("server.lock", "flock"),)
-GUARD = intent.find_intent_path(LOG)
+GUARD = transaction.find_intent_path(LOG)
 
 
 @pytest.fixture(params=CASES)

@@ -11,15 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery import intent
-from binlogtool.recovery.plan import RepairResult, ResultPiece, WrittenFile
-from binlogtool.recovery.transaction import finish_repair
-from binlogtool.recovery.undofile import APPLIED, read_undo_file, write_state, write_undo_file
+from binlogtool.format_api.format import ResultPiece
+from binlogtool.repair import transaction
+from binlogtool.repair.plan import RepairResult, WrittenFile
+from binlogtool.repair.transaction import finish_repair
+from binlogtool.repair.undo_file import APPLIED, read_undo_file, write_state, write_undo_file
 from tests.crash.disk import Disk
 from tests.crash.runs import LAST, LOG, META, NEXT, Case, file_plan
 from tests.crash.world import World, carried, sha, world
 
-GUARD = intent.find_intent_path(LOG)
+GUARD = transaction.find_intent_path(LOG)
 
 
 def broken_off(name: str, case: Case | None = None) -> tuple[Case, World, str]:

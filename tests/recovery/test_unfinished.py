@@ -13,11 +13,11 @@ import pytest
 
 import binlogtool
 from binlogtool.cli import dump
+from binlogtool.core import scan
 from binlogtool.errors import LimitError
 from binlogtool.limits import Limits
-from binlogtool.log import scan
-from binlogtool.recovery import until
-from binlogtool.report.text import render_verify_text
+from binlogtool.repair import replay_options
+from binlogtool.report.verify_and_plan import render_verify_text
 from tests.cli.invoke import invoke
 from tests.cli.samples import insert, plain_log
 
@@ -130,7 +130,7 @@ def test_a_replay_that_a_limit_ended_gives_what_it_has_and_says_so(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The time is over before the first record."""
-    monkeypatch.setattr(until, "time", SimpleNamespace(monotonic=iter([0.0, 9.0, 9.0]).__next__))
+    monkeypatch.setattr(replay_options, "time", SimpleNamespace(monotonic=iter([0.0, 9.0, 9.0]).__next__))
     (part,) = binlogtool.replay([plain], limits=Limits(timeout=5), format="drizzle")
     assert part.incomplete_reason is not None and "--timeout" in part.incomplete_reason
     assert (part.starts, part.digest) == (None, None)
@@ -151,7 +151,7 @@ def test_a_replay_goes_no_further_than_the_look_at_the_log(samples: Path, monkey
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 def test_a_partial_replay_has_status_6_and_is_marked(plain: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     times = itertools.chain([0.0], itertools.repeat(9.0))
-    monkeypatch.setattr(until, "time", SimpleNamespace(monotonic=times.__next__))
+    monkeypatch.setattr(replay_options, "time", SimpleNamespace(monotonic=times.__next__))
     done = invoke("replay-dry-run", "-O", form, "--timeout", "5", str(plain))
     assert done.code == 6 and "partial" in done.err and "--timeout" in done.err
     marks = {"text": "PARTIAL   the time limit", "json": '"incomplete": "the time limit', "jsonl": ""}

@@ -8,11 +8,9 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.render.drawn import draw_hexdump, join_small_pieces
-from binlogtool.render.hexdump import HexdumpOptions, render_hexdump
 from binlogtool.schema import backends
-from binlogtool.schema.annotation import AddressSpace, FieldRow
-from binlogtool.schema.hexlines import put_hexdump_lines
+from binlogtool.schema.annotation import AddressSpace, FieldRow, put_hexdump_lines
+from binlogtool.terminal.hexdump import HexdumpOptions, draw_hexdump, join_small_pieces, render_hexdump
 
 OPTIONS = (
     HexdumpOptions(), HexdumpOptions(border="ascii", width=8, group=4), HexdumpOptions(width=5, squeeze=False),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from binlogtool.render import screen_tables
+from binlogtool.terminal import tables
 
 NAMES = ["offset", "size", "record", "seq", "time", "object", "body"]
 TEXTS = [
@@ -31,6 +31,6 @@ def test_many_rows_are_drawn_as_rich_draws_them(seed: int, monkeypatch: pytest.M
     rows = [
         [chance.choice(TEXTS) if i > 3 else str(chance.randrange(10**9)) for i in range(len(names))] for _ in range(40)
     ]
-    drawn = screen_tables.render_table([names, *rows], ascii_only=ascii_only, width=width)
-    monkeypatch.setattr(screen_tables, "_MAX_RICH_ROWS", 1000)
-    assert drawn == screen_tables.render_table([names, *rows], ascii_only=ascii_only, width=width)
+    drawn = tables.render_table([names, *rows], ascii_only=ascii_only, width=width)
+    monkeypatch.setattr(tables, "_MAX_RICH_ROWS", 1000)
+    assert drawn == tables.render_table([names, *rows], ascii_only=ascii_only, width=width)

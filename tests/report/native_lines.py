@@ -10,12 +10,10 @@ import msgpack
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.formats.detecting import Hints
+from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.format_api.format import Hints
 from binlogtool.limits import Limits
-from binlogtool.log.records import RecordBlock
-from binlogtool.log.select import Selection
-from binlogtool.report.native import CompiledLineEncoder, EncodedLines
-from binlogtool.report.records import RecordJsonEncoder
+from binlogtool.report.dump import CompiledLineEncoder, EncodedLines, RecordJsonEncoder
 from tests.formats.tarantool import make
 
 

@@ -11,14 +11,22 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
+from binlogtool.core.json_text import encode_document
 from binlogtool.findings import EXPLANATIONS, Severity, make_finding
-from binlogtool.recovery.report import PathFailure, Report
-from binlogtool.report.github import escape_message, escape_property, render_workflow_commands
-from binlogtool.report.gitlab import report_to_gitlab
-from binlogtool.report.json import encode_document
-from binlogtool.report.junit import CHECKS, render_junit
-from binlogtool.report.markdown import escape_markdown, render_markdown
-from binlogtool.report.sarif import MAX_RESULTS, path_to_uri, report_to_sarif
+from binlogtool.repair.verify_report import PathFailure, Report
+from binlogtool.report.ci_reports import (
+    CHECKS,
+    MAX_RESULTS,
+    escape_markdown,
+    escape_message,
+    escape_property,
+    path_to_uri,
+    render_junit,
+    render_markdown,
+    render_workflow_commands,
+    report_to_gitlab,
+    report_to_sarif,
+)
 from tests.report.values import MISMATCH, TORN, file_report, report
 
 HOSTILE = "a\x1b[31m<b>&\"'\x00%\r\n::error::x,y:z|`@me`\u202e\ud83d]]>\ufffe"

@@ -9,11 +9,18 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import make_finding
-from binlogtool.log.plain import JsonStyle
-from binlogtool.log.records import InnerPosition, RecordBlock, RecordChecksum
-from binlogtool.report.dump import CsvWriter, JsonWriter, RawWriter, TextWriter, neutralize_formula
-from binlogtool.report.records import FieldJsonEncoder, RecordJsonEncoder
+from binlogtool.format_api.json_values import JsonStyle
+from binlogtool.report.dump import (
+    CsvWriter,
+    FieldJsonEncoder,
+    JsonWriter,
+    RawWriter,
+    RecordJsonEncoder,
+    TextWriter,
+    neutralize_formula,
+)
 from tests.report.values import block
 
 STYLE = JsonStyle()

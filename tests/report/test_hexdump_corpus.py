@@ -13,16 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool import formats
+from binlogtool.annotation.annotate_file import AnnotateRequest, annotate_file, annotate_path
+from binlogtool.core.json_text import encode_document
+from binlogtool.core.open_file import BytesSource, LogFile, open_file
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.log.annotate import AnnotateRequest, annotate_file, annotate_path
-from binlogtool.log.opened_file import LogFile, open_file
-from binlogtool.log.select import Selection
-from binlogtool.log.source import BytesSource
-from binlogtool.render.hexdump import HexdumpOptions, render_hexdump
-from binlogtool.report.annotate import annotation_to_json
-from binlogtool.report.json import encode_document
+from binlogtool.report.annotated_bytes import annotation_to_json
 from binlogtool.schema.annotation import Annotation, FieldRow
+from binlogtool.terminal.hexdump import HexdumpOptions, render_hexdump
 
 LARGEST = 24 * 1024
 

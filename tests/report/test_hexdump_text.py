@@ -11,12 +11,12 @@ from construct import Byte, Bytes, Const, Enum, GreedyRange, Int8ul, Int32ul, Pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CompressedSchema, CrcCheck, NestedSchema
+from binlogtool.format_api.field_types import CompressedSchema, CrcCheck, NestedSchema
+from binlogtool.format_api.layout import CRC32
 from binlogtool.limits import Limits
-from binlogtool.render.hexdump import HexdumpOptions, format_value, render_hexdump
+from binlogtool.schema.annotated_parse import trace_record
 from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt
-from binlogtool.schema.trace import trace_record
+from binlogtool.terminal.hexdump import HexdumpOptions, format_value, render_hexdump
 
 ASCII = HexdumpOptions(border="ascii")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from binlogtool import limits
-from binlogtool.formats.longvalues import LongValue, make_long_value
-from binlogtool.log import longvalues
-from binlogtool.log.longvalues import LongValueWriter, extract_long_values
-from binlogtool.log.plain import JsonStyle
+from binlogtool.core import record_blocks
+from binlogtool.core.record_blocks import LongValueWriter, extract_long_values
+from binlogtool.format_api.format import LongValue, make_long_value
+from binlogtool.format_api.json_values import JsonStyle
 from tests.cli.invoke import ROOT, invoke
 from tests.harness.mysql_writer import MARIADB, binlog, block, query
 
@@ -48,8 +48,8 @@ def test_pieces_make_the_same_output(place: str, form: tuple[str, ...], monkeypa
         whole = invoke("dump", "-O", *form, str(log))
         with monkeypatch.context() as patched:
             patched.setattr(limits, "LONG_VALUE_BYTES", 4)
-            patched.setattr(longvalues, "PIECE_SIZE", 7)
-            patched.setattr("binlogtool.formats.longvalues.PIECE_SIZE", 7)
+            patched.setattr(record_blocks, "PIECE_SIZE", 7)
+            patched.setattr("binlogtool.format_api.format.PIECE_SIZE", 7)
             pieces = invoke("dump", "-O", *form, str(log))
         assert pieces == whole, log
 
@@ -71,8 +71,8 @@ def test_a_long_statement_is_written_as_a_whole_one(
     whole = invoke("dump", "-O", *form, str(log))
     assert whole.code == 0 and len(whole.out) > 10_000
     monkeypatch.setattr(limits, "LONG_VALUE_BYTES", 100)
-    monkeypatch.setattr("binlogtool.formats.longvalues.PIECE_SIZE", 997)
-    monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE_BYTES", 997)
+    monkeypatch.setattr("binlogtool.format_api.format.PIECE_SIZE", 997)
+    monkeypatch.setattr("binlogtool.formats.binlog_events.wire_format._PIECE_BYTES", 997)
     assert invoke("dump", "-O", *form, str(log)) == whole
 
 
@@ -81,7 +81,7 @@ def test_a_converted_long_statement_is_the_dumped_one(tmp_path: Path, monkeypatc
     log.write_bytes(statements(*TEXTS, packed=True))
     whole = invoke("dump", "-O", "jsonl", str(log))
     monkeypatch.setattr(limits, "LONG_VALUE_BYTES", 100)
-    monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE_BYTES", 997)
+    monkeypatch.setattr("binlogtool.formats.binlog_events.wire_format._PIECE_BYTES", 997)
     assert invoke("convert", "--to", "jsonl", "-o", str(out), str(log)).code == 0
     assert out.read_bytes() == whole.out
 

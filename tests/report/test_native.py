@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
 from binlogtool.limits import Limits
-from binlogtool.log.select import Selection
 from tests.cli.invoke import invoke
 from tests.formats.tarantool import make
 from tests.house.written import written

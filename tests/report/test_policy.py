@@ -7,17 +7,10 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from binlogtool.core.json_text import encode_document
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.recovery.report import PathFailure
-from binlogtool.report.json import (
-    encode_document,
-    file_report_from_json,
-    file_report_to_json,
-    set_report_from_json,
-    set_report_to_json,
-    verify_report_to_json,
-)
+from binlogtool.repair.verify_report import PathFailure
 from binlogtool.report.policy import (
     FindingPolicy,
     IgnoreRule,
@@ -27,6 +20,13 @@ from binlogtool.report.policy import (
     parse_baseline,
     parse_severity,
     select_exit_code,
+)
+from binlogtool.report.verify_and_plan import (
+    file_report_from_json,
+    file_report_to_json,
+    set_report_from_json,
+    set_report_to_json,
+    verify_report_to_json,
 )
 from tests.report.values import report
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordChecksum
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.described import EnvelopeColumns
-from binlogtool.log.records import InnerPosition, RecordBlock, RecordChecksum
-from binlogtool.recovery.plan import FilePlan, RepairPlan, ResultPiece
-from binlogtool.recovery.report import FileReport, PathFailure, Report, SetReport
+from binlogtool.format_api.format import EnvelopeColumns, ResultPiece
+from binlogtool.repair.plan import FilePlan, RepairPlan
+from binlogtool.repair.verify_report import FileReport, PathFailure, Report, SetReport
 
 SECOND = 1_000_000
 NEW_YEAR_2026 = 1_767_225_600 * SECOND

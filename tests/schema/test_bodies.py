@@ -28,7 +28,7 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.bodies import (
+from binlogtool.format_api.field_types import (
     BodySchema,
     BoundedCount,
     FieldPresent,
@@ -36,17 +36,18 @@ from binlogtool.formats.bodies import (
     HighBitInt,
     HighBitSet,
     IfBytesLeft,
+    MalformedError,
     PeekInt,
     SplitInt,
     TextField,
     Uuid,
     ZeroMeansAbsent,
+    field_offset,
     make_flag_condition,
+    make_unpacker,
 )
-from binlogtool.formats.derived import field_offset, make_unpacker
-from binlogtool.formats.fields import MalformedError
-from binlogtool.schema.decoders import make_decoder, make_fields_reader
-from binlogtool.schema.scopes import Unlowerable
+from binlogtool.schema.body_decoders import make_decoder, make_fields_reader
+from binlogtool.schema.compile_schema import Unlowerable
 from tests.json_bodies import json_of
 
 KINDS = Enum(Int8ub, A=1, B=2)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.log.body_json import to_json_bytes
-from binlogtool.schema.enumerated import iter_compiled_layouts
-from binlogtool.schema.jsoncells import CELL_BUFFER_SIZE, TEXT_COLUMNS, CellWriter
+from binlogtool.core.json_text import to_json_bytes
+from binlogtool.native_build.manifest import iter_compiled_layouts
+from binlogtool.schema.json_lines import CELL_BUFFER_SIZE, TEXT_COLUMNS, CellWriter
 
 STATUS = Path("/proc/self/statm")
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 from construct import Bytes, Check, Int8ul, Int16ub, Int32ul, Struct, Switch, Tell, this
 
-from binlogtool.schema.leading import find_leading_number
+from binlogtool.schema.compile_schema import find_leading_number
 
 FRAME = Struct(
     "at" / Tell,
@@ -31,7 +31,7 @@ def test_a_number_behind_a_case_has_no_place() -> None:
 
 
 def test_the_size_of_an_event_stands_where_the_servers_put_it() -> None:
-    from binlogtool.formats.binlog_events.events.schema import EVENTS
+    from binlogtool.formats.binlog_events.event_schemas import EVENTS
 
     header = struct.pack("<IBIIIH", 1, 2, 3, 123456, 5, 0)
     assert {find_leading_number(schema, "event_size").read_from(header, 0) for schema in EVENTS.values()} == {123456}

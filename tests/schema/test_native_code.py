@@ -19,18 +19,15 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError
-from binlogtool.formats.binlog_events.sql.kernels.base64 import build_tables, put_base64
-from binlogtool.formats.binlog_events.sql.kernels.texts import check_plain_text
-from binlogtool.formats.fields import kernel
-from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.pipeline.package import write_package_zip
-from binlogtool.schema import backends, enumerated, identity, native_backend
-from binlogtool.schema import library as library_module
-from binlogtool.schema.build import compile_library
-from binlogtool.schema.library import NativeLibrary
-from binlogtool.schema.native_backend import NativeBackend
-from binlogtool.schema.signatures import KernelError
-from binlogtool.schema.unit import CLibrarySource
+from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel
+from binlogtool.formats.binlog_events.sql.kernels.statements import build_tables, check_plain_text, put_base64
+from binlogtool.native_build import manifest
+from binlogtool.native_build.build import compile_library
+from binlogtool.schema import backends, native_library
+from binlogtool.schema.backends import NativeBackend
+from binlogtool.schema.c_codegen import CLibrarySource, KernelError
+from binlogtool.schema.native_library import NativeLibrary
+from binlogtool.spark.session import write_package_zip
 from tests.compiling import CompilingBackend
 
 SAMPLES = Path(__file__).parents[1] / "corpus"
@@ -219,7 +216,7 @@ def test_a_struct_of_columns_is_passed_field_by_field() -> None:
 
 def test_two_kernels_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(take, "__qualname__", add_step.__qualname__)
-    monkeypatch.setattr(identity, "make_kernel_name", lambda function: function.__qualname__)
+    monkeypatch.setattr(native_library, "make_kernel_name", lambda function: function.__qualname__)
     unit = CLibrarySource()
     unit.add_kernel(add_step)
     with pytest.raises(KernelError, match="two kernels called add_step"):
@@ -227,21 +224,21 @@ def test_two_kernels_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_kernels_are_found_by_their_mark_wherever_they_are() -> None:
-    found = {function.__module__ for function in enumerated.find_kernels()}
-    assert found == set(enumerated.find_kernel_modules())
+    found = {function.__module__ for function in manifest.find_kernels()}
+    assert found == set(manifest.find_kernel_modules())
 
 
 def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     def name() -> str:
-        identity.make_kernel_name.cache_clear()
-        return identity.make_kernel_name(sum_all)
+        native_library.make_kernel_name.cache_clear()
+        return native_library.make_kernel_name(sum_all)
 
     first = name()
     assert name() == first
     monkeypatch.setitem(globals(), "STEP", 4)
     second = name()
     assert second != first
-    monkeypatch.setattr(identity, "_hash_module_source", lambda module: "another text")
+    monkeypatch.setattr(native_library, "_hash_module_source", lambda module: "another text")
     assert name() not in (first, second)
     monkeypatch.undo()
     assert name() == first
@@ -319,7 +316,7 @@ def test_the_look_at_a_text_gives_natively_what_its_kernel_gives() -> None:
 
 def test_what_the_library_does_not_hold_runs_as_python() -> None:
     backend = NativeBackend(CompilingBackend().library)
-    layout, _ = next(enumerated.iter_compiled_layouts())
+    layout, _ = next(manifest.iter_compiled_layouts())
     assert type(backend.make_scanner(layout.frame.schema, layout.frame.columns)).__name__ == "PythonScanner"
     assert backend.compile_kernel(sum_all) is sum_all
     assert len(backend.missing) == 2
@@ -336,7 +333,7 @@ def test_a_file_that_is_no_library_is_none(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
-    beside = Path(library_module.__file__).with_name(library_module.LIBRARY_FILE_NAME)
+    beside = Path(native_library.__file__).with_name(native_library.LIBRARY_FILE_NAME)
     if not beside.is_file():
         pytest.skip("this installation has no native code")
     archive = write_package_zip(tmp_path / "package.zip")
@@ -361,14 +358,14 @@ def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeBackend]:
     """The backend with everything that the formats can ask for: as it was installed, or compiled anew."""
-    path = Path(library_module.__file__).with_name(library_module.LIBRARY_FILE_NAME)
+    path = Path(native_library.__file__).with_name(native_library.LIBRARY_FILE_NAME)
     if not path.is_file():
         path = tmp_path / "whole.so"
-        compile_library(enumerated.collect_library_source().write_text(), path)
+        compile_library(manifest.collect_library_source().write_text(), path)
     monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(path))
     monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
     forget()
-    made = native_backend.get_native_backend()
+    made = backends.get_native_backend()
     assert made is not None
     yield made
     forget()
@@ -376,8 +373,8 @@ def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeBac
 
 def forget() -> None:
     """The library is looked for anew."""
-    library_module.load_library.cache_clear()
-    native_backend.get_native_backend.cache_clear()
+    native_library.load_library.cache_clear()
+    backends.get_native_backend.cache_clear()
 
 
 def records(path: Path, backend: str) -> Any:

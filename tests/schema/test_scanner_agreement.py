@@ -47,23 +47,25 @@ from construct import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.checksums import CRC32, CRC32C, CRC32C_RAW
-from binlogtool.formats.fields import (
+from binlogtool.format_api.field_types import (
     MALFORMED,
     SHORT,
     CrcCheck,
+    Int64s,
     Magic,
     MalformedError,
+    MutableInt64s,
     NestedSchema,
     RecordForm,
     RecordKernel,
     ScalarForm,
     ScalarKernel,
+    UInt8s,
     kernel,
 )
-from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.schema import exact
-from binlogtool.schema.lower import lower_schema
+from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW
+from binlogtool.schema import scanner as scanner_module
+from binlogtool.schema.compile_schema import lower_schema
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Scanner, ScanStop, StopReason
 from tests.compiling import CompilingBackend
@@ -523,7 +525,7 @@ def interpreted(sample: Sample, data: bytes, start: int, end: int) -> tuple[list
     program = lower_schema(sample.schema, sample.columns)
     rows: list[Row] = []
     while start < end:
-        found = exact.interpret_frame(program, data, start, end)
+        found = scanner_module.interpret_frame(program, data, start, end)
         if isinstance(found, ScanStop):
             return rows, found
         rows.append((start, found.end, found.checksum, *(found.values[path] for path in sample.columns)))

@@ -28,10 +28,10 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck
-from binlogtool.schema import exact
-from binlogtool.schema.lower import Unlowerable, lower_schema
+from binlogtool.format_api.field_types import CrcCheck
+from binlogtool.format_api.layout import CRC32
+from binlogtool.schema import scanner as scanner_module
+from binlogtool.schema.compile_schema import Unlowerable, lower_schema
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import ScanStop, StopReason
 from tests.compiling import CompilingBackend
@@ -135,8 +135,8 @@ def test_expressions_compute_in_64_bits(backend: Any, expression: Any, expected:
         for b in (0, 9, 255):
             table, stop = scanner.scan(struct.pack("<iB", s, b), 0, 5)
             assert (stop.reason, table.count) == (StopReason.END, 1)
-            found = exact.interpret_frame(lower_schema(schema), struct.pack("<iB", s, b), 0, 5)
-            assert isinstance(found, exact.InterpretedFrame)
+            found = scanner_module.interpret_frame(lower_schema(schema), struct.pack("<iB", s, b), 0, 5)
+            assert isinstance(found, scanner_module.InterpretedFrame)
             assert table["x"][0] == found.values["x"] == expected(s, b)
 
 
@@ -158,7 +158,8 @@ def test_unsigned_64_bit_fields_are_compared_exactly(backend: Any, test: Any, ex
         table, stop = scanner.scan(u.to_bytes(8, "big"), 0, 8)
         assert (stop.reason is StopReason.END) == expected(u)
         assert isinstance(
-            exact.interpret_frame(lower_schema(schema), u.to_bytes(8, "big"), 0, 8), exact.InterpretedFrame
+            scanner_module.interpret_frame(lower_schema(schema), u.to_bytes(8, "big"), 0, 8),
+            scanner_module.InterpretedFrame,
         ) == expected(u)
         assert [int(value) & (2**64 - 1) for value in table["u"][: table.count]] == [u] * expected(u)
 

@@ -15,16 +15,14 @@ import pytest
 from construct import Bytes, Int8ub, Int32ul, Struct, Tell, this
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.formats.checksums import CRC32, CRC32C, CRC32C_RAW, Checksum
-from binlogtool.formats.fields import CrcCheck, kernel
-from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
-from binlogtool.schema import backends, identity
-from binlogtool.schema import library as library_module
-from binlogtool.schema.library import NativeLibrary
-from binlogtool.schema.native_backend import NativeBackend, get_native_backend
+from binlogtool.format_api.field_types import CrcCheck, Int64s, MutableInt64s, UInt8s, kernel
+from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW, Checksum
+from binlogtool.schema import backends, native_library
+from binlogtool.schema.backends import NativeBackend, get_native_backend
+from binlogtool.schema.c_codegen import KernelError
+from binlogtool.schema.native_library import NativeLibrary
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
-from binlogtool.schema.signatures import KernelError
 from tests.compiling import CompilingBackend
 
 # The usual polynomial with another end: no xor at the last step.
@@ -192,15 +190,15 @@ def test_what_is_no_kernel_is_refused(function: Any) -> None:
 
 def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     def name() -> str:
-        identity.make_kernel_name.cache_clear()
-        return identity.make_kernel_name(sum_all)
+        native_library.make_kernel_name.cache_clear()
+        return native_library.make_kernel_name(sum_all)
 
     first = name()
     assert name() == first
     monkeypatch.setitem(globals(), "STEP", 4)
     second = name()
     assert second != first
-    monkeypatch.setattr(identity, "_hash_module_source", lambda module: "another text")
+    monkeypatch.setattr(native_library, "_hash_module_source", lambda module: "another text")
     assert name() not in (first, second)
     monkeypatch.undo()
     assert name() == first
@@ -219,12 +217,12 @@ def test_what_the_library_does_not_hold_runs_as_python() -> None:
 def test_a_file_that_is_no_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.so").write_bytes(b"no library")
     monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(tmp_path / "text.so"))
-    library_module.load_library.cache_clear()
+    native_library.load_library.cache_clear()
     get_native_backend.cache_clear()
     assert backends.choose_backend("auto").name == "python"
     with pytest.raises(InputOutputError, match="no native code for this machine"):
         backends.choose_backend("native")
-    library_module.load_library.cache_clear()
+    native_library.load_library.cache_clear()
     get_native_backend.cache_clear()
 
 
@@ -264,7 +262,7 @@ def test_a_backend_imports_nothing_heavy() -> None:
 def test_kernels_with_small_unsigned_bytes_are_exact() -> None:
     from construct import Construct
 
-    from binlogtool.formats.fields import ScalarKernel
+    from binlogtool.format_api.field_types import ScalarKernel
 
     class Pair(Construct):
         scan = ScalarKernel(read_pair)

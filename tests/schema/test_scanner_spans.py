@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, RecordKernel, kernel
-from binlogtool.formats.kernel_types import Int64s, MutableInt64s, UInt8s
+from binlogtool.format_api.field_types import (
+    MALFORMED,
+    SHORT,
+    Int64s,
+    MalformedError,
+    MutableInt64s,
+    RecordKernel,
+    UInt8s,
+    kernel,
+)
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import ScanStop, StopReason
 from tests.compiling import CompilingBackend

@@ -31,9 +31,9 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.fields import Magic
+from binlogtool.format_api.field_types import Magic
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import TraceResult, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, trace_record
 
 
 def last(traced: TraceResult) -> tuple[str, int, int, str, bool]:

@@ -26,9 +26,8 @@ from construct import (
 )
 
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace_record
-from binlogtool.schema.trace_clone import make_traced_copy
-from binlogtool.schema.trace_quick import compile_expression
+from binlogtool.schema.annotated_parse import make_traced_copy, trace_record
+from binlogtool.schema.annotated_parse_nodes import compile_expression
 
 CONTEXT = Container(a=7, b=3, text=b"xyz", inner=Container(c=5, deep=Container(d=2)), _=Container(a=1))
 
@@ -104,7 +103,7 @@ def test_a_parse_leaves_no_garbage_for_the_collector() -> None:
 import gc
 from construct import Byte, Bytes, Computed, Struct, Tell, this
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace_record
+from binlogtool.schema.annotated_parse import trace_record
 inner = Struct("n" / Computed(this._.size), "x" / Byte)
 schema = Struct("start" / Tell, "size" / Byte, "inner" / inner, "more" / Bytes(2))
 trace_record(schema, bytes(4), 0, Limits())

@@ -45,11 +45,11 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck, Magic
+from binlogtool.format_api.field_types import CrcCheck, Magic
+from binlogtool.format_api.layout import CRC32
 from binlogtool.limits import Limits
+from binlogtool.schema.annotated_parse import TraceResult, trace_record
 from binlogtool.schema.annotation import FieldRow, HexInt
-from binlogtool.schema.trace import TraceResult, trace_record
 
 
 def rows(schema: Construct, data: bytes, base: int = 0, root: str = "") -> list[tuple[Any, ...]]:

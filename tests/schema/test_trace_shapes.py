@@ -21,14 +21,14 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.fields import NestedSchema
+from binlogtool.format_api.field_types import NestedSchema
 from binlogtool.formats.mariadb_innodb_binlog.schema import page_construct
 from binlogtool.limits import Limits
-from binlogtool.schema import trace_shapes
+from binlogtool.schema import annotated_parse_state
+from binlogtool.schema.annotated_parse import make_traced_copy, trace_record
 from binlogtool.schema.annotation import FieldRow
-from binlogtool.schema.trace import trace_record
-from binlogtool.schema.trace_clone import make_traced_copy
-from tests.harness.hostile_ibb import cint, commit, group, many
+from tests.formats.mariadb_innodb_binlog.ibb_make import cint, group
+from tests.harness.hostile_ibb import commit, many
 
 
 def items() -> Construct:
@@ -53,8 +53,8 @@ def items() -> Construct:
 def parsed(schema: object, data: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[list[FieldRow], list[object]]:
     """The rows and errors without any shape."""
     with monkeypatch.context() as patch:
-        patch.setattr(trace_shapes.ShapeCache, "find_shape", lambda *_: None)
-        patch.setattr(trace_shapes.ShapeCache, "is_learning", False)
+        patch.setattr(annotated_parse_state.ShapeCache, "find_shape", lambda *_: None)
+        patch.setattr(annotated_parse_state.ShapeCache, "is_learning", False)
         found = trace_record(schema, data, 100, Limits(), "frame[3]")
     return found.rows, list(found.errors)
 
@@ -65,8 +65,8 @@ def check(schema: object, data: bytes, monkeypatch: pytest.MonkeyPatch) -> int:
     plain = trace_record(schema, data, 100, Limits(), "frame[3]")
     assert (plain.rows, plain.errors) == (rows, errors)
     folded = trace_record(schema, data, 100, Limits(), "frame[3]", fold_rows=True)
-    assert (list(trace_shapes.unfold_rows(folded.rows)), folded.errors) == (rows, errors)
-    return sum(row.__class__ is trace_shapes.FoldedRow for row in folded.rows)
+    assert (list(annotated_parse_state.unfold_rows(folded.rows)), folded.errors) == (rows, errors)
+    return sum(row.__class__ is annotated_parse_state.FoldedRow for row in folded.rows)
 
 
 def test_rows_of_shapes_are_those_of_a_parse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,12 +43,11 @@ from construct import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CompressedSchema, CrcCheck, MalformedError, NestedSchema, TracePart
-from binlogtool.formats.layouts import DecompressionError
+from binlogtool.format_api.field_types import CompressedSchema, CrcCheck, MalformedError, NestedSchema, TracePart
+from binlogtool.format_api.layout import CRC32, DecompressionError
 from binlogtool.limits import Limits
+from binlogtool.schema.annotated_parse import TraceResult, fill_unmapped, trace_record
 from binlogtool.schema.annotation import FieldRow
-from binlogtool.schema.trace import TraceResult, fill_unmapped, trace_record
 
 
 class Pairs(Construct):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.schema.backends import get_native_backend
 from tests.house.__main__ import main
 from tests.house.written import table, written
 

@@ -1,10 +1,8 @@
 """The description that `binlogtool` finds by the entry point."""
 
 from binlogtool.findings import make_finding
-from binlogtool.formats.base import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.detecting import FormatMatch
-from binlogtool.formats.layouts import FrameLevel, LogFileLayout
+from binlogtool.format_api.format import Format, FormatMatch, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from my_log.meaning import bodies, describe
 from my_log.recovery import Judge
 from my_log.replay import REPLAY

@@ -1,6 +1,6 @@
 """What a record says."""
 
-from binlogtool.formats.described import EnvelopeColumns
+from binlogtool.format_api.format import EnvelopeColumns
 from my_log.schema import RECORD, TYPES
 
 

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from binlogtool.findings import make_finding
-from binlogtool.formats.columns import to_int_list
-from binlogtool.formats.judging import ValidationResult
+from binlogtool.format_api.format import ValidationResult
+from binlogtool.format_api.layout import to_int_list
 from my_log.schema import TYPES
 
 

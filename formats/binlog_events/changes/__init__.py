@@ -1,1 +1,1 @@
-"""The changes of rows that events tell."""
+"""Row changes and typed tables."""

@@ -1,61 +1,634 @@
-"""Produce the tables of row events (`Format.tables`): columns from the maps, --schema or the log's DDL."""
+"""The tables of ROWS events with their columns and rows.
+
+`follow_row_events` lists the row events to read, their transactions and times, and where transactions end. It stops
+before each event that it does not know enough of; nothing has been recorded for that event.
+
+An event that the kernels do not know enough of takes the general path (`row_tables`), and so does one whose values they
+cannot decode: then the events before it are processed again, without those after it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, Severity, make_finding
-from binlogtool.formats.binlog_events.changes import untold
-from binlogtool.formats.binlog_events.changes.cascades import CascadeReporter
-from binlogtool.formats.binlog_events.changes.cells import RowCellFillers
-from binlogtool.formats.binlog_events.changes.runs import RowEventRuns
-from binlogtool.formats.binlog_events.codes import GTID_EVENTS, QUERY_EVENTS, ROW_EVENTS, EventType
-from binlogtool.formats.binlog_events.ddl.alter import find_renames
-from binlogtool.formats.binlog_events.ddl.knowledge import TableKnowledge
-from binlogtool.formats.binlog_events.ddl.modes import normalize_statement
-from binlogtool.formats.binlog_events.ddl.tables import (
-    first_keyword,
-    is_table_statement,
-    is_truncate,
-    iter_emptied_tables,
-    may_be_table_statement,
-)
-from binlogtool.formats.binlog_events.events.event import Event, iter_events
-from binlogtool.formats.binlog_events.groups.groups import GroupStep, TransactionGroups
-from binlogtool.formats.binlog_events.gtid.bodies import read_mysql_gtid
-from binlogtool.formats.binlog_events.rows.partial_rows import fill_unchanged_json
-from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
-from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql.scene import EventContext, get_event_context, read_query
-from binlogtool.formats.binlog_events.sql.transaction import get_statement_kind
-from binlogtool.formats.binlog_events.stream.context import BinlogFileContext
-from binlogtool.formats.binlog_events.stream.meaning import type_name
-from binlogtool.formats.binlog_events.values.columns import BLOBS, ColumnType, LogicalType, TableMapColumn
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, DecompressionError, Kernel
-from binlogtool.formats.table_names import split_name
-from binlogtool.formats.tables import (
+from binlogtool.format_api.field_types import Int64s, MalformedError, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
+from binlogtool.format_api.outputs import (
     GEOMETRY,
     JSON,
     MAX_DECIMAL_DIGITS,
     NO_ROWS,
     TRANSACTION_BEGINS,
+    CellRun,
     EventRows,
     RecordTableRows,
+    TableColumn,
     TableRow,
     TableSchema,
     TableSupport,
     make_database_table,
     pad_image,
+    split_name,
 )
-from binlogtool.formats.tables import TableColumn as TableColumn
+from binlogtool.formats.binlog_events.changes import typed_cells
+from binlogtool.formats.binlog_events.changes.typed_cells import (
+    FILLER_CAPACITY,
+    MAX_COMPILED_COLUMNS,
+    MAX_FILLER_ROWS,
+    RowCellFiller,
+    RowCellFillers,
+    parse_image_layout,
+)
+from binlogtool.formats.binlog_events.ddl.statements import (
+    find_created_table,
+    find_renames,
+    first_keyword,
+    has_select,
+    is_table_statement,
+    is_truncate,
+    iter_emptied_tables,
+    may_be_table_statement,
+    normalize_statement,
+    skip_gap,
+)
+from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableKnowledge
+from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
+from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
+from binlogtool.formats.binlog_events.gtid.gtid_events import read_mysql_gtid
+from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, decode_rows, fill_unchanged_json
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql.script_state import (
+    EventContext,
+    get_event_context,
+    get_statement_kind,
+    read_query,
+)
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    ENDS,
+    GROUP_BITS,
+    IS_GTID,
+    IS_MAP,
+    IS_QUERY,
+    IS_ROWS,
+    NEEDS_TRACKER,
+    OPENS,
+    STATEMENT,
+    STEP_AT,
+    STEP_BITS,
+    WORD_TABLE_WITHOUT_ROLLBACK,
+    GroupStep,
+    QueryKind,
+    TransactionGroups,
+    build_traits,
+    get_mark,
+    is_possible_ddl,
+    is_transaction_begin,
+    step_group,
+)
+from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
+    MAX_CACHED,
+    UNSUPPORTED_EVENTS,
+    CompiledTracker,
+    as_int_column,
+    is_known_body,
+)
+from binlogtool.formats.binlog_events.values.column_types import BLOBS, ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_ROW_EVENTS,
+    DELETE_ROW_EVENTS,
+    GTID,
+    GTID_EVENTS,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    UPDATE_ROW_EVENTS,
+    EventType,
+)
 from binlogtool.limits import Limits
+
+# --- Kernels that follow frequent events for `row_tables.RowTables` over the columns of a batch ---
+
+# State: an array of 64-bit integers.
+GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, STATE_SIZE = range(6)
+"""GROUP_OPEN: the group that is open, as in `steps`. TIME: when the open transaction was committed, microseconds; 0 =
+not known. COUNT: row events that were found. CLOSES: what comes of the transaction that was open at the start, before
+any row event: ITS_END, or ANOTHER begins. OPEN: the transaction of the last row event has not ended."""
+CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
+
+UNKNOWN, UNWANTED, WANTED = range(3)
+"""Of a map: nobody has looked at it; its rows are (not) asked for."""
+HEAD_ENTRY_WORDS = 4
+"""Words of a known head before its bytes: where the next one of the same map stands (0 = there is none), its type, its
+size in bytes, its number."""
+
+
+class RowEventColumns(NamedTuple):
+    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.track_events`."""
+
+    codes: Int64s
+    servers: Int64s
+    stamps: Int64s
+    offsets: Int64s
+    starts: Int64s
+    ends: Int64s
+    sources: Int64s
+    numbers: Int64s
+    maps: Int64s
+
+
+class KnownMaps(NamedTuple):
+    """What is known of table maps.
+
+    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads`
+    (0 = there is none). head_at: bytes of a body before its head.
+    """
+
+    known: Int64s
+    heads: Int64s
+    head_at: int
+
+
+class FoundRows(NamedTuple):
+    """One entry for each row event that is wanted.
+
+    which, places: its number and its place. layouts, tables: the numbers of its head and of its map. times: -1 = none.
+    origins: its server. owners, serials: source and number of its transaction. commits: does that end after it?
+    """
+
+    which: MutableInt64s
+    places: MutableInt64s
+    layouts: MutableInt64s
+    tables: MutableInt64s
+    times: MutableInt64s
+    origins: MutableInt64s
+    owners: MutableInt64s
+    serials: MutableInt64s
+    commits: MutableInt64s
+
+
+@kernel()
+def is_readable_query(buf: UInt8s, pos: int, limit: int) -> bool:
+    """Check if the QUERY with the body `buf[pos:limit]` can be read (`decoding.parse_query`)."""
+    if limit - pos < 13:
+        return False
+    return bool(pos + 13 + buf[pos + 8] + (buf[pos + 11] | buf[pos + 12] << 8) < limit)
+
+
+@kernel(load_little_endian)
+def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
+    """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
+
+    Returns:
+        Microseconds; 0 = none (also for a GTID of MariaDB); -2 = the body is not of a usual form.
+    """
+    if code == GTID or limit - pos == 25 or limit - pos == 42:
+        return 0
+    if limit - pos < 49:
+        return -2
+    pos += 42
+    time = load_little_endian(buf, pos, 7)
+    pos += 7
+    if time & 0x80000000000000:
+        if limit - pos < 7:
+            return -2
+        time = load_little_endian(buf, pos, 7)
+        pos += 7
+    if pos == limit:
+        return time
+    first = buf[pos] + 0
+    pos += 1
+    if first >= 251:
+        if first == 251 or first == 255:
+            return -2
+        pos += first - 250 if first < 254 else 8
+    if pos == limit:
+        return time
+    if limit - pos < 4:
+        return -2
+    pos += 8 if buf[pos + 3] & 128 else 4
+    return time if pos == limit or limit - pos >= 8 else -2
+
+
+@kernel(is_known_body)
+def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
+    """Find the number of the known head at `buf[pos]`; -1 if it is unknown.
+
+    Args:
+        entry: position in `heads` of the first head of the event's map; 0 = none.
+    """
+    while entry > 0:
+        size = heads[entry + 2]
+        if heads[entry + 1] == code and size <= limit - pos and is_known_body(heads, entry + 4, buf, pos, pos + size):
+            return heads[entry + 3] + 0
+        entry = heads[entry]
+    return -1
+
+
+@kernel(
+    is_transaction_begin, load_commit_time, find_known_head, is_readable_query, get_mark, is_possible_ddl, step_group
+)
+def follow_row_events(
+    event: int,
+    stop: int,
+    events: RowEventColumns,
+    buf: UInt8s,
+    traits: Int64s,
+    words: Int64s,
+    state: MutableInt64s,
+    known_maps: KnownMaps,
+    rows: FoundRows,
+) -> int:
+    """Follow the events `[event, stop)`; return the index of the event where it stopped. rows: output."""
+    while event < stop:
+        code = events.codes[event]
+        trait = traits[code]
+        pos = events.starts[event]
+        limit = events.ends[event]
+        head = -1
+        if trait & NEEDS_TRACKER or (
+            trait & IS_QUERY and (is_possible_ddl(buf, pos, limit) or not is_readable_query(buf, pos, limit))
+        ):
+            return event
+        if trait & (IS_ROWS | IS_MAP):
+            map_number = events.maps[event]
+            if map_number < 0 and trait & IS_ROWS:
+                return event
+            map_state = known_maps.known[2 * map_number] + 0 if map_number >= 0 else UNWANTED
+            if map_state == UNKNOWN:
+                return event
+            if map_state == WANTED and trait & IS_ROWS:
+                head = find_known_head(
+                    code,
+                    buf,
+                    pos + known_maps.head_at,
+                    limit,
+                    known_maps.heads,
+                    known_maps.known[2 * map_number + 1] + 0,
+                )
+                if head < 0:
+                    return event
+        mark = get_mark(trait, words, buf, pos, limit)
+        if mark == STATEMENT:
+            return event
+        if trait & IS_GTID:
+            time = load_commit_time(code, buf, pos, limit)
+            if time < 0:
+                return event
+            state[TIME] = time
+        step_result = step_group(state[GROUP_STATE], mark)
+        state[GROUP_STATE] = step_result & GROUP_BITS
+        outcome = step_result >> STEP_AT & STEP_BITS
+        if is_transaction_begin(step_result):
+            state[TRANSACTION_OPEN] = 0
+            if state[COUNT] == 0 and state[CLOSED_BY] == 0:
+                state[CLOSED_BY] = CLOSED_BY_NEXT
+        if outcome == OPENS and not trait & IS_GTID:
+            state[TIME] = 0
+        count = state[COUNT]
+        if head >= 0:
+            rows.which[count] = event
+            rows.places[count] = events.offsets[event]
+            rows.layouts[count] = head
+            rows.tables[count] = events.maps[event]
+            rows.origins[count] = events.servers[event]
+            rows.times[count] = (
+                state[TIME] if state[TIME] else (events.stamps[event] * 1000000 if events.stamps[event] else -1)
+            )
+            rows.owners[count] = events.sources[event] + 0
+            rows.serials[count] = events.numbers[event] + 0
+            rows.commits[count] = 0
+            state[COUNT] = count + 1
+            state[TRANSACTION_OPEN] = 1
+        if outcome == ENDS:
+            if state[TRANSACTION_OPEN]:
+                rows.commits[state[COUNT] - 1] = 1
+                state[TRANSACTION_OPEN] = 0
+            elif state[COUNT] == 0 and state[CLOSED_BY] == 0:
+                state[CLOSED_BY] = CLOSED_BY_END
+        event += 1
+    return stop
+
+
+# --- Process runs of events at once ---
+
+_MAX_HEADS = 256
+_FRAME_COLUMNS = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
+_CODES, _STARTS, _ENDS = 0, 4, 5
+_OUTPUT_COLUMNS = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits")
+_STOP_EVENTS = (
+    UNSUPPORTED_EVENTS
+    | COMPRESSED_ROW_EVENTS
+    | {EventType.PARTIAL_UPDATE_ROWS, EventType.EXECUTE_LOAD_QUERY, EventType.INCIDENT}
+)
+
+
+WRITE_EVENTS = ROW_EVENTS - UPDATE_ROW_EVENTS - DELETE_ROW_EVENTS
+
+
+class _UnsupportedEvent(Exception):
+    """Raised for an event whose rows compiled code cannot decode.
+
+    Attributes:
+        index: of the event in its batch.
+    """
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+class _KernelBatch(NamedTuple):
+    """A batch as the kernels take it.
+
+    Attributes:
+        owners: source, number and map of each event, see `Follower.columns`.
+    """
+
+    window: Any
+    frames: list[Any]
+    owners: list[Any]
+    follower: CompiledTracker
+
+
+class RowEventRuns:
+    """Processes runs of row events of the files of a log, one after the other.
+
+    What it knows of maps is indexed by the numbers that the follower of the file gives them.
+    """
+
+    def __init__(self, fillers: RowCellFillers, compile_kernel: Callable[[Kernel], Kernel]) -> None:
+        self._fillers, self._compile_kernel = fillers, compile_kernel
+        self._follow_kernel, self._store_kernel = (
+            compile_kernel(follow_row_events),
+            compile_kernel(typed_cells.store_events),
+        )
+        self._traits = build_traits(_STOP_EVENTS)
+        self._state = array("q", bytes(8 * STATE_SIZE))
+        self._outputs = [array("q") for _ in _OUTPUT_COLUMNS]
+        self._described: list[TableSchema] = []
+        self._reset_maps([], -1)
+
+    def _reset_maps(self, maps: list[TableMap], version: int) -> None:
+        """Forget all maps and start with these.
+
+        Args:
+            version: `RowTables.version` that the maps will be resolved for.
+        """
+        self._maps, self._version = maps, version
+        self._map_states = array("q")
+        self._tables: dict[int, tuple[TableMap, TableSchema]] = {}
+        self._heads, self._plans, self._shapes = array("q", [0]), array("q"), array("q")
+        self._layout_kinds: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+
+    # -- a batch -------------------------------------------------------------------------------------------------------
+
+    def events(
+        self, reader: RowTables, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> tuple[EventRows | None, int]:
+        """See `format_api.outputs.CompiledTableReader`."""
+        source = (
+            None
+            if context.encrypted_without_key or batch.container is not None
+            else self._prepare_batch(context, batch)
+        )
+        if source is None:
+            return None, start
+        self._sync_maps(reader, source.follower)
+        while stop > start:
+            next_event = self._follow_events(reader, context, source, start, stop)
+            try:
+                runs, sizes = self._store_found_events(source, limits)
+            except _UnsupportedEvent as error:
+                stop = error.index
+                continue
+            if next_event == start:
+                break
+            state, groups = self._state, reader.groups
+            groups.group = state[GROUP_STATE]
+            reader.time = state[TIME] or None
+            return self._make_events(source.follower, runs, sizes), next_event
+        return None, start
+
+    def _prepare_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
+        tracker, count = context.tracker, batch.frames.count
+        if len(tracker.maps.by_id) > MAX_CACHED:
+            tracker.compiled_tracker = None
+            return None
+        if not isinstance(tracker.compiled_tracker, CompiledTracker):
+            tracker.compiled_tracker = CompiledTracker(tracker, self._compile_kernel)
+        follower = tracker.compiled_tracker
+        columns = follower.columns(tracker.track_batch(batch))
+        frames = [as_int_column(batch.frames[name], count) for name in _FRAME_COLUMNS]
+        return _KernelBatch(batch.window, frames, [columns[name] for name in ("source", "number", "map")], follower)
+
+    def _sync_maps(self, reader: RowTables, follower: CompiledTracker) -> None:
+        version = reader.version
+        if self._maps is not follower.table_maps or self._version != version or len(self._layout_kinds) > _MAX_HEADS:
+            self._reset_maps(follower.table_maps, version)
+        if (missing_words := 2 * len(self._maps) - len(self._map_states)) > 0:
+            self._map_states.extend(array("q", bytes(8 * missing_words)))
+
+    def _follow_events(
+        self, reader: RowTables, context: BinlogFileContext, source: _KernelBatch, event: int, stop: int
+    ) -> int:
+        """Find the row events; returns the first event that compiled code does not take."""
+        state, groups = self._state, reader.groups
+        state[:] = array("q", bytes(8 * STATE_SIZE))
+        state[GROUP_STATE], state[TIME] = groups.group, reader.time or 0
+        if len(self._outputs[0]) < stop - event:
+            self._outputs = [array("q", bytes(8 * (stop - event))) for _ in _OUTPUT_COLUMNS]
+        id_size = context.description.table_id_size
+        while True:
+            events = RowEventColumns._make((*source.frames, *source.owners))
+            known = KnownMaps(self._map_states, self._heads, id_size + 2)
+            rows = FoundRows._make(self._outputs)
+            event = self._follow_kernel(
+                event, stop, events, source.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK, state, known, rows
+            )
+            if event == stop or not self._learn_event(reader, source, event, id_size):
+                return int(event)
+
+    def _make_events(self, follower: CompiledTracker, runs: list[CellRun], sizes: array[int]) -> EventRows:
+        state, count = self._state, self._state[COUNT]
+        which, places, layouts, _, times, origins, owners, serials, commits = (one[:count] for one in self._outputs)
+        sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
+        described, self._described = self._described, []
+        closes = state[CLOSED_BY]
+        return EventRows(
+            described, closes == CLOSED_BY_END, closes == CLOSED_BY_NEXT,
+            bool(state[TRANSACTION_OPEN]), runs, which,
+            places, sizes, layouts, times, origins, owners, serials, commits, self._layout_kinds, sources,
+        )  # fmt: skip
+
+    # -- what the kernel does not know ---------------------------------------------------------------------------------
+
+    def _learn_event(self, reader: RowTables, source: _KernelBatch, event: int, id_size: int) -> bool:
+        """Resolve what the kernel lacked for the event where it stopped; True if it takes the event now."""
+        code, number = source.frames[_CODES][event], source.owners[2][event]
+        if number < 0 or self._traits[code] & NEEDS_TRACKER:
+            return False
+        try:
+            if self._map_states[2 * number] == UNKNOWN:
+                keyed_map, exported_table, is_wanted = reader.resolve_map(self._maps[number])
+                if (is_wanted and reader.has_unreported_doubt(keyed_map)) or (
+                    reader.must_check_events(exported_table) and (code not in WRITE_EVENTS or not is_wanted)
+                ):
+                    return False
+                self._tables[number] = keyed_map, exported_table
+                self._map_states[2 * number] = WANTED if is_wanted else UNWANTED
+                self._described.append(exported_table)
+                return True
+            body = source.window[source.frames[_STARTS][event] : source.frames[_ENDS][event]]
+            if code not in WRITE_EVENTS and reader.must_check_events(self._tables[number][1]):
+                return False
+            return code in ROW_EVENTS and self._learn_head(code, body, number, id_size + 2)
+        except (MalformedError, DecompressionError):
+            return False
+
+    def _learn_head(self, code: int, body: memoryview, number: int, head_at: int) -> bool:
+        table_map, table = self._tables[number]
+        layout = parse_image_layout(code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
+        if layout is None or len(self._layout_kinds) > _MAX_HEADS:
+            return False
+        head, entry = bytes(body[head_at : layout.images_at]), len(self._heads)
+        self._heads.extend([self._map_states[2 * number + 1], code, len(head), len(self._layout_kinds)])
+        self._heads.frombytes(head.ljust(-(-len(head) // 8) * 8, b"\0"))
+        self._map_states[2 * number + 1] = entry
+        self._layout_kinds.append((layout.sides, layout.absent))
+        self._shapes.extend([layout.sides, layout.images_at, len(self._plans)])
+        self._plans.extend(self._fillers.current_filler(table_map, table).make_plan(layout))
+        return True
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _store_found_events(self, source: _KernelBatch, limits: Limits) -> tuple[list[CellRun], array[int]]:
+        """Store the rows of all events found; returns the runs of cells, and the number of rows of each event.
+
+        Raises:
+            _UnsupportedEvent: some rows cannot be stored; the fillers are as before.
+        """
+        runs, sizes, old_rows = list[CellRun](), array("q", bytes(8 * self._state[COUNT])), dict[int, Any]()
+        failed_events = []
+        for number, picks in self._group_by_map():
+            try:
+                for run in self._store_map_events(source, number, picks, sizes, limits):
+                    old_rows.setdefault(id(run.buffer), (run.buffer, run.start))
+                    runs.append(run)
+            except _UnsupportedEvent as error:
+                failed_events.append(error.index)
+        if failed_events:
+            for filler, rows in old_rows.values():
+                filler.rows = rows
+            raise _UnsupportedEvent(min(failed_events))
+        return runs, sizes
+
+    def _group_by_map(self) -> Iterator[tuple[int, array[int]]]:
+        """Iterate over the row events of each table as (number of the map, events with that map)."""
+        numbers = self._outputs[_OUTPUT_COLUMNS.index("tables")][: self._state[COUNT]]
+        if numbers and numbers.count(numbers[0]) == len(numbers):
+            yield numbers[0], array("q", range(len(numbers)))
+            return
+        by_name = dict[str, list[int]]()
+        for event, number in enumerate(numbers):
+            by_name.setdefault(self._tables[number][1].name, []).append(event)
+        for events in by_name.values():
+            for number, map_events in groupby(events, numbers.__getitem__):
+                yield number, array("q", map_events)
+
+    def _store_map_events(
+        self, source: _KernelBatch, number: int, picks: array[int], sizes: array[int], limits: Limits
+    ) -> Iterator[CellRun]:
+        """Store the rows of these events.
+
+        Raises:
+            _UnsupportedEvent: the rows of an event cannot be stored.
+        """
+        pick, (found_events, _, layouts, *_) = 0, self._outputs
+        picked = typed_cells.PickedEvents(picks, found_events, layouts, source.frames[_STARTS], source.frames[_ENDS])
+        row_layouts = typed_cells.RowLayouts(self._shapes, self._plans)
+        while pick < len(picks):
+            filler = self._fillers.current_filler(*self._tables[number])
+            first_row = filler.rows
+            next_pick, row, status = self._store_kernel(
+                pick, len(picks), picked, source.window, b"\0", row_layouts, first_row, MAX_FILLER_ROWS,
+                typed_cells.CellTarget(FILLER_CAPACITY, filler.cells, filler.out), sizes,
+            )  # fmt: skip
+            run = CellRun(filler, first_row, picks[pick:next_pick])
+            if next_pick > pick:
+                _check_raw_values(filler, run, sizes, found_events, limits)
+                filler.rows = row
+                yield run
+            if status == typed_cells.UNSUPPORTED or (status == typed_cells.FULL and not row):
+                raise _UnsupportedEvent(found_events[picks[next_pick]])
+            if status == typed_cells.FULL:
+                self._fillers.close_filler(self._tables[number][0])
+            pick = next_pick
+
+
+def _check_raw_values(
+    filler: RowCellFiller, run: CellRun, sizes: array[int], found_events: array[int], limits: Limits
+) -> None:
+    """Check the values that Python decodes one by one.
+
+    Raises:
+        _UnsupportedEvent: a value cannot be decoded.
+    """
+    row = run.start
+    for event in run.event_numbers if filler.has_raw_columns else ():
+        if not filler.can_decode_raw_values(row, row + sizes[event], limits):
+            raise _UnsupportedEvent(found_events[event])
+        row += sizes[event]
+
+
+# --- Recognize statements that change rows without row events, or undo rows that the log has (binlog_format) ---
+
+STATEMENT_WITHOUT_ROWS = "a statement that changes rows, and the log does not tell which"
+INCIDENT = "the server lost events here"
+_WRITING_STATEMENT = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH|SELECT)\b", re.IGNORECASE)
+
+_SELECTS = re.compile(r"\bSELECT\b", re.IGNORECASE)
+_MAX_PARSED_CHARS = 1 << 20
+_VERB_BYTES, _SHOWN_BYTES = 16, 80
+
+
+def describe_rollback(kind: QueryKind | None, sql: bytes, *, ends_group: bool) -> str:
+    """Describe a statement that rolls back rows that are in the log; "" if it does not.
+
+    Args:
+        ends_group: the statement ends its group.
+    """
+    start = sql[:_VERB_BYTES].upper()
+    if kind is QueryKind.ROLLBACK and ends_group:
+        return "this transaction was rolled back, and its rows are in the log"
+    if kind is QueryKind.SAVEPOINT and start.startswith(b"ROLLBACK"):
+        return "this transaction was rolled back to a savepoint, and the rows since then are in the log"
+    if kind is QueryKind.XA_FINISH and start.startswith(b"XA ROLLBACK"):
+        return f"{sql[:_SHOWN_BYTES].decode('utf-8', 'replace')}: the rows that were prepared are in the log"
+    return ""
+
+
+def changes_rows(sql: str) -> bool:
+    """Check if a logged statement changes rows; a SELECT is logged only if it called a function that does."""
+    if _WRITING_STATEMENT.match(sql, skip_gap(sql)):
+        return True
+    if find_created_table(sql, "") is None or not _SELECTS.search(sql):
+        return False
+    try:
+        return len(sql) > _MAX_PARSED_CHARS or has_select(sql)
+    except UsageError:
+        return True
+
+
+# --- Produce the tables of row events (`Format.tables`) ---
 
 _C = ColumnType
 _INT_TYPES = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.YEAR})
@@ -145,7 +718,7 @@ class RowTables(msgspec.Struct):
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         self._seed(context)
         notes = context.tracker.track_batch(batch)
         for i, event in enumerate(iter_events(batch, start, stop), start):
@@ -162,7 +735,7 @@ class RowTables(msgspec.Struct):
     def read_events(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> tuple[EventRows | None, int]:
-        """See `formats.tables.CompiledTableReader`."""
+        """See `format_api.outputs.CompiledTableReader`."""
         if self.runs is None:
             return None, start
         self._seed(context)
@@ -194,11 +767,11 @@ class RowTables(msgspec.Struct):
         """Do nothing: each table map describes its table completely."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         self.is_selected = is_selected
 
     def note_gap(self) -> None:
-        """See `formats.tables.TableReader`."""
+        """See `format_api.outputs.TableReader`."""
         self.groups.reset()
         self.time = None
 
@@ -225,14 +798,14 @@ class RowTables(msgspec.Struct):
         if code in QUERY_EVENTS or code == EventType.EXECUTE_LOAD_QUERY:
             remark, reason, changes, notes = self._process_statement(scene)
             emptied = tuple(_iter_emptied_tables(scene))
-            if rollback_text := untold.describe_rollback(
+            if rollback_text := describe_rollback(
                 get_statement_kind(scene), read_query(scene)[1], ends_group=step is GroupStep.ENDS
             ):
                 return RecordTableRows(
                     begins=step is GroupStep.ENDS, findings=(report_event(event, ROWS_DIVERGE, rollback_text),)
                 )  # there is no commit
         elif code == EventType.INCIDENT:
-            reason = untold.INCIDENT
+            reason = INCIDENT
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
         findings = (report_event(event, "payload-undecodable", reason), *notes) if reason else ()
@@ -253,7 +826,7 @@ class RowTables(msgspec.Struct):
         """
         parts, sql = read_query(scene)
         text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        reason = untold.STATEMENT_WITHOUT_ROWS if untold.changes_rows(text) else ""
+        reason = STATEMENT_WITHOUT_ROWS if changes_rows(text) else ""
         name = self.knowledge.find_only_changed_table(text, database) if reason else None
         changes = None if name is None else make_database_table(*split_name(name), ())
         notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
@@ -337,7 +910,7 @@ def report_event(event: Event, finding_id: str, reason: str, severity: Severity 
 
 
 def make_tables() -> TableSupport:
-    """See `formats.base.Format.tables`."""
+    """See `format_api.format.Format.tables`."""
     return TableSupport(RowTables, types=("TABLE_MAP",), make_compiled_reader=make_compiled_reader, statements=True)
 
 

@@ -1,1 +1,1 @@
-"""Encrypted logs: keys, headers, events."""
+"""Encrypted logs."""

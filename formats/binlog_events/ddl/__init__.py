@@ -1,1 +1,1 @@
-"""Table definitions from the DDL statements of a log."""
+"""Table definitions from DDL statements."""

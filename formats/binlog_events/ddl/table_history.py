@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.ddl.kernels import is_possible_ddl
-from binlogtool.formats.binlog_events.events.decoding import parse_query
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import FileHead
+from binlogtool.format_api.layout import DecompressionError
+from binlogtool.formats.binlog_events.event_schemas import parse_query
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, matches_hint
-from binlogtool.formats.binlog_events.wire.compression import iter_block_pieces, read_declared_size, unpack_block
-from binlogtool.formats.detecting import FileHead
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import DecompressionError
+from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
+from binlogtool.formats.binlog_events.wire_format import EventType, iter_block_pieces, read_declared_size, unpack_block
 from binlogtool.limits import MIB, Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.binlog_events.ddl.columns import TableDefinition
-    from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, TableDefinitions
+    from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
+    from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
+
 
 MAX_PENDING_BYTES = 4 * MIB
 """Bytes of statements that wait to be followed, and of the longest one."""
@@ -113,7 +113,7 @@ class TableHistory(msgspec.Struct):
 
     def import_state(self, state: Any) -> None:
         """Continue with a state that `export_state` returned."""
-        from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, TableDefinitions
+        from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 
         self.pending, self.size, self.load_earlier_state, self._definitions, self._folded = [], 0, None, None, None
         self._carried = None
@@ -138,7 +138,7 @@ class TableHistory(msgspec.Struct):
         Raises:
             UsageError: a statement of --schema is not supported.
         """
-        from binlogtool.formats.binlog_events.ddl.definitions import TableDefinitions, has_capital_names
+        from binlogtool.formats.binlog_events.ddl.table_definitions import TableDefinitions, has_capital_names
 
         if self.load_earlier_state is not None:
             own_pending, earlier_state = self.pending, self.load_earlier_state()
@@ -146,7 +146,7 @@ class TableHistory(msgspec.Struct):
             self.get_definitions()
             self.pending = own_pending
         if self._definitions is None:
-            from binlogtool.formats.binlog_events.ddl.schema_sql import parse_schema
+            from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema
 
             self._definitions = TableDefinitions() if self.schema is None else parse_schema(self.schema).copy()
         definitions = self._definitions
@@ -213,7 +213,7 @@ class TableHistory(msgspec.Struct):
 
 def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
     """Return whether statements define a table whose name differs only in case."""
-    from binlogtool.formats.binlog_events.ddl.columns import TableDefinition
+    from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 
     is_defined = isinstance(exact.get_state(name), TableDefinition)
     return is_defined and any(
@@ -272,12 +272,14 @@ def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
     Raises:
         MalformedError, DecompressionError: it cannot be read.
     """
-    from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement
-    from binlogtool.formats.binlog_events.ddl.executable_comments import strip_ignored_comments
-    from binlogtool.formats.binlog_events.ddl.modes import normalize_statement  # imported late: few logs declare tables
-    from binlogtool.formats.binlog_events.ddl.tables import may_be_table_statement
-    from binlogtool.formats.binlog_events.values.charsets import charset_of_collation
-    from binlogtool.formats.binlog_events.wire.status import decode_status_variables
+    from binlogtool.formats.binlog_events.ddl.statements import (
+        may_be_table_statement,
+        normalize_statement,  # imported late: few logs declare tables
+        strip_ignored_comments,
+    )
+    from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement
+    from binlogtool.formats.binlog_events.status_variables import decode_status_variables
+    from binlogtool.formats.binlog_events.values.column_types import charset_of_collation
 
     parts, is_compressed = parse_query(body), code == EventType.QUERY_COMPRESSED
     start = next(iter_block_pieces(parts.sql, Limits()), b"") if is_compressed else parts.sql

@@ -1,1 +1,1 @@
-"""GTIDs: their events, sets and positions."""
+"""GTID events, sets and states."""

@@ -1,1 +1,1 @@
-"""Table maps and row events."""
+"""TABLE_MAP and ROWS events."""

@@ -1,46 +1,536 @@
-"""Parse TABLE_MAP: the table that the following row events are about.
+"""Parse TABLE_MAP events: columns, types, optional metadata.
+
+See docs/spec/mysql_binlog.md#table_map. The parsed map (`table_map`, `table_metadata`) and the annotated
+view (`table_map_view`) are built from these fields. Where each field is, and which columns it is about, is defined
+only here.
 
 See docs/spec/mysql_binlog.md#table_map.
+
+See docs/spec/mysql_binlog.md#table_map.
+
+    table    number of maps, an unused number, offset of each map's record (0 = left to the general writer)
+    record   number of columns, bytes of the table id, then (offset, size) of the texts: object, body, title, names
+             then per column: kind, parameter, width, bytes of the length, (offset, size) of its key, offset of its
+             values
+
+All numbers are 32 bits, big-endian. Offsets in a record count from its start, the others from the start of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import enum
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import structs
 
-from binlogtool.formats.binlog_events.rows.table_map_fields import (
-    NUL_FIELDS,
-    iter_head_fields,
-    iter_metadata_fields,
-    iter_nullable_bits,
-    read_null_bits,
-    split_string_metadata,
-)
-from binlogtool.formats.binlog_events.rows.table_metadata import PrimaryKey, parse_optional_metadata
-from binlogtool.formats.binlog_events.values.columns import (
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import JsonEncoder
+from binlogtool.format_api.json_kernels import build_text_table
+from binlogtool.format_api.outputs import qualify_name
+from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
+    CHARACTER,
+    CHARACTER_MARIADB,
+    ENUM_AND_SET,
+    NUMERIC,
     OLD_TEMPORAL,
     ColumnHint,
     ColumnKind,
     ColumnType,
     TableMapColumn,
+    ValueKind,
+    charset_decoder,
+    charset_of_collation,
     column_kind,
 )
-from binlogtool.formats.binlog_events.wire.reading import BoundedReader
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.table_names import qualify_name
+from binlogtool.formats.binlog_events.wire_format import BoundedReader
+
+# --- Iterate over the fields of a TABLE_MAP body in file order ---
+
+_C = ColumnType
+NUL_FIELDS = ("db_nul", "table_nul")
+REAL_TYPE_BITS = 0x30
+"""Bits of the first byte of a STRING's metadata that are all set in a type code; what is missing is length."""
+
+
+class OptionalField(enum.IntEnum):
+    """Types of optional metadata (`Table_map_event::Optional_metadata_field_type`)."""
+
+    SIGNEDNESS = 1
+    DEFAULT_CHARSET = 2
+    COLUMN_CHARSET = 3
+    COLUMN_NAME = 4
+    SET_STR_VALUE = 5
+    ENUM_STR_VALUE = 6
+    GEOMETRY_TYPE = 7
+    SIMPLE_PRIMARY_KEY = 8
+    PRIMARY_KEY_WITH_PREFIX = 9
+    ENUM_AND_SET_DEFAULT_CHARSET = 10
+    ENUM_AND_SET_COLUMN_CHARSET = 11
+    COLUMN_VISIBILITY = 12
+    VECTOR_DIMENSIONALITY = 13
+
+
+MapField = tuple[str, int, int, Any, int, int]
+"""Name, bytes `[start, end)` and value of a field; of what is there several times, which, and which inside of that."""
+MapFields = Iterator[MapField]
+
+
+class OptionalMetadataItem(NamedTuple):
+    """One item of optional metadata.
+
+    Attributes:
+        code: its type.
+        value: reader of its bytes.
+        types, mariadb: see `iter_optional_metadata`.
+    """
+
+    code: int
+    value: BoundedReader
+    types: Sequence[int]
+    mariadb: bool | None
+
+    @property
+    def has_parts(self) -> bool:
+        """True if the value consists of several fields."""
+        value_type = _OPTIONAL_VALUES.get(self.code)
+        return value_type is not None and value_type.iter_value is not _iter_bits
+
+    def columns(self) -> Sequence[int]:
+        """Return the indexes (from 0) of the columns that the item is about."""
+        value_type = _OPTIONAL_VALUES.get(self.code)
+        return () if value_type is None else value_type.select_columns(self)
+
+    def iter_fields(self, columns: Sequence[int]) -> MapFields:
+        """Iterate over the fields of the value; none if it is empty. Bytes left over belong to no field.
+
+        Args:
+            columns: see `columns`.
+        """
+        value_type = _OPTIONAL_VALUES.get(self.code)
+        if not self.value.bytes_left:
+            return iter(())
+        return _iter_raw(self.value) if value_type is None else value_type.iter_value(self.value, columns)
+
+
+def iter_head_fields(reader: BoundedReader, table_id_size: int) -> MapFields:
+    """Iterate over the fields from the table id up to the length of the metadata."""
+    offset = reader.offset
+    yield "table_id", offset, offset + table_id_size, reader.read_uint(table_id_size, "the table id"), 0, 0
+    offset = reader.offset
+    yield "flags", offset, offset + 2, reader.read_uint(2, "flags"), 0, 0
+    for name, size_name in (("db", "db_len"), ("table", "tbl_len")):
+        offset, size = reader.offset, reader.read_uint(1, f"the length of {name}")
+        yield size_name, offset, offset + 1, size, 0, 0
+        offset = reader.offset
+        yield name, offset, offset + size, reader.read_bytes(size, name), 0, 0
+        offset = reader.offset
+        yield f"{name}_nul", offset, offset + 1, reader.read_uint(1, f"the end of {name}"), 0, 0
+    offset, count = reader.offset, reader.read_lenenc("the number of columns")
+    yield "n_cols", offset, reader.offset, count, 0, 0
+    offset = reader.offset
+    yield "types", offset, offset + count, reader.read_bytes(count, "the column types"), 0, 0
+    offset, size = reader.offset, reader.read_lenenc("the length of the metadata")
+    yield "meta_len", offset, reader.offset, size, 0, 0
+
+
+_METADATA_WIDTHS: Mapping[int, tuple[int, str]] = {
+    _C.FLOAT: (1, "the size of FLOAT"),
+    _C.DOUBLE: (1, "the size of DOUBLE"),
+    **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), (1, "the bytes of a length")),
+    **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), (1, "the digits of a fraction")),
+    **dict.fromkeys((_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED), (2, "the longest value")),
+    _C.BIT: (2, "the bits"),
+    _C.NEWDECIMAL: (2, "precision and scale"),
+    **dict.fromkeys((_C.STRING, _C.ENUM, _C.SET), (2, "the real type and the length")),
+}
+_METADATA_BY_CODE = tuple(_METADATA_WIDTHS.get(code, (0, "")) for code in range(256))
+"""By type code: bytes of metadata of a column, and what they are."""
+
+
+def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
+    """Iterate over the metadata of each column; the field is empty and 0 if its type has no metadata."""
+    for index, code in enumerate(types):
+        offset, (width, label) = reader.offset, _METADATA_BY_CODE[code]
+        yield "metadata", offset, offset + width, reader.read_uint(width, label) if width else 0, index, 0
+    if reader.bytes_left:
+        raise MalformedError(f"{reader.bytes_left:,} bytes of metadata belong to no column")
+
+
+def split_string_metadata(metadata_value: int) -> tuple[int, int]:
+    """Return the real type and the length in a STRING's metadata (docs/spec/mysql_binlog.md#table_map)."""
+    first, second = metadata_value & 0xFF, metadata_value >> 8
+    return first | REAL_TYPE_BITS, second | (first & REAL_TYPE_BITS ^ REAL_TYPE_BITS) << 4
+
+
+def read_null_bits(reader: BoundedReader, count: int) -> MapField:
+    """Read the bitmap of nullable columns: one bit for each of `count` columns, the first is the lowest."""
+    offset = reader.offset
+    return (
+        "null_bits",
+        offset,
+        offset + (count + 7) // 8,
+        reader.read_bytes((count + 7) // 8, "the nullable bits"),
+        0,
+        0,
+    )
+
+
+def iter_nullable_bits(bits: bytes, count: int) -> Iterator[bool]:
+    """Iterate over the bits of the nullable bitmap: True if the column may be NULL."""
+    return (bool(bits[place >> 3] >> (place & 7) & 1) for place in range(count))
+
+
+def iter_metadata_bits(bits: bytes, count: int) -> Iterator[bool]:
+    """Iterate over the bits of optional metadata, one for each of `count` columns, highest first."""
+    return (bool(bits[place >> 3] >> (7 - (place & 7)) & 1) for place in range(count))
+
+
+# -- optional metadata -------------------------------------------------------------------------------------------------
+
+
+def iter_optional_metadata(
+    reader: BoundedReader, types: Sequence[int], mariadb: bool | None
+) -> Iterator[MapField | OptionalMetadataItem]:
+    """Iterate over the optional metadata up to the reader's end: of each item its type, its length, then the item.
+
+    Args:
+        types: the real types of the columns.
+        mariadb: whether a MariaDB server wrote it; None = unknown.
+    """
+    number = 0
+    while reader.bytes_left:
+        offset, code = reader.offset, reader.read_uint(1, "the type of optional metadata")
+        yield "type", offset, offset + 1, code, number, 0
+        offset, size = reader.offset, reader.read_lenenc("the length of optional metadata")
+        yield "len", offset, reader.offset, size, number, 0
+        yield OptionalMetadataItem(code, reader.sub_reader(size, optional_name(code)), types, mariadb)
+        number += 1
+
+
+def optional_name(code: int) -> str:
+    """Return the server's name of a type of optional metadata, in lower case."""
+    return _OPTIONAL_NAMES.get(code, "unknown")
+
+
+def peek_lenenc_numbers(value: BoundedReader) -> list[int]:
+    """List all length-encoded numbers of a value without consuming it."""
+    copy = BoundedReader(value.data, value.label, value.offset, value.end)
+    numbers = []
+    while copy.bytes_left:
+        numbers.append(copy.read_lenenc())
+    return numbers
+
+
+def _read_number(reader: BoundedReader, name: str, index: int = 0) -> MapField:
+    offset, value = reader.offset, reader.read_lenenc()
+    return name, offset, reader.offset, value, index, 0
+
+
+def _read_text(reader: BoundedReader, name: str, index: int, number: int, label: str) -> MapField:
+    """Read a length and a text as one field."""
+    offset, value = reader.offset, reader.read_sized(label)
+    return name, offset, reader.offset, value, index, number
+
+
+def _iter_raw(value: BoundedReader) -> MapFields:
+    offset = value.offset
+    yield "raw", offset, value.end, value.read_bytes(value.bytes_left, "the value"), 0, 0
+
+
+def _iter_bits(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    """Read one bit for each column, the first is the highest."""
+    offset, size = value.offset, (len(columns) + 7) // 8
+    yield "bits", offset, offset + size, value.read_bytes(size, "bits"), 0, 0
+
+
+def _iter_numbers(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    """Read one number for each column."""
+    for index in columns:
+        yield _read_number(value, "number", index)
+
+
+def _iter_names(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    for index in columns:
+        yield _read_text(value, "text", index, 0, "a column name")
+
+
+def _iter_choices(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    """Read, for each column, an empty field that marks its start, a count and that many texts."""
+    for index in columns:
+        yield "choices", value.offset, value.offset, None, index, 0
+        offset, count = value.offset, value.read_lenenc("the number of texts")
+        yield "count", offset, value.offset, count, index, 0
+        if count > value.bytes_left:
+            text = f"{count:,} texts declared, {value.bytes_left:,} bytes left"
+            raise MalformedError(text, finding_id="count-out-of-bounds")
+        for number in range(count):
+            yield _read_text(value, "choice", index, number, "a text")
+
+
+def _iter_default_charset(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    """Read the default collation, then pairs of a position among these columns and its own collation."""
+    yield _read_number(value, "default")
+    yield from _iter_pairs(value, "place", "collation")
+
+
+def _iter_key(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    number = 0
+    while value.bytes_left:
+        yield _read_number(value, "key", number)
+        number += 1
+
+
+def _iter_key_with_prefix(value: BoundedReader, columns: Sequence[int]) -> MapFields:
+    return _iter_pairs(value, "column", "prefix")
+
+
+def _iter_pairs(value: BoundedReader, *names: str) -> MapFields:
+    number = 0
+    while value.bytes_left:
+        for name in names:
+            yield _read_number(value, name, number)
+        number += 1
+
+
+class _OptionalValueType(NamedTuple):
+    """How one type of optional metadata is read.
+
+    Attributes:
+        iter_value: iterates over the fields of a value.
+        types: types of the columns that it is about; None = all columns.
+    """
+
+    iter_value: Callable[[BoundedReader, Sequence[int]], MapFields]
+    types: frozenset[ColumnType] | None = None
+
+    def select_columns(self, item: OptionalMetadataItem) -> Sequence[int]:
+        """Return the columns that an item is about.
+
+        MariaDB counts GEOMETRY among the character columns, MySQL does not.
+        """
+        types = self.types
+        if types is None:
+            return range(len(item.types))
+        columns = [index for index, code in enumerate(item.types) if code in types]
+        if types is not CHARACTER:
+            return columns
+        if _lists_mariadb_columns(item, len(columns)) if item.mariadb is None else item.mariadb:
+            return [index for index, code in enumerate(item.types) if code in CHARACTER_MARIADB]
+        return columns
+
+
+def _lists_mariadb_columns(item: OptionalMetadataItem, column_count: int) -> bool:
+    """Guess the server from the list: True if it has more columns than MySQL counts."""
+    numbers = peek_lenenc_numbers(item.value)
+    if item.code == OptionalField.COLUMN_CHARSET:
+        return len(numbers) > column_count
+    return max(numbers[1::2], default=-1) >= column_count
+
+
+_F = OptionalField
+_OPTIONAL_NAMES = {int(kind): kind.name.lower() for kind in OptionalField}
+_OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
+    {
+        _F.SIGNEDNESS: _OptionalValueType(_iter_bits, NUMERIC),
+        _F.DEFAULT_CHARSET: _OptionalValueType(_iter_default_charset, CHARACTER),
+        _F.COLUMN_CHARSET: _OptionalValueType(_iter_numbers, CHARACTER),
+        _F.COLUMN_NAME: _OptionalValueType(_iter_names),
+        _F.SET_STR_VALUE: _OptionalValueType(_iter_choices, frozenset({_C.SET})),
+        _F.ENUM_STR_VALUE: _OptionalValueType(_iter_choices, frozenset({_C.ENUM})),
+        _F.GEOMETRY_TYPE: _OptionalValueType(_iter_numbers, frozenset({_C.GEOMETRY})),
+        _F.SIMPLE_PRIMARY_KEY: _OptionalValueType(_iter_key),
+        _F.PRIMARY_KEY_WITH_PREFIX: _OptionalValueType(_iter_key_with_prefix),
+        _F.ENUM_AND_SET_DEFAULT_CHARSET: _OptionalValueType(_iter_default_charset, ENUM_AND_SET),
+        _F.ENUM_AND_SET_COLUMN_CHARSET: _OptionalValueType(_iter_numbers, ENUM_AND_SET),
+        _F.COLUMN_VISIBILITY: _OptionalValueType(_iter_bits),
+        _F.VECTOR_DIMENSIONALITY: _OptionalValueType(_iter_numbers, frozenset({_C.VECTOR})),
+    }
+)
+
+
+# --- Parse the optional metadata at the end of TABLE_MAP ---
+
+PrimaryKey = tuple[tuple[int, int], ...]
+"""(index of the column from 0, characters of it; 0 = all)."""
+
+
+class OptionalMetadata(msgspec.Struct, frozen=True):
+    """The parsed optional metadata.
+
+    Attributes:
+        members: index of a column -> members of `TableMapColumn`.
+        primary_key: see `PrimaryKey`; None = not in the log.
+    """
+
+    members: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
+    primary_key: PrimaryKey | None = None
+
+    def column_members(self, index: int) -> Mapping[str, Any]:
+        """Return the members of one column."""
+        return self.members.get(index, {})
+
+
+class _OptionalMetadataParser:
+    """Collects the fields. Texts of ENUM and SET stay bytes until their character sets are known."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.members: dict[int, dict[str, Any]] = {}
+        self.primary_key: PrimaryKey | None = None
+        self.texts: dict[int, list[bytes]] = {}
+
+    def set_member(self, index: int, name: str, value: Any) -> None:
+        self.members.setdefault(index, {})[name] = value
+
+    def set_collation(self, index: int, collation: int) -> None:
+        self.set_member(index, "collation", collation)
+        self.set_member(index, "charset", charset_of_collation(collation))
+
+    def read_bits(self, item: OptionalMetadataItem, columns: Sequence[int], name: str) -> None:
+        """Read one bit per column."""
+        bits = b"".join(bits for _, _, _, bits, _, _ in item.iter_fields(columns))
+        _check_count(item, 8 * len(bits), columns)
+        for index, is_set in zip(columns, iter_metadata_bits(bits, len(columns)), strict=True):
+            self.set_member(index, name, is_set)
+
+    def read_default_charset(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+        default, *pairs = [number for _, _, _, number, _, _ in item.iter_fields(columns)] or [None]
+        if default is None:
+            raise MalformedError(f"{item.value.label}: no default collation")
+        others = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        for place, index in enumerate(columns):
+            self.set_collation(index, others.get(place, default))
+        if others and max(others) >= len(columns):
+            raise MalformedError(f"{item.value.label}: column {max(others)} of {len(columns)} has a character set")
+
+    def read_column_charsets(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+        count = len(peek_lenenc_numbers(item.value))
+        if count != len(columns):
+            raise MalformedError(f"{item.value.label}: {count} collations for {len(columns)} columns")
+        for _, _, _, collation, index, _ in item.iter_fields(columns):
+            self.set_collation(index, collation)
+
+    def read_names(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+        fields = list(item.iter_fields(columns))
+        _check_count(item, len(fields), columns)
+        for _, _, _, raw, index, _ in fields:
+            self.set_member(index, "name", raw.decode("utf-8", "backslashreplace"))
+
+    def read_choices(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+        for kind, _, _, raw, index, _ in item.iter_fields(columns):
+            if kind == "choices":
+                self.texts[index] = []
+            elif kind == "choice":
+                self.texts[index].append(raw)
+        _check_count(item, len(self.texts.keys() & set(columns)), columns)
+
+    def read_numbers(self, item: OptionalMetadataItem, columns: Sequence[int], name: str) -> None:
+        fields = list(item.iter_fields(columns))
+        _check_count(item, len(fields), columns)
+        for _, _, _, number, index, _ in fields:
+            self.set_member(index, name, number)
+
+    def read_key(self, item: OptionalMetadataItem, columns: Sequence[int]) -> None:
+        """Read the columns of the primary key, and their prefix lengths if `prefix` fields follow them."""
+        parts: list[tuple[int, int]] = []
+        for kind, _, _, number, _, _ in item.iter_fields(columns):
+            if kind == "prefix":
+                parts[-1] = parts[-1][0], number
+            elif number >= self.count:
+                raise MalformedError(f"{item.value.label}: key column {number} of {self.count} columns")
+            else:
+                parts.append((number, 0))
+        self.primary_key = tuple(parts)
+
+    def finish(self) -> OptionalMetadata:
+        for index, texts in self.texts.items():
+            decode = charset_decoder(self.members.get(index, {}).get("charset"))
+            self.set_member(index, "values", tuple(_as_text(decode(raw)) for raw in texts))
+        return OptionalMetadata(self.members, self.primary_key)
+
+
+def _check_count(item: OptionalMetadataItem, count: int, columns: Sequence[int]) -> None:
+    """Refuse an item with fewer values than columns: an empty value has no fields even if columns need some."""
+    if count < len(columns):
+        raise MalformedError(f"{item.value.label}: nothing for {len(columns):,} columns")
+
+
+def _as_text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
+
+
+_ItemReader = Callable[[_OptionalMetadataParser, OptionalMetadataItem, Sequence[int]], None]
+
+
+def _bits_reader(name: str) -> _ItemReader:
+    return lambda parser, item, columns: parser.read_bits(item, columns, name)
+
+
+def _numbers_reader(name: str) -> _ItemReader:
+    return lambda parser, item, columns: parser.read_numbers(item, columns, name)
+
+
+_READERS: Mapping[int, _ItemReader] = MappingProxyType(
+    {
+        _F.SIGNEDNESS: _bits_reader("unsigned"),
+        _F.DEFAULT_CHARSET: _OptionalMetadataParser.read_default_charset,
+        _F.COLUMN_CHARSET: _OptionalMetadataParser.read_column_charsets,
+        _F.COLUMN_NAME: _OptionalMetadataParser.read_names,
+        _F.SET_STR_VALUE: _OptionalMetadataParser.read_choices,
+        _F.ENUM_STR_VALUE: _OptionalMetadataParser.read_choices,
+        _F.GEOMETRY_TYPE: _numbers_reader("geometry_type"),
+        _F.SIMPLE_PRIMARY_KEY: _OptionalMetadataParser.read_key,
+        _F.PRIMARY_KEY_WITH_PREFIX: _OptionalMetadataParser.read_key,
+        _F.ENUM_AND_SET_DEFAULT_CHARSET: _OptionalMetadataParser.read_default_charset,
+        _F.ENUM_AND_SET_COLUMN_CHARSET: _OptionalMetadataParser.read_column_charsets,
+        _F.COLUMN_VISIBILITY: _bits_reader("visible"),
+        _F.VECTOR_DIMENSIONALITY: _numbers_reader("dimension"),
+    }
+)
+
+
+def parse_optional_metadata(
+    reader: BoundedReader, columns: Sequence[TableMapColumn], mariadb: bool | None = None
+) -> OptionalMetadata:
+    """Parse the optional metadata up to the reader's end; unknown items are skipped by their length.
+
+    Args:
+        mariadb: whether a MariaDB server wrote it; None = unknown.
+
+    Raises:
+        MalformedError: an item does not fit, has excess bytes, or is a duplicate.
+    """
+    parser = _OptionalMetadataParser(len(columns))
+    seen: set[int] = set()
+    for item in iter_optional_metadata(reader, [column.type for column in columns], mariadb):
+        if not isinstance(item, OptionalMetadataItem):
+            continue
+        read = _READERS.get(item.code)
+        if read is None:
+            continue
+        if item.code in seen:
+            raise MalformedError(f"TABLE_MAP: optional metadata {OptionalField(item.code).name} stands there twice")
+        seen.add(item.code)
+        read(parser, item, item.columns())
+        if item.value.bytes_left:
+            raise MalformedError(f"{item.value.label}: {item.value.bytes_left:,} bytes too many")
+    return parser.finish()
+
+
+# --- Parse TABLE_MAP ---
 
 MAX_COLUMNS = 4096
 """No server allows more columns in a table."""
 
 _CACHE_BYTES = 8 << 20
 """Bytes of all maps that are kept for the next time that they stand in the log; a column counts as 64."""
-
-_C = ColumnType
 UNKNOWN_FRACTIONS = (
     "the rows cannot be decoded: the log does not tell the fractions of TIME, DATETIME and TIMESTAMP columns in the "
     "form of MariaDB before 10.1.2; --schema with the CREATE TABLE does"
@@ -337,3 +827,99 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
     _C.NEWDECIMAL: _decimal_metadata,
 }
 """What a column's metadata must be; that of other types is taken as it is."""
+
+
+# --- Encode table maps as one table of bytes for the JSON kernels ---
+
+RECORD_HEAD = 40
+COLUMN_SIZE = 32
+PAD = bytes(8)
+"""Behind the last text: they are copied in steps of eight bytes."""
+
+MAX_COMPILED_COLUMNS = 1024
+"""Tables with more are left to the general writer."""
+
+_ASCII = bytes(range(128))
+_LATIN1_UPPER = bytes(range(0xA0, 0x100))
+_UNSUPPORTED_KIND = ColumnKind(255, 0, 0, 1)
+_UNCHECKED_KINDS = frozenset(ValueKind) - {ValueKind.DECIMAL, ValueKind.JSON, ValueKind.COMPRESSED}
+"""Kinds of which all bytes are a value."""
+
+
+def encode_map_table(records: Sequence[bytes]) -> bytes:
+    """Join records (see `encode_map_record`) to a table of maps."""
+    at = 8 + 4 * len(records)
+    head, parts = [len(records), 0], list[bytes]()
+    for record in records:
+        head.append(at if record else 0)
+        parts.append(record)
+        at += len(record)
+    return b"".join([struct.pack(f">{len(head)}I", *head), *parts, PAD])
+
+
+def encode_map_record(
+    table_map: TableMap,
+    quote: JsonEncoder,
+    include_body: bool = True,
+    column_keys: frozenset[str] | None = None,
+    *,
+    rows_only: bool = False,
+) -> bytes:
+    """Encode the record of a table map; empty if the kernels cannot read the map's rows.
+
+    Args:
+        quote: writes a value as JSON.
+        include_body: False = the general writer prints the TABLE_MAP event itself.
+        column_keys: keys of the columns to write; None = all.
+        rows_only: write only the rows of a body.
+    """
+    try:
+        kinds = column_kinds(table_map)
+    except MalformedError:
+        return b""
+    if len(kinds) > MAX_COMPILED_COLUMNS:
+        return b""
+    texts = _TextPool(RECORD_HEAD + COLUMN_SIZE * len(kinds))
+    name = quote(table_map.qualified_name)
+    title, rows_title = b'{"table_id":%d,"flags":' % table_map.table_id, b',"table":' + name + b',"rows":['
+    body = quote(table_map.as_body()) if include_body else b""
+    head = [len(kinds), table_map.table_id_size]
+    for text in (name, b"{}", b'{"flags":', b',"rows":[') if rows_only else (name, body, title, rows_title):
+        head += texts.add(text)
+    columns = []
+    for column, kind, key in zip(table_map.columns, kinds, table_map.column_keys, strict=True):
+        kernel_kind, values = _kernel_kind(column, kind), _encode_choices(column, quote)
+        if column_keys is None or key in column_keys:
+            columns += [*kernel_kind, *texts.add(b"," + quote(key) + b":"), texts.add(values)[0] if values else 0, 0]
+        else:
+            columns += [*(kernel_kind._replace(kind=0) if kind.kind in _UNCHECKED_KINDS else kernel_kind), 0, 0, 0, 0]
+    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + texts.text
+
+
+class _TextPool:
+    """Concatenated texts; `add` returns the offset and size of a text."""
+
+    def __init__(self, start: int) -> None:
+        self._at, self.text = start, b""
+
+    def add(self, text: bytes) -> tuple[int, int]:
+        place = self._at + len(self.text)
+        self.text += text
+        return place, len(text)
+
+
+def _encode_choices(column: TableMapColumn, quote: JsonEncoder) -> bytes:
+    """Encode the texts of an ENUM or SET by number; empty if they are unknown."""
+    return b"" if column.values is None else build_text_table({i: quote(text) for i, text in enumerate(column.values)})
+
+
+def _kernel_kind(column: TableMapColumn, kind: ColumnKind) -> ColumnKind:
+    """Map a kind to that of the kernels; the parameter of TEXT is the highest byte that equals its code point."""
+    if kind.kind in (ValueKind.TIME, ValueKind.DATETIME, ValueKind.TIMESTAMP) and kind.parameter:
+        return _UNSUPPORTED_KIND._replace(fixed=kind.fixed, prefix=0)
+    if kind.kind != ValueKind.TEXT:
+        return kind
+    decode = charset_decoder(column.charset)
+    if decode(_ASCII) != _ASCII.decode():
+        return _UNSUPPORTED_KIND._replace(prefix=kind.prefix)
+    return kind._replace(parameter=255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127)

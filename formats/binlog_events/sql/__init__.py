@@ -1,1 +1,1 @@
-"""SQL scripts that replay or reverse the events of a binary log."""
+"""Events as SQL scripts, and flashback."""

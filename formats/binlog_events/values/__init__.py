@@ -1,1 +1,1 @@
-"""The values of row images: what they are, as Python values and as JSON."""
+"""Column values of row images."""

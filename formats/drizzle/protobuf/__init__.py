@@ -1,1 +1,1 @@
-"""Protocol Buffers: the wire format, messages, JSON lines."""
+"""Protocol Buffers messages."""

@@ -1,1 +1,1 @@
-"""Payloads of transactions: field types, kernels, JSON lines."""
+"""Payloads of transactions."""

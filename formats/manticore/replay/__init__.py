@@ -1,1 +1,1 @@
-"""Replay prediction: the behaviour of a starting server."""
+"""Replay prediction."""

@@ -1,51 +1,228 @@
-"""Predict what a starting server does with each transaction: apply, skip, refuse or silently drop it.
+"""Predict what a starting server does with each transaction, and what that changes.
 
 Source: `docs/spec/manticore.md#server-behaviour`.
+
+A commit holds rows in a form that only the table's schema explains; so the image of a document is not its values but
+what identifies them: the checksum of the payload that added it, its place in there, and later updates.
 """
 
 from __future__ import annotations
 
+import json
+import struct
+import zlib
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
-from binlogtool.errors import LimitError
+import msgspec
+
+from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.damage.damage import FATAL_MISMATCH_VERSION
-from binlogtool.formats.manticore.judge.judge import MAX_TABLES
-from binlogtool.formats.manticore.payloads.zint import read_zint
-from binlogtool.formats.manticore.replay.progress import MAX_GAPS, LostTransactions, ReplayedFile, ReplayedTable
-from binlogtool.formats.manticore.replay.saved import parse_saved_tids
-from binlogtool.formats.manticore.replay.startup import (
-    FORCES_TRANSACTIONS_VERSION,
-    FORCES_VERSIONS,
-    SETTINGS_LEAVE_TID,
-    ManticoreStartPlan,
-    find_corrected_head,
-    find_damage,
-    find_damage_start,
-    get_log_context,
-    get_stated_version,
-    is_loss,
-    plan_start,
-)
-from binlogtool.formats.manticore.replay.unchecked_parse import ParseDoubt, find_parse_doubt
-from binlogtool.formats.manticore.schema import OldOp, Op
-from binlogtool.formats.replay_rules import (
+from binlogtool.format_api.replay import (
+    ADD,
     APPLIED,
+    DELETE,
+    DROP,
     NOT_REACHED,
+    PATCH,
+    PUT,
     REJECTED,
     SKIPPED,
     DecodedRecords,
+    EffectReader,
     ExaminedFile,
     ReadPlan,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
     Ruling,
+    StateChange,
+    encode_canonical,
     make_rulings,
 )
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.damage import FATAL_MISMATCH_VERSION
+from binlogtool.formats.manticore.payloads.kernels import build_zint, read_zint
+from binlogtool.formats.manticore.replay.startup import (
+    FORCES_TRANSACTIONS_VERSION,
+    FORCES_VERSIONS,
+    SETTINGS_LEAVE_TID,
+    ManticoreStartPlan,
+    ParseDoubt,
+    find_corrected_head,
+    find_damage,
+    find_damage_start,
+    find_parse_doubt,
+    get_log_context,
+    get_stated_version,
+    is_loss,
+    plan_start,
+)
+from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
+from binlogtool.formats.manticore.validate import MAX_TABLES
+
+# --- Progress of the replay, per file and per table ---
+
+MAX_GAPS = 1000
+_MAX_REPORTED_TABLES = 20
+
+
+class ReplayedTable(msgspec.Struct):
+    """A table of the server.
+
+    Attributes:
+        tid: last applied; None = not served, -1 = without binlog.
+        saved: TID before the start.
+        gaps: TIDs `[first, last]` that were skipped.
+        since: tid when the current file declared the table.
+        last: highest TID in that file.
+        time: latest time in that file.
+    """
+
+    tid: int | None
+    saved: int
+    gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    since: int = 0
+    last: int = 0
+    time: int = 0
+
+    def has_gap_at(self, tid: int) -> bool:
+        """Check that this TID, lower than the last applied one, was never applied."""
+        return len(self.gaps) >= MAX_GAPS or any(low <= tid <= high for low, high in self.gaps)
+
+
+class LostTransactions(msgspec.Struct):
+    """Transactions of one file that the server loses without an error."""
+
+    offset: int
+    record: int
+    count: int = 0
+    tids: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+
+    def add(self, name: str, tid: int) -> None:
+        """Add one transaction."""
+        self.count += 1
+        if name in self.tids or len(self.tids) < _MAX_REPORTED_TABLES:
+            low, high = self.tids.get(name, (tid, tid))
+            self.tids[name] = min(low, tid), max(high, tid)
+
+
+class ReplayedFile(msgspec.Struct):
+    """The file that is replayed.
+
+    Attributes:
+        damage_start: offset of its first damaged range, or None.
+        cache_defects: offsets of ADD_CACHEs with the checksum 0, after which the server reads no further.
+        contradictions: offsets of commits whose numbers contradict each other.
+        end_reason: why nothing more is applied (`dropped`, `deleted`), or None.
+        ruled_count: transactions that were ruled on.
+    """
+
+    file: ExaminedFile
+    damage_start: int | None
+    cache_defects: frozenset[int | None]
+    contradictions: frozenset[int | None] = frozenset()
+    names: list[str] = msgspec.field(default_factory=list)
+    tables: dict[str, ReplayedTable] = msgspec.field(default_factory=dict)
+    op_counts: Counter[str] = msgspec.field(default_factory=Counter)
+    unexpected: int = 0
+    ruled_count: int = 0
+    end_reason: str | None = None
+    lost: LostTransactions | None = None
+
+    @property
+    def is_cut_short(self) -> bool:
+        """True if anything is after the place where the replay of the file ended."""
+        return self.damage_start is not None or self.ruled_count < self.file.records
+
+    def create_report(self) -> dict[str, Any]:
+        """Return what the server would log about the file."""
+        commit_count = self.op_counts.total() - self.op_counts[Op.ADD_INDEX.name] - self.op_counts[Op.ADD_CACHE.name]
+        tables = {name: [table.since, table.last] for name, table in self.tables.items()}
+        is_empty = self.file.size in (0, schema.HEADER_SIZE)
+        action = self.end_reason if self.end_reason and self.is_cut_short else "empty" if is_empty else "replayed"
+        return {
+            "file": self.file.name, "action": action, "commits": commit_count, "tables": len(self.names),
+            "unexpected_tids": self.unexpected, "recovered": tables,
+        }  # fmt: skip
+
+
+# --- TIDs that tables have saved already, as `--against` gives them ---
+
+_INDEX_MAGICS = (b"SPRT\x09\0\0\0", b"SPRT\x0d\0\0\0")
+"""Magic and version of an index that Sphinx 2.2.11 or Manticore 2.8.2 has saved (seen): the TID is at 28."""
+_QUERIES_MAGIC = b"QTSP\x07\0\0\0"
+"""The same of stored queries that Manticore 2.8.2 has saved (seen): the TID is their last value."""
+
+
+def read_saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
+    """Read the TID from a table's own `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; None if it is
+    none.
+    """
+    table = name.removesuffix(".meta")
+    if len(data) >= 36 and data.startswith((*_INDEX_MAGICS, _QUERIES_MAGIC)):
+        position = len(data) - 8 if data.startswith(_QUERIES_MAGIC) else 28
+        return {"tables": {table: struct.unpack_from("<q", data, position)[0]}}
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or "meta_version" not in value or not isinstance(value.get("tid"), int):
+        return None
+    return {"tables": {table: value["tid"]}}
+
+
+def parse_saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
+    """Parse the TIDs that tables have saved; None = not served.
+
+    Raises:
+        UsageError: the position has another form.
+    """
+    tids = against.get("tables", {})
+    is_valid = isinstance(tids, Mapping) and all(tid is None or type(tid) is int for tid in tids.values())
+    if not is_valid or type(against.get("version", 0)) is not int:
+        raise UsageError('--against: {"tables": {NAME: TID}} is meant, null for a table that is not served')
+    return dict(tids)
+
+
+# --- Reasons of a replay ---
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "applied": "The table is served and its saved TID is lower: the transaction is applied (section 8.2).",
+        "unexpected-tid": "The TID is not the one behind that of the table: applied all the same, with the warning "
+        "'unexpected tid' (section 8.2). What the missing transactions changed stays as it was.",
+        "no-data": "ADD_INDEX declares a table, ADD_CACHE sums a file up: neither changes a document (section 5).",
+        "saved": "The TID is not greater than that which the table has saved: it has the change already (section 8.2).",
+        "repeated": "The TID was applied before, in this replay: passed over without a word (section 8.2).",
+        "lost-order": "A greater TID of the table was applied before, so this one, which was not, is passed over "
+        "without a word (section 8.2; seen with version 16 servers): its change is lost.",
+        "not-served": "The table is not in the server's configuration: only the checksum is looked at (section 8.2).",
+        "binlog-off": "The table has its binlog switched off (saved TID -1): only the checksum is looked at.",
+        "dropped": "The server met something in this file that ends the replay of the file with a warning and lets it "
+        "start: a wrong checksum where nothing is applied, or any error with a replay flag. There is no resync "
+        "(section 8.2).",
+        "deleted": "Before the first table was declared something was wrong: the server starts and deletes the file "
+        "(section 8.2).",
+        "unlisted": "The file is not in binlog.meta: the server does not look at it, and overwrites it when its "
+        "counter gets there (section 12.1, M7).",
+        "no-meta": "There is no binlog.meta, or it lists nothing: the server takes that for an empty log, and "
+        "overwrites the first file at its first commit (section 8.1).",
+        "version": "The file is of another version than the server (section 8.1).",
+        "unknown-table": "The table id was not declared in this file: fatal (section 8.2).",
+        "payload": "The payload is none that the server can parse: fatal where it is to be applied (section 12.3).",
+        "descending-tid": "Up to version 14: the TID is lower than one before it in the file: fatal (section 10).",
+        "descending-time": "Up to version 14: the time is lower than before; fatal unless --replay-flags="
+        "accept-desc-timestamp (section 10).",
+    }
+)
+
+
+# --- Predict what a starting server does with each transaction ---
 
 _CHECKSUM_DIAGNOSES = ("bad CRC", "wrong length", "length past end of file", "transaction does not parse", "torn tail")
 _SKIP_NOT_REACHED = SKIPPED, NOT_REACHED
@@ -437,3 +614,144 @@ def _has_read_all(current_file: ReplayedFile) -> bool:
 
 def _has_undecodable_payload(findings: tuple[Finding, ...]) -> bool:
     return any(one.id == "payload-undecodable" for one in findings)
+
+
+# --- Effects of applied transactions ---
+
+_POLYNOMIAL = 0xEDB88320
+_POLYNOMIAL_ONE = 1 << 31
+_OP_NUMBERS = {op.name: op.value for op in OldOp} | {op.name: op.value for op in Op}
+_COMMIT_NAME, _UPDATE_NAME = PayloadOp.COMMIT.name, PayloadOp.UPDATE_ATTRS.name
+
+
+class ManticoreEffects(EffectReader):
+    """Row changes of all versions (implements `replay_rules.EffectReader`)."""
+
+    def __init__(self) -> None:
+        self._replayer: ManticoreReplayer | None = None
+        self._seen: set[str] = set()
+
+    def attach_replayer(self, replayer: Any) -> None:
+        """Take over the replayer, which knows what tables had saved before the start."""
+        self._replayer = replayer if isinstance(replayer, ManticoreReplayer) else None
+
+    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+        """Return the changes of one transaction. A table without a saved TID is empty before its first one."""
+        table = records.envelope.object[index] or ""
+        changes = self._decode_changes(table, records, index)
+        if table in self._seen or self._replayer is None:
+            return changes
+        self._seen.add(table)
+        table_state = self._replayer.tables.get(table)
+        return changes if table_state is None or table_state.saved else (StateChange(table, DROP, b"", b""), *changes)
+
+    def _decode_changes(self, table: str, records: DecodedRecords, i: int) -> Iterable[StateChange]:
+        body = records.bodies[i]
+        if body is not None and "payload" not in body:
+            return ()
+        content = _identify_payload(records, i)
+        if body is None:
+            return (StateChange(table, ADD, b"", encode_canonical(content)),)
+        payload = body["payload"]
+        kind = body.get("payload_op") or records.envelope.type[i]
+        if kind == _COMMIT_NAME:
+            return _decode_commit(table, payload, content)
+        if kind == _UPDATE_NAME:
+            return _decode_update(table, payload, content)
+        if isinstance(payload, bytes):  # RECONFIGURE: settings of the table
+            return (StateChange(table, PUT, b"settings", payload),)
+        return _decode_queries(table, payload if "n_new" in payload or "n_del_ids" in payload else {"new": [payload]})
+
+
+def apply_patch(image: bytes, operation: bytes) -> bytes | None:
+    """Return the image of a document after an update; None if there is no such document, or it cannot be determined."""
+    if not image or not operation:
+        return None
+    try:
+        *origin, values = msgspec.msgpack.decode(image)
+        new_values = msgspec.msgpack.decode(operation)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    if not isinstance(values, dict) or not isinstance(new_values, dict):
+        return None
+    for name in new_values:  # a whole JSON document replaces earlier updates of its parts
+        for part in [one for one in values if one.startswith(f"{name}.")]:
+            del values[part]
+    return encode_canonical([*origin, values | new_values])
+
+
+def _decode_commit(table: str, payload: Mapping[str, Any], content: list[int]) -> Iterator[StateChange]:
+    """Yield the changes of a commit: deletions first, then additions; an id is normally in both."""
+    segment = payload.get("segment") or {}
+    docids = segment.get("docids")
+    if payload["rows"] and (docids is None or len(docids) != payload["rows"]):
+        yield from (StateChange(table, DELETE, encode_canonical(docid), b"") for docid in payload["killed"])
+        yield StateChange(table, ADD, b"", encode_canonical(content))
+        return
+    added = set(docids or ())
+    yield from (
+        StateChange(table, DELETE, encode_canonical(docid), b"") for docid in payload["killed"] if docid not in added
+    )
+    for row, docid in enumerate(docids or ()):
+        yield StateChange(table, PUT, encode_canonical(docid), encode_canonical([*content, row, {}]))
+
+
+def _decode_update(table: str, payload: Mapping[str, Any], content: list[int]) -> Iterator[StateChange]:
+    if "documents" not in payload:
+        yield StateChange(table, ADD, b"", encode_canonical(content))
+        return
+    for document in payload["documents"]:
+        yield StateChange(table, PATCH, encode_canonical(document["docid"]), encode_canonical(document["values"]))
+
+
+def _decode_queries(table: str, payload: Mapping[str, Any]) -> Iterator[StateChange]:
+    """Yield the changes of stored queries. A deletion by tag is stored unresolved: the log has only the tag's hash."""
+    for number in payload.get("del_ids", ()):
+        yield StateChange(table, DELETE, encode_canonical(number), b"")
+    tags = payload.get("del_tags") or payload.get("tags")
+    if tags:
+        yield StateChange(table, ADD, b"", encode_canonical(["tags", tags]))
+    for query in payload.get("new", ()):
+        yield StateChange(table, PUT, encode_canonical(query["id"]), encode_canonical(query))
+
+
+# -- the payload's own checksum ----------------------------------------------------------------------------------------
+
+
+def _identify_payload(records: DecodedRecords, i: int) -> list[int]:
+    """Return TID, bytes and CRC-32 of the payload: the frame's checksum without what differs from file to file."""
+    envelope, body = records.envelope, records.bodies[i] or {}
+    checksums = records.checksum
+    stored = 0 if checksums is None or checksums[i] is None else checksums[i].stored
+    tid, table = envelope.seq[i] or 0, body.get("id")
+    if table is None:
+        return [tid, records.size[i], stored]
+    head = bytes((_OP_NUMBERS[envelope.type[i]],)) + build_zint(table) + build_zint(tid)
+    head += body["uSize"].to_bytes(4, "little") if "uSize" in body else build_zint(body["time"])
+    size = records.size[i] - 8 - len(head)
+    return [tid, size, stored ^ _multiply_polynomials(zlib.crc32(head), _compute_zeros_factor(size))]
+
+
+@lru_cache(4096)
+def _compute_zeros_factor(size: int) -> int:
+    """Return the factor by which `size` zero bytes change a CRC-32: x to the power of 8 * size, modulo the
+    polynomial.
+    """
+    result, power = _POLYNOMIAL_ONE, 1 << 23  # 1, and x to the power of 8, the lowest power in the highest bit
+    while size > 0:
+        if size & 1:
+            result = _multiply_polynomials(power, result)
+        power = _multiply_polynomials(power, power)
+        size >>= 1
+    return result
+
+
+def _multiply_polynomials(left: int, right: int) -> int:
+    """Multiply two polynomials modulo that of CRC-32."""
+    product = 0
+    while right:
+        if right & _POLYNOMIAL_ONE:
+            product ^= left
+        right = right << 1 & 0xFFFFFFFF
+        left = left >> 1 ^ _POLYNOMIAL if left & 1 else left >> 1
+    return product

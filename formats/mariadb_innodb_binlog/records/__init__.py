@@ -1,1 +1,1 @@
-"""Records from pages."""
+"""Records assembled from pages."""

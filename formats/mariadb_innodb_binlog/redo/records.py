@@ -1,4 +1,8 @@
-"""Decode the records of a mini-transaction.
+"""Parse the records of mini-transactions in the InnoDB redo log.
+
+See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
+
+See docs/spec/mariadb_innodb_binlog.md#redo-records (`mlog_decode_varint`).
 
 See docs/spec/mariadb_innodb_binlog.md#redo-records. Source: MariaDB `storage/innobase/include/mtr0types.h`,
 `log/log0recv.cc` (`log_parse_start`, `recv_sys_t::parse_tail`, `log_phys_t::apply`).
@@ -6,20 +10,195 @@ See docs/spec/mariadb_innodb_binlog.md#redo-records. Source: MariaDB `storage/in
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from binlogtool.formats.fields import MalformedError, kernel
-from binlogtool.formats.kernel_types import UInt8s
-from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
-    FIL_PAGE_TYPE,
-    PAGE_SIZE_MAX,
-    SAME_PAGE,
-    TYPE_MASK,
-    ExtendedType,
-    RedoRecordType,
-)
-from binlogtool.formats.mariadb_innodb_binlog.redo.varint import read_varint
+from construct import Construct, stream_read, stream_write
+
+from binlogtool.format_api.field_types import MalformedError, ScalarForm, ScalarKernel, UInt8s, kernel
+
+# --- Constants and codes of the InnoDB redo log (MariaDB `log0log.h`, `mtr0types.h`) ---
+
+HEADER_SIZE = 512
+START_OFFSET = 12288
+"""Where the ring of mini-transactions starts; also the lowest first_lsn (FIRST_LSN)."""
+
+CHECKPOINT_OFFSETS = (4096, 8192)
+CHECKPOINT_SIZE = 64
+
+MTR_SIZE_MAX = 1 << 20
+"""The records of a mini-transaction take fewer bytes than this; so does the additional length of one record."""
+
+CRC_SIZE = 4
+NONCE_SIZE = 8
+"""Bytes between the end byte and the CRC of a mini-transaction in an encrypted log."""
+
+CHECKPOINT_RECORD_SIZE = 16
+"""A mini-transaction of one FILE_CHECKPOINT alone (SIZE_OF_FILE_CHECKPOINT)."""
+
+FIL_PAGE_TYPE = 24
+"""The current byte offset after INIT_PAGE and EXTENDED."""
+
+PAGE_SIZE_MAX = 65536
+
+BINLOG_SPACES = (0xFFFFFFF0, 0xFFFFFFF1)
+"""Tablespace ids of the binlog files with an even and an odd number (LOG_BINLOG_ID_0, LOG_BINLOG_ID_1)."""
+
+BINLOG_WRITE_END = 65535
+"""A binlog write ends before this offset in the page."""
+
+TYPE_MASK = 0x70
+"""Bits of a record's first byte that hold its type; bit 7 is SAME_PAGE, bits 0..3 the length."""
+
+SAME_PAGE = 0x80
+
+
+class RedoLogFormat(enum.IntEnum):
+    """First field of the file. Formats before 10.8 are listed to be rejected.
+
+    See docs/spec/mariadb_innodb_binlog.md#redo-file-header.
+    """
+
+    FORMAT_3_23 = 0
+    FORMAT_10_2 = 1
+    FORMAT_10_3 = 103
+    FORMAT_10_4 = 104
+    FORMAT_10_5 = 0x50485953
+    FORMAT_10_8 = 0x50687973
+    FORMAT_ENC_11 = 0xF09F979D
+
+
+FORMAT_ENCRYPTED = 1 << 31
+"""Flag of an encrypted log in the formats 10.2 to 10.5."""
+
+FORMAT_RELEASES = {
+    RedoLogFormat.FORMAT_3_23: "MySQL 3.23 to 5.6 or MariaDB up to 10.1",
+    RedoLogFormat.FORMAT_10_2: "MariaDB 10.2",
+    RedoLogFormat.FORMAT_10_3: "MariaDB 10.3",
+    RedoLogFormat.FORMAT_10_4: "MariaDB 10.4",
+    RedoLogFormat.FORMAT_10_5: "MariaDB 10.5 to 10.7",
+}
+"""Who wrote the formats that cannot hold binlog records."""
+
+
+class RedoRecordType(enum.IntEnum):
+    """Page records by bits 4..6, file records by bits 4..7 of their first byte.
+
+    See docs/spec/mariadb_innodb_binlog.md#redo-records.
+    """
+
+    FREE_PAGE = 0x00
+    INIT_PAGE = 0x10
+    EXTENDED = 0x20
+    WRITE = 0x30
+    MEMSET = 0x40
+    MEMMOVE = 0x50
+    RESERVED = 0x60
+    OPTION = 0x70
+    FILE_CREATE = 0x80
+    FILE_DELETE = 0x90
+    FILE_RENAME = 0xA0
+    FILE_MODIFY = 0xB0
+    FILE_CHECKPOINT = 0xF0
+
+
+class ExtendedType(enum.IntEnum):
+    """Subtype of an EXTENDED record (`mrec_ext_t`)."""
+
+    INIT_ROW_FORMAT_REDUNDANT = 0
+    INIT_ROW_FORMAT_DYNAMIC = 1
+    UNDO_INIT = 2
+    UNDO_APPEND = 3
+    INSERT_HEAP_REDUNDANT = 4
+    INSERT_REUSE_REDUNDANT = 5
+    INSERT_HEAP_DYNAMIC = 6
+    INSERT_REUSE_DYNAMIC = 7
+    DELETE_ROW_FORMAT_REDUNDANT = 8
+    DELETE_ROW_FORMAT_DYNAMIC = 9
+    TRIM_PAGES = 10
+
+
+class OptionType(enum.IntEnum):
+    """Subtype of an OPTION record."""
+
+    PAGE_CHECKSUM = 0
+
+
+# --- Read the redo log's varint ---
+
+_BASES = (0, 128, 16512, 2113664, 270549120)
+_PREFIXES = (0x00, 0x80, 0xC0, 0xE0, 0xF0)
+
+
+@kernel()
+def read_varint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+    """Read a varint: (value, next position); -1 = truncated, -2 = a reserved first byte or over 32 bits."""
+    if pos >= limit:
+        return 0, -1
+    first = buf[pos]
+    if first < 0x80:
+        return first, pos + 1
+    if first < 0xC0:
+        if pos + 2 > limit:
+            return 0, -1
+        return 128 + ((first & 0x3F) << 8 | buf[pos + 1]), pos + 2
+    if first < 0xE0:
+        if pos + 3 > limit:
+            return 0, -1
+        return 16512 + ((first & 0x1F) << 16 | buf[pos + 1] << 8 | buf[pos + 2]), pos + 3
+    if first < 0xF0:
+        if pos + 4 > limit:
+            return 0, -1
+        return 2113664 + ((first & 0x0F) << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]), pos + 4
+    if first >= 0xF8:
+        return 0, -2
+    if pos + 5 > limit:
+        return 0, -1
+    if first != 0xF0:
+        return 0, -2
+    value = 270549120 + (buf[pos + 1] << 24 | buf[pos + 2] << 16 | buf[pos + 3] << 8 | buf[pos + 4])
+    if value > 0xFFFFFFFF:
+        return 0, -2
+    return value, pos + 5
+
+
+def varint_size(first: int) -> int:
+    """Return the size in bytes of a varint by its first byte; 0 = reserved first byte."""
+    return next((size for size, end in ((1, 0x80), (2, 0xC0), (3, 0xE0), (4, 0xF0), (5, 0xF8)) if first < end), 0)
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode a value of 0 to 2**32 - 1; the encoding is unique."""
+    size = max(size for size, base in enumerate(_BASES, 1) if value >= base)
+    data = bytearray((value - _BASES[size - 1]).to_bytes(size, "big"))
+    data[0] |= _PREFIXES[size - 1]
+    return bytes(data)
+
+
+class RedoVarint(Construct):  # type: ignore[misc]
+    """Construct of a varint of at most 32 bits."""
+
+    kernel = ScalarKernel(read_varint, (ScalarForm(0, 127),))
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        first = stream_read(stream, 1, path)
+        size = varint_size(first[0])
+        if size == 0:
+            raise MalformedError(f"{first[0]:#04x} starts no varint", path, "varint-overlong")
+        data = first + stream_read(stream, size - 1, path)
+        value, after = read_varint(data, 0, size)
+        if after < 0:
+            raise MalformedError("a varint of more than 32 bits", path, "varint-overlong")
+        return value
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
+        data = encode_varint(obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+# --- Decode the records of a mini-transaction ---
 
 _NO_OFFSET = -1
 """In place of the current byte offset: the next record must not be same_page."""

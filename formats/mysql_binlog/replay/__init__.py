@@ -1,1 +1,1 @@
-"""Prediction of what servers do with a log."""
+"""Replay prediction: startup, crash recovery, apply."""

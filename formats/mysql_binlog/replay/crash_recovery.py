@@ -1,5 +1,11 @@
-"""Prediction of crash recovery: at its next start a server uses its own log to decide over prepared
-transactions.
+"""Predict crash recovery: how the server reads its newest log and decides over prepared transactions.
+
+It verifies checksums only with `source_verify_checksum`, which is off by default, so that an event with a
+wrong checksum counts like any other (`binlog::Binlog_recovery`).
+
+MariaDB (`TC_LOG_BINLOG::recover`) and MySQL (`binlog::Binlog_recovery`) verify checksums only with
+master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as
+long as its length and body can be read.
 
 MySQL truncates the newest file after the last complete transaction; MariaDB leaves it and starts a new one.
 Both commit what is prepared in the engines if its XID is in the log, and roll back the rest.
@@ -8,21 +14,525 @@ Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 
 from __future__ import annotations
 
+import enum
+import re
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.binlog_events.apply.executed import ExecutedGtids, read_listed_gtids
-from binlogtool.formats.binlog_events.apply.words import as_bytes, as_text, format_xid
-from binlogtool.formats.binlog_events.groups.xa import XaId
-from binlogtool.formats.layouts import RangeReader
-from binlogtool.formats.mysql_binlog.judge.facts import BinlogFacts
-from binlogtool.formats.mysql_binlog.members.names import LogName, parse_log_name
-from binlogtool.formats.mysql_binlog.replay.marks import CommitMark, CommitMarks, find_unverified_marks
-from binlogtool.formats.mysql_binlog.replay.recovery_reader import RecoveryExtent
-from binlogtool.formats.mysql_binlog.replay.replayed_logs import get_base_name
-from binlogtool.formats.replay_rules import DecodedRecords, ExaminedFile
+import msgspec
+
+from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import DecompressionError, RangeReader
+from binlogtool.format_api.replay import DecodedRecords, ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.formats.binlog_events.event_schemas import decode_body
+from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, state_of_previous_gtids
+from binlogtool.formats.binlog_events.replay.applier import (
+    ExecutedGtids,
+    as_bytes,
+    as_text,
+    format_xid,
+    parse_executed,
+    read_listed_gtids,
+)
+from binlogtool.formats.binlog_events.transactions.boundaries import XaId
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    HEADER_SIZE,
+    MAGIC,
+    MAX_EVENT_SIZE,
+    EventFlag,
+    EventType,
+    FormatDescription,
+)
+from binlogtool.formats.mysql_binlog.index_files import (
+    GtidIndexContext,
+    LogName,
+    TextContext,
+    parse_log_name,
+    to_printable,
+)
+from binlogtool.formats.mysql_binlog.validate.event_rules import parse_xa_finish
+from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, CheckpointEvent
+
+# --- Commit marks as MySQL's recovery reads them ---
+
+MAX_REMEMBERED = 65_536
+"""XIDs, and XA transactions, that are remembered: they come in about the order of their numbers."""
+
+_MAX_UNVERIFIED_EVENTS = 100
+_MAX_EVENT_BYTES = 1 << 20
+"""Events with wrong checksums that are looked at, and of each."""
+
+_MARK_EVENTS = frozenset({EventType.QUERY, EventType.XID, EventType.XA_PREPARE})
+_FINISH = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
+
+
+class CommitMark(msgspec.Struct, frozen=True):
+    """Event from which recovery takes a commit mark; `body`: its fields by the names of the specification."""
+
+    offset: int
+    kind: str
+    body: Any
+
+
+class CommitMarks(msgspec.Struct):
+    """All marks so far, in file order; `first_fault`: offset and message of the first one that stops recovery."""
+
+    first_fault: tuple[int, str] | None = None
+    _xids: dict[int, None] = msgspec.field(default_factory=dict)
+    _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)
+
+    def add_mark(self, mark: CommitMark) -> None:
+        """Add the next mark."""
+        if self.first_fault is not None:
+            return
+        reason = next(self._iter_faults(mark), None)
+        if reason is not None:
+            self.first_fault = mark.offset, reason
+
+    def _iter_faults(self, mark: CommitMark) -> Iterator[str]:
+        """Yield what stops recovery at a mark."""
+        body = mark.body
+        if mark.kind == "XID":
+            yield from self._check_xid(body.get("xid"))
+        elif mark.kind == "XA_PREPARE":
+            xa_id = XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
+            if self._prepared.get(xa_id):
+                yield f"XA transaction {format_xid(xa_id)} is prepared twice"
+            self._remember(xa_id, not body.get("one_phase"))
+        else:
+            status = body.get("status_vars") or {}
+            yield from self._check_xid(status.get("xid", status.get("ddl_logged_with_xid")))
+            yield from self._check_finish(as_text(body.get("sql")).strip())
+
+    def _check_xid(self, number: Any) -> Iterator[str]:
+        """Check and remember an XID."""
+        if not isinstance(number, int) or not number:
+            return
+        if number in self._xids:
+            yield f"the XID {number} stands in the log twice"
+        self._xids[number] = None
+        if len(self._xids) > MAX_REMEMBERED:
+            del self._xids[next(iter(self._xids))]
+
+    def _check_finish(self, sql: str) -> Iterator[str]:
+        """Check and remember XA COMMIT or XA ROLLBACK."""
+        if not _FINISH.match(sql):
+            return
+        xa_id = parse_xa_finish(sql.encode("utf-8", "replace"))
+        if xa_id is None:
+            yield f"no XA identifier: {sql[:80]}"
+            return
+        if self._prepared.get(xa_id) is False:
+            yield f"XA transaction {format_xid(xa_id)} is finished twice"
+        self._remember(xa_id, False)
+
+    def _remember(self, xa_id: XaId, is_prepared: bool) -> None:
+        """Remember the state of an XA transaction."""
+        if len(self._prepared) >= MAX_REMEMBERED:
+            self._prepared.clear()
+        self._prepared[xa_id] = is_prepared
+
+
+def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) -> Sequence[CommitMark]:
+    """Return the marks of events with wrong checksums before the first damage that ends recovery.
+
+    Args:
+        read_range: the bytes of the file; None if it cannot be read.
+    """
+    if read_range is None or file.layout is None or file.layout.decrypt is not None:
+        return ()
+    errors = sorted((one.offset or 0, one.length, one.id) for one in file.findings if one.severity is Severity.ERROR)
+    marks: list[CommitMark] = []
+    for offset, size, id_ in errors:
+        if id_ in _FATAL_DAMAGE:
+            break
+        if id_ == "checksum-mismatch" and size <= _MAX_EVENT_BYTES and len(marks) < _MAX_UNVERIFIED_EVENTS:
+            marks += _decode_mark(offset, read_range(offset, size), file.layout.context.description)
+    return marks
+
+
+_FATAL_DAMAGE = frozenset({"length-out-of-bounds", "bad-header", "bad-magic", "torn-tail", "zero-tail", "garbage-tail"})
+"""Damage at which a reader without checks ends, too."""
+
+_HEADER_SIZE, _CHECKSUM_SIZE = 19, 4
+
+
+def _decode_mark(offset: int, event: bytes, description: FormatDescription) -> Iterator[CommitMark]:
+    """Yield the mark of an event, if it has one."""
+    if len(event) < _HEADER_SIZE + _CHECKSUM_SIZE or event[4] not in _MARK_EVENTS:
+        return
+    try:
+        body = decode_body(event[4], event[_HEADER_SIZE:-_CHECKSUM_SIZE], description)
+    except (MalformedError, DecompressionError):
+        return
+    yield CommitMark(offset, EventType(event[4]).name, body)
+
+
+# --- Selection of the files of a directory that are applied, and the damage at which reading each of them sto ---
+
+FATAL_FINDINGS = frozenset(
+    {
+        "bad-magic", "bad-header", "checksum-mismatch", "compression-error", "inflate-limit",
+        "length-out-of-bounds", "count-out-of-bounds", "payload-undecodable", "torn-tail", "zero-tail",
+        "garbage-tail", "unknown-record-type", "damaged-range", "unsupported-version",
+    }
+)  # fmt: skip
+"""Findings at which a reader stops: no event, or one that is not what its type demands."""
+
+HARMLESS_DIAGNOSES = frozenset({"transaction-length", "end-log-pos", "last-committed", "gtid-number", "xa-id"})
+"""Diagnoses among those that no reader looks at."""
+
+
+class ReplayDamage(NamedTuple):
+    """Offset at which reading a file stops, and why."""
+
+    offset: int
+    reason: str
+
+
+_NO_OFFSETS = frozenset[int]()
+"""One for all files: there may be very many."""
+
+
+class ReplayedLog(msgspec.Struct, frozen=True):
+    """A log file.
+
+    `facts`: the validator's, None if the file could not be read. `damages`: ascending. `removal_findings`:
+    findings about removed events. `events_without_map`: offsets of row events without a TABLE_MAP in their
+    statement.
+    """
+
+    file: ExaminedFile
+    facts: BinlogFacts | None
+    damages: tuple[ReplayDamage, ...] = ()
+    removal_findings: tuple[Finding, ...] = ()
+    events_without_map: frozenset[int] = _NO_OFFSETS
+
+    @property
+    def in_use(self) -> bool:
+        """True if the file was not closed."""
+        return self.facts is not None and self.facts.in_use
+
+    @property
+    def is_relay(self) -> bool:
+        """True for a relay log."""
+        return self.facts is not None and self.facts.is_relay
+
+    @property
+    def is_mariadb(self) -> bool:
+        """True if MariaDB wrote it."""
+        return self.facts is not None and self.facts.is_mariadb
+
+    @property
+    def earlier_gtids(self) -> str:
+        """The transactions before this file, as the server writes them."""
+        return "" if self.facts is None or self.facts.is_relay else earlier_gtids(self.facts).text
+
+
+class ReplaySelection(msgspec.Struct, frozen=True):
+    """Selected files.
+
+    `logs`: what is read, in order. `skipped`: the other files, with the reason. `refusal`: set if nothing can
+    be applied.
+    """
+
+    logs: tuple[ReplayedLog, ...]
+    skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
+    refusal: ReplayStop | None = None
+
+
+def select_logs(situation: ReplaySituation, executed: ExecutedGtids | None) -> ReplaySelection:
+    """Select the log that is applied.
+
+    Of several binary logs in one directory none is selected. A relay log is applied if there is no other.
+
+    Args:
+        executed: what the server has; None if it accepts everything.
+    """
+    skipped: dict[str, str] = {}
+    logs: dict[str, list[ReplayedLog]] = {}
+    for file in situation.files:
+        parsed = parse_log_name(file.name)
+        is_text_file = file.layout is not None and isinstance(file.layout.context, TextContext | GtidIndexContext)
+        if is_text_file or (situation.is_directory and parsed is None):
+            skipped[file.name] = "not-a-log"
+        else:
+            logs.setdefault("" if parsed is None else parsed.base, []).append(_make_log(file))
+    binary_logs = {base: files for base, files in logs.items() if not any(one.is_relay for one in files)}
+    candidates = binary_logs or logs
+    skipped |= {one.file.name: "another-log" for base in logs if base not in candidates for one in logs[base]}
+    if len(candidates) != 1:
+        return ReplaySelection((), skipped, _refuse_several(situation, candidates))
+    selected = tuple(sorted(next(iter(candidates.values())), key=_sort_key))
+    return ReplaySelection(selected, skipped, _check_one_server(selected) or _check_start(selected, executed))
+
+
+def _sort_key(log: ReplayedLog) -> tuple[int, str]:
+    """Return the sort key of a log file."""
+    parsed = parse_log_name(log.file.name)
+    return (0 if parsed is None else parsed.number), log.file.name
+
+
+def _refuse_several(situation: ReplaySituation, candidates: Mapping[str, list[ReplayedLog]]) -> ReplayStop:
+    """Return the refusal for no log, or for several ones."""
+    first = situation.files[0].name if situation.files else ""
+    if not candidates:
+        return ReplayStop(first, None, "no log file is here")
+    names = ", ".join(to_printable(base) for base in sorted(candidates)[:5])
+    return ReplayStop(first, None, f"several logs are here ({names}): name the files of one")
+
+
+def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
+    """Return the refusal for a log with files of both servers."""
+    readable = [one for one in logs if one.facts is not None and not one.facts.lacks_key]
+    other = next((one for one in readable if one.is_mariadb != readable[0].is_mariadb), None)
+    if other is None:
+        return None
+    return ReplayStop(
+        other.file.name, None, "some of the files are MariaDB's, the others MySQL's: no server wrote this log"
+    )
+
+
+def _check_start(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) -> ReplayStop | None:
+    """Return the refusal if the server lacks what precedes the log (MySQL error 1236, purged GTIDs)."""
+    facts = logs[0].facts
+    if executed is None or facts is None or facts.is_relay or facts.lacks_key:
+        return None
+    earlier = earlier_gtids(facts)
+    missing = [f"{d}-{s}-{n}" for d, (s, n) in earlier.domains.items() if n > executed.domains.get(d, (0, 0))[1]]
+    for source, numbers in earlier.sources.items():
+        executed_numbers = executed.sources.get(source, IntervalSet())
+        missing += [f"{source}:{low}" for low, high in numbers if not _covers(executed_numbers, low, high)]
+    if not missing:
+        return None
+    text = f"the log begins behind {earlier.text}, and the server lacks {', '.join(missing[:5])}: files are missing"
+    return ReplayStop(logs[0].file.name, None, text)
+
+
+def _covers(intervals: IntervalSet, low: int, high: int) -> bool:
+    """Return whether intervals contain another one."""
+    return any(start <= low and high <= stop for start, stop in intervals)
+
+
+def earlier_gtids(facts: BinlogFacts) -> ExecutedGtids:
+    """Return what PREVIOUS_GTIDS or GTID_LIST of a file contains."""
+    if facts.previous is not None:
+        intervals = state_of_previous_gtids(facts.previous).intervals
+        return ExecutedGtids({source: IntervalSet(own) for source, own in intervals.items() if own})
+    return parse_executed(",".join(f"{one.domain_id}-{one.server_id}-{one.seq_no}" for one in facts.listed or ()))
+
+
+def get_base_name(name: str) -> str:
+    """Return the name of a file without its folder, as servers write it in positions."""
+    return name.replace("\\", "/").rpartition("/")[2]
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def _make_log(file: ExaminedFile) -> ReplayedLog:
+    """Return a log file with its damage."""
+    facts = file.verdict.facts if file.verdict is not None else None
+    log_facts = facts if isinstance(facts, BinlogFacts) else None
+    removal_findings = tuple(one for one in file.findings if one.facts.get("diagnosis") == "bytes-removed")
+    map_findings = (one for one in file.findings if one.facts.get("diagnosis") == "table-map-missing")
+    offsets = frozenset(one.offset for one in map_findings if one.severity is Severity.ERROR and one.offset is not None)
+    return ReplayedLog(file, log_facts, tuple(_find_damages(file, log_facts)), removal_findings, offsets or _NO_OFFSETS)
+
+
+def _find_damages(file: ExaminedFile, facts: BinlogFacts | None) -> Iterable[ReplayDamage]:
+    """Return the damage of a file, by offset."""
+    if facts is None:
+        messages = (one.message for one in file.findings if one.severity is Severity.ERROR or one.id == ENCRYPTED)
+        reason = next(messages, "it cannot be read")
+        return [ReplayDamage(0, reason)]
+    if facts.lacks_key:
+        return [ReplayDamage(0, "the events are encrypted, and there is no key")]
+    by_offset: dict[int, str] = {}
+    for item in file.findings:
+        if _stops_reading(item, facts) and item.offset is not None:
+            by_offset.setdefault(item.offset, item.message)
+    return [ReplayDamage(*one) for one in sorted(by_offset.items())]
+
+
+def _stops_reading(item: Finding, facts: BinlogFacts) -> bool:
+    """Return whether a reader stops at a finding."""
+    if item.severity is not Severity.ERROR or item.id not in FATAL_FINDINGS:
+        return item.id in ("torn-tail", "zero-tail")
+    if item.facts.get("diagnosis") in HARMLESS_DIAGNOSES:
+        return False
+    is_description = item.id == "checksum-mismatch" and facts.checksum == "NONE"
+    return not is_description  # only FORMAT_DESCRIPTION has one then, and no reader verifies it
+
+
+# --- The newest log as crash recovery reads it ---
+
+MAX_EVENTS = 100_000
+"""Events from the first damage on that are read one by one."""
+
+_T = EventType
+_FIRST_MARIADB_TYPE = 160
+_MYSQL_ONLY = frozenset(range(_T.GTID_LOG, _T.XA_PREPARE)) | frozenset(range(_T.PARTIAL_UPDATE_ROWS, 160))
+_MYSQL_ONLY |= {_T.IGNORABLE, _T.ROWS_QUERY}
+_UNCERTAIN_TYPES = frozenset(
+    {
+        _T.START_V3, _T.LOAD, _T.SLAVE, _T.CREATE_FILE, _T.APPEND_BLOCK, _T.EXEC_LOAD, _T.DELETE_FILE, _T.NEW_LOAD,
+        _T.PRE_GA_WRITE_ROWS, _T.PRE_GA_UPDATE_ROWS, _T.PRE_GA_DELETE_ROWS, _T.HEARTBEAT, _T.HEARTBEAT_V2,
+        _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE, _T.START_ENCRYPTION, _T.PARTIAL_ROW_DATA,
+    }
+)  # fmt: skip
+"""Types that only some versions of a server know, or that make it do more than read."""
+
+_HEADER_LENGTHS_AT = HEADER_SIZE + 57
+_AFTER_HEADER_LENGTHS = CHECKSUM_SIZE + 1
+
+
+class _ReaderReaction(enum.Enum):
+    """Reaction of a reader that verifies no checksums to a damaged event."""
+
+    READ = 1
+    END = 2
+    UNCERTAIN = 3
+
+
+class RecoveryExtent(msgspec.Struct, frozen=True):
+    """Extent of the newest log that recovery reads.
+
+    `end`: offset after its last event. `uncertain_from`: offset of the first damaged event that may also end
+    the reading. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order.
+    """
+
+    end: int
+    uncertain_from: int | None = None
+    checkpoints: tuple[CheckpointEvent, ...] = ()
+
+    @property
+    def last_checkpoints(self) -> tuple[str | None, ...]:
+        """The names that recovery may begin with: one, or one for each place where reading may end."""
+        names: list[str | None] = [self.checkpoints[-1].name if self.checkpoints else None]
+        if self.uncertain_from is not None:
+            earlier = [mark.name for mark in self.checkpoints if mark.offset < self.uncertain_from]
+            names += [earlier[-1] if earlier else None]
+            names += [mark.name for mark in self.checkpoints if mark.offset >= self.uncertain_from]
+        return tuple(dict.fromkeys(names))
+
+
+def read_for_recovery(
+    log: ReplayedLog, read_range: RangeReader | None, peers: Sequence[ReplayedLog] = ()
+) -> RecoveryExtent:
+    """Read the newest log as recovery does.
+
+    Args:
+        read_range: the bytes of its file; None if it cannot be read.
+        peers: other logs of the server, whose FORMAT_DESCRIPTION is compared with a damaged one.
+    """
+    checkpoints = () if log.facts is None else log.facts.checkpoints
+    if not log.damages:
+        return RecoveryExtent(log.file.size, None, checkpoints)
+    first = log.damages[0].offset
+    description = _get_description(log)
+    if read_range is None or description is None or log.file.layout is None or log.file.layout.decrypt is not None:
+        return RecoveryExtent(first, first, checkpoints)
+    description_end = len(MAGIC) + description.size
+    walk = _RecoveryWalk(log, read_range, description, [mark for mark in checkpoints if mark.offset < first])
+    if first < description_end:
+        first = description_end
+        if not _matches_peers(read_range(len(MAGIC), description.size), peers):
+            walk.uncertain_from = description_end
+    return walk.read_from(first)
+
+
+def _get_description(log: ReplayedLog) -> FormatDescription | None:
+    """Return the FORMAT_DESCRIPTION of a log; None if it could not be read."""
+    context = None if log.file.layout is None else log.file.layout.context
+    description = getattr(context, "description", None)
+    return description if isinstance(description, FormatDescription) and description.size else None
+
+
+def _matches_peers(event: bytes, peers: Sequence[ReplayedLog]) -> bool:
+    """Return whether a FORMAT_DESCRIPTION has the header lengths of another one of this server."""
+    lengths = event[_HEADER_LENGTHS_AT:-_AFTER_HEADER_LENGTHS]
+    return any(found is not None and bytes(found.post_header_len) == lengths for found in map(_get_description, peers))
+
+
+class _RecoveryWalk:
+    """One pass over the events from the first damage on."""
+
+    def __init__(
+        self, log: ReplayedLog, read: RangeReader, described: FormatDescription, marks: list[CheckpointEvent]
+    ) -> None:
+        self._read_range, self._description, self._checkpoints = read, described, marks
+        self._size = log.file.size
+        self._damaged_offsets = frozenset(damage.offset for damage in log.damages)
+        self.uncertain_from: int | None = None
+
+    def read_from(self, at: int) -> RecoveryExtent:
+        """Read from an offset up to the end."""
+        for _ in range(MAX_EVENTS):
+            event = self._read_event(at)
+            reaction = _ReaderReaction.END if event is None else self._react(at, event)
+            if event is None or reaction is _ReaderReaction.END:
+                break
+            if reaction is _ReaderReaction.UNCERTAIN and self.uncertain_from is None:
+                self.uncertain_from = at
+            if event[4] == _T.BINLOG_CHECKPOINT and reaction is _ReaderReaction.READ:
+                self._checkpoints.append(CheckpointEvent(_read_checkpoint_name(self._get_body(event)), at))
+            at += len(event)
+        else:
+            self.uncertain_from = at if self.uncertain_from is None else self.uncertain_from
+        return RecoveryExtent(at, self.uncertain_from, tuple(self._checkpoints))
+
+    def _read_event(self, at: int) -> bytes | None:
+        """Return the event at an offset; None if its length is impossible."""
+        header = self._read_range(at, HEADER_SIZE)
+        size = int.from_bytes(header[9:13], "little") if len(header) == HEADER_SIZE else 0
+        if not HEADER_SIZE <= size <= min(self._size - at, MAX_EVENT_SIZE):
+            return None
+        return self._read_range(at, size)
+
+    def _get_body(self, event: bytes) -> bytes:
+        """Return the body of an event."""
+        return event[HEADER_SIZE : -CHECKSUM_SIZE if self._description.has_checksums else None]
+
+    def _react(self, at: int, event: bytes) -> _ReaderReaction:
+        """Return the reader's reaction to an event."""
+        if self._description.has_checksums:
+            if zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
+                return _ReaderReaction.READ
+        elif at not in self._damaged_offsets:
+            return _ReaderReaction.READ
+        return self._react_to_damage(event)
+
+    def _react_to_damage(self, event: bytes) -> _ReaderReaction:
+        """Return the reader's reaction to a damaged event."""
+        code, flags = event[4], int.from_bytes(event[17:19], "little")
+        is_foreign = code in _MYSQL_ONLY if self._description.is_mariadb else code >= _FIRST_MARIADB_TYPE
+        if code not in _T.__members__.values() or code == _T.UNKNOWN or is_foreign:
+            return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
+        if code in _UNCERTAIN_TYPES:
+            return _ReaderReaction.UNCERTAIN
+        body = self._get_body(event)
+        if code == _T.BINLOG_CHECKPOINT:
+            is_complete = len(body) >= 4 and 4 + int.from_bytes(body[:4], "little") <= len(body)
+            return _ReaderReaction.READ if is_complete else _ReaderReaction.END
+        try:
+            decode_body(code, body, self._description)
+        except (MalformedError, DecompressionError):
+            return _ReaderReaction.UNCERTAIN
+        return _ReaderReaction.READ
+
+
+def _read_checkpoint_name(body: bytes) -> str:
+    """Return the name in a BINLOG_CHECKPOINT as MariaDB copies it: up to the first NUL."""
+    text = body[4 : 4 + int.from_bytes(body[:4], "little")].partition(b"\0")[0]
+    return text.decode("utf-8", "surrogateescape")
+
+
+# --- Prediction of crash recovery ---
 
 MAX_LISTED_XIDS = 100
 """XIDs that are shown."""

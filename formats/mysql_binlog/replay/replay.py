@@ -12,16 +12,7 @@ from typing import Any
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.binlog_events.apply.applier import EventApplier
-from binlogtool.formats.binlog_events.apply.executed import parse_executed
-from binlogtool.formats.binlog_events.apply.verdicts import SkippedRows
-from binlogtool.formats.binlog_events.apply.words import format_xid
-from binlogtool.formats.mysql_binlog.members.names import INFO_NAME
-from binlogtool.formats.mysql_binlog.replay.crash_recovery import CrashRecovery
-from binlogtool.formats.mysql_binlog.replay.recovery_reader import RecoveryExtent, read_for_recovery
-from binlogtool.formats.mysql_binlog.replay.replayed_logs import ReplaySelection, get_base_name, select_logs
-from binlogtool.formats.mysql_binlog.replay.startup import predict_start
-from binlogtool.formats.replay_rules import (
+from binlogtool.format_api.replay import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
@@ -32,6 +23,17 @@ from binlogtool.formats.replay_rules import (
     ReplayStop,
     Ruling,
 )
+from binlogtool.formats.binlog_events.replay.applier import EventApplier, SkippedRows, format_xid, parse_executed
+from binlogtool.formats.mysql_binlog.index_files import INFO_NAME
+from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
+    CrashRecovery,
+    RecoveryExtent,
+    ReplaySelection,
+    get_base_name,
+    read_for_recovery,
+    select_logs,
+)
+from binlogtool.formats.mysql_binlog.replay.startup import predict_start
 
 MAX_LOSSES = 100
 """Losses of one kind that are told one by one."""

@@ -17,15 +17,25 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, ENCRYPTED_MAGIC, MAGIC, EventType
-from binlogtool.formats.binlog_events.gtid.bodies import read_previous_gtids
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.members.index import MAX_INDEX_BYTES, TextContext, TextKind
-from binlogtool.formats.mysql_binlog.members.names import parse_log_name, to_printable
-from binlogtool.formats.mysql_binlog.members.server_list import ServerList, read_server_list
-from binlogtool.formats.mysql_binlog.replay.recovery_reader import RecoveryExtent, read_for_recovery
-from binlogtool.formats.mysql_binlog.replay.replayed_logs import ReplayedLog, get_base_name
-from binlogtool.formats.replay_rules import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
+from binlogtool.formats.binlog_events.wire_format import CHECKSUM_SIZE, ENCRYPTED_MAGIC, MAGIC, EventType
+from binlogtool.formats.mysql_binlog.index_files import (
+    MAX_INDEX_BYTES,
+    ServerList,
+    TextContext,
+    TextKind,
+    parse_log_name,
+    read_server_list,
+    to_printable,
+)
+from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
+    RecoveryExtent,
+    ReplayedLog,
+    get_base_name,
+    read_for_recovery,
+)
 
 _MAX_LOG_NUMBER = 0x7FFFFFFF
 """`MAX_LOG_UNIQUE_FN_EXT`: no log gets a higher number."""

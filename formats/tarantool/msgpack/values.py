@@ -1,23 +1,169 @@
-"""Convert MessagePack to JSON-able Python values: msgspec for the bulk, a tree where msgspec would not be exact."""
+"""MessagePack values as JSON-able values, extension types, and their annotated parts.
+
+Source: `docs/spec/tarantool.md#extension-types`.
+
+Each generator yields parts and returns where the next value starts.
+"""
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Generator, Iterator
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.extensions import (
-    ERROR_FIELDS,
-    ExtType,
-    decode_datetime,
-    decode_interval,
-    format_datetime,
-    format_decimal,
-    format_uuid,
+from construct import Construct
+
+from binlogtool.format_api.field_types import MalformedError, PlainPart, TracePart
+from binlogtool.formats.tarantool.msgpack.messages import (
+    MAX_DEPTH,
+    MpKind,
+    MpNode,
+    MpToken,
+    decode_value,
+    encode_value,
+    get_remaining,
+    limit_depth,
+    nesting_error,
+    read_token,
 )
-from binlogtool.formats.tarantool.msgpack.messages import MAX_DEPTH, MpKind, MpNode, decode_value, nesting_error
+from binlogtool.limits import Limits
+
+__all__ = [
+    "InexactValueError",
+    "MalformedError",
+    "check_exact",
+    "decode_extension",
+    "decode_text",
+    "get_fast_decoder",
+    "to_json_float",
+    "to_python",
+]
+
+
+# --- Decode Tarantool's MessagePack extension types to JSON-able values ---
+
+
+class ExtType(enum.IntEnum):
+    """Codes of the extension types (`mp_extension_type`)."""
+
+    DECIMAL = 1
+    UUID = 2
+    ERROR = 3
+    DATETIME = 4
+    COMPRESSION = 5
+    INTERVAL = 6
+    TUPLE = 7
+    ARROW = 8
+
+
+INTERVAL_FIELDS = ("year", "month", "week", "day", "hour", "minute", "second", "nanosecond", "adjust")
+ERROR_FIELDS = ("type", "file", "line", "message", "errno", "code", "fields")
+MAX_DIGITS = 128
+"""Ceiling of packed decimal digits that are shown as a number; the server stores up to 38."""
+
+_SIGN_NIBBLES = {0xA: 0, 0xB: 1, 0xC: 0, 0xD: 1, 0xE: 0, 0xF: 0}
+_SHORT_DATETIME = struct.Struct("<q")
+_LONG_DATETIME = struct.Struct("<qihh")
+_SECONDS_PER_DAY = 86400
+
+
+def format_decimal(data: bytes) -> str:
+    """Format a decimal exactly as the server prints it ("1.50", "100000"); with an exponent where that is very long.
+
+    Raises:
+        MalformedError: no scale, a digit over 9, or no sign.
+    """
+    token = read_token(data, 0, len(data))
+    if token.kind not in (MpKind.UINT, MpKind.INT):
+        raise MalformedError("a decimal's scale is no integer")
+    nibbles = [half for byte in data[token.end :] for half in (byte >> 4, byte & 15)]
+    if not nibbles or nibbles[-1] not in _SIGN_NIBBLES or len(nibbles) > MAX_DIGITS or any(n > 9 for n in nibbles[:-1]):
+        raise MalformedError("a decimal's digits are not packed BCD")
+    try:
+        value = Decimal((_SIGN_NIBBLES[nibbles[-1]], tuple(nibbles[:-1]), -token.value))
+        return f"{value:f}" if abs(token.value) <= MAX_DIGITS else str(value)
+    except (InvalidOperation, ValueError, OverflowError) as error:
+        raise MalformedError("a decimal's scale is out of range") from error
+
+
+def format_uuid(data: bytes) -> str:
+    """Format a uuid as 36 characters (RFC 4122).
+
+    Raises:
+        MalformedError: not 16 bytes.
+    """
+    if len(data) != 16:
+        raise MalformedError(f"a uuid has {len(data)} bytes instead of 16")
+    text = data.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def decode_datetime(data: bytes) -> dict[str, int]:
+    """Decode the stored fields of a datetime: seconds since 1970 (UTC), nanoseconds, tz_offset in minutes, tz_index.
+
+    Raises:
+        MalformedError: neither 8 nor 16 bytes, or a part out of its range.
+    """
+    if len(data) == _SHORT_DATETIME.size:
+        return {"seconds": _SHORT_DATETIME.unpack(data)[0]}
+    if len(data) != _LONG_DATETIME.size:
+        raise MalformedError(f"a datetime has {len(data)} bytes instead of 8 or 16")
+    seconds, nanoseconds, tz_offset, tz_index = _LONG_DATETIME.unpack(data)
+    if not 0 <= nanoseconds < 10**9 or abs(tz_offset) >= 24 * 60:
+        raise MalformedError("a datetime's nanoseconds or zone offset are out of range")
+    return {"seconds": seconds, "nanoseconds": nanoseconds, "tz_offset": tz_offset, "tz_index": tz_index}
+
+
+def format_datetime(seconds: int, nanoseconds: int = 0, tz_offset: int = 0, tz_index: int = 0) -> str:
+    """Format a datetime as RFC 3339 in its own zone; years beyond 0000..9999 get a sign."""
+    days, second = divmod(seconds + tz_offset * 60, _SECONDS_PER_DAY)
+    year, month, day = to_civil_date(days)
+    years = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
+    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
+    sign, minutes = "-" if tz_offset < 0 else "+", abs(tz_offset)
+    zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if tz_offset else "Z"
+    clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+    return f"{years}-{month:02d}-{day:02d}T{clock}{fraction}{zone}"
+
+
+def to_civil_date(days: int) -> tuple[int, int, int]:
+    """Convert a day counted from 1970-01-01 to (year, month, day), proleptic Gregorian, any year."""
+    era, of_era = divmod(days + 719468, 146097)  # eras of 400 years that begin on 1 March
+    year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted = (5 * of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return year + 400 * era + (month <= 2), month, of_year - (153 * shifted + 2) // 5 + 1
+
+
+def decode_interval(data: bytes) -> list[tuple[str, int, int, int]]:
+    """Decode the stored fields of an interval to (name, value, start, end), positions in `data`.
+
+    Raises:
+        MalformedError: unknown field, value no integer, or bytes left over.
+    """
+    if not data:
+        raise MalformedError("an interval is empty")
+    parts = []
+    position = 1
+    for _ in range(data[0]):
+        if position >= len(data) or data[position] >= len(INTERVAL_FIELDS):
+            raise MalformedError("an interval has an unknown field")
+        token = read_token(data, position + 1, len(data))
+        if token.kind not in (MpKind.UINT, MpKind.INT):
+            raise MalformedError("an interval's value is no integer")
+        parts.append((INTERVAL_FIELDS[data[position]], token.value, position, token.end))
+        position = token.end
+    if position != len(data):
+        raise MalformedError("an interval has bytes left over")
+    return parts
+
+
+# --- Convert MessagePack to JSON-able Python values ---
 
 _CONTAINER_TYPES = (list, dict)
 
@@ -197,13 +343,128 @@ def decode_extension_hook(code: int, data: memoryview) -> Any:
     return decode_extension(code, bytes(data))
 
 
-__all__ = [
-    "InexactValueError",
-    "MalformedError",
-    "check_exact",
-    "decode_extension",
-    "decode_text",
-    "get_fast_decoder",
-    "to_json_float",
-    "to_python",
-]
+# --- Name every byte of MessagePack values for the annotated hexdump (`fields.Traceable`) ---
+
+Parts = Generator[PlainPart, None, int]
+
+_STR, _EXT, _MAP = MpKind.STR, MpKind.EXT, MpKind.MAP
+
+
+def trace_value(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
+    """Trace the value at `data[start]`: one leaf, or a container with its parts.
+
+    Args:
+        depth: level of the field in the hexdump; 0 = the field itself is not named.
+        levels: nesting still allowed.
+
+    Raises:
+        MalformedError: after the good parts, where the bytes are no value.
+    """
+    token = read_token(data, start, end)
+    if token.kind < _EXT:
+        yield create_leaf(path, depth, token)
+        return token.end
+    return (yield from trace_nested(data, token, end, path, depth, levels))
+
+
+def create_leaf(path: str, depth: int, token: MpToken, meaning: str = "") -> PlainPart:
+    """Create the part of a value without parts of its own."""
+    _, kind, value, start, _, end = token
+    return path, depth, start, end, decode_text(value) if kind is _STR else value, meaning
+
+
+def trace_nested(data: Any, token: MpToken, end: int, path: str, depth: int, levels: int) -> Parts:
+    """Trace an extension, array or map that begins with this token."""
+    if token.kind is _EXT:
+        yield from _trace_extension(data, token, path, depth)
+        return token.end
+    if levels <= 0:
+        raise nesting_error()
+    pairs, size, position = token.kind is _MAP, token.value, token.end
+    if depth:
+        yield path, depth, token.start, None, None, f"{size} {'pairs' if pairs else 'values'}"
+    depth, levels = depth + 1, levels - 1
+    yield f"{path}.count", depth, token.start, position, size, "map" if pairs else "array"
+    for index in range(size):
+        item_path = f"{path}[{index}]"
+        if pairs:
+            item_path = path + _path_suffix(read_token(data, position, end), index)
+            position = yield from trace_value(data, position, end, f"{path}.keys[{index}]", depth, levels)
+        item = read_token(data, position, end)
+        if item.kind < _EXT:
+            yield create_leaf(item_path, depth, item)
+            position = item.end
+        else:
+            position = yield from trace_nested(data, item, end, item_path, depth, levels)
+    return position
+
+
+def _path_suffix(key: MpToken, index: int) -> str:
+    """Return the path suffix of a map value: `.name` for a plain word, `[5]` for a number, else its place."""
+    if key.kind is _STR and key.value.isalnum() and len(key.value) <= 64 and key.value.isascii():
+        return f".{key.value.decode()}"
+    return f"[{key.value}]" if key.kind in (MpKind.UINT, MpKind.INT) else f".value[{index}]"
+
+
+def _trace_extension(data: Any, token: MpToken, path: str, depth: int) -> Iterator[TracePart]:
+    code, content = token.value
+    name = ExtType(code).name.lower() if code in ExtType.__members__.values() else "unknown"
+    meaning = f"{code} = {name}"
+    if depth:
+        decoded = decode_extension(code, content)
+        yield TracePart(path, depth, token.start, None, None if "$ext" in decoded else decoded, name)
+    yield TracePart(f"{path}.ext", depth + 1, token.start, token.body, code, meaning)
+    content_start = token.body
+    try:
+        pieces = list(_split_extension(code, content))
+    except MalformedError as error:
+        pieces = [(".data", 0, len(content), content, str(error.args[0]))] if content else []
+    for suffix, low, high, value, part_meaning in pieces:
+        yield TracePart(path + suffix, depth + 1, content_start + low, content_start + high, value, part_meaning)
+
+
+def _split_extension(code: int, content: bytes) -> Iterator[tuple[str, int, int, Any, str]]:
+    """Yield (suffix, start, end, value, meaning) of the parts of an extension's content, without holes."""
+    size = len(content)
+    decoded = decode_extension(code, content)
+    if "$ext" in decoded or code == ExtType.ERROR:
+        if size:
+            yield ".data", 0, size, content, ""
+    elif code == ExtType.DECIMAL:
+        token = read_token(content, 0, size)
+        yield ".scale", 0, token.end, token.value, ""
+        yield ".digits", token.end, size, content[token.end :].hex(), decoded["$decimal"]
+    elif code == ExtType.UUID:
+        yield ".uuid", 0, size, decoded["$uuid"], ""
+    elif code == ExtType.DATETIME:
+        places = {"seconds": (0, 8), "nanoseconds": (8, 12), "tz_offset": (12, 14), "tz_index": (14, 16)}
+        for name, (low, high) in places.items():
+            if name in decoded:
+                meaning = decoded["$datetime"] if name == "seconds" else "minutes" if name == "tz_offset" else ""
+                yield f".{name}", low, high, decoded[name], meaning
+    else:
+        yield ".count", 0, 1, content[0], ""
+        for name, value, low, high in decode_interval(content):
+            yield f".{name}", low, high, value, ""
+
+
+class MpValue(Construct):  # type: ignore[misc]
+    """Construct type of any value, as an `MpNode` tree."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> MpNode:
+        data, start, end, base = get_remaining(stream)
+        try:
+            value = decode_value(data, start, end)
+        except MalformedError as error:
+            raise MalformedError(error.args[0], path, error.finding_id) from None
+        stream.seek(value.end + base)
+        return value
+
+    def _build(self, obj: MpNode, stream: Any, context: Any, path: str) -> MpNode:
+        stream.write(encode_value(obj))
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
+        """Yield nested values with their indexes and keys; a plain value has no parts."""
+        if read_token(data, start, end).kind >= MpKind.EXT:
+            yield from map(TracePart._make, trace_value(data, start, end, "", 0, limit_depth(limits)))

@@ -1,1 +1,1 @@
-"""Replay prediction: the behaviour of a server that starts on a data directory."""
+"""Replay prediction."""

@@ -11,23 +11,20 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX
+from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, TYPE_NAMES
 from binlogtool.formats.tarantool.replay import update_ops
 from binlogtool.formats.tarantool.replay.row_store import (
     DuplicateError,
     MemtxRowStore,
-    encode_primary_key,
-    list_secondary_indexes,
-)
-from binlogtool.formats.tarantool.replay.server_version import ServerVersion
-from binlogtool.formats.tarantool.replay.tuple_check import (
     check_key,
     check_row,
     encode_key,
+    encode_primary_key,
     extract_key_values,
+    list_secondary_indexes,
     make_key_order,
 )
-from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
+from binlogtool.formats.tarantool.replay.server_reader import ServerVersion
 from binlogtool.formats.tarantool.spaces.definitions import (
     IndexDefinition,
     KeyPart,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from binlogtool.formats.replay_rules import (
+from binlogtool.format_api.replay import (
     ADD,
     DELETE,
     DROP,
@@ -29,10 +29,11 @@ from binlogtool.formats.tarantool.spaces.catalog import (
     CatalogKeyPart,
     SpaceCatalog,
 )
-from binlogtool.formats.tarantool.spaces.field_types import to_comparable
+from binlogtool.formats.tarantool.spaces.definitions import to_comparable
 
 if TYPE_CHECKING:
     from binlogtool.formats.tarantool.replay.replay import TarantoolReplayer
+
 
 _WRITE_TYPES = frozenset(("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE"))
 _UPDATE_PATCH, _UPSERT_PATCH = 0, 1

@@ -1,18 +1,138 @@
-"""Losses of a start: `silent-loss` findings, and the server's messages about what it skips."""
+"""Losses of a start, reasons for each decision, and remedies."""
 
 from __future__ import annotations
 
+import posixpath
+import re
+import shlex
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.replay_rules import SKIPPED, DecodedRecords
-from binlogtool.formats.tarantool.judge.common import format_range
-from binlogtool.formats.tarantool.layout.header import format_vclock
+from binlogtool.format_api.replay import SKIPPED, DecodedRecords, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.formats.tarantool.replay.server_reader import ServerReadResult
 from binlogtool.formats.tarantool.replay.startup import CandidateFile
+from binlogtool.formats.tarantool.schema import format_vclock
+from binlogtool.formats.tarantool.validate.row_rules import format_range
+
+# --- Reasons of a replay ---
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "snapshot": "A row of the newest snapshot: loaded first (section 6, `memtx_engine_recover_snapshot`).",
+        "new": "The LSN is above the component of its replica in the vclock: applied (section 3, `recover_xlog`).",
+        "control": "A row without data (NOP, CONFIRM, ROLLBACK, RAFT): only the vclock or the queue of synchronous "
+        "transactions moves (section 2.3).",
+        "confirmed": "Waited in the queue of synchronous transactions until a CONFIRM (section 2.3, "
+        "`txn_limbo_read_confirm`).",
+        "unconfirmed": "Still in the queue of synchronous transactions when the log ends: its rows are there, and wait "
+        "for a CONFIRM (`txn_limbo`; run on 2.6.0).",
+        "vinyl-metadata": "A record of the newest vinyl metadata log: read before the snapshot (section 5, "
+        "`vy_recovery_new`).",
+        "already-applied": "The LSN is not above the component of its replica in the vclock: passed over (section 3, "
+        "`recover_xlog`).",
+        "out-of-order": "The LSN is not above the component of its replica, for a later row stood in front of it: "
+        "passed over as if it had been applied, and never applied (section 6, swapped blocks).",
+        "rolled-back": "A synchronous transaction, or one that waited behind it, that a ROLLBACK took back (section "
+        "2.3, `txn_limbo_read_rollback`).",
+        "behind-silent-end": "Behind a block that the server takes for the end of the log, because its length runs "
+        "past the end of the file (section 6, `xlog_cursor_next_tx`).",
+        "older-file": "The file ends before the start position; only its header is looked at (section 6).",
+        "ignored-file": "Files with another ending, such as .inprogress and .corrupted, are not looked at (section 1).",
+        "vinyl-data": "Data of vinyl, read when it is asked for; it is no log (section 5).",
+        "no-snapshot": "Without a snapshot the server makes a new, empty instance and reads no log (run on 2.6.0, "
+        "`bootstrap`).",
+        "bad-header": "force_recovery leaves out a file whose header is wrong (section 6, `xlog_dir_scan`).",
+        "no-such-space": "The row's space does not exist: an error, and with force_recovery the row is left out "
+        "(section 6, `space_cache_find_xc`).",
+        "no-such-index": "The row's space has no primary index, or the data of a vinyl space could not be loaded: an "
+        "error, and with force_recovery the row is left out (section 6, `space_execute_dml`).",
+        "refused-request": "The request lacks a field that its type must have, or the server does not know its type: "
+        "an error, and with force_recovery left out (`xrow_decode_dml`; run on 2.6.0 and 3.9).",
+        "refused-row": "The row does not fit the format or the keys of its space, or cannot be changed so: an error, "
+        "and with force_recovery left out (`tuple_format.c`, `memtx_space.c`; run on 2.6.0 and 3.9).",
+        "refused-definition": "The row of a system space says what cannot be: an error, and with force_recovery left "
+        "out (`alter.cc`; run on 2.6.0 and 3.9).",
+        "transaction-dropped": "A row of its transaction is refused, or the transaction has no end: with "
+        "force_recovery all of it is left out (2.8 and newer, `wal_stream_apply_mixed_dml_row`; run on 3.9).",
+        "vinyl-index": "The row defines an index of vinyl whose files or metadata are missing or do not fit: an error, "
+        "and with force_recovery the row is left out (section 5, `vy_lsm_recover`).",
+        "newer-than-snapshot": "A metadata log of vinyl that is newer than the snapshot: force_recovery of 3.x removes "
+        "it (run on 3.9).",
+        "not-an-insert": "A row in a snapshot that is no INSERT: an error, and with force_recovery left out (section "
+        "4, `memtx_engine_recover_snapshot_row`).",
+    }
+)  # fmt: skip
+
+
+# --- Steps that let a stopped server start, where a command or an option does so without losing rows ---
+
+Step = Mapping[str, str | None]
+"""what: in words; command: to copy, None = there is none."""
+
+_NUMBERED_NAME = re.compile(r"(\d+)(\.(?:xlog|snap|vylog))")
+_MAX_HEADER_SIZE = 300
+"""Bytes within which a header ends; a shorter file without its empty line holds no rows."""
+
+
+def list_remedies(stop: ReplayStop | None, situation: ReplaySituation) -> list[Step]:
+    """List the steps for a start that ends at `stop`; [] where rows would be lost, or no remedy is known."""
+    if stop is None or not situation.is_directory or situation.policy == "force":
+        return []
+    return list(_find_steps(stop, {file.name: file for file in situation.files}))
+
+
+def _find_steps(stop: ReplayStop, files: Mapping[str, ExaminedFile]) -> Iterator[Step]:
+    file = files.get(stop.file)
+    if "failed to create file" in stop.why and stop.file.endswith(".inprogress"):
+        yield _propose_move(file, "take the unfinished file away: the server makes it again, and fails where it exists")
+    if file is None:
+        return
+    kind = stop.file.rpartition(".")[2]
+    if kind == "xlog" and stop.why.startswith("Unexpected end of file") and _ends_in_header(file):
+        size = "0 bytes" if not file.size else "only a part of its header"
+        yield _propose_move(file, f"take {posixpath.basename(file.name)} away: it has {size} and holds no row")
+        yield {"what": "or start once with force_recovery = true, which leaves it out", "command": None}
+    if "invalid xlog order" in stop.why or "failed to open" in stop.why:
+        yield from _propose_rename(file, files)
+    if kind == "index":
+        yield {
+            "what": "start once with force_recovery = true: it makes the index file again from its run",
+            "command": None,
+        }
+
+
+def _ends_in_header(file: ExaminedFile) -> bool:
+    """Check that a file ends inside its header, so that it can hold no row."""
+    header = None if file.layout is None else file.layout.context.text.end
+    return header is None and file.records == 0 and file.size < _MAX_HEADER_SIZE
+
+
+def _propose_rename(file: ExaminedFile, files: Mapping[str, ExaminedFile]) -> Iterator[Step]:
+    """Propose the right name for a file whose name does not have 20 digits."""
+    folder, base = posixpath.split(file.name)
+    name_match = _NUMBERED_NAME.fullmatch(base)
+    if name_match is None:
+        return
+    name = f"{int(name_match[1]):020d}{name_match[2]}"
+    if base == name:
+        return
+    if posixpath.join(folder, name) in files:
+        yield _propose_move(file, f"take {base} away: {name} has the same number")
+    else:
+        target = shlex.quote(posixpath.join(posixpath.dirname(file.path), name))
+        yield {"what": "give the file its name back: 20 digits", "command": f"mv -- {shlex.quote(file.path)} {target}"}
+
+
+def _propose_move(file: ExaminedFile | None, description: str) -> dict[str, Any]:
+    path = None if file is None else shlex.quote(file.path)
+    return {"what": description, "command": None if path is None else f"mv -- {path} {path}.aside"}
+
+
+# --- Losses of a start ---
 
 MAX_REMEMBERED = 10_000
 _MAX_SERVER_MESSAGES = 100

@@ -1,4 +1,4 @@
-"""Predict what the server does with a data directory when it starts: a snapshot, then the chain of logs.
+"""Predict what the server does with a data directory when it starts.
 
 The rules of 2.6 go row by row (`recover_xlog`, `apply_wal_row`). Servers from 2.8.1 on apply whole transactions, and
 refuse logs in which one has no end. Source:
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.formats.layouts import Batch
-from binlogtool.formats.replay_rules import (
+from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
     REJECTED,
@@ -25,18 +25,15 @@ from binlogtool.formats.replay_rules import (
     ReplayStop,
     Ruling,
 )
-from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX
-from binlogtool.formats.tarantool.judge.log import XlogFacts
-from binlogtool.formats.tarantool.layout.header import format_vclock
+from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, FileKind
 from binlogtool.formats.tarantool.replay.data_model import ReplayedSpaces, check_request
-from binlogtool.formats.tarantool.replay.limbo import Limbo
-from binlogtool.formats.tarantool.replay.losses import ReplayLosses
-from binlogtool.formats.tarantool.replay.position import parse_position
-from binlogtool.formats.tarantool.replay.remedies import list_remedies
-from binlogtool.formats.tarantool.replay.server_version import ServerVersion
+from binlogtool.formats.tarantool.replay.losses import ReplayLosses, list_remedies
+from binlogtool.formats.tarantool.replay.server_reader import ServerVersion
 from binlogtool.formats.tarantool.replay.startup import (
     CandidateFile,
     TarantoolStartup,
+    VinylFault,
+    find_spaces_in_runs,
     format_path,
     is_same_vclock,
     is_vclock_at_most,
@@ -46,15 +43,40 @@ from binlogtool.formats.tarantool.replay.transactions import (
     CONFIRM_TYPES,
     ROLLBACK_TYPES,
     SYNCHRO_TYPES,
+    Limbo,
     ReplayRow,
     TransactionStream,
     check_synchro_request,
     read_wait_flags,
     to_signed,
 )
-from binlogtool.formats.tarantool.replay.vinyl_start import VinylFault
+from binlogtool.formats.tarantool.schema import format_vclock, parse_header_lines, parse_vclock
 from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_TRUNCATE_ID, DEFINITION_SPACES, SpaceCatalog
-from binlogtool.formats.tarantool.spaces.vinyl import find_spaces_in_runs
+from binlogtool.formats.tarantool.validate.xlog_and_snap import XlogFacts
+
+# --- Positions of a replay ---
+
+
+def parse_position(position: Mapping[str, Any]) -> dict[int, int]:
+    """Convert a position `{"vclock": {"1": 61}}` to a vclock; invalid components are left out."""
+    stored = position.get("vclock")
+    pairs = stored.items() if isinstance(stored, Mapping) else ()
+    return {int(r): lsn for r, lsn in pairs if str(r).isdecimal() and type(lsn) is int and lsn >= 0}
+
+
+def read_header_position(name: str, data: bytes) -> Mapping[str, Any] | None:
+    """Read the position from the header of a snapshot or log (`Replay.state`); None if it has none."""
+    text = parse_header_lines(data)
+    vclock_text = text.get_value("vclock")
+    if text.end is None or vclock_text is None or not text.lines or text.lines[0].value not in FileKind.__members__:
+        return None
+    try:
+        return {"vclock": {str(replica): lsn for replica, lsn in parse_vclock(vclock_text).items()}}
+    except ValueError:
+        return None
+
+
+# --- Predict what the server does with a data directory when it starts ---
 
 _ROLLBACK_ONLY = ("ROLLBACK",)
 """A change of the queue's owner confirms up to an LSN, and rolls back what is behind it (`txn_limbo_read_promote`)."""

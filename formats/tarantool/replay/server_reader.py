@@ -1,4 +1,4 @@
-"""Simulate the server's read loop at the damaged places of a file (`xlog_cursor_next`).
+"""Read a damaged file as the server's own read loop does.
 
 Verification knows every damaged place, and reads more than the server does: it proves where blocks start again. The
 server takes a length that runs past the end of the file for the end of the log, stops at any other fault, and with
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import RangeReader
-from binlogtool.formats.replay_rules import ExaminedFile
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import RangeReader
+from binlogtool.format_api.replay import ExaminedFile
 from binlogtool.formats.tarantool.codes import (
     END_MARK,
     FIXHEADER_SIZE,
@@ -29,12 +29,60 @@ from binlogtool.formats.tarantool.codes import (
     ZSTD_MAGIC,
     HeaderKey,
 )
-from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW_SIZE
-from binlogtool.formats.tarantool.msgpack.kernels import skip_value
-from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpToken, read_token
-from binlogtool.formats.tarantool.replay.server_version import ServerVersion
+from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpToken, read_token, skip_value
 from binlogtool.formats.tarantool.rows.rows import ROW_COLUMNS, ROW_TABLE, parse_row, read_row_frame
+from binlogtool.formats.tarantool.schema import MAX_WINDOW_SIZE
 from binlogtool.limits import MIB
+
+# --- The version of the server that starts, which selects the rules of replay ---
+
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
+
+
+class ServerVersion(NamedTuple):
+    """Major and minor number. 2.6 and 3.9 were run; the rules between are those of the server's own release notes."""
+
+    major: int
+    minor: int
+
+    @property
+    def is_transactional(self) -> bool:
+        """True if the server applies whole transactions instead of row by row (2.8.1, gh-874)."""
+        return self >= (2, 8)
+
+    @property
+    def is_3(self) -> bool:
+        """True if the rules of 3.x hold."""
+        return self.major >= 3
+
+
+OLDEST_VERSION = ServerVersion(2, 6)
+"""The rules for files that do not say which server wrote them, and for all older servers."""
+
+
+def parse_version(text: str | None) -> ServerVersion | None:
+    """Parse "3.9", "2.6.0-0-g47aa4e01e" or "Tarantool 3.9.0"; None if there is no version."""
+    match = None if text is None else _VERSION.search(text)
+    return None if match is None else ServerVersion(int(match[1]), int(match[2]))
+
+
+def choose_server_version(requested: str | None, files: Iterable[ExaminedFile]) -> ServerVersion:
+    """Choose the version of the server that starts.
+
+    Args:
+        requested: version that the user gives (`--server-version`); it wins.
+        files: of the directory; else the highest version in the headers of its files counts.
+    """
+    parsed = parse_version(requested)
+    if parsed is not None:
+        return parsed
+    contexts = (file.layout.context for file in files if file.layout is not None)
+    versions = (parse_version(one.text.get_value("version")) for one in contexts if isinstance(one, TarantoolContext))
+    return max((one for one in versions if one is not None), default=OLDEST_VERSION)
+
+
+# --- Simulate the server's read loop at the damaged places of a file (`xlog_cursor_next`) ---
 
 _MAGIC = re.compile(MAGIC_PATTERN)
 _CHUNK_SIZE = MIB

@@ -1,1 +1,1 @@
-"""Rows of journal files: scan kernels, names, JSON lines, hexdump parts."""
+"""Rows of journal files."""

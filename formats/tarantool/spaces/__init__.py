@@ -1,1 +1,1 @@
-"""Spaces: definitions, field types, catalog, and the state of the vinyl metadata log."""
+"""Spaces, indexes and the vinyl metadata log."""

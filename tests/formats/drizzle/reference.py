@@ -5,8 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.drizzle.protobuf.messages import Label, WireField, build_fields, convert_scalar
-from binlogtool.formats.drizzle.protobuf.wire import WireType, parse_varint, read_fields
+from binlogtool.formats.drizzle.protobuf.messages import (
+    Label,
+    WireField,
+    WireType,
+    build_fields,
+    convert_scalar,
+    parse_varint,
+    read_fields,
+)
 from binlogtool.formats.drizzle.schema import CATALOG
 
 Values = dict[str, Any]

@@ -8,7 +8,7 @@ import pytest
 
 from binlogtool.formats.drizzle.schema import ENTRY
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace_record
+from binlogtool.schema.annotated_parse import trace_record
 from tests.formats.drizzle.make import insert, message, update
 from tests.formats.drizzle.walk import entries, pack
 

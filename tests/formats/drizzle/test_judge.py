@@ -3,10 +3,9 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.drizzle.judge import segments
-from binlogtool.formats.drizzle.judge.judge import DrizzleValidator, is_proven_entry
-from binlogtool.formats.drizzle.judge.segments import TransactionIdSet
-from binlogtool.formats.judging import FileTail
+from binlogtool.format_api.format import FileTail
+from binlogtool.formats.drizzle import validate
+from binlogtool.formats.drizzle.validate import DrizzleValidator, TransactionIdSet, is_proven_entry
 from tests.formats.drizzle.make import (
     ROLLBACK,
     ROLLBACK_STATEMENT,
@@ -275,7 +274,7 @@ def test_an_entry_without_checksum_is_proven_by_its_message_only() -> None:
 
 
 def test_the_number_of_open_transactions_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "MAX_OPEN", 3)
+    monkeypatch.setattr(validate, "MAX_OPEN", 3)
     found, verdict = judge(log(*(message(n, insert(), end=0) for n in range(1, 6))))
     assert [f.id for f in found].count("incomplete-transaction") == 3
     limit = next(f for f in found if f.id == "count-out-of-bounds")
@@ -291,7 +290,7 @@ def test_completed_ids_are_remembered_densely_and_within_bounds(monkeypatch: pyt
     assert (2, 5) not in ids
     assert ids.add((2, 5))
     assert not ids.forgotten
-    monkeypatch.setattr(segments, "_MAX_CHUNKS", 2)
+    monkeypatch.setattr(validate, "_MAX_CHUNKS", 2)
     sparse = TransactionIdSet()
     assert all(sparse.add((1, number << 32)) for number in range(3))
     assert sparse.forgotten
@@ -301,6 +300,6 @@ def test_completed_ids_are_remembered_densely_and_within_bounds(monkeypatch: pyt
 
 
 def test_forgotten_ids_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_MAX_CHUNKS", 2)
+    monkeypatch.setattr(validate, "_MAX_CHUNKS", 2)
     found, _ = judge(log(*(message(n << 32, insert()) for n in range(1, 4))))
     assert [(f.id, f.severity.label) for f in found] == [("count-out-of-bounds", "note")]

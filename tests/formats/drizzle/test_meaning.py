@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Finding
+from binlogtool.formats.drizzle.decode import decode_timestamp
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.formats.drizzle.meaning import decode_timestamp
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import Values, encode
 from tests.formats.drizzle.walk import batch, pack

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.drizzle.protobuf import tables
-from binlogtool.formats.drizzle.protobuf.jsonlines import is_plain_message, put_message
-from binlogtool.formats.loads import load_uint32
-from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.format_api.field_types import load_uint32
+from binlogtool.formats.drizzle.protobuf import json_lines
+from binlogtool.formats.drizzle.protobuf.json_lines import is_plain_message, put_message
+from binlogtool.schema.backends import get_native_backend
 from tests.formats.drizzle.walk import entries
 from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same
@@ -84,7 +84,7 @@ def test_changed_messages_are_written_alike(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_no_byte_outside_of_message_and_room_is_touched(seed: int) -> None:
     """Plain Python refuses what lies outside; whatever is not said to be plain may be anything."""
-    rng, rules, texts, fitted = random.Random(seed), tables.create_rules(), tables.create_texts(), 0
+    rng, rules, texts, fitted = random.Random(seed), json_lines.create_rules(), json_lines.create_texts(), 0
     for one in messages():
         data = bytearray(one[: rng.randrange(len(one) + 1)] if rng.random() < 0.5 else one)
         for _ in range(rng.randrange(3)):

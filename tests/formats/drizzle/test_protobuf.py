@@ -9,12 +9,14 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.drizzle.protobuf import decoding as decode
-from binlogtool.formats.drizzle.protobuf.messages import WireField, build_fields
-from binlogtool.formats.drizzle.protobuf.wire import (
+from binlogtool.format_api.field_types import MALFORMED, SHORT, MalformedError, Traceable
+from binlogtool.formats.drizzle.protobuf import decode
+from binlogtool.formats.drizzle.protobuf.messages import (
     VarintConstruct,
     WideVarint,
+    WireField,
     WireType,
+    build_fields,
     build_varint,
     parse_varint,
     read_fields,
@@ -22,7 +24,6 @@ from binlogtool.formats.drizzle.protobuf.wire import (
     varint_size,
 )
 from binlogtool.formats.drizzle.schema import CATALOG, TRANSACTION
-from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, Traceable
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import encode, plain
 

@@ -9,12 +9,11 @@ from construct import CheckError, ConstructError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.detecting import FileHead
-from binlogtool.formats.drizzle.codes import StatementType
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import FileHead
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.formats.drizzle.protobuf.messages import Label
-from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
-from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, StatementType
 from binlogtool.limits import Limits
 
 # An entry of a real file: event STARTUP of transaction 1, server 2.
@@ -117,7 +116,7 @@ def test_the_format_offers_every_message_as_a_schema() -> None:
 def test_importing_the_format_and_reading_a_layout_loads_no_protobuf() -> None:
     code = (
         "import sys; from binlogtool.formats.drizzle.format import FORMAT;"
-        "from binlogtool.formats.detecting import FileHead;"
+        "from binlogtool.format_api.format import FileHead;"
         "from binlogtool.limits import Limits; head = FileHead(bytes.fromhex(sys.argv[1]), 'x', 44);"
         "FORMAT.reading.detect(head); FORMAT.reading.layout(head, Limits());"
         "print([m for m in sys.modules if m.startswith('google')])"

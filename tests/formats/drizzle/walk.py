@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from binlogtool.formats.drizzle.judge.judge import DrizzleValidator
+from binlogtool.format_api.format import FileTail
+from binlogtool.format_api.layout import Batch, ColumnTable
 from binlogtool.formats.drizzle.schema import ENTRY
-from binlogtool.formats.judging import FileTail
-from binlogtool.formats.layouts import Batch, ColumnTable
+from binlogtool.formats.drizzle.validate import DrizzleValidator
 
 CHECKSUM = {True: 1, None: 2}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import struct
 
+from binlogtool.core.open_file import BytesSource, open_file
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.log.opened_file import open_file
-from binlogtool.log.source import BytesSource
-from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import LogVerifyOptions, verify_file
+from binlogtool.repair.verify import LogVerifyOptions, verify_file
+from binlogtool.repair.verify_report import FileReport
 
 NAME = "data-0.0.binlog"
 

@@ -11,10 +11,10 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity, make_finding
-from binlogtool.formats.detecting import FileHead
+from binlogtool.format_api.format import FileHead
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.recovery.report import FileReport
+from binlogtool.repair.verify_report import FileReport
 from tests.formats.eblob.make import header, key, noticed, overwrite, record, remove, verified
 
 HEADER = ("hdr-magic", "hdr-magic-no-nul", "hdr-version2", "hdr-flags-unknown", "big-endian")

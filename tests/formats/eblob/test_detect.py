@@ -9,10 +9,10 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.formats.detecting import FileHead
+from binlogtool.format_api.format import FileHead
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.recovery.report import FileReport
+from binlogtool.repair.verify_report import FileReport
 from tests.formats.eblob.files import FILES, TARGET
 from tests.formats.eblob.make import header, key, noticed, overwrite, record, remove, total, verified
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.schema.backends import get_native_backend
 from tests.formats.eblob.make import control, header, key, overwrite, record, remove, write
 from tests.pipeline.native_rows import same as same_rows
 from tests.report.native_lines import same

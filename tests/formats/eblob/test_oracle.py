@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import Record
 from binlogtool.findings import Severity
 from binlogtool.limits import Limits
-from binlogtool.log.records import Record
 
 TRACES = {
     "api-large": "api-large.binlog.jsonl", "api-not-closed": "api-not-closed.binlog.jsonl",

@@ -15,7 +15,7 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.replay import parse_blob_index
 from binlogtool.limits import Limits
-from binlogtool.recovery.replay_result import ReplayDecision, ReplayResult
+from binlogtool.repair.replay import ReplayDecision, ReplayResult
 
 CORPUS = Path("eblob", "generated")
 ERRNO = {"EINVAL": -22, "EOPNOTSUPP": -95, "EINTR": -4}

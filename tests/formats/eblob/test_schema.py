@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from construct import ConstructError
 
-from binlogtool.formats.detecting import FileHead
+from binlogtool.format_api.format import FileHead
+from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.formats.eblob.format import FORMAT
-from binlogtool.formats.eblob.layout.dialects import DIALECTS
+from binlogtool.formats.eblob.layout import DIALECTS
 from binlogtool.formats.eblob.schema import RECORD, RECORD_A
-from binlogtool.formats.layouts import LogFileLayout
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
+from binlogtool.schema.annotated_parse import trace_record
 from binlogtool.schema.scanner import StopReason
-from binlogtool.schema.trace import trace_record
 from tests.formats.eblob.files import FILES
 from tests.formats.eblob.make import key, overwrite, record, remove, total
 

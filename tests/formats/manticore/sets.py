@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from binlogtool.annotation.annotate_file import annotate_file
+from binlogtool.core import resolve_paths
+from binlogtool.core.open_file import BytesSource, open_file
+from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.findings import Finding
-from binlogtool.formats.detecting import FileHead
-from binlogtool.formats.layouts import Batch
+from binlogtool.format_api.format import FileHead
+from binlogtool.format_api.layout import Batch
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.log import logset
-from binlogtool.log.annotate import annotate_file
-from binlogtool.log.opened_file import open_file
-from binlogtool.log.scan import Scan
-from binlogtool.log.segments import DamagedRange
-from binlogtool.log.source import BytesSource
-from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import LogVerifyOptions, VerifiedMember, verify_file
+from binlogtool.repair.verify import LogVerifyOptions, VerifiedMember, verify_file
+from binlogtool.repair.verify_report import FileReport
 from binlogtool.schema.annotation import Annotation
 from binlogtool.schema.python_backend import PythonBackend
 
@@ -30,7 +28,7 @@ class Directory:
     """A verified directory: reports and facts by file name, findings of the set as (file, finding)."""
 
     def __init__(self, path: Path, options: LogVerifyOptions = OPTIONS) -> None:
-        ((_, _, names, _),) = logset.find_logs(str(path), FORMAT).logs
+        ((_, _, names, _),) = resolve_paths.find_logs(str(path), FORMAT).logs
         self.judged: dict[str, VerifiedMember] = {}
         for name in names:
             file = open_file(os.path.join(path, name), name, FORMAT, options.limits)

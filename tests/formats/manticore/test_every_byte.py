@@ -14,10 +14,11 @@ from construct import Construct, ConstructError, Struct, Tell
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.payloads.sphinx4 import skip_low_commit, skip_low_update
-from binlogtool.formats.manticore.payloads.walk import (
+from binlogtool.formats.manticore.payloads.kernels import (
     skip_cache,
     skip_commit,
+    skip_low_commit,
+    skip_low_update,
     skip_payload,
     skip_pq_add_delete,
     skip_pq_delete,

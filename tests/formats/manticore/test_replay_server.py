@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.manticore.replay.saved import read_saved_tid
-from binlogtool.recovery.replay_result import ReplayDecision
+from binlogtool.formats.manticore.replay.replay import read_saved_tid
+from binlogtool.repair.replay import ReplayDecision
 from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server
 

@@ -10,7 +10,7 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.recovery.verify import LogVerifyOptions
+from binlogtool.repair.verify import LogVerifyOptions
 from binlogtool.schema import backends
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason

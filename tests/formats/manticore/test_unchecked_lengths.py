@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.recovery.diagnosis_result import list_unchecked
+from binlogtool.repair.diagnosis import list_unchecked
 from tests.formats.manticore import make, sphinx_server, version7
 from tests.formats.manticore.old_damages import LOG, META, Files, transactions
 from tests.formats.manticore.starts import SERVERS, score, search_server

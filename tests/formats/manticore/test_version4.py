@@ -11,7 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import infer_id_size
-from binlogtool.formats.manticore.payloads.sphinx4 import LowZint, read_low_zint
+from binlogtool.formats.manticore.payloads.kernels import LowZint, read_low_zint
 from tests.cli.invoke import program
 
 pytestmark = pytest.mark.full_corpus

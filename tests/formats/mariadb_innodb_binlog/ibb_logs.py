@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
+from binlogtool.core.record_selection import Record, RecordBlock
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.detecting import Hints
-from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.codes import IbbRecordType
-from binlogtool.formats.mariadb_innodb_binlog.groups.groups import CommitGroupReader, EventGroup
+from binlogtool.format_api.format import Hints
+from binlogtool.format_api.layout import Batch
+from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventGroup
+from binlogtool.formats.mariadb_innodb_binlog.schema import IbbRecordType
 from binlogtool.limits import Limits
-from binlogtool.log.records import Record, RecordBlock
-from binlogtool.recovery.report import Report
+from binlogtool.repair.verify_report import Report
 
 FORMAT = "mariadb-innodb-binlog"
 
@@ -88,7 +88,7 @@ def errors(report: Report) -> list[Finding]:
 
 def records(path: Path, level: str = "record", backend: str = "python", **selection: Any) -> list[Record]:
     """All records of a log."""
-    from binlogtool.log.select import Selection
+    from binlogtool.core.record_selection import Selection
 
     with binlogtool.open(path, format=FORMAT, backend=backend, hints=Hints(level=level)) as log:
         blocks = log.blocks(Selection(**selection))

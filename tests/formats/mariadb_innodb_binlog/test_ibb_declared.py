@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from binlogtool.formats.detecting import Hints
+from binlogtool.format_api.format import Hints
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog.ibb_logs import copied
 from tests.pipeline.parts import every_border_holds

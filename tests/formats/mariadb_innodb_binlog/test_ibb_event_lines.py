@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.detecting import Hints
-from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.format_api.format import Hints
+from binlogtool.schema.backends import get_native_backend
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body

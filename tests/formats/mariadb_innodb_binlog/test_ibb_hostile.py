@@ -10,9 +10,9 @@ import pytest
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
-from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup
+from binlogtool.formats.mariadb_innodb_binlog.event_groups import EventGroup
 from binlogtool.limits import MIB, Limits
-from binlogtool.recovery.verify import LogVerifyOptions, verify_bytes
+from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import (
     COMMIT,

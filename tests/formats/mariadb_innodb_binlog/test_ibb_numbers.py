@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.fields import MalformedError
+from binlogtool.format_api.field_types import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog import schema
-from binlogtool.formats.mariadb_innodb_binlog.codes import file_name, file_number, sort_file_names
 from binlogtool.formats.mariadb_innodb_binlog.records import records
-from binlogtool.formats.mariadb_innodb_binlog.records.integers import (
+from binlogtool.formats.mariadb_innodb_binlog.schema import (
     ComprInt,
     encode_compr_int,
+    file_name,
+    file_number,
     parse_compr_int,
     read_compr_int,
+    sort_file_names,
 )
 from binlogtool.schema import backends
 from tests.formats.mariadb_innodb_binlog.ibb_make import cint, cints

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.formats.binlog_events.gtid.sets import GTID_PARSERS
-from binlogtool.formats.choosing import GtidSelection
-from binlogtool.formats.mariadb_innodb_binlog.cuts.seek import find_selected_parts
+from binlogtool.format_api.format import GtidSelection
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
+from binlogtool.formats.mariadb_innodb_binlog.decode import find_selected_parts
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import Maker, group
 
@@ -124,7 +124,7 @@ def test_without_states_or_with_a_damaged_header_everything_is_read(log: Path, t
 def test_a_gtid_in_a_set_of_a_gib_reads_less_than_a_hundredth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
-    from binlogtool.log import source
+    from binlogtool.core import open_file as open_file_module
 
     folder = tmp_path / "log"
     folder.mkdir()
@@ -146,7 +146,7 @@ def test_a_gtid_in_a_set_of_a_gib_reads_less_than_a_hundredth(tmp_path: Path, mo
         read += got
         return got
 
-    monkeypatch.setattr(source.os, "preadv", counted)
+    monkeypatch.setattr(open_file_module.os, "preadv", counted)
     for wanted in (1, number // 2, number):
         read = 0
         (record,) = logs.records(folder, include_gtids=f"0-11-{wanted}")

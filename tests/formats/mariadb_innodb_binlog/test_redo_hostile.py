@@ -11,13 +11,14 @@ import pytest
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import BinlogRecovery, make_recovery_file
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo import (
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import (
+    MAX_MTR_BYTES,
+    RedoEndReason,
     RedoLog,
     RedoSummary,
     iter_page_writes,
     summarize_redo_log,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.walk import MAX_MTR_BYTES, RedoEndReason
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 SIZE = make.START + 8192

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo import walk as redo_walk
-from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RedoRecordType
+from binlogtool.formats.mariadb_innodb_binlog.redo import redo_log as redo_log_module
+from binlogtool.formats.mariadb_innodb_binlog.redo.records import RedoRecordType
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PAGE_SIZE,
     BinlogRecovery,
@@ -21,11 +21,11 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     compare_page,
     make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, iter_page_writes, summarize_redo_log
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import RedoLog, iter_page_writes, summarize_redo_log
 from binlogtool.formats.mariadb_innodb_binlog.redo.schema import MTR
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
-from binlogtool.schema.trace import trace_record
+from binlogtool.schema.annotated_parse import trace_record
 from tests.formats.mariadb_innodb_binlog.redo_make import START, redo_log
 
 CASES = 15
@@ -252,5 +252,5 @@ def test_a_real_log_reads_the_same_from_every_place_in_the_ring_and_through_smal
         assert found.end_lsn - 10_040_960 == plain.end_lsn - plain.checkpoint_lsn
     big = opened(unpacked(samples / "redo" / "crash-wrapped.ib_logfile0.gz"))
     whole = [(mtr.start_lsn, mtr.end_lsn) for mtr in big.walk_mtrs()]
-    monkeypatch.setattr(redo_walk, "_WINDOW_BYTES", redo_walk.MAX_MTR_BYTES)
+    monkeypatch.setattr(redo_log_module, "_WINDOW_BYTES", redo_log_module.MAX_MTR_BYTES)
     assert [(mtr.start_lsn, mtr.end_lsn) for mtr in big.walk_mtrs()] == whole

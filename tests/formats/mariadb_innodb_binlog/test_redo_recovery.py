@@ -14,7 +14,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     compare_page,
     make_recovery_file,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, iter_page_writes
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import RedoLog, iter_page_writes
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 E, O = make.EVEN, make.ODD  # noqa: E741

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RedoRecordType
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import decode_redo_records, find_records_end
+from binlogtool.formats.mariadb_innodb_binlog.redo.records import (
+    RedoRecordType,
+    RedoVarint,
+    decode_redo_records,
+    encode_varint,
+    find_records_end,
+    read_varint,
+)
 from binlogtool.formats.mariadb_innodb_binlog.redo.schema import CHECKPOINT, HEAD, HEADER, MTR, MTR_ENCRYPTED
-from binlogtool.formats.mariadb_innodb_binlog.redo.varint import RedoVarint, encode_varint, read_varint
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace_record
+from binlogtool.schema.annotated_parse import trace_record
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 BORDERS = (0, 1, 127, 128, 16511, 16512, 2113663, 2113664, 270549119, 270549120, 0xFFFFFFF0, 2**32 - 1)

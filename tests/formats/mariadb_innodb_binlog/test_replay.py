@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.formats.detecting import Hints
+from binlogtool.format_api.format import Hints
 from binlogtool.formats.mariadb_innodb_binlog.format import FORMAT
-from binlogtool.formats.mariadb_innodb_binlog.replay.replay import parse_server_state
-from binlogtool.log.select import Selection
+from binlogtool.formats.mariadb_innodb_binlog.replay import parse_server_state
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog import ibb_make as make
 from tests.pipeline import classic

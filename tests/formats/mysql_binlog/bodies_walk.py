@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
+from binlogtool.formats.binlog_events.wire_format import FormatDescription, parse_description
 
 ODD = frozenset(
     {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from binlogtool.log import passages
-from binlogtool.log.open import LogReader
+from binlogtool.core import record_blocks
+from binlogtool.core.open_log import LogReader
 from binlogtool.schema.python_backend import PythonBackend
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
@@ -25,11 +25,11 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function that lets the kernels write what they can, as plain Python."""
 
     def switched_on() -> None:
-        monkeypatch.setattr(passages, "MIN_COMPILED_RUN", 0)
+        monkeypatch.setattr(record_blocks, "MIN_COMPILED_RUN", 0)
         monkeypatch.setattr(
             LogReader,
             "_fragment_splitter",
-            lambda self, file: passages.SqlFragmentSplitter(PythonBackend()).split_batch,
+            lambda self, file: record_blocks.SqlFragmentSplitter(PythonBackend()).split_batch,
         )
 
     yield switched_on

@@ -10,11 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from binlogtool.formats.binlog_events.crypt import headers as crypt
-from binlogtool.formats.binlog_events.crypt import keys
-from binlogtool.formats.layouts import BufferDecryptor, RangeReader
-from binlogtool.log.source import BytesSource, read_range
-from binlogtool.log.veiled import DecryptedSource
+from binlogtool.core.open_file import BytesSource, DecryptedSource, read_range
+from binlogtool.format_api.layout import BufferDecryptor, RangeReader
+from binlogtool.formats.binlog_events.crypt import decrypt, encrypt
 
 HEAD = 4096
 MARIA = ("mariadb-10.11", "mariadb-11.8")
@@ -55,14 +53,14 @@ def printed(path: Path, mysql: bool = False) -> tuple[list[Printed], list[int]]:
 def maria(data: bytes, keyfile: bytes, secret: bytes | None = None) -> Callable[[RangeReader], BufferDecryptor]:
     """The unveiler of a MariaDB log, as the layout makes it."""
     at = 4 + int.from_bytes(data[13:17], "little")
-    start = crypt.parse_start_encryption(data[at:HEAD], at)
-    return crypt.create_mariadb_decryptor(start, keys.read_mariadb_key(keyfile, secret), data[:HEAD])
+    start = decrypt.parse_start_encryption(data[at:HEAD], at)
+    return decrypt.create_mariadb_decryptor(start, encrypt.read_mariadb_key(keyfile, secret), data[:HEAD])
 
 
 def mysql(data: bytes, keyring: bytes) -> Callable[[RangeReader], BufferDecryptor]:
     """The unveiler of a MySQL log, as the layout makes it."""
-    header = crypt.parse_encryption_header(data[:HEAD])
-    return crypt.create_mysql_decryptor(data[:HEAD], keys.read_mysql_master_key(keyring, header.key_id))
+    header = decrypt.parse_encryption_header(data[:HEAD])
+    return decrypt.create_mysql_decryptor(data[:HEAD], encrypt.read_mysql_master_key(keyring, header.key_id))
 
 
 def source(data: bytes | bytearray, unveil: Callable[[RangeReader], BufferDecryptor]) -> DecryptedSource:

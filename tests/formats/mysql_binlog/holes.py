@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.schema.trace import TraceResult
+from binlogtool.schema.annotated_parse import TraceResult
 
 
 def holes(traced: TraceResult) -> list[str]:

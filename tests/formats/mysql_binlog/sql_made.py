@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import binlogtool
+from binlogtool.core.record_selection import FileFinding, RecordBlock, ScriptText, SqlFragment
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.scripting import ScriptOptions
-from binlogtool.log.records import FileFinding, RecordBlock, ScriptText, SqlFragment
+from binlogtool.format_api.outputs import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,

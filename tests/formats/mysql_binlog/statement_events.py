@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.values.columns import ColumnType
+from binlogtool.formats.binlog_events.values.column_types import ColumnType
+from binlogtool.formats.binlog_events.wire_format import EventType
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
 

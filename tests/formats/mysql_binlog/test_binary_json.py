@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.values.binary_json import decode_diff, decode_json
-from binlogtool.formats.fields import MalformedError
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.values.decode import decode_diff, decode_json
 from tests.formats.mysql_binlog.row_building import lenenc, sized
 
 DEPTH = 32

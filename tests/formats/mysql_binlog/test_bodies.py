@@ -8,24 +8,34 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, payload_construct
-from binlogtool.formats.binlog_events.events.decoding import decode_body, parse_query, parse_xid
-from binlogtool.formats.binlog_events.gtid.bodies import (
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.event_schemas import (
+    BODIES,
+    decode_body,
+    parse_query,
+    parse_xid,
+    payload_construct,
+)
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    build_number,
     format_previous_gtids,
     read_gtid_list,
     read_gtid_numbers,
     read_gtid_text,
     read_mariadb_gtid,
     read_mysql_gtid,
+    read_number,
     read_previous_gtids,
 )
-from binlogtool.formats.binlog_events.gtid.tagged import build_number, read_number
-from binlogtool.formats.binlog_events.wire.compression import unpack_payload
-from binlogtool.formats.binlog_events.wire.fields import encode_lenenc, read_lenenc
-from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.binlog_events.wire_format import (
+    EVENT_TYPE_NAMES,
+    EventType,
+    encode_lenenc,
+    read_lenenc,
+    unpack_payload,
+)
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace_record
+from binlogtool.schema.annotated_parse import trace_record
 from tests.formats.mysql_binlog.holes import holes
 
 _T = EventType

@@ -10,21 +10,20 @@ from typing import Any
 import pytest
 from construct import Bytes, GreedyRange, Int8ul, Int32ul, Struct, Switch, this
 
-from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, ROW_EVENTS, EventType
-from binlogtool.formats.binlog_events.events.bodies import (
+from binlogtool.format_api.field_types import NestedSchema
+from binlogtool.formats.binlog_events.event_schemas import (
     BODIES,
+    decode_body,
     payload_construct,
     payload_event_constructs,
     row_event_constructs,
 )
-from binlogtool.formats.binlog_events.events.decoding import decode_body
-from binlogtool.formats.binlog_events.rows.rows import decode_rows
+from binlogtool.formats.binlog_events.rows.rows_event import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.wire.compression import unpack_payload
-from binlogtool.formats.fields import NestedSchema
+from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, ROW_EVENTS, EventType, unpack_payload
 from binlogtool.limits import Limits
+from binlogtool.schema.annotated_parse import TraceResult, trace_record
 from binlogtool.schema.annotation import FieldRow
-from binlogtool.schema.trace import TraceResult, trace_record
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 from tests.formats.mysql_binlog.holes import holes
 

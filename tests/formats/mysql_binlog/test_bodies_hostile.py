@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EVENT_TYPE_NAMES, ROW_EVENTS, EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, row_event_constructs
-from binlogtool.formats.binlog_events.events.decoding import decode_body
-from binlogtool.formats.binlog_events.gtid.bodies import read_gtid_text
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.event_schemas import BODIES, decode_body, row_event_constructs
+from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, ROW_EVENTS, EventType
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import TraceResult, trace_record
+from binlogtool.schema.annotated_parse import TraceResult, trace_record
 from tests.formats.mysql_binlog.bodies_walk import events, logs
 
 SMALL = Limits(max_inflate=1 << 20, max_memory=1 << 24)

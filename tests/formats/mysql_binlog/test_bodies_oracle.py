@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.decoding import decode_body
-from binlogtool.formats.binlog_events.gtid.bodies import read_gtid_numbers, read_gtid_text
+from binlogtool.formats.binlog_events.event_schemas import decode_body
+from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_numbers, read_gtid_text
+from binlogtool.formats.binlog_events.wire_format import EventType
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.log.source import FileSource
+from binlogtool.core.open_file import FileSource
 from tests.cli.invoke import invoke
 
 MYSQL_LOG = Path(__file__).parents[2] / "corpus" / "mysql_binlog" / "undo" / "one-column.000001"

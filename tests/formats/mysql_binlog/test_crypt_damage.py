@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.layouts import BufferDecryptor, RangeReader
-from binlogtool.log.source import read_range
+from binlogtool.core.open_file import read_range
+from binlogtool.format_api.layout import BufferDecryptor, RangeReader
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.formats.mysql_binlog.crypt_samples import MARIA, MYSQL

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.crypt import headers as crypt
-from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
-from binlogtool.formats.fields import MalformedError
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.crypt import decrypt
+from binlogtool.formats.binlog_events.crypt.encrypt import KeyFileError
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace_record
+from binlogtool.schema.annotated_parse import trace_record
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.formats.mysql_binlog.crypt_samples import HEAD, MARIA, MYSQL
@@ -30,13 +30,13 @@ IV = b"\x03" + bytes(range(16))
 
 def test_the_header_of_mysql_is_read_field_by_field(corpus: Path) -> None:
     data, unveil = samples_of.corpus_log(corpus, MYSQL)
-    header = crypt.parse_encryption_header(data)
+    header = decrypt.parse_encryption_header(data)
     assert (header.version, header.key_id) == (1, KEY_ID)
     assert (header.encrypted_password, header.iv) == (data[66:98], data[99:115])
     assert data[65:66] == b"\x02"
     assert data[98:99] == b"\x03"
     assert not any(data[115:512])
-    rows = trace_record(crypt.ENCRYPTED_FILE_HEADER, samples_of.plain(data, unveil)[:516], 0, Limits()).rows
+    rows = trace_record(decrypt.ENCRYPTED_FILE_HEADER, samples_of.plain(data, unveil)[:516], 0, Limits()).rows
     leaves = [row for row in rows if row.leaf]
     assert [row.start for row in leaves] == [0, *(row.end for row in leaves[:-1])]
     assert leaves[-1].end == 516
@@ -47,7 +47,7 @@ def test_the_header_of_mysql_is_read_field_by_field(corpus: Path) -> None:
 
 
 def test_fields_may_come_in_any_order() -> None:
-    header = crypt.parse_encryption_header(_header(IV, PASSWORD, ID))
+    header = decrypt.parse_encryption_header(_header(IV, PASSWORD, ID))
     assert (header.key_id, header.encrypted_password[5], header.iv[15]) == ("abc", 5, 15)
 
 
@@ -73,7 +73,7 @@ def test_fields_may_come_in_any_order() -> None:
 )
 def test_a_hostile_header_is_one_clear_line(head: bytes, id_: str) -> None:
     with pytest.raises(MalformedError) as found:
-        crypt.parse_encryption_header(head)
+        decrypt.parse_encryption_header(head)
     assert found.value.finding_id == id_
     assert "\n" not in str(found.value.args[0])
 
@@ -82,7 +82,7 @@ def test_a_wrong_key_is_told_before_anything_is_read(corpus: Path) -> None:
     data, _ = samples_of.corpus_log(corpus, MYSQL)
     for key in (bytes(32), bytes(16)):
         with pytest.raises(KeyFileError) as found:
-            crypt.create_mysql_decryptor(data[:HEAD], key)
+            decrypt.create_mysql_decryptor(data[:HEAD], key)
         assert "\n" not in str(found.value)
     for server in MARIA:
         data, _ = samples_of.corpus_log(corpus, server)
@@ -129,21 +129,21 @@ def test_a_log_that_ends_early_can_still_be_opened(corpus: Path, server: str) ->
 @pytest.mark.parametrize("server", MARIA)
 def test_start_encryption_is_read_and_bounded(corpus: Path, server: str) -> None:
     data, _ = samples_of.corpus_log(corpus, server)
-    start = crypt.parse_start_encryption(data[256:HEAD], 256)
+    start = decrypt.parse_start_encryption(data[256:HEAD], 256)
     assert (start.scheme, start.key_version, start.nonce, start.end) == (1, 1, data[280:292], 296)
     for size in range(40):
         with pytest.raises(MalformedError):
-            crypt.parse_start_encryption(data[256 : 256 + size], 256)
+            decrypt.parse_start_encryption(data[256 : 256 + size], 256)
     event = bytearray(data[256:296])
     event[19] = 2
     with pytest.raises(MalformedError) as found:
-        crypt.parse_start_encryption(bytes(event), 256)
+        decrypt.parse_start_encryption(bytes(event), 256)
     assert found.value.finding_id == "unsupported-version"
     for size in (0, 19, 35, 41, 0xFFFFFFFF):
         event = bytearray(data[256:296])
         event[9:13] = struct.pack("<I", size)
         with pytest.raises(MalformedError):
-            crypt.parse_start_encryption(bytes(event), 256)
+            decrypt.parse_start_encryption(bytes(event), 256)
 
 
 @pytest.mark.parametrize("server", MARIA)
@@ -152,7 +152,7 @@ def test_sizes_can_be_walked_without_a_key(corpus: Path, server: str) -> None:
     expected = [(at, at + len(event)) for at, event in writer.events(samples_of.plain(data, unveil), 4)]
     walked, at = [], 4
     while at < len(data):
-        event = crypt.ENCRYPTED_EVENT_HEAD.parse(data[at:])
+        event = decrypt.ENCRYPTED_EVENT_HEAD.parse(data[at:])
         walked.append((at, at + event.end))
         at += event.end
     assert walked == expected

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.binlog_events.crypt import keys
-from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
+from binlogtool.formats.binlog_events.crypt import encrypt
+from binlogtool.formats.binlog_events.crypt.encrypt import KeyFileError
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 
 ENCRYPTED = [
@@ -41,14 +41,14 @@ def says(found: pytest.ExceptionInfo[KeyFileError]) -> str:
 
 
 def test_a_plain_key_file_gives_its_keys(home: Path, written: dict[int, bytes]) -> None:
-    assert keys.read_mariadb_keys((home / "keys.txt").read_bytes(), None) == written
+    assert encrypt.read_mariadb_keys((home / "keys.txt").read_bytes(), None) == written
 
 
 @pytest.mark.parametrize("name", ENCRYPTED)
 def test_a_key_file_that_openssl_encrypted_gives_its_keys(home: Path, written: dict[int, bytes], name: str) -> None:
     secret = (home / "secret.txt").read_bytes()
-    assert keys.read_mariadb_keys((home / name).read_bytes(), secret) == written
-    assert keys.read_mariadb_keys((home / name).read_bytes(), secret.strip() + b"\r\n") == written
+    assert encrypt.read_mariadb_keys((home / name).read_bytes(), secret) == written
+    assert encrypt.read_mariadb_keys((home / name).read_bytes(), secret.strip() + b"\r\n") == written
 
 
 def test_comments_spaces_and_line_ends_are_as_the_server_takes_them() -> None:
@@ -58,13 +58,13 @@ def test_comments_spaces_and_line_ends_are_as_the_server_takes_them() -> None:
         b"ff" * 32,
     )
     expected = {1: b"\xab" * 16, 4294967295: b"\x01" * 24, 2: b"\xff" * 32}
-    assert keys.read_mariadb_keys(text, None) == expected
+    assert encrypt.read_mariadb_keys(text, None) == expected
 
 
 def test_the_log_key_is_the_one_with_id_1() -> None:
-    assert keys.read_mariadb_key(b"2;" + b"00" * 16 + b"\n1;" + b"01" * 16, None) == b"\x01" * 16
+    assert encrypt.read_mariadb_key(b"2;" + b"00" * 16 + b"\n1;" + b"01" * 16, None) == b"\x01" * 16
     with pytest.raises(KeyFileError) as found:
-        keys.read_mariadb_key(b"2;" + b"00" * 16, None)
+        encrypt.read_mariadb_key(b"2;" + b"00" * 16, None)
     assert "no key with id 1" in says(found)
 
 
@@ -89,13 +89,13 @@ def test_the_log_key_is_the_one_with_id_1() -> None:
 )
 def test_a_garbage_key_file_is_one_clear_line(text: bytes, words: str) -> None:
     with pytest.raises(KeyFileError) as found:
-        keys.read_mariadb_keys(text, None)
+        encrypt.read_mariadb_keys(text, None)
     assert words in says(found)
 
 
 def test_an_encrypted_key_file_asks_for_its_secret(home: Path) -> None:
     with pytest.raises(KeyFileError) as found:
-        keys.read_mariadb_keys((home / "keys-sha1.enc").read_bytes(), None)
+        encrypt.read_mariadb_keys((home / "keys-sha1.enc").read_bytes(), None)
     assert "--keyfile-secret" in says(found)
 
 
@@ -103,20 +103,20 @@ def test_an_encrypted_key_file_asks_for_its_secret(home: Path) -> None:
 @pytest.mark.parametrize("secret", [b"", b"wrong", b"a secret for this test only!"])
 def test_a_wrong_secret_is_one_clear_line(home: Path, secret: bytes) -> None:
     with pytest.raises(KeyFileError) as found:
-        keys.read_mariadb_keys((home / "keys-sha1.enc").read_bytes(), secret)
+        encrypt.read_mariadb_keys((home / "keys-sha1.enc").read_bytes(), secret)
     assert "cannot be decrypted with this secret" in says(found)
 
 
 def test_an_unknown_round_count_names_the_way_out(home: Path) -> None:
     with pytest.raises(KeyFileError) as found:
-        keys.read_mariadb_keys((home / "keys-sha1-pbkdf2-777.enc").read_bytes(), (home / "secret.txt").read_bytes())
+        encrypt.read_mariadb_keys((home / "keys-sha1-pbkdf2-777.enc").read_bytes(), (home / "secret.txt").read_bytes())
     assert "openssl enc -d" in says(found)
 
 
 @pytest.mark.parametrize("size", [8, 15, 16, 17, 31, 33])
 def test_an_encrypted_key_file_cut_short_is_one_clear_line(home: Path, size: int) -> None:
     with pytest.raises(KeyFileError) as found:
-        keys.read_mariadb_keys((home / "keys-sha1.enc").read_bytes()[:size], b"x")
+        encrypt.read_mariadb_keys((home / "keys-sha1.enc").read_bytes()[:size], b"x")
     assert "cut short" in says(found)
 
 
@@ -126,16 +126,16 @@ KEY_ID = "MySQLReplicationKey_4806e0cc-e55c-11f1-8d64-02fc00000001_1"
 def test_a_keyring_gives_the_key_of_this_id(corpus: Path) -> None:
     ring = (samples_of.folder(corpus, samples_of.MYSQL) / "keyring.json").read_bytes()
     expected = bytes.fromhex("A8AE51AE873069835ACC678FF999CDDA15BA2B2A4145CD961BB689A94E717636")
-    assert keys.read_mysql_master_key(ring, KEY_ID) == expected
+    assert encrypt.read_mysql_master_key(ring, KEY_ID) == expected
     with pytest.raises(KeyFileError) as found:
-        keys.read_mysql_master_key(ring, KEY_ID[:-1] + "2")
+        encrypt.read_mysql_master_key(ring, KEY_ID[:-1] + "2")
     assert "has no key" in says(found)
     with pytest.raises(KeyFileError) as found:  # the entry that holds the sequence number: 16 bytes
-        keys.read_mysql_master_key(ring, KEY_ID[:-2])
+        encrypt.read_mysql_master_key(ring, KEY_ID[:-2])
     assert "32 bytes" in says(found)
     for size in range(len(ring)):
         with pytest.raises(KeyFileError) as found:
-            keys.read_mysql_master_key(ring[:size], KEY_ID)
+            encrypt.read_mysql_master_key(ring[:size], KEY_ID)
         assert "not JSON, or cut short" in says(found)
 
 
@@ -150,5 +150,5 @@ def test_a_keyring_gives_the_key_of_this_id(corpus: Path) -> None:
 )  # fmt: skip
 def test_a_hostile_keyring_is_one_clear_line(ring: bytes) -> None:
     with pytest.raises(KeyFileError) as found:
-        keys.read_mysql_master_key(ring, KEY_ID)
+        encrypt.read_mysql_master_key(ring, KEY_ID)
     says(found)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.crypt import headers as crypt
-from binlogtool.formats.binlog_events.crypt.sealed import EncryptedEventStart, EventStartIndex
-from binlogtool.log.source import read_range
+from binlogtool.core.open_file import read_range
+from binlogtool.formats.binlog_events.crypt import decrypt
+from binlogtool.formats.binlog_events.crypt.decrypt import EncryptedEventStart, EventStartIndex
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.formats.mysql_binlog.crypt_samples import MARIA, MYSQL
@@ -144,9 +144,9 @@ def test_positions_beyond_4_gib_count_from_0_again(first: int, mode: str) -> Non
     def read(offset: int, size: int) -> bytes:
         return sealed[max(0, offset - first) : max(0, offset - first + size)]
 
-    start = crypt.StartEncryption(1, 1, nonce, 2, first)
-    sealing = {"cbc": crypt.CbcEventCipher, "ctr": crypt.CtrEventCipher}[mode](key, nonce)
-    unveil = crypt.EventDecryptor(sealing, start.end, crypt.HeaderEvidence({start.server_id}, 0, False), read)
+    start = decrypt.StartEncryption(1, 1, nonce, 2, first)
+    sealing = {"cbc": decrypt.CbcEventCipher, "ctr": decrypt.CtrEventCipher}[mode](key, nonce)
+    unveil = decrypt.EventDecryptor(sealing, start.end, decrypt.HeaderEvidence({start.server_id}, 0, False), read)
     plain = b"".join(events)
     for low, high in ((0, len(sealed)), (7000, 10000), (100, 101)):
         view = bytearray(sealed[low:high])

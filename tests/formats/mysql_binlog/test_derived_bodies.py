@@ -10,28 +10,28 @@ from construct import Container, EnumIntegerString, FlagsEnum, Renamed, Struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, SHOWN_BODIES
-from binlogtool.formats.binlog_events.events.decoding import (
+from binlogtool.core.json_text import to_json_bytes
+from binlogtool.format_api.field_types import HiddenField, MalformedError, ZeroMeansAbsent, decode_text, format_uuid
+from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
+from binlogtool.formats.binlog_events.event_schemas import (
+    BODIES,
+    SHOWN_BODIES,
     QueryParts,
     decode_body,
     parse_load_query,
     parse_query,
     parse_xid,
 )
-from binlogtool.formats.binlog_events.gtid.bodies import (
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
     read_gtid_list,
     read_gtid_numbers,
     read_mariadb_gtid,
     read_mysql_gtid,
     read_previous_gtids,
 )
-from binlogtool.formats.binlog_events.stream.jsonlines import _FREQUENT_BODIES
-from binlogtool.formats.binlog_events.wire.status import decode_status_variables
-from binlogtool.formats.bodies import HiddenField, ZeroMeansAbsent, decode_text, format_uuid
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.jsontext import NO_SPACE, UNSUPPORTED
-from binlogtool.log.body_json import to_json_bytes
+from binlogtool.formats.binlog_events.json_lines import _FREQUENT_BODIES
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables
+from binlogtool.formats.binlog_events.wire_format import EventType
 from tests.formats.mysql_binlog import make_log as make
 from tests.json_bodies import json_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.groups.groups import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
 from tests.formats.mysql_binlog.judged import errors, events_of, judged, starts_of
 
 SMALL = (

@@ -9,11 +9,17 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.apply.words import classify_statement
-from binlogtool.formats.binlog_events.codes import EventType as T
-from binlogtool.formats.binlog_events.groups import steps
-from binlogtool.formats.binlog_events.groups.groups import GroupStep, TransactionGroups
-from binlogtool.formats.binlog_events.groups.kinds import MAX_WORD_SIZE, STATEMENT_WORDS, QueryKind, get_text_kind
+from binlogtool.formats.binlog_events.replay.applier import classify_statement
+from binlogtool.formats.binlog_events.transactions import boundaries
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    MAX_WORD_SIZE,
+    STATEMENT_WORDS,
+    GroupStep,
+    QueryKind,
+    TransactionGroups,
+    get_text_kind,
+)
+from binlogtool.formats.binlog_events.wire_format import EventType as T
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.judged import diagnoses, judged
 
@@ -161,6 +167,6 @@ def test_no_word_is_longer_than_what_is_looked_at() -> None:
 
 
 def test_the_tabulated_step_is_the_step() -> None:
-    for mark in range(steps.MARK_COUNT):
+    for mark in range(boundaries.MARK_COUNT):
         for group in range(4):
-            assert steps.STEP_TABLE[4 * mark + group] == steps.step_group(group, mark)
+            assert boundaries.STEP_TABLE[4 * mark + group] == boundaries.step_group(group, mark)

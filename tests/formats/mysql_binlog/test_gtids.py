@@ -7,7 +7,7 @@ import re
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.gtid.sets import GTID_PARSERS, format_gtid_set, parse_gtid_set
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS, format_gtid_set, parse_gtid_set
 
 U = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 V = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -10,12 +10,12 @@ import pytest
 from construct import Int8ub, Struct
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.binlog_events.rows.rows import decode_rows
+from binlogtool.format_api.layout import DecompressionError
+from binlogtool.formats.binlog_events.rows.rows_event import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
-from binlogtool.formats.binlog_events.wire.compression import unpack_block
-from binlogtool.formats.layouts import DecompressionError
+from binlogtool.formats.binlog_events.wire_format import unpack_block
 from binlogtool.limits import Limits
-from binlogtool.schema.trace import trace_record
+from binlogtool.schema.annotated_parse import trace_record
 from tests.harness.engine import opinion
 from tests.harness.mysql_writer import MAGIC, MARIADB, Made, binlog, block, description, event, rows, table_map
 

@@ -10,16 +10,15 @@ import pytest
 
 import binlogtool
 from binlogtool import formats
+from binlogtool.core.open_file import detect_format
+from binlogtool.core.resolve_paths import find_logs
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
-from binlogtool.formats.detecting import FileHead
-from binlogtool.formats.layouts import LogFileLayout
+from binlogtool.format_api.format import FileHead
+from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.formats.mysql_binlog.members.index import TextContext
-from binlogtool.formats.mysql_binlog.members.names import get_folder, parse_log_name
+from binlogtool.formats.mysql_binlog.index_files import TextContext, get_folder, parse_log_name
 from binlogtool.limits import Limits
-from binlogtool.log.detect import detect_format
-from binlogtool.log.logset import find_logs
 from tests.formats.mysql_binlog.sets import said
 
 INDEX = "rot-bin.index"

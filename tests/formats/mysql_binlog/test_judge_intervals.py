@@ -8,12 +8,12 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.events.event import Event
-from binlogtool.formats.binlog_events.gtid import intervals
-from binlogtool.formats.binlog_events.gtid.intervals import IntervalSet
-from binlogtool.formats.mysql_binlog.judge import folds
-from binlogtool.formats.mysql_binlog.judge.folds import CHAINED
-from binlogtool.formats.mysql_binlog.judge.positions import PositionRules
+from binlogtool.formats.binlog_events.event_schemas import Event
+from binlogtool.formats.binlog_events.gtid import gtid_sets
+from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet
+from binlogtool.formats.mysql_binlog.validate import kernels
+from binlogtool.formats.mysql_binlog.validate.event_rules import PositionRules
+from binlogtool.formats.mysql_binlog.validate.kernels import CHAINED
 
 _RUNS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(1, 6)).map(lambda run: (run[0], run[0] + run[1])), max_size=30
@@ -41,8 +41,8 @@ def test_intervals_are_written_like_gtid_sets() -> None:
 
 
 def test_a_set_with_too_many_intervals_says_that_it_is_full() -> None:
-    held = IntervalSet((2 * n, 2 * n + 1) for n in range(intervals.MAX_INTERVALS + 5))
-    assert (held.is_full, len(held)) == (True, intervals.MAX_INTERVALS)
+    held = IntervalSet((2 * n, 2 * n + 1) for n in range(gtid_sets.MAX_INTERVALS + 5))
+    assert (held.is_full, len(held)) == (True, gtid_sets.MAX_INTERVALS)
 
 
 def _event(end: int, position: int) -> Event:
@@ -50,7 +50,7 @@ def _event(end: int, position: int) -> Event:
 
 
 def test_positions_are_compared_modulo_four_gibibytes() -> None:
-    state = array("q", bytes(8 * folds.STATE_SIZE))
+    state = array("q", bytes(8 * kernels.STATE_SIZE))
     positions = PositionRules(state, CHAINED, 0)
     border = 1 << 32
     told = [
@@ -62,7 +62,7 @@ def test_positions_are_compared_modulo_four_gibibytes() -> None:
 
 
 def test_bytes_that_are_missing_are_counted_over_the_border() -> None:
-    state = array("q", bytes(8 * folds.STATE_SIZE))
+    state = array("q", bytes(8 * kernels.STATE_SIZE))
     positions = PositionRules(state, CHAINED, 0)
     border = 1 << 32
     told = [
@@ -75,6 +75,6 @@ def test_bytes_that_are_missing_are_counted_over_the_border() -> None:
 
 
 def test_an_encrypted_file_counts_from_behind_its_header() -> None:
-    state = array("q", bytes(8 * folds.STATE_SIZE))
+    state = array("q", bytes(8 * kernels.STATE_SIZE))
     positions = PositionRules(state, CHAINED, 512)
     assert [*positions.check_event(_event(1000, 488)), *positions.finish()] == []

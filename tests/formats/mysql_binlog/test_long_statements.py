@@ -10,18 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.changes.cascades import ForeignKeys
-from binlogtool.formats.binlog_events.changes.untold import changes_rows
-from binlogtool.formats.binlog_events.ddl import tables
-from binlogtool.formats.binlog_events.ddl.executable_comments import strip_ignored_comments
-from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
-from binlogtool.formats.binlog_events.ddl.triggers import Triggers
-from binlogtool.formats.binlog_events.ddl.words import is_undecided, skip_gap
-from binlogtool.formats.binlog_events.sql import client
-from binlogtool.formats.binlog_events.sql.hidden_statements import is_stored_program, reason_to_leave_out
-from binlogtool.formats.binlog_events.sql.renames import find_renamed_database
-from binlogtool.formats.binlog_events.sql.undo_ddl import find_defined_tables, statement_name
-from binlogtool.formats.binlog_events.sql.until import StatementPattern
+from binlogtool.formats.binlog_events.changes.row_tables import changes_rows
+from binlogtool.formats.binlog_events.ddl import statements
+from binlogtool.formats.binlog_events.ddl.statements import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    is_undecided,
+    normalize_quotes,
+    skip_gap,
+    strip_ignored_comments,
+)
+from binlogtool.formats.binlog_events.ddl.table_catalog import ForeignKeys, Triggers
+from binlogtool.formats.binlog_events.sql import client_text
+from binlogtool.formats.binlog_events.sql.client_text import is_stored_program, reason_to_leave_out
+from binlogtool.formats.binlog_events.sql.flashback import find_defined_tables, statement_name
+from binlogtool.formats.binlog_events.sql.script_state import StatementPattern, find_renamed_database
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.script_attack import BEGINNINGS, PIECES, attack
 from tests.harness.mysql_writer import MARIADB, binlog, query, transaction
@@ -81,14 +84,14 @@ MODES = (("utf8mb4", ANSI_QUOTES), ("gbk", NO_BACKSLASH_ESCAPES), ("gb18030", 0)
 def for_clients(sql: bytes) -> None:
     """Whatever a script asks about a text before it is written."""
     for charset, mode in MODES:
-        _, reason = client.make_client_safe(sql, charset, mode)
-        client.strip_literals(sql, charset, mode)
-        client.is_same_without_escapes(sql, charset, mode)
-        client.is_mode_dependent(sql, charset)
+        _, reason = client_text.make_client_safe(sql, charset, mode)
+        client_text.strip_literals(sql, charset, mode)
+        client_text.is_same_without_escapes(sql, charset, mode)
+        client_text.is_mode_dependent(sql, charset)
         is_stored_program(sql, charset, mode)
         if reason is None:
             reason_to_leave_out(sql, charset, mode)
-    client.terminate_statement(sql, "gb18030")
+    client_text.terminate_statement(sql, "gb18030")
     find_renamed_database(sql, {"a": "b"})
     StatementPattern("DROP TABLE x").matches(sql, b"d")
 
@@ -106,11 +109,11 @@ def for_tables(sql: bytes) -> None:
     statement_name(text)
     Triggers().apply_statement(text, "d")
     ForeignKeys().apply_statement(text, "d")
-    tables.may_be_table_statement(sql)
-    tables.mentions_any_table(text, "d", ["d.t"])
-    tables.find_engine(text, "d")
-    tables.find_primary_key(text)
-    list(tables.iter_emptied_tables(text, "d"))
+    statements.may_be_table_statement(sql)
+    statements.mentions_any_table(text, "d", ["d.t"])
+    statements.find_engine(text, "d")
+    statements.find_primary_key(text)
+    list(statements.iter_emptied_tables(text, "d"))
 
 
 @contextmanager
@@ -182,7 +185,7 @@ def test_the_lines_of_leading_comments_are_those_that_a_client_looks_at() -> Non
     pieces = (b"/*", b"*/", b"/", b"*", b" ", b"\n", b"\n", b"a", b"help", b"use d", b"\t", b"!", b"# ", b"\0")
     for _ in range(20_000):
         text = b"".join(chance.choice(pieces) for _ in range(chance.randint(1, 12)))
-        assert client._find_client_command(text) == command_by_lines(text), text
+        assert client_text._find_client_command(text) == command_by_lines(text), text
 
 
 def command_by_lines(text: bytes) -> bytes | None:
@@ -190,9 +193,9 @@ def command_by_lines(text: bytes) -> bytes | None:
     for line in text.split(b"\n"):
         opened = text.rfind(b"/*", 0, at)
         is_plain = opened >= 0 and text[opened + 2] not in b"!+" and b"*/" not in text[opened + 2 : at]
-        if client._skip_comments(text[:at]) == at and not is_plain:
-            word = client._match_command_word(line)
+        if client_text._skip_comments(text[:at]) == at and not is_plain:
+            word = client_text._match_command_word(line)
             if word is not None:
                 return word
         at += len(line) + 1
-    return client._match_command_word(text)
+    return client_text._match_command_word(text)

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.log.select import Selection
-from binlogtool.schema.native_backend import NativeBackend
+from binlogtool.schema.backends import NativeBackend
 from binlogtool.schema.python_backend import PythonBackend
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make

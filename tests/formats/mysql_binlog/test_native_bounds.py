@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.codes import ROW_EVENTS
-from binlogtool.formats.binlog_events.events.bodies import SHOWN_BODIES
-from binlogtool.formats.binlog_events.events.body_kernels import BodyPlace, put_body_member
-from binlogtool.formats.binlog_events.groups.kinds import STATEMENT_WORDS, classify_query, get_query_kind
-from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
-from binlogtool.formats.binlog_events.rows.table_map_bytes import encode_map_record, encode_map_table
-from binlogtool.formats.jsontext import NO_SPACE, UNSUPPORTED
-from binlogtool.log.body_json import to_json_bytes
+from binlogtool.core.json_text import to_json_bytes
+from binlogtool.format_api.json_kernels import NO_SPACE, UNSUPPORTED
+from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
+from binlogtool.formats.binlog_events.json_lines import BodyPlace, put_body_member
+from binlogtool.formats.binlog_events.rows.table_map import encode_map_record, encode_map_table, parse_table_map
+from binlogtool.formats.binlog_events.transactions.boundaries import STATEMENT_WORDS, classify_query, get_query_kind
+from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,
@@ -39,8 +38,8 @@ from tests.formats.mysql_binlog.native_logs import (
     VARCHAR,
     WRITE_V1,
     WRITE_V2,
-    YEAR,
-)  # fmt: skip
+    YEAR,  # fmt: skip
+)
 from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
 from tests.json_bodies import json_of
 

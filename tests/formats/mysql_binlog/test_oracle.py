@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.records import Record
+from binlogtool.core.record_selection import Record
+from binlogtool.format_api.format import Hints
 from tests.formats.mysql_binlog import vvv
 
 KINDS = {

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core import record_blocks, record_filter
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.apply.executed import ExecutedGtids, parse_executed
+from binlogtool.format_api.replay import encode_canonical
+from binlogtool.formats.binlog_events.replay.applier import ExecutedGtids, parse_executed
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.formats.replay_rules import encode_canonical
-from binlogtool.log import blocks, stretches
-from binlogtool.recovery.digest import hash_row
+from binlogtool.repair.row_store import hash_row
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog import row_building
 
@@ -429,8 +429,8 @@ def test_what_waits_is_applied_before_the_record_that_ends_it(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a block ended between a TABLE_MAP and its rows, these were once applied first, and had no key."""
-    monkeypatch.setattr(blocks, "MAX_BLOCK_RECORDS", size)
-    monkeypatch.setattr(stretches, "MAX_BLOCK_RECORDS", size)
+    monkeypatch.setattr(record_blocks, "MAX_BLOCK_RECORDS", size)
+    monkeypatch.setattr(record_filter, "MAX_BLOCK_RECORDS", size)
     number = struct.Struct("<i").pack
     pair = [row_building.image([number(1), number(value)]) for value in (5, 6)]
     table = make.event(make.TABLE_MAP, row_building.table_map_body(b"\x03\x03"))

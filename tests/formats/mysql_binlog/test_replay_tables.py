@@ -8,28 +8,26 @@ import time
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.apply.effects import EventEffects
-from binlogtool.formats.binlog_events.ddl.alter import (
-    find_exchanged_table,
-    find_like_source,
-    find_renames,
-    has_select,
-    is_create_if_not_exists,
-    is_row_preserving,
-)
-from binlogtool.formats.binlog_events.ddl.tables import (
+from binlogtool.formats.binlog_events.ddl.statements import (
     DeclaredKey,
     find_altered_table,
     find_created_table,
     find_dropped_database,
     find_engine,
+    find_exchanged_table,
+    find_like_source,
     find_primary_key,
+    find_renames,
+    has_select,
+    is_create_if_not_exists,
+    is_row_preserving,
     is_table_statement,
     iter_emptied_tables,
     mentions_any_table,
+    split_statements,
 )
-from binlogtool.formats.binlog_events.ddl.words import split_statements
-from binlogtool.formats.binlog_events.sql.client import make_client_safe
+from binlogtool.formats.binlog_events.replay.effects import EventEffects
+from binlogtool.formats.binlog_events.sql.client_text import make_client_safe
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,14 @@ import struct
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.rows.image_kernels import count_image_rows
-from binlogtool.formats.binlog_events.rows.reader import RowReader
-from binlogtool.formats.binlog_events.rows.rows import count_rows
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.rows.json_kernels import count_image_rows
+from binlogtool.formats.binlog_events.rows.rows_event import RowReader, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.values.columns import ColumnType
-from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.binlog_events.values.column_types import ColumnType
+from binlogtool.formats.binlog_events.wire_format import EventType
 from binlogtool.limits import Limits
-from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.schema.backends import get_native_backend
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 
 _C, _E = ColumnType, EventType

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.codes import COMPRESSED_ROW_EVENTS, EventType
-from binlogtool.formats.binlog_events.rows.rows import Row, RowsHead, count_rows, decode_rows, parse_rows_head
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import DecompressionError
+from binlogtool.formats.binlog_events.rows.rows_event import Row, RowsHead, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.values.columns import ColumnType
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import DecompressionError
+from binlogtool.formats.binlog_events.values.column_types import ColumnType
+from binlogtool.formats.binlog_events.wire_format import COMPRESSED_ROW_EVENTS, EventType
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
 

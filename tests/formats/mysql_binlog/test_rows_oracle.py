@@ -12,16 +12,21 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from binlogtool.formats.binlog_events.codes import DELETE_ROW_EVENTS, ROW_EVENTS, UPDATE_ROW_EVENTS, EventType
-from binlogtool.formats.binlog_events.rows.rows import Row, count_rows, decode_rows, parse_rows_head
+from binlogtool.core.open_file import open_file, read_range
+from binlogtool.format_api.format import Hints
+from binlogtool.formats.binlog_events.rows.rows_event import Row, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.values.columns import ColumnType, TableMapColumn
-from binlogtool.formats.binlog_events.wire.compression import unpack_payload
-from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
-from binlogtool.formats.detecting import Hints
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
+from binlogtool.formats.binlog_events.wire_format import (
+    DELETE_ROW_EVENTS,
+    ROW_EVENTS,
+    UPDATE_ROW_EVENTS,
+    EventType,
+    FormatDescription,
+    parse_description,
+    unpack_payload,
+)
 from binlogtool.limits import Limits
-from binlogtool.log.opened_file import open_file
-from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.vvv_values import same, text_of
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.columns import TableDefinition
-from binlogtool.formats.binlog_events.ddl.schema_sql import parse_schema
+from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
+from binlogtool.formats.binlog_events.ddl.statements import split_statements
+from binlogtool.formats.binlog_events.ddl.table_definitions import parse_schema
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
-from binlogtool.formats.binlog_events.ddl.words import split_statements
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
-from binlogtool.formats.binlog_events.values.columns import ColumnHint, ColumnType, LogicalType
+from binlogtool.formats.binlog_events.values.column_types import ColumnHint, ColumnType, LogicalType
 from tests.formats.mysql_binlog.row_building import table_map_body
 
 _C = ColumnType

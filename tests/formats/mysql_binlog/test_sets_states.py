@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGtids
-from binlogtool.formats.binlog_events.gtid.states import (
+from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids
+from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidRange,
     MariadbGtidState,
     MysqlGtidState,

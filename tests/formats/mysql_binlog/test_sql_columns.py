@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, TableDefinitions
-from binlogtool.formats.binlog_events.ddl.knowledge import TableKnowledge
-from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
-from binlogtool.formats.binlog_events.ddl.triggers import Triggers
-from binlogtool.formats.binlog_events.events.decoding import QueryParts
+from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge, Triggers
+from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
+from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
-from binlogtool.formats.binlog_events.values.columns import ColumnType
-from binlogtool.formats.binlog_events.wire.description import parse_description
+from binlogtool.formats.binlog_events.values.column_types import ColumnType
+from binlogtool.formats.binlog_events.wire_format import parse_description
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import optional, sized, table_map_body
 

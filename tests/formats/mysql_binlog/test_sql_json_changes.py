@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.binlog_events.sql.json_changes import format_changed_json
-from binlogtool.formats.binlog_events.values.decoding import DecodeBudget
-from binlogtool.formats.fields import MalformedError
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.sql.literals import format_changed_json
+from binlogtool.formats.binlog_events.values.decode import DecodeBudget
 from binlogtool.limits import Limits
 
 REPLACE, INSERT, REMOVE = range(3)

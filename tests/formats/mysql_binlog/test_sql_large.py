@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.sql.binlog import TerminatedStatement
-from binlogtool.formats.binlog_events.sql.packets import StatementSizes
-from binlogtool.formats.binlog_events.wire.description import FormatDescription
-from binlogtool.log.select import Selection
+from binlogtool.formats.binlog_events.sql.script_state import StatementSizes, TerminatedStatement
+from binlogtool.formats.binlog_events.wire_format import FormatDescription
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import rows_body, table_map_body

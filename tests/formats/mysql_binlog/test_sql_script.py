@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EventFlag, EventType
-from binlogtool.formats.binlog_events.sql.until import StatementPattern
+from binlogtool.formats.binlog_events.sql.script_state import StatementPattern
+from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType
 from tests.cli.invoke import Result, invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.statement_events import MAP, STATUS, insert, transaction

@@ -12,8 +12,8 @@ from binlogtool.formats.binlog_events.sql.session import (
     ScriptSession,
     find_doubt,
 )
-from binlogtool.formats.binlog_events.wire.description import FormatDescription
-from binlogtool.formats.binlog_events.wire.status import VARIABLES, decode_status_variables
+from binlogtool.formats.binlog_events.status_variables import VARIABLES, decode_status_variables
+from binlogtool.formats.binlog_events.wire_format import FormatDescription
 
 _MARIADB, _MYSQL = (FormatDescription(4, version, 1, 19, bytes(40), 1) for version in ("11.8.6-MariaDB", "9.7.0"))
 _USUAL_COLLATIONS = b"\5" + struct.pack("<10H", 33, 2048, 35, 2560, 45, 2304, 54, 2816, 60, 3072)

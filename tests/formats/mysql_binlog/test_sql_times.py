@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.wire_format import EventType
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.detecting import Hints
-from binlogtool.recovery.plan import RepairPolicy
+from binlogtool.format_api.format import Hints
+from binlogtool.repair.plan import RepairPolicy
 from binlogtool.report.diagnosis import list_steps
 from tests.formats.mysql_binlog.starts import (
     KINDS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.binlog_events.ddl.targets import find_changed_table
+from binlogtool.formats.binlog_events.ddl.statements import find_changed_table
 
 
 @pytest.mark.parametrize(

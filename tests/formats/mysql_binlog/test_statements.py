@@ -14,23 +14,23 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
 from binlogtool.findings import Finding
-from binlogtool.formats.binlog_events.codes import EventFlag, EventType
-from binlogtool.formats.binlog_events.rows.images import ImageReader
+from binlogtool.format_api.outputs import ScriptOptions
+from binlogtool.formats.binlog_events.rows.rows_event import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.sql import client
-from binlogtool.formats.binlog_events.sql.hidden_statements import reason_to_leave_out
+from binlogtool.formats.binlog_events.sql import client_text
+from binlogtool.formats.binlog_events.sql.client_text import reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.literals import (
     format_condition,
     format_literal,
     quote_identifier,
     quote_string,
 )
-from binlogtool.formats.binlog_events.values.columns import ColumnType, LogicalType, TableMapColumn
-from binlogtool.formats.binlog_events.values.decoding import DecodeBudget
-from binlogtool.formats.scripting import ScriptOptions
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType
 from binlogtool.limits import Limits
-from binlogtool.log.records import RecordBlock, ScriptText, SqlFragment
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import optional, rows_body, sized, table_map_body
 from tests.formats.mysql_binlog.statement_events import MAP, NAMES, STATUS, insert, row, transaction
@@ -46,7 +46,7 @@ def script(
     data: bytes, folder: Path, *, schema: str | None = None, wording: ScriptOptions = STATEMENTS, **selection: object
 ) -> tuple[str, list[Finding]]:
     """(the script, what could not be written)"""
-    from binlogtool.log.select import Selection
+    from binlogtool.core.record_selection import Selection
 
     path = folder / "mariadb-bin.000001"
     path.write_bytes(data)
@@ -347,14 +347,14 @@ def test_what_is_no_statement_is_told(code: int, body: bytes, reason: str, tmp_p
     ],
 )  # fmt: skip
 def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
-    assert client.make_client_safe(sql, "utf8mb4", 0)[1] is None
+    assert client_text.make_client_safe(sql, "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
     ("sql", "mode"),
     [
         (b"select 1 \\! touch x", 0), (b"select 1 /*! \\! touch x */", 0), (b"select 'a", 0), (b"select `a", 0),
-        (b"select 1 /* a", 0), (b"select 'a\\' \\! touch x", client.NO_BACKSLASH_ESCAPES), (b'select "\\"', 0),
+        (b"select 1 /* a", 0), (b"select 'a\\' \\! touch x", client_text.NO_BACKSLASH_ESCAPES), (b'select "\\"', 0),
         (b"select 1 --\1 '", 0), (b"select $$", 0), (b"select a.$x$", 0), (b"select $a$ ' $a$ '", 0),
         (b"do $$-- \\$$", 0),
         (b"select 1 /*! 'a*/'", 0), (b"select 1 /*! a", 0), (b"select 1 /*! a /*M! b */ */", 0),
@@ -362,7 +362,7 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
-    assert client.make_client_safe(sql, "utf8mb4", mode)[1] is not None
+    assert client_text.make_client_safe(sql, "utf8mb4", mode)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
 )  # fmt: skip
 def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> None:
     """Tried with the clients of MySQL 9.7 (--commands --system-command) and of MariaDB 10.11 and 11.8."""
-    assert client.make_client_safe(sql, "utf8mb4", 0)[1] is not None
+    assert client_text.make_client_safe(sql, "utf8mb4", 0)[1] is not None
 
 
 @pytest.mark.parametrize(
@@ -391,21 +391,21 @@ def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> N
     ],
 )  # fmt: skip
 def test_a_text_that_depends_on_backslashes_is_known(sql: bytes, mode: int, depends: bool) -> None:
-    assert client.make_client_safe(sql, "utf8mb4", mode)[1] is None
-    assert client.is_mode_dependent(sql, "utf8mb4") == depends
+    assert client_text.make_client_safe(sql, "utf8mb4", mode)[1] is None
+    assert client_text.is_mode_dependent(sql, "utf8mb4") == depends
 
 
 def test_a_text_in_gb18030_depends_on_backslashes_also_for_clients_that_do_not_know_it() -> None:
     text = b"select '\xa6\\''\nsource y\n'"
-    assert client.make_client_safe(text, "gb18030", 1 << 20)[1] is None
-    assert client.is_mode_dependent(text, "gb18030")
+    assert client_text.make_client_safe(text, "gb18030", 1 << 20)[1] is None
+    assert client_text.is_mode_dependent(text, "gb18030")
 
 
 def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     """MariaDB's clients see the end of `"a\\"` in ANSI_QUOTES, MySQL's do not; in the usual mode none of them does."""
-    assert client.make_client_safe(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
-    assert client.make_client_safe(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
-    assert client.make_client_safe(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
+    assert client_text.make_client_safe(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
+    assert client_text.make_client_safe(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
+    assert client_text.make_client_safe(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
     ],
 )  # fmt: skip
 def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str) -> None:
-    assert client.make_client_safe(sql, "utf8mb4", 0)[1] is None
+    assert client_text.make_client_safe(sql, "utf8mb4", 0)[1] is None
     assert reason in (reason_to_leave_out(sql, "utf8mb4", 0) or "")
 
 
@@ -456,7 +456,7 @@ def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str)
     ],
 )  # fmt: skip
 def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
-    text, reason = client.make_client_safe(sql, "utf8mb4", 0)
+    text, reason = client_text.make_client_safe(sql, "utf8mb4", 0)
     assert (text, reason, reason_to_leave_out(sql, "utf8mb4", 0)) == (sql, None, None)
 
 
@@ -475,23 +475,23 @@ def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
     ],
 )  # fmt: skip
 def test_what_a_client_would_not_find_the_end_of_is_written_so_that_it_does(sql: bytes, written: bytes) -> None:
-    assert client.make_client_safe(sql, "utf8mb4", 0) == (written, None)
+    assert client_text.make_client_safe(sql, "utf8mb4", 0) == (written, None)
 
 
 @pytest.mark.full
 def test_a_long_text_of_marks_is_read_in_linear_time() -> None:
     for piece in (b"'a'", b"$a$ $a$ ", b"/*! */*", b"/* /*! */", b"\ndelimiter '\ndelimiter\n' ", b"$b$a", b"/*!'a' "):
         start = time.process_time()
-        client.make_client_safe(b"select " + piece * 200_000, "utf8mb4", 0)
+        client_text.make_client_safe(b"select " + piece * 200_000, "utf8mb4", 0)
         assert time.process_time() - start < 10, piece
 
 
 def test_a_backslash_inside_a_character_is_no_escape() -> None:
-    assert client.make_client_safe("select '表'".encode("cp932"), "cp932", 0)[1] is None
-    assert client.make_client_safe("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
+    assert client_text.make_client_safe("select '表'".encode("cp932"), "cp932", 0)[1] is None
+    assert client_text.make_client_safe("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
     assert (
-        client.format_charset_command("cp932") == b"/*!\\C cp932 */"
-        and client.format_charset_command("latin1") == b"/*!\\C utf8mb4 */"
+        client_text.format_charset_command("cp932") == b"/*!\\C cp932 */"
+        and client_text.format_charset_command("latin1") == b"/*!\\C utf8mb4 */"
     )
 
 
@@ -507,15 +507,15 @@ def test_a_backslash_inside_a_character_is_no_escape() -> None:
     ],
 )
 def test_a_statement_ends_with_what_is_not_in_it_and_begins_with_no_command(sql: bytes, ended: bytes) -> None:
-    assert client.terminate_statement(sql) == ended
+    assert client_text.terminate_statement(sql) == ended
 
 
 @pytest.mark.parametrize(("sql", "charset"), [(b"select '/*!*/;'", None), (b"select '\xd2\xbb'", "gbk")])
 def test_a_text_that_could_end_itself_has_an_end_that_nobody_foresees(sql: bytes, charset: str | None) -> None:
-    first, *lines, last = client.terminate_statement(sql, charset).splitlines()
+    first, *lines, last = client_text.terminate_statement(sql, charset).splitlines()
     mark = first.removeprefix(b"DELIMITER ")
     assert lines == [sql, mark] and last == b"DELIMITER /*!*/;"
-    assert len(mark) == 14 and mark not in client.terminate_statement(sql + b" ", charset)
+    assert len(mark) == 14 and mark not in client_text.terminate_statement(sql + b" ", charset)
 
 
 def test_a_forged_statement_is_left_out_and_told(tmp_path: Path) -> None:
@@ -616,13 +616,13 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
     text, _ = script(make.log(map(bytes, events), checksum=False), tmp_path)
     assert text.startswith("# Statements of a log") and text.endswith("SET @@session.pseudo_slave_mode=0*/;\n")
     own = text.replace("/*!\\C utf8mb4 */", "")
-    assert client.make_client_safe(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
+    assert client_text.make_client_safe(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None
 
 
 def test_the_search_outside_of_quotation_marks_ends_where_one_is_not_closed() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_CPU, (10, 10))\n"
-        "from binlogtool.formats.binlog_events.sql.client import strip_literals\n"
+        "from binlogtool.formats.binlog_events.sql.client_text import strip_literals\n"
         "print(strip_literals(b\"select 1 */*'open\", 'utf8mb4', 0))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

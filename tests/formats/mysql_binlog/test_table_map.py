@@ -10,18 +10,18 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.rows.annotated_rows import table_map_construct as table_map_schema
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds, parse_table_map
-from binlogtool.formats.binlog_events.rows.table_map_view import table_map_construct as table_map_schema
-from binlogtool.formats.binlog_events.values.columns import (
+from binlogtool.formats.binlog_events.values.column_types import (
     ColumnHint,
     ColumnType,
     LogicalType,
     TableMapColumn,
     ValueKind,
 )
-from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
-from binlogtool.recovery.verify import verify_bytes
+from binlogtool.repair.verify import verify_bytes
 from tests.formats.mysql_binlog.row_building import lenenc, optional, sized, table_map_body
 
 _C = ColumnType

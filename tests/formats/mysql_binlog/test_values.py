@@ -11,13 +11,23 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.values import temporal
-from binlogtool.formats.binlog_events.values.charsets import charset_decoder, normalize_charset_name
-from binlogtool.formats.binlog_events.values.columns import ColumnType, LogicalType, TableMapColumn, column_kind
-from binlogtool.formats.binlog_events.values.decimals import make_decimal_reader
-from binlogtool.formats.binlog_events.values.decoding import DecodeBudget, shortest_float, value_converter
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import DecompressionError
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import DecompressionError
+from binlogtool.formats.binlog_events.values import decode
+from binlogtool.formats.binlog_events.values.column_types import (
+    ColumnType,
+    LogicalType,
+    TableMapColumn,
+    charset_decoder,
+    column_kind,
+    normalize_charset_name,
+)
+from binlogtool.formats.binlog_events.values.decode import (
+    DecodeBudget,
+    make_decimal_reader,
+    shortest_float,
+    value_converter,
+)
 from binlogtool.limits import Limits
 
 _C = ColumnType
@@ -144,7 +154,7 @@ def test_dates_and_times_stand_as_they_are_stored(column: TableMapColumn, stored
 @given(st.tuples(*(st.integers(0, most) for most in (9999, 12, 31, 23, 59, 59))))
 def test_every_datetime_comes_back(parts: tuple[int, int, int, int, int, int]) -> None:
     raw = packed_datetime(*parts).to_bytes(5, "big")
-    assert temporal.make_datetime2_reader(0)(raw) == "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}".format(*parts)
+    assert decode.make_datetime2_reader(0)(raw) == "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}".format(*parts)
 
 
 @settings(deadline=None)

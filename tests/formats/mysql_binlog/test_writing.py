@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events import writing
-from binlogtool.formats.binlog_events.wire.description import parse_description
-from binlogtool.formats.fields import MalformedError
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events import write_log
+from binlogtool.formats.binlog_events.wire_format import EventType, parse_description
 from tests.pipeline import classic
 
 FOLDER = "mysql-binlog/generated"
@@ -30,7 +29,7 @@ def test_every_event_of_a_server_is_framed_as_the_server_does_it(corpus: Path, n
         for event in classic.events(path, exact=False):
             whole = data[event.at : event.at + event.size]
             if event.end == event.at + event.size and not event.flags & 1:  # in use: the checksum is without that flag
-                assert writing.reframe_event(whole[:9] + bytes(8) + whole[17:-4], event.at) == whole
+                assert write_log.reframe_event(whole[:9] + bytes(8) + whole[17:-4], event.at) == whole
                 framed += 1
     assert framed > 30
 
@@ -51,14 +50,14 @@ def rebuilt(event: classic.Event, path: Path) -> bytes | None:
     """The same body, made from what it says."""
     if event.code == classic.DESCRIPTION:
         said = parse_description(path.read_bytes()[4 : 4 + event.size])
-        return writing.encode_description_body(writing.description_for_new_file(said, said.create_timestamp))
+        return write_log.encode_description_body(write_log.description_for_new_file(said, said.create_timestamp))
     if event.code == classic.GTID_LIST:
         entries = [text.split("-") for text in classic.listed(event)]
-        return writing.encode_gtid_list_body((int(d), int(s), int(n)) for d, s, n in entries)
+        return write_log.encode_gtid_list_body((int(d), int(s), int(n)) for d, s, n in entries)
     if event.code == classic.CHECKPOINT:
-        return writing.encode_checkpoint_body(event.body[4:].decode())
+        return write_log.encode_checkpoint_body(event.body[4:].decode())
     if event.code == classic.ROTATE:
-        return writing.encode_rotate_body(event.body[8:].decode())
+        return write_log.encode_rotate_body(event.body[8:].decode())
     return None
 
 
@@ -66,7 +65,7 @@ def rebuilt(event: classic.Event, path: Path) -> bytes | None:
 def test_the_default_description_knows_what_servers_know(corpus: Path, version: str) -> None:
     path = logs(corpus, f"{version}/domains")[0]
     said = parse_description(path.read_bytes()[4:256]).post_header_len
-    ours = writing.DEFAULT_DESCRIPTION.post_header_len
+    ours = write_log.DEFAULT_DESCRIPTION.post_header_len
     own = EventType.FORMAT_DESCRIPTION - 1
     assert (len(said), len(ours)) == (171, 172)
     assert [i + 1 for i in range(171) if said[i] != ours[i]] == [EventType.FORMAT_DESCRIPTION]
@@ -74,23 +73,23 @@ def test_the_default_description_knows_what_servers_know(corpus: Path, version: 
 
 
 def test_a_list_without_gtids_has_the_length_that_servers_demand() -> None:
-    assert writing.encode_gtid_list_body([]) == bytes(6)
+    assert write_log.encode_gtid_list_body([]) == bytes(6)
 
 
 def test_positions_behind_four_gigabytes_keep_their_low_bits() -> None:
-    event = writing.encode_event(EventType.STOP, 1, 2, b"")
-    moved = writing.reframe_event(event, (1 << 32) + 100)
+    event = write_log.encode_event(EventType.STOP, 1, 2, b"")
+    moved = write_log.reframe_event(event, (1 << 32) + 100)
     assert int.from_bytes(moved[13:17], "little") == 100 + 23
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_events_are_split_where_they_were_joined(bodies: list[bytes]) -> None:
-    events = [writing.encode_event(EventType.QUERY, 7, 1, body) for body in bodies]
-    assert writing.split_events(b"".join(events)) == events
+    events = [write_log.encode_event(EventType.QUERY, 7, 1, body) for body in bodies]
+    assert write_log.split_events(b"".join(events)) == events
 
 
 @pytest.mark.parametrize("cut", [b"\0" * 18, b"\0" * 19, b"\0" * 9 + b"\x14\0\0\0" + b"\0" * 6])
 def test_what_is_no_event_is_told(cut: bytes) -> None:
-    event = writing.encode_event(EventType.QUERY, 7, 1, b"x")
+    event = write_log.encode_event(EventType.QUERY, 7, 1, b"x")
     with pytest.raises(MalformedError, match="behind event 1"):
-        writing.split_events(event + cut)
+        write_log.split_events(event + cut)

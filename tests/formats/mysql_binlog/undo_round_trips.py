@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.detecting import Hints
-from binlogtool.log.select import Selection
+from binlogtool.format_api.format import Hints
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.workloads import Pair, pair
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool import convert
+from binlogtool.core.record_selection import Selection
 from binlogtool.errors import BinlogtoolError
-from binlogtool.log.select import Selection
 from tests.formats.mysql_binlog.server_state import State, state_of
 from tests.formats.mysql_binlog.workloads import FOLDER, Pair, Workload, cases, pair
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from binlogtool.formats.binlog_events.values.columns import ColumnType, TableMapColumn
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
 
 _C = ColumnType
 _WIDTHS = {_C.TINY: 1, _C.SHORT: 2, _C.INT24: 3, _C.LONG: 4, _C.LONGLONG: 8}

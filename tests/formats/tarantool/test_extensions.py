@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.extensions import format_datetime, format_decimal, to_civil_date
-from binlogtool.formats.tarantool.msgpack.parts import MpValue
-from binlogtool.formats.tarantool.msgpack.values import decode_extension
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.tarantool.msgpack.values import (
+    MpValue,
+    decode_extension,
+    format_datetime,
+    format_decimal,
+    to_civil_date,
+)
 from binlogtool.limits import Limits
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.formats.layouts import ColumnTable
-from binlogtool.formats.tarantool.meaning import _decode_times, to_microseconds
+from binlogtool.format_api.layout import ColumnTable
+from binlogtool.formats.tarantool.decode import _decode_times, to_microseconds
 from tests.formats.tarantool.make import TIME, block, dml, log, records, row
 
 names = st.text(max_size=5).filter(lambda name: not name.startswith("$"))

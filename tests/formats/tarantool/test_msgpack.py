@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.kernels import load64, read_uint, skip_value
-from binlogtool.formats.tarantool.msgpack.messages import MpKind, MpNode, MpUint, WideUint, decode_value, encode_value
-from binlogtool.formats.tarantool.msgpack.parts import MpValue
-from binlogtool.formats.tarantool.msgpack.values import to_python
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.tarantool.msgpack.messages import (
+    MpKind,
+    MpNode,
+    MpUint,
+    WideUint,
+    decode_value,
+    encode_value,
+    load64,
+    read_uint,
+    skip_value,
+)
+from binlogtool.formats.tarantool.msgpack.values import MpValue, to_python
 from binlogtool.limits import Limits
 
 scalars = (

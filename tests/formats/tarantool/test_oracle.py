@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import Record
 from binlogtool.formats.tarantool import codes, schema
-from binlogtool.formats.tarantool.layout.compression import unpack_zstd
-from binlogtool.formats.tarantool.layout.header import parse_header_lines
 from binlogtool.formats.tarantool.msgpack.messages import encode_value
 from binlogtool.formats.tarantool.rows.rows import ParsedRow, parse_row
+from binlogtool.formats.tarantool.schema import parse_header_lines, unpack_zstd
 from binlogtool.limits import Limits
-from binlogtool.log.records import Record
 from tests.formats.tarantool import oracle
 from tests.formats.tarantool.readings import as_expected, as_printed, ours
 

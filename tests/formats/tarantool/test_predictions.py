@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.findings import Severity
 from binlogtool.formats.tarantool.replay import replay
-from binlogtool.log.records import RecordBlock
-from binlogtool.log.select import Selection
 from tests.formats.tarantool.predictions import Case, answer, cases
 
 pytestmark = pytest.mark.full_corpus

@@ -12,9 +12,9 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.tarantool.replay.position import parse_position
-from binlogtool.formats.tarantool.replay.reasons import REASONS
-from binlogtool.recovery.replay_result import ReplayResult
+from binlogtool.formats.tarantool.replay.losses import REASONS
+from binlogtool.formats.tarantool.replay.replay import parse_position
+from binlogtool.repair.replay import ReplayResult
 from tests.formats.tarantool.damages import build, cases, load
 from tests.formats.tarantool.make import block, dml, header
 

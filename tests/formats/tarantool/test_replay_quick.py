@@ -12,15 +12,13 @@ import msgpack
 import pytest
 
 import binlogtool
-from binlogtool.formats import keeping
-from binlogtool.formats.replay_rules import encode_canonical
-from binlogtool.formats.tarantool.msgpack import canonical as kernels
+from binlogtool.format_api import row_store_kernels
+from binlogtool.format_api.replay import encode_canonical
 from binlogtool.formats.tarantool.msgpack.values import get_fast_decoder
-from binlogtool.formats.tarantool.replay import kernels as rows
-from binlogtool.recovery.digest import hash_row
-from binlogtool.recovery.kept import CompiledRowStore, ObjectNames
+from binlogtool.formats.tarantool.replay import fast_path
+from binlogtool.repair.row_store import CompiledRowStore, ObjectNames, hash_row
 from binlogtool.schema import backends
-from binlogtool.schema.native_backend import get_native_backend
+from binlogtool.schema.backends import get_native_backend
 from tests.formats.tarantool import make
 
 NATIVE = pytest.mark.skipif(get_native_backend() is None, reason="no native code for this machine")
@@ -165,7 +163,7 @@ def test_most_plain_rows_are_kept_by_compiled_code(tmp_path: Path, monkeypatch: 
     """Else the test above would compare the general way with itself."""
     path = tmp_path / "00000000000000000000.xlog"
     path.write_bytes(some_log(1, 3000, plain=True))
-    from binlogtool.formats.tarantool.replay.quick import TarantoolFastPath
+    from binlogtool.formats.tarantool.replay.fast_path import TarantoolFastPath
 
     done, keep = [], TarantoolFastPath.store_changes
 
@@ -204,12 +202,12 @@ def test_bytes_that_a_kernel_calls_canonical_are_those_of_the_decoded_value(seed
     source, taken = random.Random(seed), 0
     for _ in range(3000):
         data = some_value(source)
-        end = kernels.find_canonical_end(data, 0, len(data), kernels.MAX_CANONICAL_DEPTH)
+        end = fast_path.find_canonical_end(data, 0, len(data), fast_path.MAX_CANONICAL_DEPTH)
         if end >= 0:
             taken += 1
             assert end == len(data)
             assert encode_canonical(get_fast_decoder()(data)) == data
-        assert kernels.find_canonical_end(data, 0, len(data) - 1, kernels.MAX_CANONICAL_DEPTH) < 0
+        assert fast_path.find_canonical_end(data, 0, len(data) - 1, fast_path.MAX_CANONICAL_DEPTH) < 0
     assert taken > 1000
 
 
@@ -217,7 +215,7 @@ def test_a_key_is_canonical_in_any_length_of_text() -> None:
     for size in (0, 1, 31, 32, 255, 256, 65535, 65536):
         for value in ("é" * (size // 2), b"b" * size, ["x"] * size, "x" * size):
             data = pack(value)
-            assert kernels.find_canonical_end(data, 0, len(data), kernels.MAX_CANONICAL_DEPTH) == len(data)
+            assert fast_path.find_canonical_end(data, 0, len(data), fast_path.MAX_CANONICAL_DEPTH) == len(data)
             assert encode_canonical(get_fast_decoder()(data)) == data
 
 
@@ -233,8 +231,9 @@ def test_a_table_of_rows_holds_what_a_dictionary_holds(backend: str) -> None:
         place = source.choice(("one", "ö")), source.randbytes(source.choice((0, 1, 1, 2, 9)))
         image = source.randbytes(source.choice((0, 5, 90, 700)))
         entry = source.choice((
-            (3, keeping.ROW_KNOWN, image, ()), (2, keeping.ROW_KNOWN, image, ()), (3, keeping.ROW_DELETED, b"", ()),
-            (3, keeping.ROW_PENDING, b"", (image, b"more")),
+            (3, row_store_kernels.ROW_KNOWN, image, ()), (2, row_store_kernels.ROW_KNOWN, image, ()), (3,
+            row_store_kernels.ROW_DELETED, b"", ()),
+            (3, row_store_kernels.ROW_PENDING, b"", (image, b"more")),
         ))  # fmt: skip
         kept.put(*place, entry)
         wanted[place] = entry
@@ -245,11 +244,13 @@ def test_a_table_of_rows_holds_what_a_dictionary_holds(backend: str) -> None:
     sums = kept.sum_rows(lambda name: name.upper(), lambda *one: others.append(one))
     for name in ("one", "ö"):
         images = [
-            (key, one[2]) for (owner, key), one in wanted.items() if owner == name and one[:2] == (3, keeping.ROW_KNOWN)
+            (key, one[2])
+            for (owner, key), one in wanted.items()
+            if owner == name and one[:2] == (3, row_store_kernels.ROW_KNOWN)
         ]
         numbers = [hash_row(name.upper(), key, image) for key, image in images]
         assert sums[name] == (len(numbers), sum(numbers) % 2**256)
-    assert len(others) == sum(one[1] == keeping.ROW_PENDING for one in wanted.values())
+    assert len(others) == sum(one[1] == row_store_kernels.ROW_PENDING for one in wanted.values())
 
 
 @NATIVE
@@ -258,10 +259,12 @@ def test_hashes_and_digests_of_rows_are_the_same_in_c_and_python(size: int) -> N
     held = get_native_backend()
     assert held is not None
     data, seed = os.urandom(size + 3), struct.unpack("q", os.urandom(8))[0]
-    assert held.compile_kernel(keeping.hash_bytes)(data, 3, size, seed) == keeping.hash_bytes(data, 3, size, seed)
+    assert held.compile_kernel(row_store_kernels.hash_bytes)(data, 3, size, seed) == row_store_kernels.hash_bytes(
+        data, 3, size, seed
+    )
     for start in (0, (1 << 63) - 1, -1):
         both = []
-        for function in (keeping.add_row_digest, held.compile_kernel(keeping.add_row_digest)):
+        for function in (row_store_kernels.add_row_digest, held.compile_kernel(row_store_kernels.add_row_digest)):
             sums = memoryview(bytearray(struct.pack("6q", 7, start, -1, -1, -1, 7))).cast("q")
             function(b"a name", 0, 6, data, 0, min(size, 3), min(size, 3), size, sums, 1)
             both.append(sums.tolist())
@@ -285,11 +288,11 @@ def test_kernels_of_rows_do_the_same_in_c_and_python(seed: int) -> None:
             data[source.randrange(len(data))] = source.randrange(256)
         stop = source.randrange(len(data) + 1) if source.random() < 0.3 else len(data)
         made = []
-        for function in (rows.put_row_key, held.compile_kernel(rows.put_row_key)):
+        for function in (fast_path.put_row_key, held.compile_kernel(fast_path.put_row_key)):
             out = bytearray(200)
             made.append((function(data, 0, stop, known, 0, b"", out, 0, 150), bytes(out)))
         assert made[0] == made[1]
         number = source.choice((0, -1, 127, 128, -32, -33, 2**31, -(2**31), -(2**31) - 1, 2**62, -(2**62), 65536))
         out = bytearray(9)
-        end = held.compile_kernel(kernels.write_integer)(number, b"", out, 0)
+        end = held.compile_kernel(fast_path.write_integer)(number, b"", out, 0)
         assert bytes(out[:end]) == pack(number)

@@ -15,9 +15,9 @@ import msgpack
 import pytest
 
 import binlogtool
-from binlogtool.formats.replay_rules import encode_canonical
-from binlogtool.recovery.digest import MODULUS, hash_row
-from binlogtool.recovery.replay_result import ReplayResult
+from binlogtool.format_api.replay import encode_canonical
+from binlogtool.repair.replay import ReplayResult
+from binlogtool.repair.row_store import MODULUS, hash_row
 from tests.cli.invoke import invoke
 from tests.formats.tarantool.make import END, block, dml, row
 from tests.formats.tarantool.server import Started, program, start

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.replay_rules import encode_canonical
+from binlogtool.format_api.replay import encode_canonical
 from binlogtool.formats.tarantool.replay.effects import apply_patch
 from binlogtool.formats.tarantool.replay.update_ops import apply_upsert, parse_operations, parse_path, try_update
 

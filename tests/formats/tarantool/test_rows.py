@@ -8,12 +8,11 @@ from construct import ConstructError, StreamError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import DecompressionError
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import DecompressionError
 from binlogtool.formats.tarantool import schema
-from binlogtool.formats.tarantool.damage.damage import find_intact_payload
-from binlogtool.formats.tarantool.layout.compression import unpack_zstd
-from binlogtool.formats.tarantool.layout.layout import FRAME
+from binlogtool.formats.tarantool.damage import find_intact_payload
+from binlogtool.formats.tarantool.layout import FRAME
 from binlogtool.formats.tarantool.msgpack.messages import WideUint
 from binlogtool.formats.tarantool.rows.rows import (
     DUPLICATE_KEY,
@@ -23,6 +22,7 @@ from binlogtool.formats.tarantool.rows.rows import (
     parse_row,
     read_row,
 )
+from binlogtool.formats.tarantool.schema import unpack_zstd
 from binlogtool.limits import Limits
 from binlogtool.schema.python_backend import PythonBackend
 from tests.formats.tarantool.make import block, dml, row

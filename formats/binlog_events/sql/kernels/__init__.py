@@ -1,1 +1,1 @@
-"""Compiled code for the frequent events of scripts."""
+"""SQL scripts by compiled code."""

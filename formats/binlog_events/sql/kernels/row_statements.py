@@ -1,39 +1,55 @@
-"""Row events as one statement after the other, as kernels: the statements of `kernels.rows` and their
-surroundings.
+"""Write ROWS events as statements or BINLOG, as kernels.
+
+The text is that of `sql.rows`. An event that contains an unsupported value is left to the general writer as
+a whole.
 """
 
 from __future__ import annotations
 
-from binlogtool.formats.binlog_events.events.type_codes import (
-    DELETE_ROWS_V1,
-    DELETE_ROWS_V2,
-    INTVAR,
-    QUERY,
-    RAND,
-    TABLE_MAP,
-    UPDATED,
-    VERSION_OFFSET,
-    WRITE_ROWS_V1,
-    WRITE_ROWS_V2,
+from binlogtool.format_api.field_types import (
+    Int64s,
+    MutableInt64s,
+    MutableUInt8s,
+    UInt8s,
+    kernel,
+    load_big_endian,
+    load_little_endian,
 )
-from binlogtool.formats.binlog_events.rows.kernels import count_present_columns
-from binlogtool.formats.binlog_events.rows.row_memory import RowMemory
-from binlogtool.formats.binlog_events.sql.kernels.columns import EventColumns, ScriptMemory
-from binlogtool.formats.binlog_events.sql.kernels.events import put_rows_with_map
-from binlogtool.formats.binlog_events.sql.kernels.frequent import (
-    TYPE_NAMES_AT,
-    put_change_statement,
-    put_position_comment,
-    put_transaction_event,
+from binlogtool.format_api.layout import compute_crc32
+from binlogtool.formats.binlog_events.rows.json_kernels import (
+    CAST,
+    EVENT_RECORD_COLUMN_SIZE,
+    EVENT_RECORD_HEAD_SIZE,
+    GENERATED,
+    HEX,
+    KEY,
+    NO_CONDITION,
+    NUMBER,
+    STAMPED,
+    RowMemory,
+    copy_text,
+    count_present_columns,
+    find_images,
+    find_template,
+    find_value_bounds,
+    has_valid_images,
+    load_word,
+    put_short_text,
+    skip_image,
 )
-from binlogtool.formats.binlog_events.sql.kernels.rows import has_key_columns, put_statements
-from binlogtool.formats.binlog_events.sql.kernels.session import find_rows_request, find_transition, put_rows_session
-from binlogtool.formats.binlog_events.sql.kernels.slots import (
+from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
+from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
+from binlogtool.formats.binlog_events.sql.kernels.statements import (
+    BINLOG,
+    BINLOG_SIZE,
     BYTES_WRITTEN,
     CHECKSUM_BYTES,
+    CLOSE,
+    CLOSE_SIZE,
     CONTAINER_OFFSET,
     IN_TRANSACTION,
     LAST_GTID_INDEX,
+    MAX_BINLOG_BYTES,
     NEXT_SESSION_NUMBER,
     OUTPUT_FULL,
     ROW_FLAG_MASK,
@@ -41,17 +57,748 @@ from binlogtool.formats.binlog_events.sql.kernels.slots import (
     SESSION_NUMBER,
     TABLE_ID_SIZE,
     TEMPLATES,
+    TEXTS_END,
     TIMESTAMP_US,
     TRANSACTION_STATE,
+    TYPE_NAMES_AT,
+    find_rows_request,
+    find_statement,
+    find_transition,
+    has_matching_rows,
+    is_uncompressed_rows,
+    put_base64,
+    put_change_statement,
+    put_position_comment,
+    put_rows_session,
+    put_text,
+    put_transaction_event,
 )
-from binlogtool.formats.binlog_events.sql.kernels.texts import find_statement
-from binlogtool.formats.binlog_events.sql.kernels.walk import (
-    find_images,
-    find_template,
+from binlogtool.formats.binlog_events.sql.literals import put_fixed_literal, put_hex, put_sized_literal
+from binlogtool.formats.binlog_events.values.column_types import FIRST_SIZED, UNSIGNED
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_V1_OFFSET,
+    COMPRESSED_V2_OFFSET,
+    DELETE_COMPRESSED_V2,
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    DELETED,
+    EVENT_SIZE_AT,
+    INSERTED,
+    INTVAR,
+    QUERY,
+    RAND,
+    ROW_KINDS,
+    TABLE_MAP,
+    TRANSACTION_PAYLOAD,
+    TYPE_AT,
+    UPDATED,
+    VERSION_OFFSET,
+    WRITE_COMPRESSED_V1,
+    WRITE_COMPRESSED_V2,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
 )
-from binlogtool.formats.binlog_events.values.kernels import copy_text, load_word
-from binlogtool.formats.fields import kernel
-from binlogtool.formats.loads import load_little_endian
+
+# --- Row events as kernels ---
+
+
+@kernel(compute_crc32)
+def put_checksum(checksum_size: int, texts: UInt8s, out: MutableUInt8s, o: int, p: int) -> int:
+    """Write the checksum of the event `out[p:o]`, if events have one."""
+    if checksum_size > 0:
+        crc = compute_crc32(out, p, o, texts)
+        for i in range(4):
+            out[o + i] = crc >> 8 * i & 255
+    return o + checksum_size
+
+
+@kernel(copy_text, put_checksum, load_word)
+def put_table_map(
+    header: int, buf: UInt8s, texts: UInt8s, template: int, out: MutableUInt8s, o: int, checksum_size: int
+) -> int:
+    """Write the TABLE_MAP of a template with the time and origin of the event whose header is at `buf[header]`."""
+    length = load_word(texts, template + 20)
+    size = 19 + length + checksum_size
+    for i in range(19):
+        out[o + i] = buf[header + i] + 0
+    out[o + TYPE_AT] = TABLE_MAP
+    for i in range(4):
+        out[o + EVENT_SIZE_AT + i] = size >> 8 * i & 255
+    return put_checksum(
+        checksum_size, texts, out, copy_text(texts, template + load_word(texts, template + 16), length, out, o + 19), o
+    )
+
+
+@kernel(put_checksum)
+def put_last_event(
+    p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
+) -> int:
+    """Write the row event `buf[p:n]` with the STMT_END flag.
+
+    Args:
+        flags: offset of the event's flags.
+    """
+    for i in range(n - p - checksum_size):
+        out[o + i] = buf[p + i] + 0
+    out[o + flags - p] = buf[flags] | 1
+    return put_checksum(checksum_size, texts, out, o + n - p - checksum_size, o)
+
+
+@kernel(copy_text, has_valid_images, put_base64, put_last_event, put_table_map, load_word)
+def put_rows_with_map(p: int, start: int, n: int, code: int, memory: ScriptMemory, template: int, o: int) -> int:
+    """Write the row event `buf[p:n]` after its TABLE_MAP as one BINLOG statement.
+
+    Events are assembled at the end of the output buffer before they are encoded.
+
+    Args:
+        start: offset of the event's body.
+
+    Returns:
+        The end offset; -1 if the buffer is too small, -2 if the event does not fit its table.
+    """
+    checksum_size = memory.state[CHECKSUM_BYTES] + 0
+    if n - checksum_size - start < memory.state[TABLE_ID_SIZE] + 2 or not has_valid_images(
+        memory.buf, start, n - checksum_size, code, memory.texts, template, memory.state[TABLE_ID_SIZE] + 0
+    ):
+        return -2
+    event = n - p
+    table = 19 + load_word(memory.texts, template + 20) + checksum_size
+    if memory.z - o < (event + table) // 3 * 4 + event + table + 256:
+        return -1
+    o = copy_text(memory.texts, BINLOG, BINLOG_SIZE, memory.out, o)
+    at = memory.z - table - 16
+    put_table_map(p, memory.buf, memory.texts, template, memory.out, at, checksum_size)
+    o = put_base64(memory.out, at, at + table, memory.texts, memory.out, o)
+    flags = start + memory.state[TABLE_ID_SIZE]
+    if memory.buf[flags] & 1:
+        o = put_base64(memory.buf, p, n, memory.texts, memory.out, o)
+    else:
+        at = memory.z - event - 16
+        put_last_event(p, n, flags, memory.buf, memory.texts, memory.out, at, checksum_size)
+        o = put_base64(memory.out, at, at + event, memory.texts, memory.out, o)
+    return copy_text(memory.texts, CLOSE, CLOSE_SIZE, memory.out, o)
+
+
+@kernel(copy_text, put_checksum)
+def put_checksummed(
+    buf: UInt8s, p: int, size: int, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
+) -> int:
+    """Write the event of `size` bytes at `buf[p]`, which has no checksum, with one of `checksum_size` bytes."""
+    whole = size & -8
+    copy_text(buf, p, whole, out, o)
+    for k in range(whole, size):
+        out[o + k] = buf[p + k] + 0
+    for k in range(4):
+        out[o + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
+    return put_checksum(checksum_size, texts, out, o + size, o)
+
+
+@kernel(copy_text, put_checksummed)
+def copy_events(
+    count: int,
+    spans: EventSpans,
+    holders: Int64s,
+    bases: Int64s,
+    buf: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    checksum_size: int,
+) -> int:
+    """Copy events one after the other to `out`, and set the columns to their offsets there.
+
+    Nested events get checksums of `checksum_size` bytes; the events that contain them become empty.
+
+    Args:
+        bases: number to add to an offset to find it in `buf`.
+
+    Returns:
+        The number of events; an invalid one ends it.
+    """
+    o = 0
+    for i in range(count):
+        p = spans.offsets[i] + bases[i]
+        size = spans.stops[i] - spans.offsets[i]
+        body = spans.starts[i] - spans.offsets[i]
+        body_end = spans.ends[i] - spans.offsets[i]
+        if size < 19 or body != 19 or body_end < body or size < body_end:
+            return i
+        spans.offsets[i] = o
+        spans.starts[i] = o + body
+        spans.ends[i] = o + body_end
+        if holders[i] >= 0:
+            if body_end != size:
+                return i
+            o = put_checksummed(buf, p, size, texts, out, o, checksum_size)
+        elif spans.codes[i] == TRANSACTION_PAYLOAD:
+            spans.starts[i] = o
+            spans.ends[i] = o
+        else:
+            whole = size & -8
+            copy_text(buf, p, whole, out, o)
+            for k in range(whole, size):
+                out[o + k] = buf[p + k] + 0
+            o += size
+        spans.stops[i] = o
+    return count
+
+
+@kernel(load_little_endian)
+def is_statement_table(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: int) -> bool:
+    """Return whether the table id at `buf[p]` belongs to the statement."""
+    number = load_little_endian(buf, p, id_size)
+    is_found = 0
+    for i in range(count):
+        is_found |= 1 if ids[i] == number else 0
+    return is_found > 0
+
+
+@kernel(is_statement_table, is_uncompressed_rows, has_matching_rows, put_base64)
+def write_base64_lines(
+    i: int, stop: int, spans: EventSpans, maps: Int64s, memory: ScriptMemory, ids: Int64s, count: int, size: int
+) -> int:
+    """Write the row events from `i` on that continue the statement, except the last of them, in base64.
+
+    Args:
+        size: bytes of the statement so far.
+
+    Returns:
+        The index after the last event.
+    """
+    first = i
+    done = 0
+    while (
+        i < stop
+        and is_uncompressed_rows(spans.codes[i])
+        and spans.stops[i] - spans.ends[i] == memory.state[CHECKSUM_BYTES]
+        and spans.ends[i] - spans.starts[i] >= 10
+    ):
+        size += spans.stops[i] - spans.offsets[i]
+        if (
+            size > MAX_BINLOG_BYTES
+            or memory.buf[spans.starts[i] + memory.state[TABLE_ID_SIZE]] & 1
+            or not is_statement_table(memory.buf, spans.starts[i], memory.state[TABLE_ID_SIZE], ids, count)
+            or not has_matching_rows(
+                spans.codes[i], spans.starts[i], spans.ends[i], maps[i], memory.buf, memory.texts, memory.state
+            )
+        ):
+            break
+        if i > first:
+            if memory.z - done < (spans.stops[i - 1] - spans.offsets[i - 1]) // 3 * 4 + 64:
+                break
+            done = put_base64(memory.buf, spans.offsets[i - 1], spans.stops[i - 1], memory.texts, memory.out, done)
+        i += 1
+    memory.state[BYTES_WRITTEN] = done
+    return i
+
+
+# --- MariaDB's compressed row events, as kernels ---
+
+
+@kernel(load_little_endian)
+def find_block(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
+    """Find the compressed block in the row event body `buf[p:n]`; -1 if its header is malformed."""
+    p += id_size + 2
+    if code >= WRITE_COMPRESSED_V2:
+        extra = load_little_endian(buf, p, 2) if n - p >= 2 else 0
+        if extra < 2:
+            return -1
+        p += extra
+    if n - p < 3:
+        return -1
+    columns = buf[p] + 0
+    p += 1
+    if columns == 0xFC:
+        columns = load_little_endian(buf, p, 2)
+        p += 2
+    elif columns > 0xFA:
+        return -1
+    if columns > MAX_COLUMNS:
+        return -1
+    size = (columns + 7) >> 3
+    p += 2 * size if (code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
+    return p if p < n else -1
+
+
+@kernel(find_block, load_big_endian)
+def find_blocks(
+    count: int,
+    spans: EventSpans,
+    buf: UInt8s,
+    id_size: int,
+    checksum_size: int,
+    max_size: int,
+    data_offsets: MutableInt64s,
+    sizes: MutableInt64s,
+) -> int:
+    """Find the compressed data and its uncompressed size in each compressed row event.
+
+    The size is -1 for all other events, for malformed ones, and for those larger than `max_size`.
+
+    Returns:
+        The number of compressed events.
+    """
+    found = 0
+    for i in range(count):
+        code = spans.codes[i]
+        sizes[i] = -1
+        if (
+            code < WRITE_COMPRESSED_V1
+            or code > DELETE_COMPRESSED_V2
+            or spans.stops[i] - spans.ends[i] != checksum_size
+            or spans.starts[i] - spans.offsets[i] != 19
+        ):
+            continue
+        n = spans.ends[i] + 0
+        p = find_block(buf, spans.starts[i] + 0, n, code, id_size)
+        width = buf[p] & 7 if p >= 0 else 0
+        if width < 1 or width > 4 or buf[p] & 0xF8 != 0x80 or n - p <= width:
+            continue
+        size = load_big_endian(buf, p + 1, width)
+        if size <= max_size:
+            data_offsets[i] = p + 1 + width
+            sizes[i] = size
+            found += 1
+    return found
+
+
+@kernel(find_block, put_checksum, put_text)
+def write_uncompressed(
+    count: int,
+    spans: EventSpans,
+    sizes: Int64s,
+    buf: UInt8s,
+    data: UInt8s,
+    id_size: int,
+    checksum_size: int,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+) -> int:
+    """Write the events of `find_blocks` uncompressed one after the other from `out[o]` on, and update the columns.
+
+    Args:
+        data: the uncompressed blocks.
+
+    Returns:
+        The end offset in `out`.
+    """
+    d = 0
+    for i in range(count):
+        if sizes[i] >= 0:
+            code = spans.codes[i] + 0
+            at = spans.offsets[i] + 0
+            block = find_block(buf, spans.starts[i] + 0, spans.ends[i] + 0, code, id_size)
+            code -= COMPRESSED_V2_OFFSET if code >= WRITE_COMPRESSED_V2 else COMPRESSED_V1_OFFSET
+            end = put_text(data, d, d + sizes[i], out, put_text(buf, at, block, out, o))
+            out[o + TYPE_AT] = code
+            for k in range(4):
+                out[o + EVENT_SIZE_AT + k] = end + checksum_size - o >> 8 * k & 255
+            spans.codes[i] = code
+            spans.offsets[i] = o
+            spans.starts[i] = o + 19
+            spans.ends[i] = end
+            d += sizes[i]
+            o = put_checksum(checksum_size, texts, out, end, o)
+            spans.stops[i] = o
+    return o
+
+
+# --- Row events as INSERT, UPDATE and DELETE, as kernels over the templates of `sql.plans` ---
+
+MAX_INSERT_BYTES = 256 << 10
+"""Bytes of one INSERT; further rows go into another one."""
+
+_PIECES = (
+    b"INSERT INTO ", b"UPDATE ", b"DELETE FROM ", b" SET ", b" WHERE ", b" LIMIT 1", b" VALUES\n", b"\n/*!*/;\n",
+    b" AS BINARY)", b" <=> ", b" IS NULL", b" AND ", b"CAST(",
+)  # fmt: skip
+PIECES = b"".join(_PIECES)
+"""What stands behind the texts of `sql.kernels.frequent`, and before the table of plans."""
+_PIECE_OFFSETS = [TEXTS_END + sum(len(piece) for piece in _PIECES[:i]) for i in range(len(_PIECES))]
+(
+    _INSERT, _UPDATE, _DELETE, _SET, _WHERE, _LIMIT, _VALUES, _END, _BINARY, _EQUAL, _IS_NULL, _AND, _CAST,
+) = _PIECE_OFFSETS  # fmt: skip
+(
+    _INSERT_S, _UPDATE_S, _DELETE_S, _SET_S, _WHERE_S, _LIMIT_S, _VALUES_S, _END_S, _BINARY_S, _EQUAL_S,
+    _IS_NULL_S, _AND_S, _CAST_S,
+) = map(len, _PIECES)  # fmt: skip
+TEMPLATES_AT = TEXTS_END + len(PIECES)
+"""Where the table of plans starts in the texts of `write_statements`."""
+
+OPENING_BRACKET, COMMA = b"(,"
+_MAX_FIXED_VALUE = 1024
+"""No value but text and bytes, which take two bytes for each of theirs, needs more than that."""
+
+
+@kernel(load_word)
+def has_key_columns(buf: UInt8s, bitmap: int, texts: UInt8s, template: int) -> int:
+    """Return 1 if the table has a key and all its columns are in an image with this bitmap, else 0."""
+    count = 0
+    entry = template + EVENT_RECORD_HEAD_SIZE
+    for i in range(load_word(texts, template)):
+        if load_word(texts, entry + 32) & KEY and buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            count += 1
+        entry += EVENT_RECORD_COLUMN_SIZE
+    return 1 if count > 0 and count == load_word(texts, template + 12) else 0
+
+
+@kernel(copy_text, load_word)
+def put_column_names(buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write the names of an image's columns that statements may set, in parentheses."""
+    separator = OPENING_BRACKET
+    out[o] = OPENING_BRACKET
+    entry = template + EVENT_RECORD_HEAD_SIZE
+    for i in range(load_word(texts, template)):
+        if buf[bitmap + (i >> 3)] >> (i & 7) & 1 and not load_word(texts, entry + 32) & GENERATED:
+            size = load_word(texts, entry + 20)
+            if z - o < size + _MAX_FIXED_VALUE:
+                return -1
+            out[o] = separator
+            o = copy_text(texts, template + load_word(texts, entry + 16), size, out, o + 1)
+            separator = COMMA
+        entry += EVENT_RECORD_COLUMN_SIZE
+    if separator == OPENING_BRACKET:
+        o += 1
+    out[o] = 41
+    return o + 1
+
+
+@kernel(copy_text, load_word)
+def put_value_prefix(
+    count: int,
+    clause: int,
+    is_null: int,
+    cast: int,
+    texts: UInt8s,
+    template: int,
+    entry: int,
+    out: MutableUInt8s,
+    o: int,
+) -> int:
+    """Write what precedes a value, or the whole condition for NULL.
+
+    Args:
+        count: number of values before it.
+        clause: 0 = VALUES, 1 = SET, 2 = WHERE.
+    """
+    if count > 0:
+        if clause == 2:
+            o = copy_text(texts, _AND, _AND_S, out, o)
+        else:
+            out[o] = 44
+            out[o + 1] = 32
+            o += 1 + clause
+    if clause == 0:
+        return o
+    if cast > 0:
+        o = copy_text(texts, _CAST, _CAST_S, out, o)
+    o = copy_text(texts, template + load_word(texts, entry + 16), load_word(texts, entry + 20), out, o)
+    if clause == 1:
+        out[o] = 61
+        return o + 1
+    at = _EQUAL
+    size = _EQUAL_S
+    if is_null > 0:
+        at = _IS_NULL
+        size = _IS_NULL_S
+    elif cast > 0:
+        at = _BINARY
+        size = _BINARY_S + _EQUAL_S
+    return copy_text(texts, at, size, out, o)
+
+
+@kernel(put_fixed_literal, put_hex, put_sized_literal, load_word)
+def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, o: int) -> int:
+    """Write a value that is not NULL, of the column whose template entry is at `texts[c]`."""
+    kind = load_word(memory.texts, entry)
+    flags = load_word(memory.texts, entry + 32)
+    if kind < FIRST_SIZED:
+        base = load_word(memory.texts, entry + 24)
+        base = base + memory.r if base > 0 and (clause < 2 or flags & NUMBER == 0) else -1
+        if clause == 2 and flags & NUMBER:
+            kind = UNSIGNED
+        return put_fixed_literal(
+            memory.buf,
+            p,
+            memory.n - p,
+            kind,
+            load_word(memory.texts, entry + 4),
+            memory.texts,
+            base,
+            memory.out,
+            o,
+            memory.z,
+        )
+    if clause == 2 and flags & NO_CONDITION:
+        return -2
+    intro = memory.r + load_word(memory.texts, entry + 24)
+    end = put_sized_literal(
+        memory.buf,
+        p,
+        memory.n,
+        kind,
+        load_word(memory.texts, entry + 4),
+        memory.texts,
+        intro,
+        load_word(memory.texts, entry + 28),
+        memory.out,
+        o,
+    )
+    if end >= 0 and cast > 0 and flags & HEX:
+        return put_hex(memory.buf, p, memory.n, 0, memory.out, o)
+    return end
+
+
+@kernel(find_value_bounds, put_value_prefix, put_short_text, put_column_value, load_word)
+def put_image(
+    memory: RowMemory, p: int, bitmap: int, present: int, clause: int, is_keyed: int, o: int
+) -> tuple[int, int]:
+    """Write the image at `buf[p]`; return (offset after it, end of the output).
+
+    Args:
+        clause: 0 = VALUES, 2 = WHERE.
+        is_keyed: whether conditions are on the key only.
+    """
+    nulls = p
+    p += (present + 7) >> 3
+    if p > memory.n:
+        return p, -2
+    entry = memory.r + EVENT_RECORD_HEAD_SIZE
+    place = 0
+    count = 0
+    for i in range(load_word(memory.texts, memory.r)):
+        if memory.buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            is_null = memory.buf[nulls + (place >> 3)] >> (place & 7) & 1
+            end = p
+            if is_null == 0:
+                p, end = find_value_bounds(
+                    memory.buf, p, memory.n, load_word(memory.texts, entry + 8), load_word(memory.texts, entry + 12)
+                )
+                if end < 0:
+                    return p, -2
+            flags = load_word(memory.texts, entry + 32)
+            if (clause == 2 and is_keyed > 0 and flags & KEY) or (
+                (clause < 2 or is_keyed == 0) and not flags & GENERATED
+            ):
+                if (
+                    memory.z - o
+                    < 2 * (end - p)
+                    + load_word(memory.texts, entry + 20)
+                    + load_word(memory.texts, entry + 28)
+                    + _MAX_FIXED_VALUE
+                ):
+                    return p, -1
+                cast = 1 if clause == 2 and is_keyed == 0 and is_null == 0 and flags & CAST else 0
+                o = put_value_prefix(count, clause, is_null, cast, memory.texts, memory.r, entry, memory.out, o)
+                if is_null == 0:
+                    o = put_column_value(
+                        RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
+                        p,
+                        clause,
+                        cast,
+                        entry,
+                        o,
+                    )
+                    if o < 0:
+                        return p, o
+                elif clause < 2:
+                    o = put_short_text(0x4C4C554E, 4, memory.out, o)
+                count += 1
+            p = end
+            place += 1
+        entry += EVENT_RECORD_COLUMN_SIZE
+    return p, -2 if count == 0 and clause > 0 else o
+
+
+@kernel()
+def is_equal(buf: UInt8s, p: int, q: int, size: int) -> bool:
+    """Return whether `size` bytes at `buf[p]` and `buf[q]` are equal."""
+    for i in range(size):  # noqa: SIM110 -- a kernel
+        if buf[p + i] != buf[q + i]:
+            return False
+    return True
+
+
+@kernel(find_value_bounds, copy_text, is_equal, put_value_prefix, put_short_text, put_column_value, load_word)
+def put_assignments(
+    memory: RowMemory, q: int, p: int, before: int, befores: int, after: int, afters: int, o: int
+) -> tuple[int, int]:
+    """Write the assignments of an update whose images are at `buf[q]` and `buf[p]`.
+
+    Only changed columns are assigned; columns that a server could set by itself are assigned their own value.
+
+    Returns:
+        (offset after the second image, end of the output).
+    """
+    old_nulls = q
+    nulls = p
+    q += (befores + 7) >> 3
+    p += (afters + 7) >> 3
+    if p > memory.n:
+        return p, -2
+    entry = memory.r + EVENT_RECORD_HEAD_SIZE
+    old_place = 0
+    place = 0
+    count = 0
+    changes = 0
+    for i in range(load_word(memory.texts, memory.r)):
+        flags = load_word(memory.texts, entry + 32)
+        start = q
+        old_null = -1
+        if memory.buf[before + (i >> 3)] >> (i & 7) & 1:
+            old_null = memory.buf[old_nulls + (old_place >> 3)] >> (old_place & 7) & 1
+            if old_null == 0:
+                start, q = find_value_bounds(
+                    memory.buf, q, memory.n, load_word(memory.texts, entry + 8), load_word(memory.texts, entry + 12)
+                )
+                if q < 0:
+                    return p, -2
+            old_place += 1
+        changed = 0
+        is_null = 0
+        end = p
+        if memory.buf[after + (i >> 3)] >> (i & 7) & 1:
+            is_null = memory.buf[nulls + (place >> 3)] >> (place & 7) & 1
+            if is_null == 0:
+                p, end = find_value_bounds(
+                    memory.buf, p, memory.n, load_word(memory.texts, entry + 8), load_word(memory.texts, entry + 12)
+                )
+                if end < 0:
+                    return p, -2
+            place += 1
+            changed = 1
+            if is_null == old_null and end - p == q - start and is_equal(memory.buf, p, start, end - p):
+                changed = 0
+        if not flags & GENERATED and (changed > 0 or flags & STAMPED):
+            if (
+                memory.z - o
+                < 2 * (end - p)
+                + 2 * load_word(memory.texts, entry + 20)
+                + load_word(memory.texts, entry + 28)
+                + _MAX_FIXED_VALUE
+            ):
+                return p, -1
+            o = put_value_prefix(count, 1, is_null, 0, memory.texts, memory.r, entry, memory.out, o)
+            if changed == 0:
+                o = copy_text(
+                    memory.texts,
+                    memory.r + load_word(memory.texts, entry + 16),
+                    load_word(memory.texts, entry + 20),
+                    memory.out,
+                    o,
+                )
+            elif is_null > 0:
+                o = put_short_text(0x4C4C554E, 4, memory.out, o)
+            else:
+                o = put_column_value(
+                    RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z), p, 1, 0, entry, o
+                )
+                if o < 0:
+                    return p, o
+            count += 1
+            changes += changed
+        p = end
+        entry += EVENT_RECORD_COLUMN_SIZE
+    return p, -2 if changes == 0 else o
+
+
+@kernel(copy_text, put_assignments, put_image, skip_image)
+def put_row(
+    memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, is_keyed: int, o: int
+) -> tuple[int, int]:
+    """Write one row; return (offset after its images, end of the output).
+
+    Args:
+        kind: INSERTED, UPDATED or DELETED.
+    """
+    middle = p
+    if kind == UPDATED:
+        middle = skip_image(memory.buf, p, memory.n, before, befores, memory.texts, memory.r)
+        if middle < 0:
+            return p, -2
+    images_end = p
+    for clause in range(kind, 1 if kind == INSERTED else 3):
+        if memory.z - o < _MAX_FIXED_VALUE:
+            return p, -1
+        at = _WHERE if clause == 2 else _SET
+        o = copy_text(memory.texts, at, 0 if clause == 0 else _WHERE_S if clause == 2 else _SET_S, memory.out, o)
+        bitmap = before if clause == 2 else after
+        present = befores if clause == 2 else afters
+        if clause == 1:
+            end, o = put_assignments(memory, p, middle, before, befores, after, afters, o)
+        else:
+            end, o = put_image(memory, p, bitmap, present, clause, is_keyed, o)
+        if o < 0:
+            return p, o
+        images_end = max(images_end, end)
+    return images_end, o
+
+
+@kernel(copy_text, put_column_names, load_word)
+def put_statement_start(
+    kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, o: int, z: int
+) -> int:
+    """Write the beginning of a statement, up to its first value or assignment."""
+    target = load_word(texts, template + 8)
+    if z - o < target + _MAX_FIXED_VALUE:
+        return -1
+    at = _INSERT
+    size = _INSERT_S
+    if kind == UPDATED:
+        at = _UPDATE
+        size = _UPDATE_S
+    elif kind == DELETED:
+        at = _DELETE
+        size = _DELETE_S
+    o = copy_text(texts, at, size, out, o)
+    o = copy_text(texts, template + load_word(texts, template + 4), target, out, o)
+    if kind > 0:
+        return o
+    out[o] = 32
+    o = put_column_names(buf, bitmap, texts, template, out, o + 1, z)
+    return o if o < 0 else copy_text(texts, _VALUES, _VALUES_S, out, o)
+
+
+@kernel(copy_text, put_row, put_statement_start)
+def put_statements(
+    memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, is_keyed: int, o: int
+) -> int:
+    """Write the statements of all rows up to the end of the event; several rows form one INSERT."""
+    length = 0
+    while p < memory.n:
+        start = p
+        if length > 0:
+            memory.out[o] = 44
+            memory.out[o + 1] = 10
+            o += 2
+        else:
+            o = put_statement_start(kind, memory.buf, after, memory.texts, memory.r, memory.out, o, memory.z)
+            if o < 0:
+                return o
+        text = o
+        if kind == INSERTED:
+            memory.out[o] = 40
+            o += 1
+        p, o = put_row(memory, p, kind, before, befores, after, afters, is_keyed, o)
+        if o < 0:
+            return o
+        if p == start:
+            return -2
+        if memory.z - o < _MAX_FIXED_VALUE:
+            return -1
+        if kind == INSERTED:
+            memory.out[o] = 41
+            o += 1
+            length += o - text
+        else:
+            o = copy_text(memory.texts, _LIMIT, _LIMIT_S, memory.out, o)
+        if kind > 0 or length >= MAX_INSERT_BYTES or p >= memory.n:
+            o = copy_text(memory.texts, _END, _END_S, memory.out, o)
+            length = 0
+    return o
+
+
+# --- Row events as one statement after the other, as kernels ---
 
 
 @kernel(

@@ -1,0 +1,1 @@
+"""Annotated bytes of a log, and the comparison of two logs."""

@@ -1,0 +1,90 @@
+"""`dump --follow`: check for new records until `--limit`, `--timeout`, a signal, or the reader closes the pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import binlogtool
+from binlogtool.core.record_selection import FollowLoss, RecordBlock
+from binlogtool.errors import BinlogtoolError, LimitError
+
+if TYPE_CHECKING:
+    from binlogtool.cli.command import CommandRun
+    from binlogtool.cli.output_destination import OutputDestination
+    from binlogtool.core.record_selection import FileFinding, Selection
+
+
+if TYPE_CHECKING:
+    FollowPart = RecordBlock | FileFinding | FollowLoss
+
+
+class FollowOptions(msgspec.Struct, frozen=True):
+    """How records are read. poll: seconds between checks."""
+
+    decode: str
+    raw: bool
+    poll: float
+    hints: binlogtool.Hints | None
+
+
+def follow_logs(
+    run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions, out: OutputDestination
+) -> Iterator[FollowPart]:
+    """Yield new records, damage and lost files, until `--limit`, `--timeout` or forever.
+
+    Raises:
+        BrokenPipeError: the reader closed the pipe.
+        LimitError: the time limit was reached in the middle of a file.
+    """
+    settings, remaining, is_reported, is_first = run.settings, selection.limit, False, True
+    deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
+    with binlogtool.follow(
+        paths, selection, format=settings.format, limits=settings.limits, backend=settings.backend,
+        hints=options.hints, decode=options.decode,
+        raw=options.raw,
+    ) as follower:  # fmt: skip
+        while remaining != 0 and not _is_over(deadline):
+            for part in follower.look():
+                part = part.part(0, remaining) if isinstance(part, RecordBlock) and remaining is not None else part
+                yield part
+                remaining = (
+                    remaining - len(part) if isinstance(part, RecordBlock) and remaining is not None else remaining
+                )
+                if remaining == 0:
+                    return
+                if _is_over(deadline):
+                    run.status = 6
+                    raise LimitError("the time of --timeout is over, and not all that is there was read")
+            if follower.unknown_column is not None and not is_reported and not run.progress.records:
+                run.say(f"{follower.unknown_column} (so far: a table that comes may have it)")
+                is_reported = True
+            if is_first and not run.progress.records:
+                for text in _find_unmatched_names(run, paths, selection, options):
+                    run.say(f"{text} (so far: it may come)")
+            is_first = False
+            out.wait(options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic())))
+
+
+def _find_unmatched_names(
+    run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions
+) -> tuple[str, ...]:
+    """Return texts about names in the selection that the files do not contain yet."""
+    settings = run.settings
+    try:
+        with binlogtool.open(
+            paths, format=settings.format, limits=settings.limits, backend=settings.backend, hints=options.hints
+        ) as log:
+            if log.is_stream:
+                return ()
+            unmatched = log.find_unmatched(selection, 0)
+    except BinlogtoolError:
+        return ()
+    return (*unmatched.missing, *unmatched.absent)
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

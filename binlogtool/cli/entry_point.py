@@ -1,0 +1,180 @@
+"""Run one command line from its words to its exit status; errors become one line each."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import TextIO
+
+import click
+
+from binlogtool import limits
+from binlogtool.cli.command import CommandRun, Terminated, TimeLimitReached, is_main_thread
+from binlogtool.errors import BinlogtoolError, LimitError
+from binlogtool.limits import MIB
+
+STATUS_INTERRUPTED, STATUS_TERMINATED, STATUS_INTERNAL_ERROR = 130, 143, 70
+
+
+_MODULE_EXTRAS = dict.fromkeys(("numpy", "pyspark", "py4j", "pyarrow", "fastavro"), "spark")
+"""Modules that the base installation lacks, with the extra that installs them."""
+
+
+def run_command_line(args: Sequence[str] | None = None) -> int:
+    """Run one command line, and return its exit status; no exception escapes."""
+    _reserve_standard_descriptors()
+    current = CommandRun()
+    current.owns_process = args is None
+    if current.owns_process:
+        os.environ["PYTHONSAFEPATH"] = "1"  # child Pythons must not import from the working directory
+    arguments = list(sys.argv[1:] if args is None else args)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # the help has characters that some locales lack
+    try:
+        return _run_guarded(current, arguments)
+    finally:
+        current.progress.end()
+        if is_main_thread():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for stream in (sys.stdout, sys.stderr):
+            _flush_stream(stream)
+        if current.owns_process:
+            gc.freeze()  # the process ends: no need for another garbage collection
+
+
+def _run_guarded(current: CommandRun, arguments: list[str]) -> int:
+    debug = "--debug" in arguments
+    try:
+        return _invoke_command(current, arguments)
+    except BrokenPipeError:
+        return current.status
+    except KeyboardInterrupt:
+        current.say("interrupted; nothing half-written")
+        return STATUS_INTERRUPTED
+    except Terminated:
+        current.say("terminated; nothing half-written")
+        return STATUS_TERMINATED
+    except TimeLimitReached:
+        current.say(f"the time limit (--timeout) ended the work; {current.describe_partial_output()}", level=-1)
+        return 6
+    except Exception as error:
+        if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):
+            import traceback
+
+            traceback.print_exc()
+        return _report_error(current, error, debug=debug)
+
+
+def _invoke_command(current: CommandRun, arguments: list[str]) -> int:
+    from binlogtool.cli.command import build_command_group
+
+    group = build_command_group()
+    if instruction := os.environ.get("_BINLOGTOOL_COMPLETE"):
+        from click.shell_completion import shell_complete
+
+        import binlogtool.cli.completion  # noqa: F401  (registers the class for Bash)
+
+        return shell_complete(group, {"obj": current}, "binlogtool", "_BINLOGTOOL_COMPLETE", instruction)
+    if is_main_thread():
+        signal.signal(signal.SIGTERM, _raise_terminated)
+    with group.make_context("binlogtool", arguments, obj=current) as context:
+        status = group.invoke(context)
+    return status if isinstance(status, int) else 0
+
+
+def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
+    """Print one line about an error, and return its exit status."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.ClickException():
+            return _report_usage_error(current, error)
+        case LimitError():
+            current.say(f"{error}; {current.describe_partial_output()}", level=-1)
+            return error.exit_code
+        case BinlogtoolError():
+            current.say(str(error), level=-1)
+            return error.exit_code
+        case OSError():
+            current.say(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
+            return 4
+        case ImportError() if (extra := _MODULE_EXTRAS.get((error.name or "").partition(".")[0])) is not None:
+            current.say(f"this needs {error.name}: install it with `pip install 'binlogtool[{extra}]'`", level=-1)
+            return 4
+        case MemoryError():
+            limits.lift_ceiling()
+            max_memory = current.settings.limits.max_memory
+            problem = f"more than --max-memory ({max_memory:,} bytes) allows, or than there is, is needed"
+            advice = f"try --max-memory {-(-4 * max_memory // MIB)}MiB"
+            current.say(f"out of memory: {problem}; {advice}; {current.describe_partial_output()}", level=-1)
+            return 6
+    where = "the traceback stands above" if debug else _write_crash_report(error)
+    current.say(f"internal error: {type(error).__name__}: {_error_text(error)}; {where}", level=-1)
+    return STATUS_INTERNAL_ERROR
+
+
+def _error_text(error: Exception) -> str:
+    """Return an error's message; Spark's errors get it from Java, which may have ended with its session."""
+    try:
+        return str(error)
+    except Exception:
+        return "what it says ended with its session"
+
+
+def _report_usage_error(current: CommandRun, error: click.ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+    current.say(f"{error.format_message()}{hint}", level=-1)
+    return 2
+
+
+def _write_crash_report(error: Exception) -> str:
+    """Write the traceback to a file, and return a text that names it."""
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    try:
+        import tempfile
+
+        with tempfile.NamedTemporaryFile("w", prefix="binlogtool-", suffix=".crash.txt", delete=False) as file:
+            file.write(f"binlogtool, Python {sys.version}\n{text}")
+            return f"please report it with {file.name}"
+    except OSError:
+        return "repeat it with --debug to see where"
+
+
+def _raise_terminated(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _reserve_standard_descriptors() -> None:
+    """Open /dev/null for closed standard streams, so that no other file gets their descriptors."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+
+
+def _flush_stream(stream: TextIO | None) -> None:
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError:
+        _redirect_to_null(stream)
+
+
+def _redirect_to_null(stream: TextIO | None) -> None:
+    """Redirect the stream to /dev/null, so that the interpreter's final flush of unwritable data succeeds."""
+    try:
+        if stream is not None:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+    except (OSError, ValueError):
+        pass  # already closed

@@ -1,0 +1,220 @@
+"""Verify paths: in this process, in several processes or on Spark, with a time limit and a state file of earlier
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+import binlogtool
+from binlogtool import limits as limits_module
+from binlogtool.cli.command import CommandRun
+from binlogtool.limits import Limits
+from binlogtool.repair.verify_report import PathFailure, Report, merge_reports
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+    from binlogtool.cli.verify_state import VerifyState
+
+
+class VerifyOptions(msgspec.Struct, frozen=True):
+    """Options of verifying each path.
+
+    state: results of earlier runs. max_duration: seconds. master: of the Spark to use; None = this process.
+    """
+
+    depth: str
+    expect_closed: bool
+    live: bool
+    state: VerifyState | None = None
+    max_duration: float | None = None
+    hints: binlogtool.Hints | None = None
+    master: str | binlogtool.SparkMaster | None = None
+
+
+class VerifyCall(msgspec.Struct, frozen=True):
+    """Arguments of one library call; can be sent to another process."""
+
+    path: str
+    format: str
+    depth: str
+    limits: Limits
+    backend: str
+    live: bool
+    expect_closed: bool
+    hints: binlogtool.Hints | None = None
+
+    def run_verify(self) -> Report:
+        """Return the library's report."""
+        return binlogtool.verify([self.path], **self.to_options())
+
+    def to_options(self) -> dict[str, Any]:
+        """Return all arguments except the path."""
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "path"}
+
+
+def collect_reports(run: CommandRun, paths: Sequence[str], options: VerifyOptions) -> Report:
+    """Verify all paths, and return one report about them."""
+    deadline = _compute_deadline(run, options)
+    if options.state is not None:
+        reports = _verify_with_state(run, paths, options, deadline, options.state)
+    else:
+        reports = _verify_paths(run, paths, options, deadline)
+    return merge_reports(reports)
+
+
+def _verify_paths(
+    run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
+) -> Iterator[Report]:
+    """Yield a report for each path, in order, until the deadline."""
+    if options.master is not None:
+        return _verify_on_spark(run, paths, options, deadline, options.master)
+    if run.settings.jobs > 1 and len(paths) > 1:
+        return _verify_in_processes(run, paths, options, deadline)
+    return _verify_sequentially(run, paths, options, deadline)
+
+
+def _compute_deadline(run: CommandRun, options: VerifyOptions) -> float | None:
+    durations = [seconds for seconds in (run.settings.timeout, options.max_duration) if seconds is not None]
+    return time.monotonic() + min(durations) if durations else None
+
+
+def _build_call(run: CommandRun, path: str, options: VerifyOptions, deadline: float | None) -> VerifyCall:
+    settings = run.settings
+    remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
+    limits = replace(settings.limits, timeout=remaining)
+    return VerifyCall(
+        path,
+        settings.format,
+        options.depth,
+        limits,
+        settings.backend,
+        options.live,
+        options.expect_closed,
+        options.hints,
+    )
+
+
+def _verify_sequentially(
+    run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
+) -> Iterator[Report]:
+    """Yield a report for each path until the deadline."""
+    for number, path in enumerate(paths):
+        if deadline is not None and time.monotonic() >= deadline:
+            yield _timeout_report(path, len(paths) - number, len(paths))
+            return
+        run.progress.part = f" ({number + 1} of {len(paths)})" if len(paths) > 1 else ""
+        yield _build_call(run, path, options, deadline).run_verify()
+
+
+def _timeout_report(path: str, remaining: int, count: int) -> Report:
+    """Return the report about the paths that were not verified in time. path: the first of them."""
+    text = (
+        f"{remaining:,} of {count:,} paths are not verified: the time limit ended the work (--timeout, --max-duration)"
+    )
+    return Report((), (), (PathFailure(path, text, 6),), True)
+
+
+def _verify_with_state(
+    run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None, state: VerifyState
+) -> Iterator[Report]:
+    calls = [_build_call(run, path, options, deadline) for path in paths]
+    reports = {call.path: state.find_unchanged(call) for call in calls}
+    new_reports = _verify_paths(run, [path for path in paths if reports[path] is None], options, deadline)
+    for call in calls:
+        report: Report | None = reports[call.path]
+        if report is not None:
+            run.say(f"{call.path}: unchanged since it was verified", level=1)
+            yield report
+        elif (report := next(new_reports, None)) is not None:
+            yield state.add_result(call, report)
+
+
+def _verify_on_spark(
+    run: CommandRun,
+    paths: Sequence[str],
+    options: VerifyOptions,
+    deadline: float | None,
+    master: str | binlogtool.SparkMaster,
+) -> Iterator[Report]:
+    call = _build_call(run, "", options, deadline)
+    parts = binlogtool.verify_fleet(
+        paths,
+        master=master,
+        on_step=lambda step: run.progress.update_stage(*step[:2], total=step[2]),
+        **call.to_options(),
+    )
+    run.say_work_messages()
+    if late_count := sum(part is None for part in parts):
+        reason = "the time limit ended the work (--timeout, --max-duration)"
+        run.say(f"{late_count:,} of {len(paths):,} paths are not wholly verified: {reason}")
+    yield from (Report((), (), (), True) if part is None else part for part in parts)
+
+
+def _verify_in_processes(
+    run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
+) -> Iterator[Report]:
+    pool = _create_process_pool(run, min(run.settings.jobs, len(paths)))
+    if pool is None:
+        yield from _verify_sequentially(run, paths, options, deadline)
+        return
+    calls = [_build_call(run, path, options, deadline) for path in paths]
+    done_bytes, total = 0, sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+    with pool:
+        for number, value in enumerate(pool.map(_verify_in_child, calls), start=1):
+            report = report_from_dict(value)
+            done_bytes += sum(file.size for file in report.files)
+            run.progress.update_stage(f"verify: {number} of {len(paths)} paths", done_bytes, total=total or None)
+            yield report
+
+
+def _create_process_pool(run: CommandRun, number: int) -> ProcessPoolExecutor | None:
+    """Create worker processes; None if the system lacks what they need to communicate (/dev/shm)."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    try:
+        return ProcessPoolExecutor(
+            number, get_context("spawn"), limits_module.inherit_ceiling, (limits_module.previous_limits(),)
+        )
+    except (OSError, ImportError) as error:
+        run.say(f"--jobs: no processes can share the work here ({error}; is /dev/shm there?): this one does it all")
+        return None
+
+
+def _verify_in_child(call: VerifyCall) -> dict[str, Any]:
+    return report_to_dict(call.run_verify())
+
+
+def report_to_dict(report: Report) -> dict[str, Any]:
+    """Convert a report to plain values: findings hold read-only mappings, which cannot be pickled."""
+    from binlogtool.report.verify_and_plan import failure_to_json, file_report_to_json, set_report_to_json
+    from binlogtool.report.wording import skipped_files_to_json
+
+    return {
+        "files": [{**file_report_to_json(f), "seconds": f.seconds} for f in report.files],
+        "sets": [set_report_to_json(s) for s in report.sets],
+        "failures": [failure_to_json(f) for f in report.failures],
+        "incomplete": report.incomplete,
+        "left": [skipped_files_to_json(one) for one in report.skipped],
+    }
+
+
+def report_from_dict(value: dict[str, Any]) -> Report:
+    """Restore a report from `report_to_dict`."""
+    from binlogtool.report.verify_and_plan import file_report_from_json, set_report_from_json, skipped_files_from_json
+
+    return Report(
+        tuple(file_report_from_json(f) for f in value["files"]),
+        tuple(set_report_from_json(s) for s in value["sets"]),
+        tuple(PathFailure(**f) for f in value["failures"]),
+        bool(value["incomplete"]),
+        tuple(skipped_files_from_json(one) for one in value.get("left", ())),
+    )

@@ -1,0 +1,1 @@
+"""Read logs: bytes, detection, log sets, scanning, resynchronization, records, selection."""

@@ -1,0 +1,172 @@
+"""Bodies and findings as JSON text, written by msgspec within the memory limit.
+
+msgspec's own buffer is not checked when it cannot grow, and the process crashes; a bytearray raises `MemoryError`.
+
+msgspec writes values in C, but writes bytes as base64 without a marker; so the types inside are collected first, and
+values with anything but plain JSON take the slower path through `JsonStyle`.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, escape_unsafe
+
+if TYPE_CHECKING:
+    from json.encoder import JSONEncoder
+
+STYLE = JsonStyle()
+
+
+# --- JSON encoding in C by msgspec, into a bytearray ---
+
+_encode_into = msgspec.json.Encoder().encode_into
+
+
+def encode_json(value: Any) -> bytes:
+    """Encode one value as JSON.
+
+    Raises:
+        MemoryError: there is not enough memory.
+        UnicodeEncodeError, TypeError, OverflowError: msgspec has no JSON for the value.
+    """
+    out = bytearray()
+    _encode_into(value, out)
+    return bytes(out)
+
+
+def encode_json_lines(values: Iterable[Any]) -> bytes:
+    """Encode each value as JSON with a line feed after it. Raises as `encode_json`."""
+    out = bytearray()
+    for value in values:
+        _encode_into(value, out, -1)
+        out += b"\n"
+    return bytes(out)
+
+
+# --- Bodies and findings as JSON text, identical in all outputs ---
+
+_NESTED_TYPES = {dict, list, tuple}
+_PLAIN_TYPES = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED_TYPES}
+_EXPONENT = re.compile(r"\de[+-]\d")
+"""A float as only Python writes it (1e+16): msgspec has another form, and one number must not have two."""
+
+
+def collect_types(values: Sequence[Any]) -> set[type]:
+    """Return the types of all values inside; complex stands for floats that JSON may lack (infinities, NaN).
+
+    Needs one call into C per level of nesting, whatever the number of values.
+    """
+    types_found: set[type] = set(map(type, values))
+    level: list[Any] = list(values)
+    while level:
+        inside = gc.get_referents(*level)
+        types = set(map(type, inside))
+        if float in types and not math.isfinite(sum([v for v in inside if type(v) is float])):
+            types_found.add(complex)
+        types_found |= types
+        if not types <= _PLAIN_TYPES:
+            break
+        level = [v for v in inside if type(v) in _NESTED_TYPES] if types & _NESTED_TYPES else []
+    return types_found
+
+
+class BodyEncoder:
+    """Turn bodies into JSON-ready values: unchanged where msgspec writes them correctly, else `msgspec.Raw`."""
+
+    def __init__(self, style: JsonStyle) -> None:
+        self._style = style
+
+    @cached_property
+    def _json(self) -> JSONEncoder:
+        """The encoder; most runs need none, so it is imported and created on first use."""
+        from json.encoder import JSONEncoder
+
+        return JSONEncoder(default=self._encode_other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+    def _encode_other(self, value: Any) -> Any:
+        return self._style.mark_bytes(value) if type(value) is bytes else self._style.to_json_value(value)
+
+    def encode(self, bodies: Sequence[Any]) -> Sequence[Any]:
+        """Return one JSON-ready value per body."""
+        if self._style.bigint == "number" and collect_types(bodies) <= _PLAIN_TYPES:
+            return bodies
+        return [self.encode_one(body) for body in bodies]
+
+    def encode_one(self, body: Any) -> Any:
+        """Return one body as a JSON-ready value, whatever it contains."""
+        if body is msgspec.UNSET:
+            return body
+        if isinstance(body, Finding):
+            return msgspec.Raw(b"null")
+        try:
+            text = self._json.encode(body) if self._style.bigint == "number" else None
+            if text is not None and not _EXPONENT.search(text):
+                return msgspec.Raw(text.encode("utf-8"))
+        except (TypeError, ValueError, RecursionError):
+            pass
+        return msgspec.Raw(encode_json(self._style.to_json_value(body)))
+
+    def encode_texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
+        """Return the JSON text of each body; None where there is none, or where it could not be decoded."""
+        values = self.encode(bodies)
+        try:
+            lines = escape_unsafe(encode_json_lines(values))
+        except (UnicodeEncodeError, TypeError, OverflowError):
+            lines = escape_unsafe(encode_json_lines([self.encode_one(value) for value in bodies]))
+        return [None if line == b"null" else line for line in lines.split(b"\n")[: len(bodies)]]
+
+
+def to_json_bytes(value: object) -> bytes:
+    """Return any JSON value as bytes of a JSON line."""
+    return escape_unsafe(encode_json(value))
+
+
+_DEFAULT_ENCODER = BodyEncoder(DEFAULT_STYLE)
+
+
+def to_json_text(value: Any) -> str:
+    """Return any value as JSON text."""
+    return escape_unsafe(bytes(_DEFAULT_ENCODER.encode_one(value))).decode()
+
+
+def encode_bodies(bodies: Sequence[Any]) -> list[bytes | None]:
+    """Return the JSON of each body; None where there is none, or where it could not be decoded (it has a finding)."""
+    return _DEFAULT_ENCODER.encode_texts(bodies)
+
+
+def findings_to_json(findings: Sequence[Finding]) -> str | None:
+    """Return the JSON of findings, as in `verify -O json`; None when there are none."""
+    return to_json_text([finding_to_value(found) for found in findings]) if findings else None
+
+
+def finding_to_value(item: Finding) -> dict[str, Any]:
+    """Return a finding as one member of `findings`."""
+    return {
+        "id": item.id,
+        "severity": item.severity.label,
+        "offset": item.offset,
+        "length": item.length,
+        "record": item.record,
+        "message": item.message,
+        "facts": dict(item.facts),
+    }
+
+
+def encode_document(value: Any, *, style: JsonStyle = STYLE, indent: int = 2) -> bytes:
+    """Encode a value as one JSON document with a line end."""
+    text = encode_json(style.to_json_value(value))
+    return escape_unsafe(msgspec.json.format(text, indent=indent)) + b"\n"
+
+
+def encode_line(value: Any, *, style: JsonStyle = STYLE) -> bytes:
+    """Encode a value as one line of JSON."""
+    return escape_unsafe(encode_json(style.to_json_value(value))) + b"\n"

@@ -1,0 +1,988 @@
+"""Open a log for reading: one file, the files of a set in order, or parts of a big file; report names in a
+selection that no record has.
+
+They are planned by one pass over the frames: a part begins at a split point (`format_api.layout`), with the state
+that holds
+there. After the first damage there are no splits.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.core import progress
+from binlogtool.core.open_file import (
+    HEAD_BYTES,
+    LogFile,
+    SiblingFiles,
+    TruncatedSource,
+    Window,
+    base_name,
+    is_url,
+    open_file,
+    total_size,
+)
+from binlogtool.core.record_blocks import (
+    BlockDecoder,
+    RowBatchSplitter,
+    SelectedEventGroup,
+    SqlFragmentSplitter,
+    read_event_groups,
+)
+from binlogtool.core.record_filter import (
+    RecordFilter,
+    RecordRange,
+    gtid_selection,
+    parse_included_sets,
+    resolve_types,
+    split_sets,
+    suggest_names,
+)
+from binlogtool.core.record_selection import (
+    FileFinding,
+    ReadOptions,
+    Record,
+    RecordBlock,
+    RowBatch,
+    ScriptSummary,
+    ScriptText,
+    Selection,
+    SqlFragment,
+    can_miss_later_changes,
+    read_everything,
+    refuse_salvage,
+    refuse_where,
+    select_nothing,
+    split_selection,
+)
+from binlogtool.core.resolve_paths import resolve_logs
+from binlogtool.core.salvage_reader import SalvageMarker, SalvageReader, decode_all_rows
+from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
+from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
+from binlogtool.format_api.format import Format, Hints, PrecedingFiles, TransactionPredicate
+from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
+from binlogtool.format_api.outputs import ChangeReader, ScriptOptions, ScriptWriter, TableReader, TableSchema
+from binlogtool.limits import KIB, MIB, Limits
+from binlogtool.schema import backends
+
+if TYPE_CHECKING:
+    from binlogtool.core.where_filter import ColumnTracker, CompiledCondition, RowCondition
+    from binlogtool.format_api.layout import CarryingSplitFinder
+
+
+# --- Splits of a big file into parts that give the same records, numbers and findings as one pass over it ---
+
+_READS_PER_PART = 8
+"""So many times in a part its end can be found."""
+
+MIN_READ_BYTES = 16 * KIB
+
+
+class ResumePoint(msgspec.Struct, frozen=True):
+    """Where reading can start: file offset, number of the next record and of the next frame, and the state there."""
+
+    offset: int
+    record: int
+    frame: int
+    carried: Any = None
+
+
+class FilePart(msgspec.Struct, frozen=True):
+    """The bytes `[start, end)` of a file.
+
+    start: None = its beginning, with the findings about its header. end: None = all that is there.
+    """
+
+    start: ResumePoint | None = None
+    end: int | None = None
+
+    def find_change(self, file: LogFile) -> Finding | None:
+        """Return a finding if these bytes changed while they were read; growth of a local file is no change."""
+        change = file.find_change()
+        if change is None or self.end is None or is_url(file.source.name):
+            return change
+        before, after = (change.facts.get(name, -1) for name in ("size_before", "size_after"))
+        return None if after > before >= self.end else change
+
+    def make_scan(self, full_scan: Scan, format_: Format, layout: LogFileLayout) -> Scan:
+        """Create the pass over this part; restores the state of its start into the layout's context."""
+        source = full_scan.source if self.end is None else TruncatedSource(full_scan.source, self.end)
+        if self.start is None:
+            return replace(full_scan, source=source)
+        split_finder = None if format_.reading.split_finder is None else format_.reading.split_finder(layout)
+        assert split_finder is not None  # it made the resume point
+        level = split_finder.resume(self.start.carried, self.start.record)
+        return replace(
+            full_scan, source=source, begin=self.start.offset, account=ByteAccount(), records=self.start.record,
+            frames=self.start.frame, layout=full_scan.layout if level is None else replace(full_scan.layout,
+            frame=level),
+        )  # fmt: skip
+
+
+WHOLE_FILE = FilePart()
+
+
+class ResumePointFinder(msgspec.Struct):
+    """Find the resume points of one file in one pass.
+
+    Args:
+        read_bytes: bytes that are read at a time.
+        skips_damage: continue after damage.
+    """
+
+    full_scan: Scan
+    read_bytes: int = MIB
+    begin: ResumePoint | None = None
+    skips_damage: bool = False
+
+    def find_all(self) -> Iterator[ResumePoint]:
+        """Yield every resume point at the end of a batch of frames; none where the format cannot split this file."""
+        format_, layout, source = self.full_scan.format, self.full_scan.layout, self.full_scan.source
+        split_finder = (
+            None
+            if format_.reading.split_finder is None or source.size is None
+            else format_.reading.split_finder(layout)
+        )
+        if split_finder is None:
+            return
+        max_record = self.full_scan.limits.max_record
+        read_bytes = max(
+            1, self.read_bytes if max_record is None else min(self.read_bytes, max(max_record, HEAD_BYTES))
+        )
+        full_scan = replace(self.full_scan, window=Window(source, read_bytes), layout=split_finder.layout)
+        scan = FilePart(self.begin).make_scan(full_scan, format_, layout)
+        if self.begin is not None:
+            split_finder.resume(self.begin.carried, self.begin.record)
+        for segment in scan.segments():
+            if isinstance(segment, DamagedRange):
+                if not self.skips_damage or not segment.is_followed:
+                    return
+                split_finder.skip_damage()
+            elif (split_point := split_finder.feed(segment, scan.backend.compile_kernel)) is not None:
+                yield _make_resume_point(segment, split_point, split_finder)
+
+
+def _make_resume_point(batch: Batch, split_point: SplitPoint, split_finder: SplitFinder) -> ResumePoint:
+    frames = split_point.frame_count
+    records = batch.records.count if frames == batch.frames.count else frames
+    return ResumePoint(
+        split_point.offset, batch.first_record + records, batch.first_frame + frames, split_finder.export_state()
+    )
+
+
+def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
+    """Return the state after the last record of a file that continues in the next file; None if there is none.
+
+    Reads the bytes of `part`, the last one of the file.
+    """
+    format_, layout = full_scan.format, full_scan.layout
+    finder = (
+        None
+        if format_.reading.split_finder is None or not format_.reading.carries_state
+        else format_.reading.split_finder(layout)
+    )
+    if finder is None:
+        return None
+    split_finder = cast("CarryingSplitFinder", finder)
+    scan = part.make_scan(replace(full_scan, layout=split_finder.layout), format_, layout)
+    if part.start is not None:
+        split_finder.resume(part.start.carried, part.start.record)
+    for segment in scan.segments():
+        if isinstance(segment, DamagedRange):
+            if segment.tail == "damaged":
+                split_finder.skip_damage()
+        else:
+            split_finder.feed(segment, full_scan.backend.compile_kernel)
+    return split_finder.export_state_for_next_file()
+
+
+def split_file(full_scan: Scan, size: int) -> list[FilePart]:
+    """Return parts of at least `size` bytes each except the last; one part for a file that cannot be split."""
+    return split_range(full_scan, size, None, None)
+
+
+def split_range(full_scan: Scan, size: int, begin: ResumePoint | None, end: int | None) -> list[FilePart]:
+    """Split `[begin, end)`. begin: None = the beginning of the file; end: None = all that is there."""
+    stop = full_scan.source.size if end is None else end
+    first = full_scan.layout.frames_at if begin is None else begin.offset
+    if stop is None or stop - first <= size:
+        return [FilePart(begin, end)]
+    resume_points: list[ResumePoint] = []
+    next_offset = first + size
+    for resume_point in ResumePointFinder(
+        full_scan, min(MIB, max(MIN_READ_BYTES, size // _READS_PER_PART)), begin
+    ).find_all():
+        if resume_point.offset >= stop:
+            break
+        if resume_point.offset >= next_offset:
+            resume_points.append(resume_point)
+            next_offset = resume_point.offset + size
+    return [
+        FilePart(start, end if behind is None else behind.offset)
+        for start, behind in zip([begin, *resume_points], [*resume_points, None], strict=True)
+    ]
+
+
+# --- The files of a log, opened on demand, and passes over each of them ---
+
+
+class LogFiles:
+    """One or more files, in order, and passes over them. Use as a context manager, or call `close`."""
+
+    def __init__(
+        self, files: list[tuple[str, str, Format | None]], limits: Limits, backend: str, hints: Hints = Hints()
+    ) -> None:
+        self._plan = files
+        self._limits = limits
+        self._backend = backend
+        self._hints = hints
+        self._opened_files: list[LogFile] = []
+        self._shared: dict[str, Any] = {}
+        self._carried_states: list[Any] = []
+        progress.report_pass_start(total_size(path for path, _, _ in files))
+
+    @property
+    def files(self) -> tuple[LogFile, ...]:
+        """All files, opened."""
+        while len(self._opened_files) < len(self._plan):
+            self._opened_files.append(self._open_file(len(self._opened_files)))
+        return tuple(self._opened_files)
+
+    def open_first(self) -> None:
+        """Open the first file, so that a log that cannot be read is refused at once."""
+        if not self._opened_files:
+            self._opened_files.append(self._open_file(0))
+
+    @cached_property
+    def is_stream(self) -> bool:
+        """True if one of the files can be read only once; cached, as it is asked for each of thousands of files."""
+        return any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan)
+
+    def reopen(self, hints: Hints | None = None) -> Self:
+        """Return the same log unopened, for a pass beside this one. hints: in place of those it was opened with.
+
+        Raises:
+            UsageError: one of the files is a stream.
+        """
+        if self.is_stream:
+            raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
+        return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
+
+    def _open_file(self, number: int, shared: dict[str, Any] | None = None) -> LogFile:
+        path, name, format_ = self._plan[number]
+        earlier = None
+        if number and not self.is_stream:
+            earlier = PrecedingFiles(base_name(self._plan[number - 1][0]), partial(self._get_carried_state, number))
+        siblings, hints = SiblingFiles(self._shared if shared is None else shared, preceding=earlier), self._hints
+        if number:
+            hints = replace(hints, earlier=None)
+        return open_file(path, name, format_, self._limits, siblings=siblings, hints=hints)
+
+    def export_carried_state(self, number: int) -> str | None:
+        """Return the state that earlier files carry over to file `number`, as `Hints.earlier`; None = there is none."""
+        state = self._get_carried_state(number) if number else None
+        if not state:
+            return self._hints.earlier if not number else None
+        return msgspec.json.encode({"name": base_name(self._plan[number - 1][0]), "carried": state}).decode()
+
+    def _get_carried_state(self, number: int) -> Any:
+        """Return the state that earlier files carry over to file `number`; reads those not yet read for it."""
+        while len(self._carried_states) < number:
+            self._carried_states.append(self._compute_carried_state(len(self._carried_states)))
+        return self._carried_states[number - 1]
+
+    def _compute_carried_state(self, number: int) -> Any:
+        """Return the state that file `number` carries over to the next one, including the state carried to it."""
+        try:
+            file = self._open_file(number, {})
+        except BinlogtoolError:
+            return None
+        try:
+            return compute_carried_state(self.make_scan(file))
+        finally:
+            file.source.close()
+
+    def _iter_files(self) -> Iterator[LogFile]:
+        """Yield the files in order; those that were not open before are closed again: a set may have thousands."""
+        for number in range(len(self._plan)):
+            if number < len(self._opened_files):
+                yield self._opened_files[number]
+                continue
+            file = self._open_file(number)
+            try:
+                yield file
+            finally:
+                file.source.close()
+
+    def split_selection(self, selection: Selection) -> list[Selection]:
+        """Return the part of a selection that applies to each file (`places.split_selection`)."""
+        return split_selection(selection, [path for path, _, _ in self._plan], self._holds_records)
+
+    def _holds_records(self, number: int) -> bool:
+        """Return True if file `number` can hold records.
+
+        True also for a file that cannot be read twice, or not at all: reading it reports what is wrong.
+        """
+        path, name, format_ = self._plan[number]
+        if number < len(self._opened_files):
+            return self._opened_files[number].layout.has_records
+        if path == "-" or is_url(path):
+            return True
+        try:
+            file = open_file(path, name, format_, self._limits, hints=self._hints)
+        except BinlogtoolError:
+            return True
+        file.source.close()
+        return file.layout.has_records
+
+    def make_scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
+        """Create one pass over one file of this log."""
+        backend = backends.choose_backend(self._backend)
+        window = file.window if file.size is None else None
+        return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
+
+    def _make_scans(self, file: LogFile, selection: Selection, part: FilePart) -> Iterator[Scan]:
+        """Yield one pass over the file, over a part of it, or over each range that can hold selected records."""
+        full_scan, find_ranges, demand = (
+            self.make_scan(file, live=selection.live),
+            file.format.reading.find_ranges,
+            gtid_selection(selection),
+        )
+        if part != WHOLE_FILE:
+            yield part.make_scan(full_scan, file.format, file.layout)
+            return
+        ranges = (
+            None
+            if find_ranges is None or demand is None or file.size is None
+            else find_ranges(file.layout.context, demand)
+        )
+        if ranges is None:
+            yield full_scan
+            return
+        for start, end in ranges:
+            yield replace(full_scan, source=TruncatedSource(file.source, end), begin=start, account=ByteAccount())
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._opened_files:
+            file.source.close()
+        self._opened_files.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# --- A log opened for reading ---
+
+T = TypeVar("T")
+S = TypeVar("S", bound=RecordBlock | RowBatch | SqlFragment | FileFinding)
+L = TypeVar("L", bound="LogReader")
+Splitter = Callable[[BlockDecoder, Batch, RecordFilter], Iterator[T]]
+"""What makes the parts of a log from a batch."""
+
+
+def _block_splitter(_file: LogFile) -> Splitter[RecordBlock]:
+    return BlockDecoder.decode_batch
+
+
+class PassOptions(msgspec.Struct, Generic[T], frozen=True):
+    """What a pass over a log yields, and how its records are decoded.
+
+    Args:
+        splitter: file -> function that turns a batch into the yielded items.
+        decode, raw: see `BlockDecoder`.
+        script_of, row_condition: for passes whose bodies are text of a script.
+        reader_of: for passes whose bodies are table rows.
+        reads_on: the script also sees the records after the selection, to the end of the last file.
+    """
+
+    splitter: Callable[[LogFile], Splitter[T]]
+    decode: str = "full"
+    raw: bool = False
+    script_of: Callable[[Format], ScriptWriter] | None = None
+    row_condition: RowCondition | None = None
+    reader_of: Callable[[Format], TableReader] | None = None
+    reads_on: bool = False
+
+    def make_decoder(self, file: LogFile, limits: Limits) -> BlockDecoder:
+        """Create the block decoder of one file."""
+        script = None if self.script_of is None else self.script_of(file.format)
+        reader = None if self.reader_of is None else self.reader_of(file.format)
+        return BlockDecoder(
+            file.path, file.format, file.layout, limits, self.decode, self.raw, script, self.row_condition, reader
+        )  # fmt: skip
+
+
+class LogReader(LogFiles):
+    """Records of one or more files, in order. Use as a context manager, or call `close`."""
+
+    _column_tracker: ColumnTracker | None = None
+    """Of a log that is read once only: what was learned of the columns of a condition."""
+    _name_census: NameCensus | None = None
+    """The same of the names in it."""
+    _last_filter: RecordFilter | None = None
+    """What the last pass chose by."""
+
+    def blocks(
+        self,
+        selection: Selection = Selection(),
+        *,
+        decode: str = "full",
+        raw: bool = False,
+        part: FilePart = WHOLE_FILE,
+    ) -> Iterator[RecordBlock | FileFinding]:
+        """Yield blocks of the selected records; damage between them is a `FileFinding`. part: of a log of one file."""
+        items = self._run_pass(selection, PassOptions(_block_splitter, decode, raw), part)
+        return items if selection.tail is None else _take_last(items, selection.tail)
+
+    def record_ranges(
+        self, selection: Selection = Selection(), *, decode: str = "full", part: FilePart = WHOLE_FILE
+    ) -> Iterator[RecordRange | RecordBlock | FileFinding]:
+        """Yield record ranges in place of blocks, in files that are worth compiled code (`log.compiled`)."""
+        if selection.tail is not None:
+            return self.blocks(selection, decode=decode, part=part)
+        return self._run_pass(selection, PassOptions(self._range_splitter, decode), part)
+
+    def statements(
+        self, selection: Selection = Selection(), options: ScriptOptions = ScriptOptions()
+    ) -> Iterator[RecordBlock | SqlFragment | ScriptText | FileFinding]:
+        """Yield the selected records as an SQL script: blocks whose bodies are text, and text between them.
+
+        With a condition (`Selection.where`) all records are read that have rows it selects; the other rows are not
+        written.
+
+        Raises:
+            UsageError: the records of this format are not statements, the last ones are requested, or no table has a
+                column that the condition names.
+            RefusedError: for a flashback, the last transaction is incomplete.
+        """
+        if selection.tail is not None:
+            raise UsageError("the last records cannot be written as statements: name a position to start from")
+        refuse_salvage(selection, "a script of statements")
+        row_condition: RowCondition | None = None
+        if selection.where is not None:
+            from binlogtool.core.where_filter import make_row_condition
+
+            row_condition = make_row_condition(selection.where)
+            self._track_columns(selection.where)
+            selection, options = replace(selection, where=None), row_condition.apply_to(options)
+
+        def start_script(format_: Format) -> ScriptWriter:
+            if format_.output.start_script is None:
+                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
+            return format_.output.start_script(options)
+
+        options = replace(
+            options, is_partial=options.flashback and (row_condition is not None or can_miss_later_changes(selection))
+        )
+        is_complete = True
+        for part in self._write_scripts(
+            selection, self._fragment_splitter, start_script, row_condition, reads_on=options.is_partial
+        ):
+            is_complete = is_complete and not any(one.severity is Severity.ERROR for one in _iter_findings(part))
+            yield part
+        if row_condition is not None and is_complete and not row_condition.found:
+            self.require_columns(row_condition.text)
+
+    def change_messages(
+        self, selection: Selection, make_writer: Callable[[ChangeReader], ScriptWriter]
+    ) -> Iterator[RecordBlock | ScriptText | FileFinding]:
+        """Yield row changes as messages: blocks whose bodies are lines, and lines between them.
+
+        Args:
+            make_writer: creates the writer of the messages.
+
+        Raises:
+            UsageError: the format has no row changes, or single records are requested.
+        """
+        refuse_salvage(selection, "messages about changes")
+        refuse_where(selection, "messages about changes")
+
+        def start_script(format_: Format) -> ScriptWriter:
+            if format_.output.start_changes is None:
+                raise UsageError(f"the records of {format_.name} tell no changes of tables; --envelope is not for them")
+            return make_writer(format_.output.start_changes())
+
+        yield from self._write_scripts(selection, _block_splitter, start_script)
+
+    def _write_scripts(
+        self,
+        selection: Selection,
+        splitter: Callable[[LogFile], Splitter[S]],
+        start_script: Callable[[Format], ScriptWriter],
+        row_condition: RowCondition | None = None,
+        *,
+        reads_on: bool = False,
+    ) -> Iterator[S | RecordBlock | ScriptText | FileFinding]:
+        """Yield the selected records as one text.
+
+        Args:
+            start_script: creates the writer; there is one for each format.
+            reads_on: see `PassOptions`.
+        """
+        scripts: dict[str, ScriptWriter] = {}
+
+        def script_of(format_: Format) -> ScriptWriter:
+            return scripts.get(format_.name) or scripts.setdefault(format_.name, start_script(format_))
+
+        for part in self._run_pass(
+            selection, PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
+        ):
+            yield part
+            if isinstance(part, FileFinding) and part.finding.severity is Severity.ERROR:
+                gap_text = f"not here: {part.file}: {_format_range(part.finding)}{part.finding.message}"
+                yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
+            stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
+            yield from (FileFinding(part.file, found) for found in stop_findings if not isinstance(part, ScriptText))
+            if stop_findings:
+                break
+        for script in scripts.values():
+            yield ScriptText(script.finish(), ScriptSummary(script.row_changes, script.is_empty))
+            yield from (FileFinding(self._plan[-1][0], found) for found in script.final_findings())
+
+    def table_rows(
+        self,
+        selection: Selection,
+        *,
+        part: FilePart = WHOLE_FILE,
+        known_tables: Sequence[TableSchema] = (),
+        cells: bool = False,
+        is_selected: Callable[[TableSchema], bool] | None = None,
+    ) -> Iterator[RecordBlock | FileFinding]:
+        """Yield the table rows of the selected records: blocks whose bodies are `format_api.outputs.RecordTableRows`.
+
+        Args:
+            known_tables: table descriptions from other files.
+            cells: rows may be yielded as cells.
+            is_selected: rows of other tables may be left out; None = all are selected.
+
+        Raises:
+            UsageError: the format has no tables, or unproven records are requested.
+        """
+        return self._read_tables(selection, BlockDecoder.decode_batch, known_tables, is_selected, part, cells=cells)
+
+    def require_columns(self, where: str) -> None:
+        """Check that a table of the log has each column that a condition names; for a condition that selected
+        nothing.
+
+        Reads the log again; a stream must have been read with this condition.
+
+        Raises:
+            UsageError: no table has the column.
+        """
+        from binlogtool.core.where_filter import ColumnTracker
+
+        if self.is_stream:
+            tracker = self._column_tracker
+        else:
+            tracker = ColumnTracker(where)
+            with self.reopen() as log:
+                for _ in log._run_pass(Selection(), PassOptions(lambda _: tracker.read_batch)):
+                    if not tracker.missing:
+                        break
+        if tracker is not None:
+            tracker.require_known()
+
+    def track_names(self, selection: Selection) -> None:
+        """Prepare `find_unmatched` for this selection on a stream, before the next pass."""
+
+        census = NameCensus(selection, self._hints.schema)
+        self._name_census = census if self.is_stream and census.is_needed else None
+
+    def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
+        """Return what the selection names and this log does not have, after a pass; reads the log again where needed.
+
+        selected_count: how many records the pass selected.
+        """
+
+        census, last_filter = NameCensus(selection, self._hints.schema), self._last_filter
+        if not census.is_needed or (
+            selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
+        ):
+            return UnmatchedNames()
+        if self.is_stream:
+            return UnmatchedNames() if self._name_census is None else self._name_census.find_unmatched()
+        with self.reopen(replace(self._hints, objects=True)) as log:
+            for _ in log._run_pass(Selection(), PassOptions(lambda _: census.read_batch)):
+                pass
+        return census.find_unmatched()
+
+    def row_batches(
+        self,
+        selection: Selection,
+        *,
+        known_tables: Sequence[TableSchema] = (),
+        is_selected: Callable[[TableSchema], bool] | None = None,
+    ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
+        """Yield table rows as `table_rows` does, with rows as cells, and many records at once in compiled code."""
+        return self._read_tables(
+            selection, RowBatchSplitter().split_batch, known_tables, is_selected, WHOLE_FILE, cells=True
+        )
+
+    def _read_tables(
+        self,
+        selection: Selection,
+        split: Splitter[S],
+        known_tables: Sequence[TableSchema],
+        is_selected: Callable[[TableSchema], bool] | None,
+        part: FilePart,
+        *,
+        cells: bool,
+    ) -> Iterator[S | RecordBlock | FileFinding]:
+        refuse_salvage(selection, "rows of tables")
+        readers: dict[str, TableReader] = {}
+
+        def reader_of(format_: Format) -> TableReader:
+            if format_.tables is None:
+                raise UsageError(f"the records of {format_.name} have no tables: convert them without --object")
+            if format_.name not in readers:
+                rules, backend = format_.tables(), backends.choose_backend(self._backend)
+                compiled = rules.make_compiled_reader if cells and backend.name == "native" else None
+                readers[format_.name] = rules.make_reader() if compiled is None else compiled(backend.compile_kernel)
+                readers[format_.name].add_known_tables(known_tables)
+                if is_selected is not None:
+                    readers[format_.name].limit_to(is_selected)
+            return readers[format_.name]
+
+        for item in self._run_pass(selection, PassOptions(lambda _: split, reader_of=reader_of), part):
+            yield item
+            if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
+                for reader in readers.values():
+                    reader.note_gap()
+
+    def event_groups(self, selection: Selection) -> Iterator[SelectedEventGroup | FileFinding]:
+        """Yield the event groups of a server's log, in order; damage between them is yielded as `FileFinding`.
+
+        Raises:
+            UsageError: the records of a file are not events of such a log.
+        """
+        refuse_where(selection, "a log")
+        record_filter = RecordFilter(selection)
+        for file_selection, file in zip(self.split_selection(selection), self._iter_files(), strict=False):
+            record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
+            scan = self.make_scan(file, live=selection.live)
+            yield from (FileFinding(file.path, found) for found in file.layout.findings)
+            yield from read_event_groups(file.path, scan, record_filter, self._limits)
+            yield from (FileFinding(file.path, found) for found in (file.find_change(),) if found)
+            if reason := scan.incomplete or scan.over_limit:
+                raise LimitError(f"{file.path}: {reason}")
+            if record_filter.is_done:
+                return
+
+    def _track_columns(self, where: str | None) -> None:
+        """Track the columns of a stream while it is read."""
+        if where is not None and self.is_stream:
+            from binlogtool.core.where_filter import ColumnTracker
+
+            self._column_tracker = ColumnTracker(where)
+
+    def _range_splitter(self, _file: LogFile) -> Splitter[RecordRange | RecordBlock]:
+        return (
+            BlockDecoder.split_batch
+            if backends.choose_backend(self._backend).name == "native"
+            else BlockDecoder.decode_batch
+        )
+
+    def _compile_condition(self, decoder: BlockDecoder, record_filter: RecordFilter) -> CompiledCondition | None:
+        if record_filter.where is None or backends.choose_backend(self._backend).name != "native":
+            return None
+        from binlogtool.core.where_filter import compile_row_condition
+
+        return compile_row_condition(decoder, record_filter.where)
+
+    def _fragment_splitter(self, file: LogFile) -> Splitter[SqlFragment | RecordBlock]:
+        backend = backends.choose_backend(self._backend)
+        return (
+            SqlFragmentSplitter(backend).split_batch
+            if backend.name == "native" and file.layout.make_assembler is None
+            else BlockDecoder.decode_batch
+        )
+
+    def _run_pass(
+        self, selection: Selection, options: PassOptions[T], part: FilePart = WHOLE_FILE
+    ) -> Iterator[T | RecordBlock | FileFinding]:
+        record_filter = self._last_filter = RecordFilter(replace(selection, tail=None))
+        self._track_columns(selection.where)
+        file_selections, files = self.split_selection(selection), self._iter_files()
+        for number, file_selection in enumerate(
+            chain(file_selections, repeat(select_nothing(selection)) if options.reads_on else ())
+        ):
+            try:
+                file = next(files, None)
+            except BinlogtoolError as error:
+                if number < len(file_selections):
+                    raise
+                yield FileFinding(self._plan[number][0], _make_unread_finding(str(error)))
+                return
+            if file is None:
+                return
+            is_after_selection = options.reads_on and (number >= len(file_selections) or record_filter.over)
+            record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
+            decoder = options.make_decoder(file, self._limits)
+            record_filter.lines = self._compile_condition(decoder, record_filter)
+            split, marker = options.splitter(file), SalvageMarker(decoder, record_filter)
+            if part.start is None:
+                yield from (_make_file_finding(file.path, found, is_after_selection) for found in file.layout.findings)
+            for scan in self._make_scans(file, read_everything(selection) if options.reads_on else selection, part):
+                is_salvaging = selection.on_damage == "salvage" and decoder.script is None
+                scan.salvage_reader = SalvageReader(scan) if is_salvaging else None
+                for segment in scan.read_segments():
+                    if isinstance(segment, SalvagedRecords):
+                        yield from marker.decode_salvaged(segment)
+                        if record_filter.is_done:
+                            return
+                        continue
+                    batch = segment.good_records if isinstance(segment, DamagedRange) else segment
+                    if isinstance(segment, DamagedRange):
+                        is_after_selection = is_after_selection or (options.reads_on and record_filter.over)
+                        yield from (
+                            _make_file_finding(file.path, found, is_after_selection) for found in segment.findings
+                        )
+                        if selection.on_damage == "stop" and segment.tail == "damaged":
+                            return
+                        if segment.framed_records is not None and (is_salvaging or options.decode == "header"):
+                            yield from decode_all_rows(segment, decoder, record_filter)
+                            batch = None
+                    if batch is not None:
+                        marker.reset()
+                        if self._column_tracker is not None:
+                            self._column_tracker.track_batch(decoder, batch)
+                        if self._name_census is not None:
+                            self._name_census.track_batch(decoder, batch)
+                        yield from split(decoder, batch, record_filter)
+                    if record_filter.is_done and not options.reads_on:
+                        return
+                if reason := scan.incomplete or scan.over_limit:
+                    raise LimitError(f"{file.path}: {reason}")
+            yield from (FileFinding(file.path, found) for found in (part.find_change(file),) if found)
+
+    def records(
+        self,
+        start: str | None = None,
+        *,
+        on_damage: str = "skip",
+        selection: Selection = Selection(),
+        decode: str = "full",
+    ) -> Iterator[Record]:
+        """Yield the selected records one by one; damage between them is skipped (`verify` reports it)."""
+        full_selection = replace(selection, start=start or selection.start, on_damage=on_damage)
+        for block in self.blocks(full_selection, decode=decode):
+            if isinstance(block, RecordBlock):
+                yield from block
+
+
+def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> FileFinding:
+    """Create a finding for a file. is_after_selection: nothing there is selected; it is read for later changes only."""
+    return FileFinding(
+        path, _make_unread_finding(item.message) if is_after_selection and item.severity is Severity.ERROR else item
+    )
+
+
+def _make_unread_finding(reason: str) -> Finding:
+    text = f"not checked: whether the chosen rows were changed again later, from here on: {reason}"
+    return make_finding(CHANGED_LATER, None, 0, text)
+
+
+def _iter_findings(part: RecordBlock | SqlFragment | ScriptText | FileFinding) -> Iterator[Finding]:
+    """Yield the findings of one item."""
+    if isinstance(part, FileFinding):
+        yield part.finding
+    elif isinstance(part, RecordBlock):
+        yield from chain.from_iterable(part.findings.values())
+
+
+def _format_range(item: Finding) -> str:
+    """Return the byte range of a finding as text."""
+    return "" if item.offset is None else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
+
+
+def _take_last(blocks: Iterator[RecordBlock | FileFinding], count: int) -> Iterator[RecordBlock | FileFinding]:
+    """Yield the last `count` records, as blocks of one; findings are passed on at once."""
+    last_records: deque[tuple[RecordBlock, int]] = deque(maxlen=count)
+    for block in blocks:
+        if isinstance(block, RecordBlock):
+            last_records.extend((block, i) for i in range(max(0, len(block) - count), len(block)))
+        else:
+            yield block
+    yield from (block.part(i, i + 1) for block, i in last_records)
+
+
+def open_log(
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    read_options: ReadOptions,
+    log_class: type[L],
+) -> L:
+    """Open a log as `binlogtool.open` does. log_class: the class to create."""
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    files = [
+        (group.member_path(name), name, group.format)
+        for one in paths
+        for group in resolve_logs(os.fspath(one), read_options.format)
+        for name in group.names
+    ]
+    if not files:
+        raise UnknownFormatError("no log file was named")
+    log = log_class(files, read_options.limits, read_options.backend, read_options.hints or Hints())
+    try:
+        log.open_first()
+    except BaseException:
+        log.close()
+        raise
+    return log
+
+
+# --- Names in a selection that a log does not have, most likely misspelt ---
+
+_MAX_NAMES = 100_000
+_MAX_LISTED = 8
+
+
+class UnmatchedNames(msgspec.Struct, frozen=True):
+    """Names of a selection without a match.
+
+    missing: names that the log does not have, one message each. absent: names that it could have, but nothing was
+    selected.
+    """
+
+    missing: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def require_none(self) -> None:
+        """Check that nothing is missing, for a selection that selected nothing.
+
+        Raises:
+            UsageError: something is.
+        """
+        if self.missing:
+            raise UsageError("; ".join(self.missing))
+
+
+class NameCensus:
+    """Collect the names in a log that a selection could refer to."""
+
+    def __init__(self, selection: Selection, schema: str | None = None) -> None:
+        """Create an empty census. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
+        self._selection = selection
+        self._schema = schema or ""
+        self._count = 0
+        self._objects, self._types, self._known_types = set[str](), set[str](), set[str]()
+        self._type_names, self._formats = dict[str, frozenset[str]](), set[str]()
+        self._origins, self._first_last_txn, self._matched_transactions = set[int](), ("", ""), set[str]()
+
+    @property
+    def is_needed(self) -> bool:
+        """True if the selection names anything."""
+        s = self._selection
+        return bool(s.objects or s.exclude_objects or s.types or s.origins or s.include_gtids or s.xid is not None)
+
+    def read_batch(
+        self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
+    ) -> Iterator[RecordBlock]:
+        """Collect the names of the records of a batch; yields nothing (a splitter of `log.open`)."""
+        output = decoder.format.output
+        if decoder.format.name not in self._formats:
+            self._formats.add(decoder.format.name)
+            self._known_types.update(output.types.values(), output.type_groups)
+            for name in self._selection.types:
+                types = self._type_names.get(name, frozenset()) | resolve_types((name,), output)
+                self._type_names[name] = types
+        sets = parse_included_sets(self._selection, output.gtid_rules)
+        plain_decoder = replace(decoder, decode="frame", raw=False, script=None, row_condition=None, reader=None)
+        for block in plain_decoder.decode_batch(batch, RecordFilter(Selection())):
+            self._add_envelopes(block.envelope, sets)
+        yield from ()
+
+    def _add_envelopes(self, envelope: Any, sets: Iterable[tuple[str, TransactionPredicate]]) -> None:
+        self._count += len(envelope.type)
+        self._types.update(envelope.type)
+        if self._selection.origins:
+            self._origins.update(one for one in set(envelope.origin) if one is not None)
+        if len(self._objects) < _MAX_NAMES:
+            self._objects.update(one for one in set(envelope.object) if one is not None)
+        txns = [str(one) for one in dict.fromkeys(envelope.txn) if one is not None] if self._needs_transactions else []
+        if txns:
+            self._first_last_txn = (self._first_last_txn[0] or txns[0], txns[-1])
+        for text, predicate in sets:
+            if text not in self._matched_transactions and any(map(predicate, txns)):
+                self._matched_transactions.add(text)
+        if self._selection.xid in txns:
+            self._matched_transactions.add(str(self._selection.xid))
+
+    @property
+    def _needs_transactions(self) -> bool:
+        return self._selection.include_gtids is not None or self._selection.xid is not None
+
+    def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
+        """Collect the names of a batch while a stream is read."""
+        for _ in self.read_batch(decoder, batch):
+            pass
+
+    def find_unmatched(self) -> UnmatchedNames:
+        """Return the names that the log does not have."""
+        if not self._count:
+            return UnmatchedNames()
+        s = self._selection
+        unknown = [glob for glob in s.objects if not self._is_in_schema(glob)]
+        missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
+        if s.origins and self._origins.isdisjoint(s.origins):
+            text = _join_names(map(str, sorted(self._origins)))
+            missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; they have {text}")
+        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects)]
+        absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
+        for name, types in self._type_names.items():
+            if not self._types.isdisjoint(types):
+                continue
+            if types <= self._known_types:
+                listed = _join_names(sorted(self._types))
+                absent.append(f"--type {name}: the log has no record of this type; it has {listed}")
+            else:
+                text = f"--type {name}: {', '.join(sorted(self._formats))} has no such type"
+                missing.append(text + suggest_names(name, self._known_types))
+        return UnmatchedNames(tuple(missing), tuple(absent))
+
+    def _is_in_schema(self, glob: str) -> bool:
+        return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))
+
+    def _unmatched_objects(self, option: str, globs: Iterable[str]) -> Iterator[str]:
+        for glob in globs:
+            if any(fnmatch.fnmatchcase(name, glob) for name in self._objects):
+                continue
+            candidates, kind = self._objects, "object"
+            if glob.endswith(".*"):
+                candidates, kind = {name.rpartition(".")[0] + ".*" for name in self._objects if "." in name}, "database"
+            text = f"--{option} {glob}: the log has no such {kind}" if kind == "object" else ""
+            text = text or f"--{option} {glob} (--database {glob[:-2]}): the log has no such database"
+            yield text + (suggest_names(glob, candidates) or _describe_names(candidates))
+
+    def _unmatched_transactions(self) -> Iterator[str]:
+        s, (first, last) = self._selection, self._first_last_txn
+        listed = f"it has {first} to {last}" if first else "it names no transactions"
+        for text in dict.fromkeys(split_sets(s.include_gtids)):
+            if text not in self._matched_transactions:
+                yield f"--include-gtids {text}: the log has no such transaction; {listed}"
+        if s.xid is not None and s.xid not in self._matched_transactions:
+            yield f"--xid {s.xid}: the log has no such transaction; {listed}"
+
+
+def _describe_names(names: Iterable[str]) -> str:
+    sorted_names = sorted(names)
+    return f"; it has {_join_names(sorted_names)}" if sorted_names else "; its records name none"
+
+
+def _join_names(names: Iterable[str]) -> str:
+    name_list = list(names)
+    return ", ".join(name_list[:_MAX_LISTED]) + (", …" if name_list[_MAX_LISTED:] else "")

@@ -1,0 +1,91 @@
+"""Report how far reading is and which files it skips to a `ProgressListener`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple, Protocol
+
+from binlogtool import formats
+
+# --- Files of a directory that belong to none of its logs ---
+
+FILE, LINK, COMPRESSED, UNREADABLE = "file", "symbolic link", "compressed file", "unreadable file"
+
+
+class SkippedFile(NamedTuple):
+    """One skipped file, relative to the directory. kind: file, symbolic link, FIFO, compressed file, …"""
+
+    name: str
+    kind: str
+
+
+READABLE_COMPRESSED_SUFFIXES = (".gz", ".zst")
+"""Ends of names of compressed files that are unpacked while they are read."""
+COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".bz2", ".lz4", ".lzma", ".xz", ".Z", ".zip", ".7z")
+
+
+def is_compressed_log(skipped: SkippedFile) -> bool:
+    """Return True for a compressed file that is named like a file of a log, so that a part of the log is not read."""
+    end = next((one for one in COMPRESSED_SUFFIXES if skipped.name.endswith(one)), None)
+    if skipped.kind != COMPRESSED or end is None:
+        return False
+    return next(formats.find_by_file_name(os.path.basename(skipped.name)[: -len(end)]), None) is not None
+
+
+# --- Progress listener ---
+
+
+class ProgressListener(Protocol):
+    """Receives progress. The calls are made during the work and must return quickly."""
+
+    def start_pass(self, total: int) -> None:
+        """Start a pass over the files of a log; total: their bytes, 0 = unknown."""
+
+    def advance(self, file: str, end: int, read: int) -> None:
+        """Advance by `read` bytes of a file, up to the offset `end`."""
+
+    def skip_files(self, path: str, files: Sequence[SkippedFile]) -> None:
+        """Take note of the files of a directory that belong to none of its logs."""
+
+    def note(self, text: str) -> None:
+        """Take note of an event that does not change the result."""
+
+
+_watcher: ContextVar[ProgressListener | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def progress_listener(listener: ProgressListener) -> Iterator[None]:
+    """Return a context manager; what is read inside it (in this thread) is reported to the listener."""
+    token = _watcher.set(listener)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def report_pass_start(total: int) -> None:
+    """Report the start of a pass to the listener."""
+    if (listener := _watcher.get()) is not None:
+        listener.start_pass(total)
+
+
+def report_advance(file: str, end: int, read: int) -> None:
+    """Report bytes read to the listener."""
+    if (listener := _watcher.get()) is not None:
+        listener.advance(file, end, read)
+
+
+def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> None:
+    """Report skipped files to the listener."""
+    if (listener := _watcher.get()) is not None:
+        listener.skip_files(path, files)
+
+
+def report_note(text: str) -> None:
+    """Report a note to the listener, if it accepts notes."""
+    if (tell := getattr(_watcher.get(), "note", None)) is not None:
+        tell(text)

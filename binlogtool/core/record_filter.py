@@ -1,0 +1,470 @@
+"""Apply a selection to envelopes in one pass; record types by the names that users write."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import compress, groupby
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from binlogtool.core.record_selection import LogPosition, RecordBlock, Selection, is_gtid_position, parse_position
+from binlogtool.errors import UsageError
+from binlogtool.format_api.format import EnvelopeColumns, GtidParsers, GtidSelection, OutputRules, TransactionPredicate
+from binlogtool.format_api.layout import Batch
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_blocks import BlockDecoder
+    from binlogtool.core.where_filter import CompiledCondition
+    from binlogtool.query.evaluate import Condition
+
+
+# --- Record types by the names that users write ---
+
+_UNKNOWN_TYPE = re.compile(r"(?:TYPE_)?\d+\Z")
+"""What a type is called that a format does not know."""
+
+_FILE_TYPES = frozenset({"ENCRYPTED"})
+"""The type of records whose key was not given."""
+
+
+def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
+    """Return the types of a format that these names stand for.
+
+    Raises:
+        UsageError: no format has a type of this name.
+    """
+    types_by_name = {name.upper(): frozenset({name}) for name in (*output.types.values(), *_FILE_TYPES)}
+    types_by_name |= {name.upper(): types for name, types in output.type_groups.items()}
+    resolved = frozenset[str]()
+    for name in names:
+        types = types_by_name.get(name.upper())
+        if types is None and not _UNKNOWN_TYPE.match(name.upper()):
+            _require_known(name, types_by_name)
+        resolved |= types or frozenset({name})
+    return resolved
+
+
+def _require_known(name: str, format_names: Iterable[str]) -> None:
+    from binlogtool import formats
+
+    outputs = [known.output for known in formats.iter_formats()]
+    if not any(name.upper() in map(str.upper, (*one.types.values(), *one.type_groups)) for one in outputs):
+        raise UsageError(
+            f"--type {name}: there is no such type{suggest_names(name, format_names)}; --type list shows them"
+        )
+
+
+def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
+    """Return the known names most like `name` as the end of a message; "" = there are none."""
+    names_by_casefold = {one.casefold(): one for one in sorted(known, reverse=True)}
+    found = [names_by_casefold[one] for one in get_close_matches(name.casefold(), names_by_casefold, max_count)]
+    return f": is it {' or '.join(found)}?" if found else ""
+
+
+# --- Selection of records in one pass over envelopes ---
+
+RunNarrower = Callable[[int, int], Iterator[tuple[int, int]]]
+"""Runs of records among those of a run."""
+
+_GTID = "gtid:"
+
+
+def find_runs(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of set marks as `[first, last)`; the first mark has number `start`."""
+    for mark, group in groupby(marks):
+        count = sum(1 for _ in group)
+        if mark:
+            yield start, start + count
+        start += count
+
+
+MAX_GAP = 16
+"""So many records by compiled code cost no more than to call it."""
+
+
+def join_runs(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
+    """Yield runs of set marks; those with at most `gap` others between them are joined."""
+    low = high = 0
+    for start, stop in find_runs(marks, 0):
+        if start - high > gap:
+            if high:
+                yield low, high
+            low = start
+        elif not high:
+            low = start
+        high = stop
+    if high:
+        yield low, high
+
+
+class RecordFilter(msgspec.Struct):
+    """Select the records of one file. `taken` and `skipped` continue over the files of a set: share one instance.
+
+    Attributes:
+        start, stop: the positions in the current file.
+        transactions: conditions on the transaction of a record, from GTID positions and sets.
+        started, over: where times are applied `once`: whether the first, the last one was reached.
+        lines: compiled `where` for the current file.
+        types: the selected types of its format.
+        matched: the object globs, and the sets of included transactions, that some record matched so far.
+    """
+
+    selection: Selection
+    start: LogPosition | None = None
+    stop: LogPosition | None = None
+    skipped: int = 0
+    taken: int = 0
+    started: bool = False
+    over: bool = False
+    transactions: list[TransactionPredicate] = msgspec.field(default_factory=list)
+    where: Condition | None = None
+    lines: CompiledCondition | None = None
+    types: frozenset[str] = frozenset()
+    matched: set[str] = msgspec.field(default_factory=set)
+    _object_matches: dict[str, bool] = msgspec.field(default_factory=dict)
+    _exclude_matches: dict[str, bool] = msgspec.field(default_factory=dict)
+    _gtid_sets: list[tuple[str, TransactionPredicate]] = msgspec.field(default_factory=list)
+    _checks_envelopes: bool = msgspec.field(default=False)
+    _transaction_matches: dict[str | None, bool] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        s = self.selection
+        self.types = frozenset(s.types)
+        if s.where is not None:
+            from binlogtool.query.evaluate import compile_condition
+
+            self.where = compile_condition(s.where)
+        self._checks_envelopes = any(
+            (
+                s.types,
+                s.objects,
+                s.exclude_objects,
+                s.origins,
+                s.exclude_origins,
+                s.xid,
+                s.include_gtids,
+                s.exclude_gtids,
+                is_gtid_position(s.start),
+                is_gtid_position(s.stop),
+            )
+        ) or (s.start_time, s.stop_time) != (None, None)
+
+    def start_file(
+        self,
+        file_selection: Selection,
+        size: int | None,
+        output: OutputRules | None = None,
+        page_size: int | None = None,
+    ) -> None:
+        """Start the next file of the log.
+
+        Args:
+            file_selection: the part of the selection that applies to it (`places.split_selection`).
+            output: of its format.
+            page_size: bytes of its pages, see `LogFileLayout.page_size`.
+
+        Raises:
+            UsageError: a position, set or type is invalid, or the format has no GTIDs.
+        """
+        gtids = None if output is None else output.gtid_rules
+        if output is not None and self.selection.types:
+            self.types = resolve_types(self.selection.types, output)
+        self.start, self.stop = (
+            None if text is None or is_gtid_position(text) else parse_position(text, size, page_size)
+            for text in (file_selection.start, file_selection.stop)
+        )
+        self.transactions = list(_make_predicates(self.selection, gtids))
+        self._gtid_sets = parse_included_sets(self.selection, gtids)
+        self._transaction_matches.clear()
+
+    @property
+    def is_by_number_only(self) -> bool:
+        """True when only the number of a record decides, so that envelopes are not needed."""
+        return self.where is None and self.is_by_condition_only
+
+    @property
+    def is_by_condition_only(self) -> bool:
+        """True when nothing but `where` looks at records."""
+        return not self._checks_envelopes and self.start is None and self.stop is None
+
+    @property
+    def selects_all(self) -> bool:
+        """True when every record is selected; records are not counted then."""
+        return self.is_by_number_only and self.selection.limit is None and self.skipped >= self.selection.skip
+
+    @property
+    def is_done(self) -> bool:
+        """True when no further record of this log is selected."""
+        return self.over or self._is_limit_reached
+
+    @property
+    def _is_limit_reached(self) -> bool:
+        limit = self.selection.limit
+        return limit is not None and self.taken >= limit
+
+    def select_runs(
+        self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns | None, narrow: RunNarrower | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Yield runs `[first, last)` of selected records among `[start, stop)` of the batch.
+
+        Args:
+            envelope: None if `is_by_number_only`.
+            narrow: applies `where` to a run.
+        """
+        if envelope is None or self.is_by_number_only:
+            yield from self._limit_run(start, stop)
+            return
+        for first, last in self._select_by_envelope(batch, start, stop, envelope):
+            yield from self.limit_runs(((first, last),) if narrow is None else narrow(first, last))
+            if self._is_limit_reached:
+                return
+
+    def limit_runs(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Apply skip and limit to runs that everything else has selected."""
+        for run in runs:
+            yield from self._limit_run(*run)
+            if self._is_limit_reached:
+                return
+
+    def _select_by_envelope(
+        self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the runs that all options but counts and the condition leave."""
+        if not self._checks_envelopes and self.start is None and self.stop is None:
+            return iter(((start, stop),))
+        return find_runs((self._is_selected(batch, i, envelope, i - start) for i in range(start, stop)), start)
+
+    def _limit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Apply skip and limit to one run."""
+        skip = min(self.selection.skip - self.skipped, last - first)
+        self.skipped += skip
+        first += skip
+        if self.selection.limit is not None:
+            last = min(last, first + self.selection.limit - self.taken)
+        if first < last:
+            self.taken += last - first
+            yield first, last
+
+    def _is_selected(self, batch: Batch, index: int, envelope: EnvelopeColumns, index_in_envelope: int) -> bool:
+        if not self._is_between_positions(batch, index, envelope, index_in_envelope):
+            return False
+        return not self._checks_envelopes or (
+            self._is_in_time(envelope.time[index_in_envelope]) and self._matches_envelope(envelope, index_in_envelope)
+        )
+
+    def _is_in_time(self, time: int | None) -> bool:
+        s = self.selection
+        if s.once:
+            return self._is_between_times(time)
+        return (s.start_time is None or (time is not None and time >= s.start_time)) and (
+            s.stop_time is None or (time is not None and time < s.stop_time)
+        )
+
+    def _is_between_times(self, time: int | None) -> bool:
+        """Return True from the first record at the start time to the first at the stop time, in log order."""
+        s = self.selection
+        self.started = self.started or s.start_time is None or (time is not None and time >= s.start_time)
+        if self.started and s.stop_time is not None and time is not None and time >= s.stop_time:
+            self.over = True
+        return self.started and not self.over
+
+    def _is_between_positions(
+        self, batch: Batch, index: int, envelope: EnvelopeColumns, index_in_envelope: int
+    ) -> bool:
+        return (
+            self.start is None
+            or self._position_value(self.start, batch, index, envelope, index_in_envelope) >= self.start.value
+        ) and (
+            self.stop is None
+            or self._position_value(self.stop, batch, index, envelope, index_in_envelope) < self.stop.value
+        )
+
+    def _position_value(
+        self, position: LogPosition, batch: Batch, index: int, envelope: EnvelopeColumns, index_in_envelope: int
+    ) -> int:
+        if position.kind == "seq":
+            return envelope.seq[index_in_envelope] or 0
+        container = batch.container_position(index)
+        return container.record if position.kind == "record" else container.offset
+
+    def _matches_envelope(self, envelope: EnvelopeColumns, index_in_envelope: int) -> bool:
+        s = self.selection
+        name, origin = envelope.object[index_in_envelope] or "", envelope.origin[index_in_envelope]
+        return (
+            (not s.objects or self._is_included_object(name))
+            and (not s.types or envelope.type[index_in_envelope] in self.types)
+            and not (s.exclude_objects and self._is_excluded_object(name))
+            and (not s.origins or origin in s.origins)
+            and (origin is None or origin not in s.exclude_origins)
+            and (s.xid is None or str(envelope.txn[index_in_envelope]) == s.xid)
+            and (not self.transactions or self._is_in_transactions(envelope.txn[index_in_envelope]))
+        )
+
+    def _is_included_object(self, name: str) -> bool:
+        return self._matches_globs(self._object_matches, name, self.selection.objects)
+
+    def _is_excluded_object(self, name: str) -> bool:
+        return self._matches_globs(self._exclude_matches, name, self.selection.exclude_objects)
+
+    def _matches_globs(self, cache: dict[str, bool], name: str, globs: Sequence[str]) -> bool:
+        """Return True if a name matches one of the globs."""
+        is_match = cache.get(name)
+        if is_match is None:
+            if len(cache) >= _MAX_CACHED:
+                cache.clear()
+            matching = {glob for glob in globs if fnmatch.fnmatchcase(name, glob)}
+            self.matched |= matching
+            is_match = cache[name] = bool(matching)
+        return is_match
+
+    @property
+    def has_unmatched(self) -> bool:
+        """True if the selection names objects or transactions that no record matched so far."""
+        s = self.selection
+        return not self.matched.issuperset((*s.objects, *s.exclude_objects, *split_sets(s.include_gtids)))
+
+    def _is_in_transactions(self, txn: str | int | None) -> bool:
+        name = None if txn is None else str(txn)
+        is_match = self._transaction_matches.get(name)
+        if is_match is None:
+            if len(self._transaction_matches) >= _MAX_CACHED:
+                self._transaction_matches.clear()
+            is_match = self._transaction_matches[name] = all(wanted(name) for wanted in self.transactions)
+            self.matched.update(text for text, wanted in self._gtid_sets if text not in self.matched and wanted(name))
+        return is_match
+
+
+_MAX_CACHED = 1024
+
+
+def gtid_selection(selection: Selection) -> GtidSelection | None:
+    """Return the GTID texts of a selection; None = it has none that would leave out a part of a log."""
+    result = GtidSelection(
+        _strip_gtid_prefix(selection.start), _strip_gtid_prefix(selection.stop), selection.include_gtids
+    )
+    return None if result == (None, None, None) else result
+
+
+def _strip_gtid_prefix(position: str | None) -> str | None:
+    return position.removeprefix(_GTID) if position is not None and is_gtid_position(position) else None
+
+
+def _make_predicates(selection: Selection, gtids: GtidParsers | None) -> Iterator[TransactionPredicate]:
+    """Yield predicates for GTID positions and sets; formats without GTID parsers have sets of names."""
+    for option, text in (("--start-position", selection.start), ("--stop-position", selection.stop)):
+        if text is not None and is_gtid_position(text):
+            if gtids is None:
+                raise UsageError(f"{option} {text}: this format has no GTIDs")
+            parse = gtids.parse_after if option == "--start-position" else gtids.parse_until
+            yield parse(text.removeprefix(_GTID))
+    parse_set = _parse_names if gtids is None else gtids.parse_set
+    if selection.include_gtids is not None:
+        yield parse_set(selection.include_gtids)
+    if selection.exclude_gtids is not None:
+        yield _negate(parse_set(selection.exclude_gtids))
+
+
+def split_sets(gtids: str | None) -> list[str]:
+    """Split a list of transaction sets."""
+    return [] if gtids is None else [one for one in map(str.strip, gtids.split(",")) if one]
+
+
+def parse_included_sets(selection: Selection, gtids: GtidParsers | None) -> list[tuple[str, TransactionPredicate]]:
+    """Return each of the transaction sets that a selection includes, with its predicate."""
+    parse_set = _parse_names if gtids is None else gtids.parse_set
+    return [(text, parse_set(text)) for text in split_sets(selection.include_gtids)]
+
+
+def _parse_names(text: str) -> TransactionPredicate:
+    return frozenset(text.split(",")).__contains__
+
+
+def _negate(excluded: TransactionPredicate) -> TransactionPredicate:
+    return lambda txn: not excluded(txn)
+
+
+# --- Record ranges ---
+
+MAX_BLOCK_RECORDS = 2048
+"""Records in a block at most."""
+
+
+class RecordRange(msgspec.Struct, frozen=True):
+    """The records `[start, stop)` of a batch before they are decoded; valid as long as the batch.
+
+    It must be consumed in order: by `blocks`, or by code that knows which records teach their format nothing
+    (`format_api.format.JsonLine`).
+
+    Args:
+        marks: a byte for each record, 1 for the selected ones; the others teach their format nothing. None = all are
+            selected.
+    """
+
+    decoder: BlockDecoder
+    batch: Batch
+    start: int
+    stop: int
+    marks: bytes | None = None
+
+    def decode_blocks(self, start: int, stop: int) -> Iterator[RecordBlock]:
+        """Yield the records `[start, stop)` of the batch, which must be in this range."""
+        marks = self.marks_from(start)
+        for low, high in ((start, stop),) if marks is None else find_runs(map(bool, marks[: stop - start]), start):
+            for first in range(low, high, MAX_BLOCK_RECORDS):
+                last = min(first + MAX_BLOCK_RECORDS, high)
+                yield from self.decoder.make_blocks(
+                    self.batch, first, last, self.decoder.decode_envelopes(self.batch, first, last)
+                )
+
+    def marks_from(self, at: int) -> bytes | None:
+        """Return the marks of the records from `at` on."""
+        return None if self.marks is None else self.marks[at - self.start :]
+
+    def has_selected(self, start: int, stop: int) -> bool:
+        """Return True if one of the records `[start, stop)` is selected."""
+        marks = self.marks_from(start)
+        return stop > start and (marks is None or 1 in marks[: stop - start])
+
+    def last_selected(self, start: int, stop: int) -> int:
+        """Return the index in the batch of the last selected record in `[start, stop)`; there must be one."""
+        marks = self.marks_from(start)
+        return stop - 1 if marks is None else start + marks.rindex(1, 0, stop - start)
+
+    def selected_numbers(self, start: int, stop: int) -> Sequence[int]:
+        """Return the numbers in the file of the selected records in `[start, stop)`."""
+        numbers, marks = self.batch.record_numbers(start, stop), self.marks_from(start)
+        return numbers if marks is None else list(compress(numbers, marks))
+
+
+def make_marks(runs: Sequence[tuple[int, int]]) -> bytes | None:
+    """Return the marks of a range over these runs; None = the runs cover all of it."""
+    first, stop = runs[0][0], runs[-1][1]
+    if sum(last - start for start, last in runs) == stop - first:
+        return None
+    marks = bytearray(stop - first)
+    for start, last in runs:
+        marks[start - first : last - first] = b"\1" * (last - start)
+    return bytes(marks)
+
+
+def split_runs(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Split runs into pieces of at most one block."""
+    for first, last in runs:
+        yield from ((start, min(start + MAX_BLOCK_RECORDS, last)) for start in range(first, last, MAX_BLOCK_RECORDS))
+
+
+def next_python_run(last_run: int, compiled_count: int, min_compiled_run: int) -> int:
+    """Return how many records to decode in Python where compiled code stopped.
+
+    Args:
+        last_run: the number of the last time.
+        compiled_count: records that compiled code has done since; if that is `min_compiled_run` or more, one
+        record is enough, else the
+            number
+            doubles, as switching costs too much.
+    """
+    return min(2 * last_run, MAX_BLOCK_RECORDS) if compiled_count < min_compiled_run else 1

@@ -1,0 +1,546 @@
+"""Records as values, the options to read them, and the selection of the wanted ones: positions, times, objects,
+types, transactions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import Finding
+from binlogtool.format_api.format import EnvelopeColumns, Hints, LongValue
+from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from binlogtool.format_api.outputs import EventRows
+
+
+# --- Records as values ---
+
+
+class RecordChecksum(NamedTuple):
+    """The checksum of a record's frame. ok: None = the file stores none here ("not computed")."""
+
+    algorithm: str
+    stored: int
+    computed: int
+    ok: bool | None
+
+
+class InnerPosition(NamedTuple):
+    """Position of a record in its own (unpacked) address space, in bytes."""
+
+    offset: int
+    size: int
+
+
+class FileFinding(NamedTuple):
+    """A finding about a file, in order with its records: damage between them."""
+
+    file: str
+    finding: Finding
+
+
+class FollowLoss(NamedTuple):
+    """Part of a followed file that can no longer be read. status: exit status of a command for it."""
+
+    file: str
+    reason: str
+    status: int
+
+
+class SqlFragment(NamedTuple):
+    """Part of a script that is made of these records of a file. offset: of the last one.
+
+    data: valid until the next part is requested.
+    """
+
+    file: str
+    record: Sequence[int]
+    offset: tuple[int]
+    data: bytes | memoryview
+
+
+class RowBatch(NamedTuple):
+    """Table rows of many consecutive records.
+
+    Args:
+        record: number in the file of the batch's first record.
+        base: file offset of the batch's window.
+        end: where the last record ends.
+    """
+
+    file: str
+    format: str
+    record: int
+    base: int
+    end: int
+    rows: EventRows
+
+
+class ScriptSummary(NamedTuple):
+    """Content of a finished script. row_changes: None = they are not counted. is_empty: nothing of the log is in it."""
+
+    row_changes: int | None
+    is_empty: bool
+
+
+class ScriptText(NamedTuple):
+    """Part of a script of statements that belongs to no record. end: set for the last one."""
+
+    data: bytes
+    end: ScriptSummary | None = None
+
+
+class RecordBlock(msgspec.Struct, frozen=True):
+    """Consecutive selected records of one file; all sequences have the same length.
+
+    Args:
+        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
+            position).
+        record: index in the file, counting provable records from 0.
+        bodies: JSON-able values with bytes left as bytes; in an SQL script, the text for the record.
+        findings: index in the block -> findings about that record.
+        raw: the record's bytes in its own address space.
+    """
+
+    file: str
+    format: str
+    record: Sequence[int]
+    offset: Sequence[int]
+    size: Sequence[int]
+    inner: Sequence[InnerPosition | None]
+    envelope: EnvelopeColumns
+    checksum: Sequence[RecordChecksum | None]
+    bodies: Sequence[Any]
+    extras: Sequence[Mapping[str, Any] | None] | None
+    findings: Mapping[int, tuple[Finding, ...]]
+    raw: Sequence[bytes] | None = None
+    long_values: Mapping[str, LongValue] = {}
+    """Values that are not in the bodies, which hold marks in place of them (`log.longvalues`)."""
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self.record_at(i) for i in range(len(self.record)))
+
+    def part(self, start: int, stop: int) -> RecordBlock:
+        """Return the records `[start, stop)` of this block as a block of their own."""
+        cut = slice(start, stop)
+        return replace(
+            self,
+            record=self.record[cut],
+            offset=self.offset[cut],
+            size=self.size[cut],
+            inner=self.inner[cut],
+            envelope=self.envelope.part(start, stop),
+            checksum=self.checksum[cut],
+            bodies=self.bodies[cut],
+            extras=self.extras[cut] if self.extras else None,
+            findings={i - start: found for i, found in self.findings.items() if start <= i < stop},
+            raw=self.raw[cut] if self.raw else None,
+        )
+
+    def record_at(self, i: int) -> Record:
+        """Return record number `i` of this block."""
+        e = self.envelope
+        return Record(
+            self.file, self.format, self.record[i], self.offset[i], self.size[i], self.inner[i], e.type[i], e.seq[i],
+            e.time[i], e.object[i], e.origin[i], e.txn[i], self.checksum[i], self.bodies[i] if self.bodies else None,
+            self.extras[i] if self.extras else None, self.findings.get(i, ()), self.raw[i] if self.raw else None,
+        )  # fmt: skip
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record.
+
+    Args:
+        record: index in the file, counting provable records from 0.
+        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
+            position).
+        time: microseconds since 1970-01-01 UTC.
+        seq, object, origin, txn: sequence number, affected object, server id and transaction, where the format has
+            them.
+        raw: the record's bytes in its own address space.
+    """
+
+    file: str
+    format: str
+    record: int
+    offset: int
+    size: int
+    inner: InnerPosition | None
+    type: str
+    seq: int | None
+    time: int | None
+    object: str | None
+    origin: int | None
+    txn: str | int | None
+    checksum: RecordChecksum | None
+    body: Any = None
+    extras: Mapping[str, Any] | None = None
+    findings: tuple[Finding, ...] = ()
+    raw: bytes | None = None
+
+    @property
+    def when(self) -> datetime | None:
+        """`time` as a datetime in UTC; None also where it is out of range for a `datetime`."""
+        from datetime import UTC, datetime, timedelta
+
+        try:
+            return None if self.time is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time)
+        except OverflowError:
+            return None
+
+
+# --- Read options ---
+
+if TYPE_CHECKING:
+
+    class ReadOptionArguments(TypedDict, total=False):
+        """Keyword arguments of a call that become the members of `ReadOptions`."""
+
+        format: str
+        limits: Limits
+        backend: str
+        hints: Hints | None
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """How logs are read.
+
+    Args:
+        format: a format name, or "auto".
+        backend: "auto", "native" or "python".
+        hints: what the logs do not contain themselves.
+    """
+
+    format: str = "auto"
+    limits: Limits = Limits()
+    backend: str = "auto"
+    hints: Hints | None = None
+
+
+# --- Reading of the files that supply what a log does not contain ---
+
+Path = str | os.PathLike[str]
+
+MAX_SCHEMA_BYTES = 64 * MIB
+MAX_KEYFILE_BYTES = 16 * MIB
+"""A keyring; MariaDB's key files have at most 1 MiB."""
+MAX_SECRET_BYTES = 4 * KIB
+
+
+def read_hints(
+    *,
+    schema: Path | None,
+    keyfile: Path | None,
+    keyfile_secret: Path | None,
+    level: str | None = None,
+    redo: Path | None = None,
+) -> Hints:
+    """Read the files of `binlogtool.read_hints`.
+
+    Raises:
+        InputOutputError: a file cannot be read.
+        UsageError: a file is larger than such a file can be.
+    """
+    statements = _read_limited(
+        schema, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)"
+    )
+    return Hints(
+        keyfile=_read_limited(keyfile, MAX_KEYFILE_BYTES, "for a key file"),
+        keyfile_secret=_read_limited(keyfile_secret, MAX_SECRET_BYTES, "for the secret of a key file"),
+        schema=None if statements is None else statements.decode("utf-8", "backslashreplace"),
+        level=level,
+        redo=None if redo is None else os.fspath(redo),
+    )
+
+
+def _read_limited(path: Path | None, max_bytes: int, purpose: str) -> bytes | None:
+    if path is None:
+        return None
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            data = file.read(max_bytes + 1)
+    except OSError as error:
+        raise InputOutputError(f"{name}: {error.strerror}") from None
+    if len(data) > max_bytes:
+        raise UsageError(f"{name}: more than {max_bytes:,} bytes, too large {purpose}")
+    return data
+
+
+# --- Selection of records ---
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """The records to read; all options must match.
+
+    Args:
+        start, stop: positions as in `--start-position` and `--stop-position`.
+        start_time, stop_time: microseconds since 1970-01-01 UTC; start is inclusive, stop exclusive.
+        skip, limit, tail: leave out the first records, end after so many, keep the last ones, of what the others
+        leave.
+        whole: paths of files in which a `stop` that names no file is ignored.
+        once: apply times once, as scripts need it: take all records from the first one at start_time on, whatever
+            their
+            times, up to the first one at stop_time.
+        where: a condition (`log.where`) on what the other options leave; skip, limit and tail count what it leaves.
+    """
+
+    start: str | None = None
+    stop: str | None = None
+    start_time: int | None = None
+    stop_time: int | None = None
+    skip: int = 0
+    limit: int | None = None
+    tail: int | None = None
+    types: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    exclude_objects: tuple[str, ...] = ()
+    origins: tuple[int, ...] = ()
+    exclude_origins: tuple[int, ...] = ()
+    include_gtids: str | None = None
+    exclude_gtids: str | None = None
+    xid: str | None = None
+    on_damage: str = "skip"
+    live: bool = False
+    whole: frozenset[str] = frozenset()
+    once: bool = False
+    where: str | None = None
+
+
+def refuse_salvage(selection: Selection, output_name: str) -> None:
+    """Check that no unproven records are requested, for outputs that cannot mark them.
+
+    Raises:
+        UsageError: they are.
+    """
+    if selection.on_damage == "salvage":
+        raise UsageError(f"--on-damage salvage: {output_name} cannot mark what is not proven; use skip")
+
+
+def check_where(text: str) -> None:
+    """Check a condition (`Selection.where`).
+
+    Raises:
+        UsageError: it is invalid; the message names the column.
+    """
+    from binlogtool.query.evaluate import compile_condition
+
+    compile_condition(text)
+
+
+def refuse_where(selection: Selection, output_name: str) -> None:
+    """Check that no condition is given, for outputs that consist of whole transactions.
+
+    Raises:
+        UsageError: single records are requested.
+    """
+    if selection.where is not None:
+        raise UsageError(
+            f"--where: {output_name} is made of whole transactions, and a condition chooses single records"
+        )
+
+
+def is_partial(selection: Selection) -> bool:
+    """Return True if the selection leaves out anything of a log."""
+    return replace(selection, on_damage="", live=False, whole=frozenset(), once=False) != Selection(on_damage="")
+
+
+def can_miss_later_changes(selection: Selection) -> bool:
+    """Return True if later records of the same objects may be left out."""
+    options = selection
+    limiting_options = (
+        options.include_gtids,
+        options.exclude_gtids,
+        options.xid,
+        options.stop,
+        options.stop_time,
+        options.where,
+    )
+    return bool(options.origins or options.exclude_origins) or any(one is not None for one in limiting_options)
+
+
+def read_everything(selection: Selection) -> Selection:
+    """Return the selection without the options that let a reader skip parts of a file."""
+    return replace(selection, start=None, stop=None, include_gtids=None)
+
+
+def add_selection_hints(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
+    """Return the hints for a selection: objects are matched at the level where records have one.
+
+    script: statements are requested.
+    """
+    if not (selection.objects or selection.exclude_objects or selection.where or script):
+        return hints
+    return replace(hints or Hints(), objects=True)
+
+
+# --- Positions ---
+
+_NUMBERED_KINDS = ("record", "seq", "page")
+_GTID = "gtid:"
+_STOP_AT_START = "0"
+"""The place to stop before for no record at all."""
+
+
+class LogPosition(msgspec.Struct, frozen=True):
+    """One parsed position: kind (offset, record or seq) and number; file restricts it to a member of a set."""
+
+    kind: str
+    value: int
+    file: str | None = None
+
+
+def parse_position(text: str, size: int | None, page_size: int | None = None) -> LogPosition:
+    """Parse `1272`, `0x4f8`, `end-4KiB`, `record:N`, `page:N`, `seq:N` or `FILE:POS`; `gtid:…` is no single position.
+
+    Args:
+        size: bytes of the file, None for a stream.
+        page_size: bytes of one of its pages; None = it has none.
+
+    Raises:
+        UsageError: the text is not a position, or counts from an end that is not known.
+    """
+    if is_gtid_position(text):
+        raise UsageError(f"position {text!r}: a GTID can only start or stop a selection")
+    file, position = split_file_prefix(text)
+    kind, colon, number = position.partition(":")
+    if not colon:
+        return LogPosition("offset", _parse_offset(position, size), file)
+    if kind != "page":
+        return LogPosition(kind, _parse_number(number, text), file)
+    if page_size is None:
+        raise UsageError(f"position {text!r}: this file has no pages")
+    return LogPosition("offset", _parse_number(number, text) * page_size, file)
+
+
+def split_file_prefix(text: str) -> tuple[str | None, str]:
+    """Split a position into the file that it names (None: it names none), and the position in it."""
+    head, _, rest = text.rpartition(":")
+    file, _, kind = head.rpartition(":")
+    if kind in _NUMBERED_KINDS:
+        return file or None, f"{kind}:{rest}"
+    return head or None, rest
+
+
+def is_gtid_position(position: str | None) -> bool:
+    """Return True for a GTID position."""
+    return position is not None and position.startswith(_GTID)
+
+
+def is_sequence_position(position: str | None) -> bool:
+    """Return True for a sequence number position."""
+    return position is not None and not is_gtid_position(position) and split_file_prefix(position)[1].startswith("seq:")
+
+
+def _parse_number(text: str, full_text: str) -> int:
+    try:
+        number = int(text, 0)
+    except ValueError:
+        raise UsageError(f"position {shorten(full_text)!r}: {shorten(text)!r} is not a number") from None
+    if not 0 <= number < 1 << 64:
+        raise UsageError(f"position {shorten(full_text)!r}: the number is not one of 64 bits")
+    return number
+
+
+def _parse_offset(text: str, size: int | None) -> int:
+    if text != "end" and not text.startswith("end-"):
+        return parse_size(text)
+    if size is None:
+        raise UsageError(f"position {text!r}: the end of a stream is not known")
+    return max(0, size - parse_size(text[4:] or 0))
+
+
+# -- several files -----------------------------------------------------------------------------------------------------
+
+
+def _always(_number: int) -> bool:
+    return True
+
+
+def split_selection(
+    selection: Selection, paths: Sequence[str], holds_records: Callable[[int], bool] = _always
+) -> list[Selection]:
+    """Return the part of a selection that applies to each file of a log; positions no longer name a file.
+
+    A position without a file applies to the first file for `start` and to the last for `stop`, as in the servers' own
+    tools; a sequence number or GTID applies to all. There are no entries for files after the stop position.
+
+    Args:
+        holds_records: can the file of this number hold records? The others are lists of files and the like.
+
+    Raises:
+        UsageError: a position names a file that does not exist (with `live`: it may appear), or could be several.
+    """
+    first = _find_file(selection.start, paths, holds_records, last=False)
+    last = _find_file(selection.stop, paths, holds_records, last=True)
+    if not selection.live:
+        _require_file(selection.start, first)
+        _require_file(selection.stop, last)
+    end = len(paths) if last is None or last == _NO_SUCH_FILE else last + 1
+    return [_limit_to_file(selection, path, number, first, last) for number, path in enumerate(paths[:end])]
+
+
+_NO_SUCH_FILE = -1
+
+
+def _find_file(
+    text: str | None, paths: Sequence[str], holds_records: Callable[[int], bool], *, last: bool
+) -> int | None:
+    """Return the number of the only file to which a position applies; None = all; `_NO_SUCH_FILE` = none."""
+    if text is None or is_gtid_position(text):
+        return None
+    name, position = split_file_prefix(text)
+    step = -1 if last else 1
+    if name is not None:
+        return (_find_files_by_name(text, name, paths) or [_NO_SUCH_FILE])[::step][0]
+    if position.startswith("seq:"):
+        return None
+    numbers = range(len(paths))[::step]
+    return next((number for number in numbers if len(paths) == 1 or holds_records(number)), 0)
+
+
+def _find_files_by_name(text: str, name: str, paths: Sequence[str]) -> list[int]:
+    """Return the files with this path, else those with this name."""
+    for names in (list(paths), [os.path.basename(path) for path in paths]):
+        numbers = [number for number, one in enumerate(names) if one == name]
+        if len({paths[number] for number in numbers}) > 1:
+            raise UsageError(f"position {text!r}: several files have this name; write the path")
+        if numbers:
+            return numbers
+    return []
+
+
+def _require_file(text: str | None, file: int | None) -> None:
+    if file == _NO_SUCH_FILE:
+        raise UsageError(f"position {text!r}: no file of that name is in this log")
+
+
+def _limit_to_file(selection: Selection, path: str, number: int, first: int | None, last: int | None) -> Selection:
+    start = selection.start if first in (None, number) else None
+    stop = selection.stop if last in (None, number) else None
+    if first is not None and (number < first or first == _NO_SUCH_FILE):
+        start, stop = None, _STOP_AT_START
+    if path in selection.whole:
+        stop = None
+    return replace(selection, start=_strip_file(start), stop=_strip_file(stop))
+
+
+def select_nothing(selection: Selection) -> Selection:
+    """Return the selection for a file after the last one with selected records."""
+    return replace(selection, start=None, stop=_STOP_AT_START)
+
+
+def _strip_file(text: str | None) -> str | None:
+    return text if text is None or is_gtid_position(text) else split_file_prefix(text)[1]

@@ -1,0 +1,428 @@
+"""Resolve PATH arguments to log files and log sets; prove by content that a file is a log.
+
+Symbolic links are not followed; depth and number of entries are bounded.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool import formats
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core import progress
+from binlogtool.core.open_file import (
+    GZIP,
+    ZSTD,
+    FileSource,
+    Source,
+    TruncatedSource,
+    base_name,
+    is_url,
+    list_remote_names,
+    open_source,
+    read_head,
+    read_range,
+)
+from binlogtool.core.progress import (
+    COMPRESSED,
+    COMPRESSED_SUFFIXES,
+    FILE,
+    LINK,
+    READABLE_COMPRESSED_SUFFIXES,
+    UNREADABLE,
+    SkippedFile,
+    is_compressed_log,
+)
+from binlogtool.core.resync import CHECKSUM_RIGHT
+from binlogtool.core.scan import Scan
+from binlogtool.errors import BinlogtoolError, InputOutputError, UnknownFormatError
+from binlogtool.format_api.format import FileHead, Format
+from binlogtool.format_api.layout import Batch, LogFileLayout
+from binlogtool.limits import MIB, Limits
+
+# --- The newest file of a rotated log, by name ---
+
+_DIGITS = re.compile(r"\d+")
+
+NewestByKind = Mapping[str, tuple[tuple[int, ...], str]]
+"""For each kind of name the one with the highest numbers."""
+
+
+def find_newest(names: Iterable[str]) -> NewestByKind:
+    """Return the newest files of a log."""
+    newest_by_kind: dict[str, tuple[tuple[int, ...], str]] = {}
+    for name in names:
+        kind, numbers = _split_numbers(name)
+        newest_by_kind[kind] = max(newest_by_kind.get(kind, (numbers, name)), (numbers, name))
+    return newest_by_kind
+
+
+def find_later(name: str, newest_by_kind: NewestByKind) -> str | None:
+    """Return the newest file with the same name except for higher numbers, if it is not this one."""
+    kind, number = _split_numbers(name)
+    numbers, other = newest_by_kind.get(kind, (number, name))
+    return other if numbers > number else None
+
+
+def _split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
+    return _DIGITS.sub("#", name), tuple(int(digits) for digits in _DIGITS.findall(name) if len(digits) < 100)
+
+
+# --- Proof that a file is a log ---
+
+NASCENT_SCORE = 20
+"""See `Match`."""
+SEARCHED_BYTES = 4 * MIB
+"""Bytes of a file without a head that are searched for a record."""
+
+
+class FileProof(msgspec.Struct, frozen=True):
+    """What a file turned out to be.
+
+    Args:
+        proven: the format that is proven.
+        nascent: the formats whose server may leave a file like this (empty or torn).
+        error: why it cannot be read.
+        is_compressed: it is compressed.
+        is_gone: it was removed since it was listed.
+    """
+
+    proven: Format | None = None
+    nascent: tuple[str, ...] = ()
+    error: str | None = None
+    is_compressed: bool = False
+    is_gone: bool = False
+
+
+def prove_file(path: str, candidates: Sequence[Format]) -> FileProof:
+    """Read the start of a file, once, and test it for these formats."""
+    source: Source
+    try:
+        source = open_source(path) if is_url(path) else FileSource(path)
+    except InputOutputError as error:
+        return FileProof(error=str(error), is_gone=not is_url(path) and not os.path.lexists(path))
+    try:
+        return _prove_source(source, path, candidates)
+    except InputOutputError as error:
+        return FileProof(error=str(error))
+    finally:
+        source.close()
+
+
+def _prove_source(source: Source, path: str, candidates: Sequence[Format]) -> FileProof:
+    data = read_head(source)
+    if source.size is None or data.startswith((GZIP, ZSTD)):
+        return FileProof(is_compressed=True)
+    head = FileHead(data, base_name(path), source.size, peek=partial(read_range, source))
+    matches = sorted(((one.reading.detect(head), one) for one in candidates), key=lambda pair: -pair[0].score)
+    best_match, format_ = matches[0]
+    if best_match.is_proven:
+        return FileProof(format_)
+    for _, candidate in matches if data else ():
+        if _holds_record(source, head, candidate):
+            return FileProof(candidate)
+    zeros = not any(data)
+    return FileProof(nascent=tuple(one.name for match, one in matches if match.score >= NASCENT_SCORE or zeros))
+
+
+def _holds_record(source: Source, head: FileHead, format_: Format) -> bool:
+    """Return True if a record is proven among the first bytes of a file whose head is no proof."""
+    try:
+        layout = format_.reading.layout(head, Limits())
+    except BinlogtoolError:
+        return False
+    if layout.frame.checksum is None and not layout.readable:  # structure alone is no proof in an arbitrary file
+        return False
+    layout = replace(layout, readable=layout.frame.sync is not None or layout.readable)
+    part = TruncatedSource(source, SEARCHED_BYTES)
+    from binlogtool.schema.python_backend import PythonBackend
+
+    scan = Scan(part, format_, layout, PythonBackend(), Limits(), rows=False)
+    return any(isinstance(one, Batch) and _is_proof(one, layout) for one in scan.segments())
+
+
+def _is_proof(batch: Batch, layout: LogFileLayout) -> bool:
+    """Return True for a matching checksum, or, if the writer stored none, for the format's own proof."""
+    count = batch.frames.count
+    if any(batch.frames["checksum"][i] == CHECKSUM_RIGHT for i in range(count)):
+        return True
+    prove = layout.frame.prove
+    return prove is not None and any(prove(batch.frame_bytes(i), layout.context) for i in range(count))
+
+
+# --- Discovery of log sets ---
+
+MAX_DEPTH = 3
+MAX_ENTRIES = 200_000
+OWN_FILE_MARKER = ".binlogtool-"
+"""What repairs leave beside a log (undo files) has this in its name, and is no member of it."""
+_PARALLEL_PROBES = 16
+"""Files of another system that are looked into at a time."""
+
+
+class LogMembers(NamedTuple):
+    """One log: its directory, and the names of its files relative to it, in the log's own order.
+
+    strays: files with names of this log whose content does not belong to it; they are skipped.
+    """
+
+    format: Format
+    directory: str
+    names: list[str]
+    strays: list[str]
+
+
+class DirectoryListing(NamedTuple):
+    """The content of a directory: its logs, and the files that belong to none."""
+
+    logs: list[LogMembers]
+    skipped: list[SkippedFile]
+
+
+def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
+    """Find the logs in a directory and below it, grouped by format. only_format: only this format.
+
+    A file takes part if a head or a record in it is proven, or if it is named like a file of a log that is proven
+    there, and is empty or torn as a server leaves it.
+
+    Raises:
+        InputOutputError: the directory cannot be read.
+        UnknownFormatError: there is no log in it.
+    """
+    candidates = _candidate_formats((name for name, _ in _walk_directory(directory)), only_format)
+    entries = list(_walk_directory(directory))  # listed again, now that the formats are loaded: files appear and vanish
+    skipped = [SkippedFile(name, kind) for name, kind in entries if kind != FILE]
+    listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates)
+    return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
+
+
+def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
+    """Find the logs among files with these names in a directory (or its URL)."""
+    return _group_files(directory, names, _candidate_formats(names, only_format))
+
+
+def _candidate_formats(names: Iterable[str], only_format: Format | None) -> list[Format]:
+    """Return the formats that files with these names can have."""
+    if only_format is not None:
+        return [only_format]
+    matching_names = {one for name in names for one in formats.find_by_file_name(os.path.basename(name))}
+    return [formats.load_format(one) for one in formats.list_names() if one in matching_names]
+
+
+def _group_files(directory: str, names: list[str], formats_: list[Format]) -> DirectoryListing:
+    candidates = {name: [one for one in formats_ if _matches_name_patterns(name, one)] for name in names}
+    probe_results = _probe_files(directory, {name: known for name, known in candidates.items() if known})
+    sorting = _LogGrouper()
+    for name, result in probe_results.items():
+        sorting.add_if_proven(name, result)
+    for name, result in probe_results.items():
+        sorting.add_if_unproven(name, result, candidates[name])
+    logs = [log for one in formats_ for log in sorting.iter_logs(directory, one)]
+    if not logs:
+        raise _make_no_log_error(directory, probe_results, names)
+    unmatched_files = [
+        SkippedFile(name, COMPRESSED if name.endswith(COMPRESSED_SUFFIXES) else FILE)
+        for name in names
+        if not candidates[name]
+    ]
+    return DirectoryListing(logs, sorted([*sorting.skipped, *unmatched_files]))
+
+
+def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_names: list[str]) -> BinlogtoolError:
+    """Create the error that says why there is no log in a directory."""
+    trouble = next((seen.error for seen in probe_results.values() if seen.error is not None), None)
+    if trouble is not None:
+        return InputOutputError(trouble)
+    text = f"{directory}: no log files of a known format in this directory"
+    names = sorted(probe_results)[:3]
+    more = f" and {len(probe_results) - 3:,} more" if len(probe_results) > 3 else ""
+    compressed = sorted(name for name in all_names if is_compressed_log(SkippedFile(name, COMPRESSED)))
+    if compressed:
+        advice = (
+            "name the file: it is unpacked while it is read"
+            if compressed[0].endswith(READABLE_COMPRESSED_SUFFIXES)
+            else "unpack it first"
+        )
+        text = (
+            f"{text}; compressed: "
+            f"{compressed[0]}{f' and {len(compressed) - 1:,} more' if compressed[1:] else ''} ({advice})"
+        )
+    return UnknownFormatError(f"{text}; named like one, and none: {', '.join(names)}{more}" if names else text)
+
+
+def _matches_name_patterns(name: str, format_: Format) -> bool:
+    base = os.path.basename(name)
+    return any(fnmatch.fnmatchcase(base, pattern) for pattern in format_.files.patterns)
+
+
+def _probe_files(directory: str, candidates: dict[str, list[Format]]) -> dict[str, FileProof]:
+    def probe(name: str) -> FileProof:
+        return prove_file(os.path.join(directory, name), candidates[name])
+
+    if not is_url(directory):
+        return {name: result for name in candidates if not (result := probe(name)).is_gone}
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_PARALLEL_PROBES) as pool:
+        return dict(zip(candidates, pool.map(probe, candidates), strict=True))
+
+
+class _LogGrouper:
+    """Assign files to logs: first those that are proven, then those that go with them."""
+
+    def __init__(self) -> None:
+        self.skipped: list[SkippedFile] = []
+        self._member_names: dict[tuple[str, str], list[str]] = {}
+        self._strays: dict[tuple[str, str], list[str]] = {}
+        self._stems: set[tuple[str, str, str]] = set()
+
+    def add_if_proven(self, name: str, result: FileProof) -> None:
+        """Add a file that is proven."""
+        if result.proven is not None:
+            self._member_names.setdefault(_log_key(name, result.proven), []).append(name)
+            stem = result.proven.files.name_stem(os.path.basename(name))
+            if stem is not None:
+                self._stems.add((*_log_key(name, result.proven), stem))
+
+    def add_if_unproven(self, name: str, result: FileProof, candidates: list[Format]) -> None:
+        """Add a file that is not proven."""
+        if result.proven is not None:
+            return
+        matching_format = next((one for one in candidates if self._belongs_to_proven_log(name, one)), None)
+        if matching_format is not None and (matching_format.name in result.nascent or result.error is not None):
+            self._member_names[_log_key(name, matching_format)].append(name)
+            return
+        is_compressed = result.is_compressed or name.endswith(COMPRESSED_SUFFIXES)
+        kind = COMPRESSED if is_compressed else UNREADABLE if result.error is not None else FILE
+        self.skipped.append(SkippedFile(name, kind))
+        if matching_format is not None and not is_compressed:
+            self._strays.setdefault(_log_key(name, matching_format), []).append(name)
+
+    def _belongs_to_proven_log(self, name: str, format_: Format) -> bool:
+        """Return True if the file is named like a file of a log that is proven there."""
+        stem = format_.files.name_stem(os.path.basename(name))
+        return stem is not None and (*_log_key(name, format_), stem) in self._stems
+
+    def iter_logs(self, directory: str, format_: Format) -> Iterator[LogMembers]:
+        """Yield the logs of one format, by the directory that each of their files belongs to."""
+        sort_names = format_.files.sort_names or sorted
+        for format_name, log_directory in sorted(self._member_names):
+            if format_name == format_.name:
+                member_names = [
+                    _relative_name(name, log_directory) for name in self._member_names[format_name, log_directory]
+                ]
+                strays = [
+                    _relative_name(name, log_directory) for name in self._strays.get((format_name, log_directory), ())
+                ]
+                path = os.path.join(directory, log_directory) if log_directory else directory
+                yield LogMembers(format_, path, sort_names(member_names), sorted(strays))
+
+
+def _log_key(name: str, format_: Format) -> tuple[str, str]:
+    return format_.name, (format_.files.log_directory or os.path.dirname)(name)
+
+
+def _relative_name(name: str, log_directory: str) -> str:
+    return os.path.relpath(name, log_directory) if log_directory else name
+
+
+_FILE_KINDS = (
+    (stat.S_ISLNK, LINK), (stat.S_ISREG, FILE), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"),
+    (stat.S_ISBLK, "device"), (stat.S_ISCHR, "device"),
+)  # fmt: skip
+
+
+def _file_kind(entry: os.DirEntry[str]) -> str | None:
+    """Return the kind of a directory entry; None: it no longer exists."""
+    try:
+        mode = entry.stat(follow_symlinks=False).st_mode
+    except OSError:
+        return None
+    return next((kind for test, kind in _FILE_KINDS if test(mode)), "device")
+
+
+def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
+    """Yield everything that is not a directory, with its kind."""
+    entry_count = 0
+    pending = [("", 0)]
+    while pending:
+        subdirectory, depth = pending.pop()
+        try:
+            entries = sorted(os.scandir(os.path.join(directory, subdirectory)), key=lambda entry: entry.name)
+        except OSError as error:
+            if subdirectory and isinstance(error, FileNotFoundError):  # a directory of the log that vanished meanwhile
+                continue
+            raise InputOutputError(
+                f"{os.path.join(directory, subdirectory)}: cannot be listed: {error.strerror}"
+            ) from error
+        for entry in entries:
+            entry_count += 1
+            if entry_count > MAX_ENTRIES:
+                raise InputOutputError(f"{directory}: more than {MAX_ENTRIES:,} entries; name the files instead")
+            name = os.path.join(subdirectory, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                if depth < MAX_DEPTH:
+                    pending.append((name, depth + 1))
+            elif OWN_FILE_MARKER not in entry.name and (kind := _file_kind(entry)) is not None:
+                yield name, kind
+
+
+# --- Resolve a PATH argument to a file or to the logs in a directory ---
+
+
+class LogGroup(msgspec.Struct, frozen=True):
+    """One log that a PATH argument names: a set (directory) or a single file. Names are in the log's own order.
+
+    strays: files with names of this log whose content does not belong to it; they are skipped.
+    """
+
+    path: str
+    format: Format | None
+    names: tuple[str, ...]
+    is_set: bool
+    strays: tuple[str, ...] = ()
+
+    def member_path(self, name: str) -> str:
+        """Return the path of a member."""
+        return os.path.join(self.path, name) if self.is_set else self.path
+
+
+class ResolvedPath(NamedTuple):
+    """The logs that a path names, and the files of a directory that belong to none of them."""
+
+    groups: list[LogGroup]
+    skipped: list[SkippedFile]
+
+
+def resolve_path(path: str, format_name: str) -> ResolvedPath:
+    """Return the logs that a path names.
+
+    Raises:
+        InputOutputError, UnknownFormatError, UsageError.
+    """
+    only_format = None if format_name == "auto" else open_file_module.find_format(format_name)
+    if is_url(path):
+        names = list_remote_names(path)
+        listing = None if names is None else find_logs_among(path.rstrip("/"), names, only_format)
+    else:
+        listing = find_logs(path, only_format) if path != "-" and os.path.isdir(path) else None
+    if listing is None:
+        return ResolvedPath([LogGroup(path, only_format, (path,), False)], [])
+    logs = [LogGroup(log.directory, log.format, tuple(log.names), True, tuple(log.strays)) for log in listing.logs]
+    return ResolvedPath(logs, listing.skipped)
+
+
+def resolve_logs(path: str, format_name: str) -> list[LogGroup]:
+    """Return the logs that a path names; report skipped files to the progress listener. Raises as `resolve_path`."""
+    resolved = resolve_path(path, format_name)
+    progress.report_skipped_files(path, resolved.skipped)
+    return resolved.groups

@@ -1,0 +1,1 @@
+"""Convert records to files: rows, typed tables, change messages, scripts; manifest and append."""

@@ -1,0 +1,729 @@
+"""`convert --append`: add what is new since the last run to an output that grows.
+
+Rows have one member more than those of other conversions: `generation`, the number of earlier files that had the
+name.
+(generation, file, record, offset within the record) is the key of a row.
+
+A run continues where the last commit ends (`commits`), as a streaming query does (`growing`): whole transactions of
+files that grow, rotate and are purged. It writes one file, proves it by reading it back, moves it into place and then
+writes its commit; a run that is killed earlier has no effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from binlogtool.core.json_text import finding_to_value
+from binlogtool.core.open_file import HEAD_BYTES, is_url
+from binlogtool.core.open_log import FilePart, LogReader
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection
+from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
+from binlogtool.export.incremental import (
+    AppendCommit,
+    CommitStore,
+    CommittedInput,
+    CommittedOutput,
+    GrowingFileFinding,
+    IncrementalInput,
+    PlannedRead,
+    ReadBudget,
+    ReadPosition,
+    ReadPositions,
+    build_append_checks,
+    file_mark,
+    is_damage,
+    open_commit_store,
+)
+from binlogtool.export.manifest import (
+    FindingTally,
+    Manifest,
+    ManifestCheck,
+    ManifestInput,
+    ManifestOutput,
+    ProgressCallback,
+    ProgressStep,
+    ReadRequest,
+    can_split,
+    check_columns_exist,
+)
+from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions
+from binlogtool.findings import ENCRYPTED, Finding, Severity
+from binlogtool.format_api.format import Hints
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# --- Hashes of the bytes that were read of growing files, and the check that these bytes are unchanged ---
+
+_CHUNK_BYTES = 1 << 20
+
+
+class ContentHashes(msgspec.Struct, frozen=True):
+    """SHA-256 hashes of the first bytes of a file. steady: without the bytes that a server rewrites later."""
+
+    all: str
+    steady: str
+
+
+def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: CommittedInput | None) -> ContentHashes:
+    """Return the hashes of the first `end` bytes of a file.
+
+    Args:
+        path: the file.
+        end: number of bytes.
+        rewritten: byte range [first, last) that servers rewrite, see `Format`.
+        previous: what was recorded of the same file by the last run.
+
+    Raises:
+        RefusedError: the bytes that were read before have changed.
+        InputOutputError: the file cannot be read.
+    """
+    whole, steady, position, before = hashlib.sha256(), hashlib.sha256(), 0, 0 if previous is None else previous.end
+    compares = previous is not None and previous.steady != "" and before <= end
+    try:
+        with open(path, "rb") as file:
+            while position < end:
+                stop = before if compares and position < before else end
+                data = file.read(min(stop - position, _CHUNK_BYTES))
+                if not data:
+                    break
+                whole.update(data)
+                steady.update(_exclude_range(data, position, rewritten))
+                position += len(data)
+                if compares and previous is not None and position == before and steady.hexdigest() != previous.steady:
+                    reason = f"its first {before:,} bytes are not those that were read before"
+                    raise RefusedError(f"{path}: {reason}: put the file back as it was, or begin a new output")
+    except OSError as error:
+        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
+    return ContentHashes(whole.hexdigest(), steady.hexdigest())
+
+
+def _exclude_range(data: bytes, offset: int, rewritten: tuple[int, int]) -> bytes:
+    """Return `data`, which begins at offset `offset`, without the bytes of the range."""
+    first, last = (max(0, place - offset) for place in rewritten)
+    return data[:first] + data[last:] if first < len(data) else data
+
+
+# --- The file that one `--append` run adds ---
+
+RowKeyTuple = tuple[int, str, int, int]
+"""Generation, file, record, offset within the record (-1 = the row is the whole record)."""
+
+_MAX_GROUP_ROWS, _MAX_GROUP_BYTES = 1 << 16, 32 << 20
+
+
+class RunFileWriter(Protocol):
+    """Writer of one run's file. rows: rows written so far. finding_tally: findings."""
+
+    finding_tally: FindingTally
+    rows: int
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the records of a part of the log's only file. closed: nothing will follow the part."""
+
+    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
+        """Report a finding in place of records, as a row if the format has rows for that."""
+
+    def close(self) -> None:
+        """Complete the file."""
+
+    def check_output(self) -> str:
+        """Compare the file on the disk with what was written, and return the figures as text.
+
+        Raises:
+            InputOutputError: they differ.
+        """
+
+    def read_keys(self) -> Iterator[RowKeyTuple]:
+        """Yield the keys of all records, read from the disk."""
+
+
+class JsonlRunFile:
+    """JSON lines as `dump` writes them. encode: encodes a block."""
+
+    def __init__(self, path: Path, encode: Callable[[RecordBlock], bytes]) -> None:
+        self.finding_tally, self.rows = FindingTally(), 0
+        self._path, self._encode = path, encode
+        self._file, self._hash = path.open("xb"), hashlib.sha256()
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the records of a part; see `RunFileWriter`."""
+        for part_content in log.blocks(selection, part=part):
+            if isinstance(part_content, FileFinding):
+                self.finding_tally.add(
+                    part_content.file,
+                    finding_to_value(part_content.finding),
+                    damage=is_damage(part_content.finding, lambda: closed),
+                )
+                continue
+            for finding in (found for findings in part_content.findings.values() for found in findings):
+                self.finding_tally.add(part_content.file, finding_to_value(finding), damage=False)
+            self._write_lines(self._encode(part_content), generation)
+            self.rows += len(part_content)
+
+    def _write_lines(self, data: bytes, generation: int) -> None:
+        """Write lines, each a JSON object, with the generation inserted as first member."""
+        extended = b"".join(b'{"generation":%d,%b' % (generation, line[1:]) for line in data.splitlines(keepends=True))
+        self._hash.update(extended)
+        self._file.write(extended)
+
+    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
+        """Add a finding to the tally only: lines are records."""
+        self.finding_tally.add(file, finding_to_value(file_finding), damage=False)
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._file.close()
+
+    def check_output(self) -> str:
+        """Compare the file with what was written; see `RunFileWriter`."""
+        line_count, digest = 0, hashlib.sha256()
+        with self._path.open("rb") as file:
+            for line in file:
+                line_count += 1
+                digest.update(line)
+        if digest.digest() != self._hash.digest():
+            raise InputOutputError(f"{self._path}: what was read back is not what was written")
+        if line_count != self.rows:
+            raise InputOutputError(f"{self._path}: {self.rows:,} records were read, and {line_count:,} lines written")
+        return (
+            f"{self.rows:,} records read, {line_count:,} lines with sha256 {digest.hexdigest()} counted in the output"
+        )
+
+    def read_keys(self) -> Iterator[RowKeyTuple]:
+        """Yield the keys of all lines; see `RunFileWriter`."""
+        decode = msgspec.json.Decoder(_LineKey).decode
+        with self._path.open("rb") as file:
+            for line in map(decode, file):
+                yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
+
+
+class _InnerRange(msgspec.Struct):
+    offset: int
+
+
+class _LineKey(msgspec.Struct):
+    generation: int
+    file: str
+    record: int
+    inner: _InnerRange | None = None
+
+
+class TableRunFile:
+    """Rows as in `binlogtool.export.record_rows`, in any table format, written without Spark."""
+
+    def __init__(self, path: Path, file_options: TableFileOptions) -> None:
+        import pyarrow as pa
+
+        from binlogtool.export import record_rows
+        from binlogtool.export.parquet_files import create_table_file
+
+        self.finding_tally, self.rows = FindingTally(), 0
+        self._path, self._file_options, self._text_bytes, self._finding_rows = path, file_options, 0, 0
+        self._schema = record_rows.SCHEMA.append(pa.field("generation", pa.int64()))
+        self._pending, self._pending_rows, self._pending_bytes = list[Any](), 0, 0
+        self._file = create_table_file(file_options, path, self._schema)
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the records of a part; see `RunFileWriter`."""
+        from binlogtool.export import record_rows
+        from binlogtool.export.record_rows import read_row_parts
+
+        file = log.files[0]
+        for part_content in read_row_parts(log, file.path, selection, part, record_rows.DEFAULT_LAYOUT):
+            if isinstance(part_content, RecordBlock):
+                self._add_batches(record_rows.DEFAULT_LAYOUT.build_batches(part_content), generation)
+            elif not isinstance(part_content, FileFinding):
+                self._add_batches((part_content,), generation)
+            elif is_damage(part_content.finding, lambda: closed):
+                self._add_batches(
+                    (record_rows.DEFAULT_LAYOUT.build_damage_batch(file.path, file.format.name, part_content.finding),),
+                    generation,
+                )
+            else:
+                self.finding_tally.add(part_content.file, finding_to_value(part_content.finding), damage=False)
+
+    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
+        """Write a DAMAGE row for the finding; see `RunFileWriter`."""
+        from binlogtool.export import record_rows
+
+        self._add_batches((record_rows.DEFAULT_LAYOUT.build_damage_batch(file, format, file_finding),), generation)
+        self._finding_rows += 1
+
+    def _add_batches(self, batches: Iterable[pa.RecordBatch], generation: int) -> None:
+        import pyarrow as pa
+
+        for batch in batches:
+            column = pa.repeat(pa.scalar(generation, pa.int64()), batch.num_rows)
+            self._pending.append(pa.RecordBatch.from_arrays([*batch.columns, column], schema=self._schema))
+            self._pending_rows += batch.num_rows
+            self._pending_bytes += batch.nbytes
+            if self._pending_rows >= _MAX_GROUP_ROWS or self._pending_bytes >= _MAX_GROUP_BYTES:
+                self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._pending:
+            table = pa.Table.from_batches(self._pending, self._schema)
+            self._text_bytes += _count_text_bytes(table, self._file_options)
+            self._file.write(table)
+            self.rows += table.num_rows
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._flush()
+        self._file.close()
+
+    def check_output(self) -> str:
+        """Compare the file with what was written; see `RunFileWriter`."""
+        from binlogtool.export.parquet_files import PartFile, count_part
+
+        if not self.rows:
+            return "no rows"
+        size = self._path.stat().st_size
+        counts = count_part(PartFile(str(self._path.parent), self._path.name, size), self._file_options)
+        self.finding_tally.merge(counts.finding_tally)
+        self.finding_tally.errors -= self._finding_rows
+        if (counts.rows, counts.text_bytes) != (self.rows, self._text_bytes):
+            text = f"{self.rows:,} rows with {self._text_bytes:,} bytes of text were written"
+            raise InputOutputError(f"{self._path}: {text}, {counts.rows:,} with {counts.text_bytes:,} read back")
+        return f"{self.rows:,} rows read, {counts.rows:,} counted in the output, {counts.text_bytes:,} bytes of text"
+
+    def read_keys(self) -> Iterator[RowKeyTuple]:
+        """Yield the keys of all rows; see `RunFileWriter`."""
+        from binlogtool.export.parquet_files import read_tables
+
+        if not self.rows:
+            return  # a file without rows may be invalid in its format
+        for table in read_tables(self._file_options.to, self._path, ("generation", "file", "record", "inner_offset")):
+            for generation, file, record, inner in zip(*(one.to_pylist() for one in table.columns), strict=True):
+                if record is not None:
+                    yield generation, file, record, -1 if inner is None else inner
+
+
+def _count_text_bytes(table: pa.Table, file_options: TableFileOptions) -> int:
+    import pyarrow.compute as compute
+
+    from binlogtool.export.output_options import stored_text_columns
+
+    return sum(
+        compute.sum(compute.binary_length(table[name])).as_py() or 0 for name in stored_text_columns(file_options)
+    )
+
+
+# --- `convert --append` ---
+
+APPEND_TARGETS = ("jsonl", *COMPRESSIONS)
+_UNSPLIT_SIZE = 1 << 62
+_ROW_NEUTRAL_FIELDS = ("on_damage", "live", "whole", "once")
+"""Fields of a selection that do not change which rows are read."""
+
+LastRowKeys = dict[str, tuple[int, int, int]]
+"""Per file: generation, record and index within the record of its last row."""
+
+
+class AppendJob(msgspec.Struct, frozen=True):
+    """One run of `--append`.
+
+    final: the log is complete; also take what comes after the last whole transaction.
+    """
+
+    shape: TableFileOptions
+    limits: Limits
+    backend: str
+    selection: Selection
+    hints: Hints | None = None
+    lines: Callable[[RecordBlock], bytes] | None = None
+    on_step: ProgressCallback | None = None
+    final: bool = False
+
+    def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
+        """Append what is new in the log to `output`.
+
+        Raises:
+            UsageError: an option cannot be used with --append, or no file can have records.
+            RefusedError: another process is writing, the output was not made by --append, was made with other
+                options,
+                or an input was replaced meanwhile.
+            UnknownFormatError, InputOutputError, LimitError.
+        """
+        self._check_arguments(paths, output := Path(output))
+        source = IncrementalInput([os.path.abspath(path) for path in paths], format, self._build_request(), self.hints,
+                          final=self.final, strict=True)  # fmt: skip
+        _check_has_records(paths, source)
+        with open_commit_store(output) as store:
+            last_commit = store.read_last()
+            _check_same_options(last_commit.options, self._row_options(format), output)
+            leftovers = store.remove_uncommitted(last_commit)
+            manifest = self._append_new_rows(source, store, last_commit, self._row_options(format))
+        details = {**manifest.details, **({"leftovers": leftovers} if leftovers else {})}
+        return replace(manifest, to=self.shape.to, output=str(output), details=details)
+
+    def _check_arguments(self, paths: list[str], output: Path) -> None:
+        selection = self.selection
+        if selection.start or selection.stop or selection.whole or selection.tail is not None:
+            raise UsageError("--append goes on where it stopped: positions and --tail are not for it")
+        if not can_split(selection):
+            raise UsageError("--append: a condition that counts records, or asks for GTIDs, is not for it")
+        if is_url(str(output)) or any(map(is_url, paths)):
+            raise UsageError("--append reads and writes files of this machine, no URLs")
+        if not output.parent.is_dir():
+            raise InputOutputError(f"{output.parent}: no such directory")
+        for path in paths:
+            if not os.path.exists(path):
+                raise FileVanishedError(f"{path}: no such file or directory")
+
+    def _build_request(self) -> ReadRequest:
+        return ReadRequest((), 1, self.backend, self.limits, self.selection, _UNSPLIT_SIZE)
+
+    def _row_options(self, format: str) -> dict[str, Any]:
+        """Return the options that determine the rows; all runs of an output must have the same."""
+        hints, defaults = self.hints or Hints(), asdict(Selection())
+        chosen = {n: v for n, v in asdict(self.selection).items() if v != defaults[n] and n not in _ROW_NEUTRAL_FIELDS}
+        schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
+        options = {"to": self.shape.to, "compression": self.shape.compression, "format": format, "level": hints.level,
+                "schema": schema, **chosen}  # fmt: skip
+        json_options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options))
+        return {name: value for name, value in json_options.items() if value is not None}
+
+    # -- one run -------------------------------------------------------------------------------------------------------
+
+    def _append_new_rows(
+        self, source: IncrementalInput, store: CommitStore, last_commit: AppendCommit, options: Mapping[str, Any]
+    ) -> Manifest:
+        known_inputs = {one.name: one for one in last_commit.inputs}
+        before = {one.name: one.reached for one in last_commit.inputs}
+        after = dict(before)
+        source.advance(after, ReadBudget())
+        _drop_removed_files(before, after, {name for name, _ in source.list_files()})
+        _check_not_moved(source, known_inputs, after)
+        removed = {name for name in before if name not in after}
+        pieces = [one for one in source.list_reads(before, after) if not _is_reported_removal(one, known_inputs)]
+        unreadable = [
+            {"file": one.file, **finding_to_value(one.finding)} for one in self._find_unreadable_files(source, after)
+        ]
+        if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
+            return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
+        commit_number = last_commit.number + 1
+        target = store.part_path(commit_number, _file_suffix(self.shape))
+        pending = store.pending_path(target)
+        writer: RunFileWriter = (
+            TableRunFile(pending, self.shape) if self.lines is None else JsonlRunFile(pending, self.lines)
+        )
+        try:
+            hashes = self._write_rows(source, pieces, writer, known_inputs)
+            writer.close()
+            if not (last_commit.number or writer.rows or writer.finding_tally.counts):
+                files = [one.member.path for one in pieces if isinstance(one, PlannedRead)]
+                check_columns_exist(
+                    files, self.selection.where, ReadOptions("auto", self.limits, self.backend, self.hints)
+                )
+        except BaseException:
+            with contextlib.suppress(Exception):
+                writer.close()
+            pending.unlink(missing_ok=True)
+            raise
+        proof = writer.check_output()
+        if writer.finding_tally.errors and self.selection.on_damage == "stop":
+            pending.unlink()
+            return self._build_stopped_manifest(writer)
+        last_keys, counts = _check_unique_keys(writer.read_keys(), _last_keys_of(last_commit))
+        added = _publish_part(store, pending, target, writer.rows, commit_number)
+        new_commit = AppendCommit(
+            number=commit_number,
+            options=options,
+            inputs=tuple(_build_inputs(known_inputs, before, after, removed, hashes, last_keys)),
+            outputs=(*last_commit.outputs, *added),
+            rows=last_commit.rows + writer.rows,
+            new=writer.rows,
+            findings=tuple(writer.finding_tally.listed),
+        )
+        if new_commit.rows != sum(one.rows for one in new_commit.outputs):
+            raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows are not those of its files")
+        store.commit(last_commit, new_commit)
+        checks = build_append_checks(proof, last_commit, new_commit, counts.total())
+        read_inputs = [_manifest_input(one, counts) for one in new_commit.inputs if one.name in hashes]
+        lost = [one for one in pieces if isinstance(one, GrowingFileFinding)]
+        return self._build_manifest(
+            new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
+        )
+
+    def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
+        """Yield a finding for each file of which nothing can be read; files that have only just been started are
+        skipped.
+        """
+        for name, format_ in source.list_files():
+            if name in after and after[name].place.offset:
+                continue
+            with _open_if_present(source, name, format_) as log:
+                if log is None:
+                    continue
+                file = log.files[0]
+                if file.size is None:
+                    raise UsageError(f"{name}: a packed file does not grow; convert it without --append")
+                for finding in file.layout.findings:
+                    if finding.id == ENCRYPTED or (finding.severity is Severity.ERROR and file.size > HEAD_BYTES):
+                        yield GrowingFileFinding(name, file.format.name, finding)
+
+    def _write_rows(
+        self,
+        source: IncrementalInput,
+        pieces: list[PlannedRead | GrowingFileFinding],
+        writer: RunFileWriter,
+        known_inputs: Mapping[str, CommittedInput],
+    ) -> dict[str, ContentHashes]:
+        """Write the new rows, and return the hashes of each file's bytes up to the position reached.
+
+        Raises:
+            RefusedError: what was read of a file before is no longer there.
+        """
+        hashes, done_bytes = dict[str, ContentHashes](), 0
+        total = sum(one.member.size for one in pieces if isinstance(one, PlannedRead))
+        for piece in pieces:
+            if isinstance(piece, GrowingFileFinding):
+                writer.write_finding(piece.file, piece.format, piece.finding, 0)
+                continue
+            if self.on_step is not None:
+                self.on_step(ProgressStep("converting", done_bytes, total, writer.rows))
+            with source.open_file(piece.member.path, piece.member.format, piece.earlier) as log:
+                _check_not_replaced(log, piece)
+                writer.write_part(log, self.selection, piece.part, piece.reached.born, piece.reached.done)
+                previous = known_inputs.get(piece.member.path)
+                previous = previous if previous is not None and previous.generation == piece.reached.born else None
+                rewritten = log.files[0].format.files.mutable_header
+                hashes[piece.member.path] = hash_prefix(
+                    piece.member.path, piece.reached.place.offset, rewritten, previous
+                )
+                _check_not_replaced(log, piece)
+            done_bytes += piece.member.size
+        return hashes
+
+    # -- results --------------------------------------------------------------------------------------------------
+
+    def _build_stopped_manifest(self, writer: RunFileWriter) -> Manifest:
+        return Manifest(
+            to="", output="", complete=False, on_damage=self.selection.on_damage, inputs=(), outputs=(), rows=0,
+            damage=0, findings=tuple(writer.finding_tally.listed), finding_counts=dict(writer.finding_tally.counts),
+        )  # fmt: skip
+
+    def _build_manifest(
+        self, commit: AppendCommit, inputs: tuple[ManifestInput, ...], added_outputs: tuple[CommittedOutput,
+        ...], checks: tuple[ManifestCheck, ...],
+        finding_tally: FindingTally, unreadable: list[dict[str, Any]], lost_files: int = 0,
+    ) -> Manifest:  # fmt: skip
+        """Build the manifest of a run.
+
+        Args:
+            unreadable: findings about files of which nothing can be read.
+            lost_files: number of files that lost records.
+        """
+        return Manifest(
+            to="",
+            output="",
+            complete=True,
+            on_damage=self.selection.on_damage,
+            inputs=inputs,
+            outputs=tuple(ManifestOutput(one.path, one.rows, one.size, one.sha256) for one in added_outputs),
+            rows=sum(one.rows for one in added_outputs),
+            damage=finding_tally.damage_rows,
+            findings=(*finding_tally.listed, *unreadable),
+            finding_counts=dict(finding_tally.counts + Counter(one["id"] for one in unreadable)),
+            checks=checks,
+            details={"append": {"commit": commit.number, "rows": commit.rows, "lost": lost_files + len(unreadable)}},
+        )
+
+
+def _check_has_records(paths: list[str], source: IncrementalInput) -> None:
+    """Raise UsageError if every named file is an index or state file beside a log, so that nothing would ever be
+    new.
+    """
+    if any(map(os.path.isdir, paths)):
+        return
+    name = kind = ""
+    for name, format_ in source.list_files():
+        try:
+            with source.open_file(name, format_) as log:
+                layout = log.files[0].layout
+        except BinlogtoolError:
+            return
+        if layout.has_records:
+            return
+        kind = layout.variant
+    if kind:
+        raise UsageError(f"{name} ({kind}) has no records of its own: name the files of the log, or their directory")
+
+
+def _file_suffix(file_options: TableFileOptions) -> str:
+    """Return the suffix of the output's files, with the dot."""
+    if file_options.to not in COMPRESSIONS:
+        return f".{file_options.to}"
+    from binlogtool.export.parquet_files import file_suffix
+
+    return file_suffix(file_options)
+
+
+def _check_same_options(previous: Mapping[str, Any], current: Mapping[str, Any], output: Path) -> None:
+    """Raise RefusedError if the options differ from those of earlier runs."""
+    if not previous:
+        return
+    for name in sorted({*previous, *current}):
+        if previous.get(name) != current.get(name):
+            was, text = (msgspec.json.encode(one.get(name)).decode() for one in (previous, current))
+            raise RefusedError(f"{output}: was made with other options: {name} was {was}, now {text}")
+
+
+def _is_reported_removal(piece: PlannedRead | GrowingFileFinding, known_inputs: Mapping[str, CommittedInput]) -> bool:
+    """Return True if an earlier run already reported that this file was removed."""
+    return isinstance(piece, GrowingFileFinding) and piece.file in known_inputs and known_inputs[piece.file].gone
+
+
+@contextlib.contextmanager
+def _open_if_present(source: IncrementalInput, name: str, format: str) -> Iterator[LogReader | None]:
+    """Open a listed file; yield None if the server has removed or renamed it since."""
+    try:
+        log = source.open_file(name, format)
+    except FileVanishedError:
+        yield None
+        return
+    with log:
+        yield log
+
+
+def _drop_removed_files(before: ReadPositions, after: ReadPositions, present: set[str]) -> None:
+    """Remove purged files from `after`: not on disk, while their directory still has other files.
+
+    A directory without any files may only be unavailable. The last files of a log that was reset count as removed,
+    too.
+    Files that were not named in this run are left unchanged.
+    """
+    folders = set(map(os.path.dirname, present))
+    for name, reached in before.items():
+        if os.path.lexists(name):
+            after.setdefault(name, reached)
+        elif os.path.dirname(name) in folders:
+            after.pop(name, None)
+
+
+def _check_not_moved(
+    source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
+) -> None:
+    """Raise RefusedError if a new file was read before under another path: its records would be appended twice."""
+    inputs_by_name = dict[str, list[CommittedInput]]()
+    for committed in known_inputs.values():
+        if committed.last is not None:
+            inputs_by_name.setdefault(os.path.basename(committed.name), []).append(committed)
+    for name, reached in after.items():
+        others = inputs_by_name.get(os.path.basename(name), []) if name not in known_inputs else []
+        if not others:
+            continue
+        with source.open_file(name, reached.format) as log:
+            for committed in others:
+                if committed.end <= (log.files[0].size or 0) and file_mark(log, committed.end) == committed.mark:
+                    message = f"{name}: is the file that was read as {committed.name}, its records would be there twice"
+                    raise RefusedError(
+                        f"{message}: give it its path again (a symbolic link will do), or begin a new output"
+                    )
+
+
+def _check_not_replaced(log: LogReader, piece: PlannedRead) -> None:
+    """Raise RefusedError if the file was replaced or truncated since it was planned."""
+    reached = piece.reached
+    if reached.mark and file_mark(log, reached.place.offset) != reached.mark:
+        raise RefusedError(f"{piece.member.path} was replaced while it was read: run it again")
+
+
+def _last_keys_of(commit: AppendCommit) -> LastRowKeys:
+    return {one.name: (one.generation, *one.last) for one in commit.inputs if one.last is not None}
+
+
+def _check_unique_keys(keys: Iterator[RowKeyTuple], last_keys: LastRowKeys) -> tuple[LastRowKeys, Counter[str]]:
+    """Return the last row key of each file and the number of new rows per file.
+
+    Keys must increase within each file, so no row is there twice.
+
+    Raises:
+        InputOutputError: a key is not greater than the one before.
+    """
+    counts = Counter[str]()
+    for generation, file, record, row_index in keys:
+        key = (generation, record, row_index)
+        if file in last_keys and key <= last_keys[file]:
+            raise InputOutputError(f"{file}: record {record:,} would be there twice: the output is left as it was")
+        last_keys[file] = key
+        counts[file] += 1
+    return last_keys, counts
+
+
+def _publish_part(
+    store: CommitStore, pending: Path, target: Path, rows: int, number: int
+) -> tuple[CommittedOutput, ...]:
+    """Move the finished file into place; delete it if it has no rows."""
+    from binlogtool.export.manifest import hash_file
+
+    if not rows:
+        pending.unlink()
+        return ()
+    added = CommittedOutput(target.name, rows, pending.stat().st_size, hash_file(str(pending)), number)
+    store.publish_file(pending, target)
+    return (added,)
+
+
+def _build_inputs(
+    known_inputs: Mapping[str, CommittedInput],
+    before: ReadPositions,
+    after: ReadPositions,
+    removed: set[str],
+    hashes: Mapping[str, ContentHashes],
+    last_keys: LastRowKeys,
+) -> Iterator[CommittedInput]:
+    """Yield the state of each input after this run; removed files stay listed, as the name may be used again."""
+    for name in {**before, **after}:
+        previous = known_inputs.get(name)
+        if name in removed and previous is not None:
+            yield replace(previous, gone=True, begin=previous.end)
+        elif previous is not None and before[name] == after[name]:
+            yield replace(previous, gone=False, begin=previous.end)
+        else:
+            yield _build_input(name, after[name], previous, hashes.get(name), last_keys.get(name))
+
+
+def _build_input(
+    name: str,
+    reached: ReadPosition,
+    previous: CommittedInput | None,
+    hashes: ContentHashes | None,
+    last_key: tuple[int, int, int] | None,
+) -> CommittedInput:
+    is_same_file = previous is not None and previous.generation == reached.born
+    place = {key: value for key, value in reached.to_dict().items() if key in ("offset", "record", "frame", "carried")}
+    return CommittedInput(
+        name=name,
+        format=reached.format,
+        generation=reached.born,
+        mark=reached.mark,
+        begin=previous.end if previous is not None and is_same_file else 0,
+        end=reached.place.offset,
+        sha256=hashes.all if hashes else previous.sha256 if previous is not None and is_same_file else "",
+        steady=hashes.steady if hashes else previous.steady if previous is not None and is_same_file else "",
+        done=reached.done,
+        gone=False,
+        place=place,
+        last=None if last_key is None or last_key[0] != reached.born else last_key[1:],
+    )
+
+
+def _manifest_input(committed: CommittedInput, counts: Counter[str]) -> ManifestInput:
+    return ManifestInput(committed.name, committed.format, committed.end, committed.sha256, counts[committed.name])

@@ -1,0 +1,499 @@
+"""Convert logs to files with a manifest that accounts for every row.
+
+Tables are written on Spark or, if typed, in this process; log-shaped outputs are an ordered stream in this process. The
+output appears whole or not at all, and damage stops the work unless the selection says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from binlogtool.core.open_file import is_url
+from binlogtool.core.record_selection import ReadOptions, Selection, add_selection_hints
+from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.export import sql_scripts
+from binlogtool.export.append import APPEND_TARGETS as APPENDED
+from binlogtool.export.append import AppendJob
+from binlogtool.export.atomic_output import discard_stage, remove_leftovers, stage_log_set, stage_output
+from binlogtool.export.envelopes.messages import message_script_factory
+from binlogtool.export.manifest import (
+    FileStamp,
+    Manifest,
+    ManifestInput,
+    ProgressCallback,
+    check_columns_exist,
+    check_names_exist,
+    find_inputs,
+    hash_file,
+    read_stamp,
+)
+from binlogtool.export.ordered_output import LineEncoder, StreamJob
+from binlogtool.export.output_options import (
+    COMPRESSIONS,
+    EnvelopeOptions,
+    TableFileOptions,
+    TypedRowOptions,
+    build_typed_options,
+    parse_envelope_options,
+)
+from binlogtool.export.spark_master import SparkMaster
+from binlogtool.export.sql_scripts import keep_if_complete
+from binlogtool.format_api.format import Hints
+from binlogtool.format_api.outputs import ScriptOptions
+
+if TYPE_CHECKING:
+    from binlogtool.spark.session import SparkJobSession
+
+
+# --- Options of a conversion that do not depend on the output format ---
+
+STOP_AT_DAMAGE = Selection(on_damage="stop")
+
+
+class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
+    """Options of a conversion, and how the logs are read.
+
+    master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as JSON.
+    lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see
+      `BinlogJob`.
+    partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
+    `parse_envelope_options`.
+    """
+
+    selection: Selection = STOP_AT_DAMAGE
+    master: str | SparkMaster | None = None
+    session: SparkJobSession | None = None
+    manifest: str | PathLike[str] | None = None
+    overwrite: bool = False
+    lines: LineEncoder | None = None
+    on_step: ProgressCallback | None = None
+    max_binlog_size: int | None = None
+    allow_rule_breaks: bool = False
+    partition_by: Sequence[str] = ()
+    compression: str | None = None
+    csv_safe: bool = False
+    target_file_size: int | None = None
+    envelope: Mapping[str, Any] | None = None
+
+    def table_options(self, to: str, *, typed: bool = False) -> TableFileOptions:
+        """Return the options of table files."""
+        return TableFileOptions(
+            to, tuple(self.partition_by), self.compression, self.csv_safe, typed, self.target_file_size
+        )
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str, Any]]:
+    """Split options into those of every conversion, and those of one kind of output."""
+    common_names = set(ConvertOptions.__struct_fields__)
+    kind_options = {name: value for name, value in options.items() if name not in common_names}
+    return ConvertOptions(**{name: value for name, value in options.items() if name in common_names}), kind_options
+
+
+# --- The `convert` calls ---
+
+TABLE_TARGETS = tuple(COMPRESSIONS)
+SCRIPT_TARGETS = ("sql", "sql-undo")
+STREAM_TARGETS = ("jsonl", *SCRIPT_TARGETS, "raw")
+LOG_TARGETS = ("mysql-binlog",)
+TARGETS = (*TABLE_TARGETS, *STREAM_TARGETS, *LOG_TARGETS)
+_WriteJob = Callable[[list[ManifestInput], Path], Manifest]
+MakeTableWriter = Callable[..., _WriteJob]
+_LOG_SET_SUFFIX = re.compile(r"\.(?:\d{6,}|index)")
+
+
+def convert(
+    paths: Iterable[str | PathLike[str]],
+    to: str,
+    output: str | PathLike[str],
+    *,
+    make_table_writer: MakeTableWriter,
+    **options: Any,
+) -> Manifest:
+    """Write the selected records of files and directories to `output`.
+
+    Args:
+        to: parquet, orc, csv, json or avro (a directory of part files, rows as in
+        `binlogtool.export.record_rows`), jsonl
+            (one
+            file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of whole
+            transactions; `output` as in `atomic_output.stage_log_set`).
+        make_table_writer: returns the function that writes tables of records; it takes the arguments of `TableJob`.
+        options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table
+            and
+            image. Selecting objects for a table format also gives typed rows.
+
+    With `on_damage` "stop", nothing is published if there is damage of severity error, or a change that a script cannot
+    express.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
+        RefusedError: the output exists, an input changed meanwhile, or a transaction to be reversed is incomplete.
+    """
+    settings, kind_options = split_options(options)
+    limits, backend, selection, master = settings.limits, settings.backend, settings.selection, settings.master
+    on_step, overwrite, allow_rule_breaks = settings.on_step, settings.overwrite, settings.allow_rule_breaks
+    typed_options = _typed_options(
+        to, selection, settings.hints, master, kind_options, parse_envelope_options(settings.envelope)
+    )
+    message_options, target = _message_options(to, settings.lines, settings.envelope, selection), fspath(output)
+    if to not in TABLE_TARGETS and not SparkMaster.coerce(master).is_local:
+        raise UsageError(f"{to} is written in this process: --master is for {', '.join(TABLE_TARGETS)}")
+    shape = settings.table_options(to, typed=_is_table_in_process(to, typed_options or message_options))
+    wording = _script_wording(to, target, shape, selection, kind_options)
+    hints = add_selection_hints(selection, settings.hints, script=to in SCRIPT_TARGETS or message_options is not None)
+    inputs = _resolve_inputs(
+        path_names := [fspath(p) for p in paths],
+        to,
+        settings.format,
+        selection,
+        typed_options,
+        breaks=allow_rule_breaks,
+    )
+    _refuse_existing_manifest(settings.manifest, overwrite=overwrite)
+    leftovers = [] if is_url(target) else remove_leftovers(output, is_set=to in LOG_TARGETS)
+    if to in LOG_TARGETS:
+        log_job_arguments = limits, backend, selection, hints, settings.max_binlog_size, allow_rule_breaks
+        manifest = _write_log_set(log_job_arguments, path_names, settings.format, output, inputs, live=selection.live)
+        return _save_manifest(
+            replace(manifest, to=to, output=target), leftovers, settings.manifest, overwrite=overwrite
+        )
+    job_arguments = typed_options, limits, backend, selection, master, settings.session, on_step, hints, shape
+    if to in STREAM_TARGETS:
+        job = StreamJob(to, *job_arguments[1:4], hints, settings.lines, wording, on_step, message_options)
+        work: _WriteJob = partial(job.write, settings.format)
+    else:
+        work = (
+            _make_table_job(make_table_writer, *job_arguments)
+            if message_options is None
+            else _make_messages_job(message_options, settings.format, *job_arguments)
+        )
+    work = _with_name_checks(work, to, settings, typed_options) if to not in SCRIPT_TARGETS else work
+    with keep_if_complete(wording.sidecar_files) as keep_sidecars:
+        manifest = _write_and_publish(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
+        keep_sidecars(manifest.complete)
+    return _save_manifest(replace(manifest, to=to, output=target), leftovers, settings.manifest, overwrite=overwrite)
+
+
+def append(
+    paths: Iterable[str | PathLike[str]],
+    to: str,
+    output: str | PathLike[str],
+    *,
+    final: bool = False,
+    **options: Any,
+) -> Manifest:
+    """Append what is new since the last run to `output`, a directory of jsonl or table files (see `AppendJob`).
+
+    final: the log is complete (see `AppendJob`). The rest is as for `convert`; options that do not fit one file per
+      run are
+    refused.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
+    """
+    if to not in APPENDED:
+        raise UsageError(f"--append is for {', '.join(APPENDED)}, not for {to}")
+    if refused := [name for name in _NOT_FOR_APPEND if options.pop(name, None)]:
+        raise UsageError(f"--append adds one file each run; --{refused[0].replace('_', '-')} is not for it")
+    settings, kind_options = split_options(options)
+    shape = settings.table_options(to, typed=to != "jsonl")
+    _refuse_options(to, fspath(output), shape, sql_scripts.ScriptRequest(**kind_options))
+    if _message_options(to, settings.lines, settings.envelope, settings.selection) is not None:
+        raise UsageError("--append adds records; --envelope is not for it")
+    if not SparkMaster.coerce(settings.master).is_local:
+        raise UsageError("--append works in this process: --master is not for it")
+    _refuse_typed_rows(to, settings.selection, settings.hints)
+    _refuse_existing_manifest(settings.manifest, overwrite=False)
+    hints = add_selection_hints(settings.selection, settings.hints)
+    job = AppendJob(
+        shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.on_step, final
+    )  # fmt: skip
+    manifest = job.run([fspath(path) for path in paths], settings.format, output)
+    return _save_manifest(manifest, [], settings.manifest, overwrite=False)
+
+
+def _refuse_typed_rows(to: str, selection: Selection, hints: Hints | None) -> None:
+    """Raise UsageError if the same options without --append would give typed rows of tables."""
+    if to in TABLE_TARGETS and selection.objects and (hints is None or hints.level is None):
+        text = "--append adds records, and --object (--database, --table) with a table asks for its typed rows"
+        raise UsageError(f"{text}: choose records with --where \"object = 'NAME'\", or convert without --append")
+
+
+_NOT_FOR_APPEND = (
+    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks", "per_table",
+    "image",
+)  # fmt: skip
+
+
+def _write_log_set(
+    job_arguments: tuple[Any, ...],
+    paths: list[str],
+    format: str,
+    output: str | PathLike[str],
+    inputs: list[ManifestInput],
+    *,
+    live: bool,
+) -> Manifest:
+    """Write binary log files with one base name. job_arguments: arguments of `BinlogJob`."""
+    from binlogtool.export.ordered_output import BinlogJob
+
+    job = BinlogJob(*job_arguments)
+    with stage_log_set(output, _LOG_SET_SUFFIX) as (stage, base):
+        return _run_job(lambda: job.write(inputs, paths, format, stage, base), inputs, stage, live=live)
+
+
+def _make_table_job(
+    make_table_writer: MakeTableWriter, typed: TypedRowOptions | None, *job_arguments: Any
+) -> _WriteJob:
+    """Return the job that writes a directory of part files or of tables. job_arguments: arguments of `TableJob`."""
+    if typed is not None:
+        from binlogtool.export.typed_tables import TypedJob
+
+        limits, backend, selection, _, _, on_step, hints, shape = job_arguments
+        return TypedJob(limits, backend, selection, hints, shape, typed, on_step).write
+    return make_table_writer(*job_arguments)
+
+
+def _with_name_checks(
+    write_job: _WriteJob, to: str, settings: ConvertOptions, typed: TypedRowOptions | None
+) -> _WriteJob:
+    """Wrap a job: if it selected nothing and read everything, raise UsageError for columns or names that do not
+    exist.
+
+    Typed rows are excepted, as their tables may have columns that no record names.
+    """
+
+    def write_and_check(inputs: list[ManifestInput], stage: Path) -> Manifest:
+        manifest = write_job(inputs, stage)
+        all_read = manifest.complete and not manifest.finding_counts and not any(one.trouble for one in manifest.inputs)
+        if typed is None and all_read and not manifest.rows:
+            check_columns_exist([one.path for one in inputs], settings.selection.where, settings)
+            if to not in STREAM_TARGETS:
+                check_names_exist([one.path for one in inputs], settings.selection, settings)
+        return manifest
+
+    return write_and_check
+
+
+def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions | None) -> bool:
+    """Return True if table rows are built in this process, because they are not records."""
+    return to in TABLE_TARGETS and row_options is not None
+
+
+def _make_messages_job(
+    messages: EnvelopeOptions, format: str, typed: TypedRowOptions | None, *job_arguments: Any
+) -> _WriteJob:
+    """Return the job that writes messages as one table or as one table each. job_arguments: as for
+    `_make_table_job`.
+    """
+    from binlogtool.export.envelopes.message_tables import MessagesJob
+
+    limits, backend, selection, _, _, on_step, hints, shape = job_arguments
+    job = MessagesJob(limits, backend, selection, hints, shape, messages, typed, on_step)
+    return partial(job.write, format)
+
+
+def _typed_options(
+    to: str,
+    selection: Selection,
+    hints: Hints | None,
+    master: str | SparkMaster | None,
+    options: dict[str, Any],
+    messages: EnvelopeOptions | None,
+) -> TypedRowOptions | None:
+    """Return the options of typed rows; None = records are written.
+
+    Typed rows are written if tables are selected, unless a record level is given; of messages for a single table or
+    with
+    --per-table. Removes per_table and image from `options`.
+    """
+    per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
+    if messages is not None and to in TABLE_TARGETS:
+        return _message_table_options(selection, image, master, per_table=per_table)
+    if not per_table and image is None and (to not in TABLE_TARGETS or not selection.objects):
+        return None
+    is_requested = per_table or image is not None
+    if to not in TABLE_TARGETS:
+        raise UsageError(
+            f"--{'per-table' if per_table else 'image'} is for tables ({', '.join(TABLE_TARGETS)}), not for {to}"
+        )
+    level = None if hints is None else hints.level
+    if level is not None and not is_requested:
+        return None
+    if to == "csv" and image == "both":
+        raise UsageError("--image both: cells of CSV hold one value; choose after, before or changes")
+    typed_options = build_typed_options(selection, image, per_table=per_table)
+    if master is not None:
+        text = "rows of tables are made in this process: --master and --conf are not for them"
+        raise UsageError(f"{text}; on a cluster the option `object` of Spark's reader makes those of a table")
+    return typed_options
+
+
+def _message_table_options(
+    selection: Selection, image: str | None, master: str | SparkMaster | None, *, per_table: bool
+) -> TypedRowOptions | None:
+    """Return the options for tables of messages; None = one table for all messages."""
+    if image is not None:
+        raise UsageError("--image: an envelope says itself which images a message has")
+    if master is not None:
+        raise UsageError("messages are made in this process: --master and --conf are not for them")
+    typed_options = build_typed_options(replace(selection, where=None), None, per_table=per_table)
+    return typed_options if per_table or not typed_options.per_table else None
+
+
+def _write_and_publish(
+    write_job: _WriteJob,
+    path: str,
+    inputs: list[ManifestInput],
+    *,
+    overwrite: bool,
+    live: bool,
+    on_step: ProgressCallback | None,
+) -> Manifest:
+    """Run the job for a file or directory, which may be in another file system, and publish its output."""
+    if is_url(path):
+        from binlogtool.export.atomic_output import stage_upload
+
+        with stage_upload(path, overwrite=overwrite, on_step=on_step) as stage:
+            return _run_job(lambda: write_job(inputs, stage), inputs, stage, live=live)
+    output = Path(path)
+    with stage_output(output, overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
+        manifest = _run_job(lambda: write_job(inputs, stage), inputs, stage, live=live)
+        final_names = {stage.name: output.name}
+    return replace(manifest, outputs=tuple(replace(o, path=final_names.get(o.path, o.path)) for o in manifest.outputs))
+
+
+def _save_manifest(
+    result: Manifest, leftovers: list[str], manifest_path: str | PathLike[str] | None, *, overwrite: bool
+) -> Manifest:
+    """Add leftovers of killed runs to the manifest, and write it where the user asked for it."""
+    result = replace(result, details={**result.details, "leftovers": leftovers}) if leftovers else result
+    if manifest_path is not None:
+        _write_manifest(result, Path(manifest_path), overwrite=overwrite)
+    return result
+
+
+def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], stage: Path, *, live: bool) -> Manifest:
+    """Run the job and return the manifest of what may be published, with the hashes that the job did not compute.
+
+    Raises:
+        RefusedError: an input changed while it was read.
+    """
+    before = {i.path: _stamp_if_readable(i.path) for i in inputs if not i.trouble}
+    manifest = write_job()
+    hashed_inputs = (i if i.sha256 or i.trouble else replace(i, sha256=hash_file(i.path)) for i in manifest.inputs)
+    manifest = replace(manifest, inputs=tuple(hashed_inputs))
+    if manifest.on_damage != "stop":
+        manifest = _mark_unreadable_inputs(manifest)
+    unreadable = {i.path for i in manifest.inputs if i.trouble}
+    changed = [path for path, was in before.items() if path not in unreadable and not live and read_stamp(path) != was]
+    if changed:
+        changed_text = " and ".join([changed[0], *([f"{len(changed) - 1:,} more"] if changed[1:] else [])])
+        raise RefusedError(f"{changed_text} changed while it was read: convert a copy, or allow that with --live")
+    if manifest.complete:
+        folder = stage if stage.is_dir() else None
+        outputs = (
+            o if o.sha256 else replace(o, sha256=hash_file(str(folder / o.path if folder else stage)))
+            for o in manifest.outputs
+        )
+        return replace(manifest, outputs=tuple(outputs))
+    discard_stage(stage)
+    return replace(manifest, outputs=(), rows=0, damage=0, checks=())
+
+
+def _mark_unreadable_inputs(manifest: Manifest) -> Manifest:
+    """Return the manifest with the inputs that could not be read, or not to the end, marked and listed."""
+    inputs = tuple(i if i.trouble else replace(i, trouble=_describe_removed(i.path)) for i in manifest.inputs)
+    unreadable = [f"{i.path}: {i.trouble.removeprefix(f'{i.path}: ')}" for i in inputs if i.trouble]
+    return replace(
+        manifest,
+        inputs=inputs,
+        details={**manifest.details, "unreadable": unreadable} if unreadable else manifest.details,
+    )
+
+
+def _describe_removed(path: str) -> str:
+    return "" if _stamp_if_readable(path) else "removed while it was read: rows of it may be missing"
+
+
+def _stamp_if_readable(path: str) -> FileStamp | None:
+    """Return the stamp of a file; None if it cannot be read, which its reader reports."""
+    try:
+        return read_stamp(path)
+    except InputOutputError:
+        return None
+
+
+def _refuse_options(to: str, output: str, shape: TableFileOptions, request: sql_scripts.ScriptRequest) -> None:
+    """Raise UsageError for an option that does not belong to the target."""
+    if to not in TARGETS:
+        raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
+    if to in TABLE_TARGETS:
+        shape.check()
+    elif refused := [n for n in ("partition_by", "compression", "csv_safe", "file_size") if getattr(shape, n)]:
+        option = refused[0].replace("file_size", "target_file_size").replace("_", "-")
+        raise UsageError(f"--{option} is for tables ({', '.join(TABLE_TARGETS)}), not for {to}")
+    if is_url(output) and to not in TABLE_TARGETS:
+        raise UsageError(f"{output}: {to} is written to the local disk only; copy it from there")
+    if to not in SCRIPT_TARGETS and request.used_option is not None:
+        raise UsageError(f"{request.used_option} is for scripts ({', '.join(SCRIPT_TARGETS)}), not for {to}")
+
+
+def _message_options(
+    to: str, lines: LineEncoder | None, envelope: Mapping[str, Any] | None, selection: Selection
+) -> EnvelopeOptions | None:
+    """Return the options of change messages; None = records are written.
+
+    Raises:
+        UsageError: messages cannot be written to this target, or `lines` is missing or superfluous.
+    """
+    options = parse_envelope_options(envelope)
+    if options is not None:
+        if to not in ("jsonl", *TABLE_TARGETS):
+            raise UsageError(f"--envelope is for jsonl and tables ({', '.join(TABLE_TARGETS)}), not for {to}")
+        message_script_factory(options, selection)
+    elif to in TARGETS and (to == "jsonl") != (lines is not None):
+        raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")
+    return options
+
+
+def _script_wording(
+    to: str, output: str, shape: TableFileOptions, selection: Selection, script_options: Mapping[str, Any]
+) -> ScriptOptions:
+    """Return the form of a script; its sidecar files go beside the output. Refuse options of other targets."""
+    request = sql_scripts.ScriptRequest(**script_options)
+    _refuse_options(to, output, shape, request)
+    if to == "sql" and not request.load_files:
+        request = replace(request, load_files=f"{output}.load")
+    return sql_scripts.build_wording(to, selection, request)
+
+
+def _resolve_inputs(
+    paths: list[str], to: str, format: str, selection: Selection, typed: TypedRowOptions | None, *, breaks: bool
+) -> list[ManifestInput]:
+    if breaks and to not in LOG_TARGETS:
+        raise UsageError(f"--allow-rule-breaks is for {', '.join(LOG_TARGETS)}, not for {to}")
+    if to in LOG_TARGETS:
+        from binlogtool.export.ordered_output import check_log_selection, order_log_files
+
+        check_log_selection(selection)
+        return order_log_files(find_inputs(paths, format))
+    return find_inputs(paths, format, lenient=to in TABLE_TARGETS and typed is None and selection.on_damage != "stop")
+
+
+def _refuse_existing_manifest(manifest: str | PathLike[str] | None, *, overwrite: bool) -> None:
+    if manifest is not None and Path(manifest).exists() and not overwrite:
+        raise RefusedError(f"{fspath(manifest)} exists; name another manifest or give --overwrite")
+
+
+def _write_manifest(manifest: Manifest, path: Path, *, overwrite: bool) -> None:
+    with stage_output(path, overwrite=overwrite, inputs=[]) as stage:
+        stage.write_text(json.dumps(manifest.to_dict(), indent=2) + "\n")

@@ -1,0 +1,1 @@
+"""Change messages in the envelopes of Debezium, Maxwell and Canal."""

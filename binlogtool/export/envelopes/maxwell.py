@@ -1,0 +1,241 @@
+"""Change messages in Maxwell's format.
+
+Each row of a transaction has the number of its commit, which follows the rows: so messages are held back. If a
+transaction has more than MAX_HELD_BYTES of messages, they are written at once, and only the last one has the number.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+import msgspec
+
+from binlogtool.core.json_text import encode_json as _encode
+from binlogtool.export.envelopes.values import MessageLine, to_json_document, to_json_safe_text
+from binlogtool.format_api.outputs import DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
+from binlogtool.limits import MIB
+
+# --- Convert well-known binary to well-known text (OGC Simple Feature Access, part 1, 7 and 8), in the form o ---
+
+_POINT, _LINE, _POLYGON, _POINTS, _LINES, _POLYGONS, _COLLECTION = range(1, 8)
+_GEOMETRY_NAMES = {
+    _POINT: "POINT", _LINE: "LINESTRING", _POLYGON: "POLYGON", _POINTS: "MULTIPOINT", _LINES: "MULTILINESTRING",
+    _POLYGONS: "MULTIPOLYGON", _COLLECTION: "GEOMETRYCOLLECTION",
+}  # fmt: skip
+_MIN_STEP = Decimal(1).scaleb(-16)
+_MAX_DEPTH = 32
+"""Maximum nesting of collections."""
+
+
+def wkb_to_wkt(data: bytes) -> str | None:
+    """Return the text of a geometry; None if the bytes are invalid, or a coordinate is not finite."""
+    reader = _WkbReader(data)
+    try:
+        text = reader.read_geometry(_MAX_DEPTH)
+    except (struct.error, ValueError):
+        return None
+    return text if reader.offset == len(data) else None
+
+
+class _WkbReader:
+    """Reads well-known binary. at: current offset."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.offset, self._byte_order = data, 0, "<"
+
+    def read_geometry(self, depth: int) -> str:
+        """Return the text of the next geometry.
+
+        Raises:
+            ValueError, struct.error: the bytes are invalid.
+        """
+        kind, body = self._read_kind_and_body(depth)
+        return f"{_GEOMETRY_NAMES[kind]} {body}"
+
+    def _read_kind_and_body(self, depth: int) -> tuple[int, str]:
+        if not depth:
+            raise ValueError("too deep")
+        self._byte_order = "<" if self._data[self.offset : self.offset + 1] == b"\1" else ">"
+        self.offset += 1
+        kind = self._read_count()
+        if kind not in _GEOMETRY_NAMES:
+            raise ValueError("no geometry")
+        return kind, self._read_body(kind, depth)
+
+    def _read_body(self, kind: int, depth: int) -> str:
+        if kind == _POINT:
+            return f"({self._read_coordinates()})"
+        if kind == _LINE:
+            return self._read_list(self._read_coordinates)
+        if kind == _POLYGON:
+            return self._read_list(lambda: self._read_list(self._read_coordinates))
+        if kind == _COLLECTION:
+            return self._read_list(lambda: self.read_geometry(depth - 1))
+        return self._read_list(lambda: self._read_kind_and_body(depth - 1)[1])
+
+    def _read_list(self, read_member: Callable[[], str]) -> str:
+        count = self._read_count()
+        if count > len(self._data) - self.offset:
+            raise ValueError("more than there is")
+        return f"({', '.join([read_member() for _ in range(count)])})" if count else "EMPTY"
+
+    def _read_count(self) -> int:
+        (count,) = struct.unpack_from(f"{self._byte_order}I", self._data, self.offset)
+        self.offset += 4
+        return int(count)
+
+    def _read_coordinates(self) -> str:
+        x, y = struct.unpack_from(f"{self._byte_order}2d", self._data, self.offset)
+        self.offset += 16
+        return f"{_format_number(x)} {_format_number(y)}"
+
+
+def _format_number(value: float) -> str:
+    """Return a number with up to 16 decimal places, never in exponent notation."""
+    if not math.isfinite(value):
+        raise ValueError("no place")
+    text = repr(value)
+    exact = Decimal(text)
+    if -exact.as_tuple().exponent > 16:  # type: ignore[operator]
+        exact = exact.quantize(_MIN_STEP, ROUND_HALF_EVEN)
+    digits = f"{exact:f}"
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+# --- Maxwell's messages (its page "Data format"), with all that its output_* options add and a log has ---
+
+Message = dict[str, Any]
+MAX_HELD_BYTES = 32 * MIB
+_CHANGE_MEMORY_FACTOR = 8
+"""Approximate memory of a message and its change, per byte of the message."""
+_DDL_TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "drop"}
+
+
+class MaxwellEncoder(msgspec.Struct):
+    """Encodes changes as Maxwell messages.
+
+    keeps_changes: return the changes with the messages of rows. held_messages: messages of the open transaction
+    in two halves, before
+      and
+    after the commit number. written_rows: number of its rows that were written already. query: the last statement, and
+    the offset of its first rows.
+    """
+
+    keeps_changes: bool = False
+    held_messages: list[tuple[bytes, bytes, ChangeEvent | None]] = msgspec.field(default_factory=list)
+    held_bytes: int = 0
+    written_rows: int = 0
+    query: tuple[str, int] | None = None
+
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
+        """Yield the messages for the changes of a record."""
+        for change in changes:
+            if change.kind == END:
+                yield from self._commit_held(change.xid)
+            elif change.kind in ROW_KINDS and change.table is not None:
+                yield from self._hold_row(change, change.table)
+            elif change.kind == DDL and change.action in _DDL_TYPES:
+                yield _encode(_ddl_message(change)), change
+
+    def flush(self) -> Iterator[MessageLine]:
+        """Return the messages of a transaction whose end was not read, without a commit number."""
+        written, self.written_rows = list(self._release_held()), 0
+        return iter(written)
+
+    def _release_held(self) -> Iterator[MessageLine]:
+        held, self.held_messages, self.held_bytes = self.held_messages, [], 0
+        for first, last, change in held:
+            yield first + b',"xoffset":%d' % self.written_rows + last, change
+            self.written_rows += 1
+
+    def _hold_row(self, change: ChangeEvent, table: SqlTable) -> Iterator[MessageLine]:
+        first, last = _encode(self._message_head(change, table))[:-1], b"," + _encode(_message_tail(change, table))[1:]
+        self.held_messages.append((first, last, change if self.keeps_changes else None))
+        self.held_bytes += (len(first) + len(last)) * (_CHANGE_MEMORY_FACTOR if self.keeps_changes else 1)
+        if self.held_bytes > MAX_HELD_BYTES:
+            newest = self.held_messages.pop()
+            yield from self._release_held()
+            self.held_messages.append(newest)
+
+    def _message_head(self, change: ChangeEvent, table: SqlTable) -> Message:
+        """Return the first members of a message; the statement is only in rows of its first row event."""
+        place = change.place
+        if place.query is None:
+            self.query = None
+        elif self.query is None or self.query[0] is not place.query:
+            self.query = (place.query, place.offset)
+        is_shown = self.query is not None and self.query[1] == place.offset
+        query = {"query": to_json_safe_text(place.query)} if is_shown and place.query is not None else {}
+        return {"database": table.database, "table": table.name, **query, "type": change.kind, "ts": place.logged}
+
+    def _commit_held(self, xid: int | None) -> Iterator[MessageLine]:
+        number = b"" if xid is None else b',"xid":%d' % xid
+        (held, self.held_messages, self.held_bytes), offset, self.written_rows = (
+            (self.held_messages, [], 0),
+            self.written_rows,
+            0,
+        )
+        for index, (first, last, change) in enumerate(held, 1):
+            is_last = index == len(held)
+            middle = b',"commit":true' if is_last else b',"xoffset":%d' % (offset + index - 1)
+            yield first + number + middle + last, change
+
+
+def _message_tail(change: ChangeEvent, table: SqlTable) -> Message:
+    place, transaction = change.place, change.transaction
+    message: Message = {"position": f"{place.file}:{place.offset}"}
+    if transaction is not None and transaction.id is not None:
+        message["gtid"] = transaction.id
+    message["server_id"] = place.server
+    if transaction is not None and transaction.thread is not None:
+        message["thread_id"] = transaction.thread
+    columns = {column.name: column for column in table.columns}
+    image = change.before if change.after is None else change.after
+    data = _image_values(columns, image or {})
+    message["primary_key"] = [data.get(name) for name in table.key]
+    message["primary_key_columns"] = table.key
+    message["data"] = data
+    if change.before is not None and change.after is not None:
+        old = old_values(change)
+        if old:
+            message["old"] = _image_values(columns, old)
+    return message
+
+
+def old_values(change: ChangeEvent) -> Image:
+    """Return the old values of the columns that an UPDATE changed."""
+    after = change.after or {}
+    return {name: value for name, value in (change.before or {}).items() if name not in after or after[name] != value}
+
+
+def _image_values(columns: dict[str, SqlColumn], image: Image) -> Message:
+    return {name: None if value is None else _to_value(columns[name], value) for name, value in image.items()}
+
+
+def _to_value(column: SqlColumn, value: Any) -> Any:
+    """Convert a value: bytes to base64, SET to a list, JSON to its document, DECIMAL to a number."""
+    if column.type == "decimal":
+        return msgspec.Raw(str(value).encode())
+    if column.type == "json":
+        return to_json_document(value)
+    if column.type == "geometry" and not isinstance(value, bytes):
+        return wkb_to_wkt(value["wkb"]) or value["wkb"]
+    return value
+
+
+def _ddl_message(change: ChangeEvent) -> Message:
+    table, place, transaction = change.table, change.place, change.transaction
+    kind = "database" if table is None else "table"
+    return {
+        "type": f"{kind}-{_DDL_TYPES[change.action]}",
+        "database": change.database if table is None else table.database,
+        **({} if table is None else {"table": table.name}),
+        "ts": None if place.logged is None else place.logged * 1000,
+        "sql": to_json_safe_text(change.statement),
+        "position": f"{place.file}:{place.offset}",
+        **({} if transaction is None or transaction.id is None else {"gtid": transaction.id}),
+    }

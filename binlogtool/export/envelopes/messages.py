@@ -1,0 +1,163 @@
+"""Encode the records of a log as lines of change messages (`format_api.outputs.ScriptWriter`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool._version import __version__
+from binlogtool.core.record_selection import Selection
+from binlogtool.errors import UsageError
+from binlogtool.export.envelopes.canal import CanalEncoder
+from binlogtool.export.envelopes.debezium import DebeziumEncoder
+from binlogtool.export.envelopes.maxwell import MaxwellEncoder
+from binlogtool.export.envelopes.values import MessageLine
+from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, describe_other_table
+from binlogtool.export.sql_scripts import RECORD_FILTERS
+from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import Batch, Kernel
+from binlogtool.format_api.outputs import ChangeEvent, ChangeReader, TableSchema, make_database_table
+from binlogtool.format_api.outputs import SqlTable as Changed
+from binlogtool.limits import Limits
+
+
+class MessageEncoder(Protocol):
+    """Encodes changes as messages, in their order."""
+
+    def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
+        """Yield the messages for the changes of a record."""
+
+    def flush(self) -> Iterator[MessageLine]:
+        """Yield the messages that were held back for the end of a transaction that does not come."""
+
+
+class MessageScript(msgspec.Struct):
+    """Messages of a log.
+
+    table_options: the tables whose messages are written. count: number of messages so far. message_sink: receives
+    them in place of
+      the text.
+    """
+
+    changes: ChangeReader
+    encoder: MessageEncoder
+    table_options: TypedRowOptions
+    count: int = 0
+    stop_finding: Finding | None = None
+    message_sink: Callable[[MessageLine], None] | None = None
+    _remarked_tables: set[str] = msgspec.field(default_factory=set)
+    _selected_by_table: dict[str, bool] = msgspec.field(default_factory=dict)
+
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
+        """Return the lines for each record; see `format_api.outputs.ScriptWriter`."""
+        lines = list[bytes | BodyWithFindings]()
+        for content in self.changes.read_records(context, batch, start, stop, limits):
+            data = b"".join(self._encode_lines(content.changes))
+            findings = tuple(filter(self.table_options.is_relevant, content.findings))
+            findings = findings if content.about is None else self._filter_findings(_to_table(content.about), findings)
+            lines.append(BodyWithFindings(data, findings) if findings else data)
+        return lines
+
+    def _filter_findings(self, table: TableSchema, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Return the findings about unlogged changes of a table; if it is not selected, as a note, once."""
+        if not findings or self.table_options.may_be_selected(table):
+            return findings
+        is_new = table.name not in self._remarked_tables
+        self._remarked_tables.add(table.name)
+        note = replace(
+            findings[0], id=STATEMENT_LEFT_OUT, severity=Severity.NOTE, message=describe_other_table(table.name)
+        )
+        notes = tuple(one for one in findings if one.severity is Severity.NOTE)
+        return (note, *notes) if is_new else notes
+
+    def _encode_lines(self, changes: Iterable[ChangeEvent]) -> Iterator[bytes]:
+        return self._write_messages(self.encoder.encode_changes(filter(self._is_selected, changes)))
+
+    def _write_messages(self, messages: Iterable[MessageLine]) -> Iterator[bytes]:
+        for line in messages:
+            self.count += 1
+            if self.message_sink is None:
+                yield line[0] + b"\n"
+            else:
+                self.message_sink(line)
+
+    def _is_selected(self, change: ChangeEvent) -> bool:
+        if change.table is None:
+            return True
+        name = change.table.full_name
+        answer = self._selected_by_table.get(name)
+        if answer is None:
+            answer = self._selected_by_table[name] = self.table_options.is_selected(_to_table(change.table))
+        return answer
+
+    def write_compiled(
+        self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+    ) -> tuple[bytes | memoryview, int]:
+        """Return nothing: no compiled code writes messages."""
+        return b"", start
+
+    def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """Ignore skipped records."""
+
+    @property
+    def row_changes(self) -> int:
+        """Number of messages; see `format_api.outputs.ScriptWriter`."""
+        return self.count
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no message was written; see `format_api.outputs.ScriptWriter`."""
+        return not self.count
+
+    def note_gap(self, what: str = "") -> bytes:
+        """Handle lost records: return the messages held back; see `format_api.outputs.ScriptWriter`."""
+        self.changes.note_gap()
+        return b"".join(self._write_messages(self.encoder.flush()))
+
+    def finish(self) -> bytes:
+        """Return the messages held back at the end of the log; see `format_api.outputs.ScriptWriter`."""
+        return b"".join(self._write_messages(self.encoder.flush()))
+
+    def final_findings(self) -> Sequence[Finding]:
+        """Return no remarks; see `format_api.outputs.ScriptWriter`."""
+        return ()
+
+
+def message_script_factory(
+    options: EnvelopeOptions, selection: Selection, message_sink: Callable[[MessageLine], None] | None = None
+) -> Callable[[ChangeReader], MessageScript]:
+    """Return the function that creates the messages of a log (`log.open.LogReader.change_messages`). message_sink: see
+    `MessageScript`.
+
+    Raises:
+        UsageError: the options contradict each other, or the selection.
+    """
+    options.check()
+    record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
+    if record_filters:
+        raise UsageError(
+            f"--{record_filters[0].rstrip('s')} chooses single records, but messages are of whole transactions"
+        )
+    table_options = TypedRowOptions(selection.objects, selection.exclude_objects)
+    return lambda changes: MessageScript(
+        changes,
+        _create_encoder(options, keeps_changes=message_sink is not None),
+        table_options,
+        message_sink=message_sink,
+    )
+
+
+def _to_table(changed: Changed) -> TableSchema:
+    return make_database_table(changed.database, changed.name, ())
+
+
+def _create_encoder(options: EnvelopeOptions, *, keeps_changes: bool) -> MessageEncoder:
+    if options.envelope == "maxwell":
+        return MaxwellEncoder(keeps_changes)
+    return CanalEncoder() if options.envelope == "canal" else DebeziumEncoder(options, __version__)

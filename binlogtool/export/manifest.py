@@ -1,0 +1,742 @@
+"""The inputs of a conversion, the parts that each task reads, and the manifest that accounts for rows, findings
+and outputs.
+
+A task can only reach the driver through files in the output, so it writes them there, under a name that a retry of the
+same task overwrites.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import heapq
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import count
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool._version import __version__
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core.json_text import finding_to_value
+from binlogtool.core.open_file import base_name, is_url, open_source, read_head
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log, split_file
+from binlogtool.core.record_filter import gtid_selection
+from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
+from binlogtool.core.resolve_paths import resolve_logs
+from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError
+from binlogtool.findings import CHANGED_LATER, ENCRYPTED, Finding, Severity
+from binlogtool.format_api.format import FileHead, Hints
+from binlogtool.limits import MIB, Limits, parse_size
+
+# --- Spark job health ---
+
+_GROUP_NUMBERS = count(1)
+_NORMAL_REMOVAL = "killed by driver"
+"""Removal reason of an executor that is no longer needed."""
+NATIVE_BACKEND = "native"
+
+
+class SparkJobStats:
+    """Statistics of the Spark jobs of one piece of work.
+
+    tried_again: number of retried tasks. lost: messages about lost executors. engines: backends that the executors
+      used.
+    """
+
+    def __init__(self) -> None:
+        self._start_time = time.time()
+        self._groups: list[str] = []
+        self.retried_tasks = 0
+        self.lost_executors: tuple[str, ...] = ()
+        self.backends: set[str] = set()
+
+    def start_group(self) -> str:
+        """Return the name of a new Spark job group of this work."""
+        self._groups.append(f"binlogtool-{next(_GROUP_NUMBERS)}")
+        return self._groups[-1]
+
+    def update(self, context: Any) -> None:
+        """Update the statistics from Spark's status."""
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for group in self._groups for job in tracker.getJobIdsForGroup(group)]
+        stages = {stage for job in jobs if job for stage in job.stageIds}
+        self.retried_tasks = sum(info.numFailedTasks for info in map(tracker.getStageInfo, stages) if info)
+        with contextlib.suppress(Exception):  # not all versions of Spark have this interface
+            self.lost_executors = tuple(self._find_lost_executors(context))
+
+    def _find_lost_executors(self, context: Any) -> Iterator[str]:
+        executors = context._jsc.sc().statusStore().executorList(False)
+        for executor in (executors.apply(i) for i in range(executors.size())):
+            if not executor.isActive() and executor.removeTime().get().getTime() / 1000 >= self._start_time:
+                reason = executor.removeReason().get() if executor.removeReason().isDefined() else "no reason is known"
+                if _NORMAL_REMOVAL not in reason:
+                    yield f"executor {executor.id()} on {executor.hostPort()}: {_to_single_line(reason)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"tried_again": self.retried_tasks, "lost": list(self.lost_executors), "engines": sorted(self.backends)}
+
+
+def describe_job_stats(value: dict[str, Any]) -> Iterator[str]:
+    """Yield messages about retried tasks, lost executors and slow backends. value: from `SparkJobStats.to_dict`."""
+    if value["tried_again"] or value["lost"]:
+        tasks, lost = value["tried_again"], len(value["lost"])
+        retried = "1 task was" if tasks == 1 else f"{tasks:,} tasks were" if tasks else "no task was"
+        yield f"{retried} tried again; {lost or 'no'} executor{'s' * (lost != 1)} lost"
+    yield from (f"lost {one}" for one in value["lost"])
+    if slow_backends := [one for one in value["engines"] if one != NATIVE_BACKEND]:
+        yield f"executors had no native code and read with {', '.join(slow_backends)}, which is slower"
+
+
+def _to_single_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- Progress steps of a conversion, and the tally of its findings ---
+
+MAX_LISTED_FINDINGS = 1000
+
+
+class ProgressStep(NamedTuple):
+    """One progress report of a conversion.
+
+    stage: what is being done, as text. done, total: bytes. records: records so far (0 = unknown).
+    """
+
+    stage: str
+    done: int
+    total: int
+    records: int = 0
+
+
+ProgressCallback = Callable[[ProgressStep], None]
+
+
+class WeightedProgress:
+    """Report the progress of consecutive stages as parts of one whole; the reported amount never decreases.
+
+    Args:
+        report: receives the combined steps.
+        weights: share of the whole work of each stage, in order.
+        total: bytes of the whole.
+    """
+
+    def __init__(self, report: ProgressCallback, weights: Mapping[str, float], total: int) -> None:
+        self._report = report
+        self._total = total
+        self._stage_ranges: dict[str, tuple[float, float]] = {}
+        begin = 0.0
+        for stage, weight in weights.items():
+            self._stage_ranges[stage] = (begin, weight)
+            begin += weight
+        self._reported_bytes = 0
+
+    def __call__(self, step: ProgressStep) -> None:
+        """Report a step of one stage; a stage without a weight only changes the stage name."""
+        begin, weight = self._stage_ranges.get(step.stage, (0.0, 0.0))
+        done = begin + weight * (min(1.0, step.done / step.total) if step.total else 0.0)
+        self._reported_bytes = max(self._reported_bytes, int(done * self._total))
+        self._report(ProgressStep(step.stage, self._reported_bytes, self._total, step.records))
+
+
+class FindingTally(msgspec.Struct):
+    """Findings as JSON objects with their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
+
+    damage_rows: findings about bytes that could not be read. errors: those of them that stop a conversion.
+    """
+
+    listed: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    damage_rows: int = 0
+    errors: int = 0
+
+    def add(self, file: str, finding: Mapping[str, Any], *, damage: bool) -> None:
+        """Count one finding. damage: it is about bytes that could not be read, not about a record."""
+        self.counts[finding["id"]] += 1
+        self.damage_rows += damage
+        self.errors += damage and (finding["severity"] == Severity.ERROR.label or finding["id"] == ENCRYPTED)
+        if len(self.listed) < MAX_LISTED_FINDINGS:
+            self.listed.append({"file": file, **finding})
+
+    def merge(self, other: FindingTally) -> None:
+        """Add the counts and findings of another tally."""
+        self.counts += other.counts
+        self.damage_rows += other.damage_rows
+        self.errors += other.errors
+        self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
+
+
+# --- Findings that are not damage, passed from the tasks of a job to its manifest, as no row represents them ---
+
+FOLDER = "_notes"
+"""Directory in the output that is removed when it is complete."""
+
+
+def write_notes(folder: str, file: str, task: str, notes: Sequence[Finding]) -> None:
+    """Write the notes of one task about a file. task: text that identifies the task.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    os.makedirs(folder, exist_ok=True)
+    name = hashlib.sha256(f"{file}\0{task}".encode(errors="surrogateescape")).hexdigest()
+    path = Path(folder) / name
+    pending = path.with_name(f"{name}.{os.getpid()}")
+    pending.write_text(json.dumps([file, [dict(finding_to_value(one)) for one in notes]]))
+    pending.replace(path)
+
+
+def collect_notes(folder: Path, finding_tally: FindingTally) -> None:
+    """Add all notes that tasks wrote to a tally, and remove them."""
+    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+        file, notes = json.loads(path.read_text())
+        for note in notes:
+            finding_tally.add(file, note, damage=False)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- The manifest of a conversion ---
+
+SCHEMA = "binlogtool/manifest/1"
+
+
+class ManifestInput(msgspec.Struct, frozen=True):
+    """One input file. size: bytes; records: number of its records that were converted.
+
+    trouble: why it could not be read; format and sha256 are "" then.
+    """
+
+    path: str
+    format: str
+    size: int
+    sha256: str
+    records: int
+    trouble: str = ""
+
+
+class ManifestOutput(msgspec.Struct, frozen=True):
+    """One output file: path relative to the output, number of rows, size in bytes, hash of its bytes."""
+
+    path: str
+    rows: int
+    size: int
+    sha256: str = ""
+
+
+class ManifestCheck(msgspec.Struct, frozen=True):
+    """A statement that was checked on the finished output, with its figures."""
+
+    name: str
+    detail: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The account of one conversion (JSON schema binlogtool/manifest/1).
+
+    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: all rows of the output.
+    damage: rows for bytes that could not be read. findings: JSON objects with their file. finding_counts: exact, even
+      if
+    `findings` was truncated. details: additional facts that depend on `to`.
+    """
+
+    to: str
+    output: str
+    complete: bool
+    on_damage: str
+    inputs: tuple[ManifestInput, ...]
+    outputs: tuple[ManifestOutput, ...]
+    rows: int
+    damage: int
+    findings: tuple[Mapping[str, Any], ...]
+    finding_counts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    checks: tuple[ManifestCheck, ...] = ()
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit status of `convert`.
+
+        0 = the output is published and accounts for all input. 1 = damage stopped the conversion, some input could not
+        be read, records have rows that no table holds (`on_damage` stop), or reversed rows were changed later. 6 = a
+        key is missing.
+        """
+        if ENCRYPTED in self.finding_counts:
+            return 6
+        lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
+        missing = lost or (self.details.get("untold") and self.on_damage == "stop")
+        return 0 if self.complete and not missing and CHANGED_LATER not in self.finding_counts else 1
+
+    @property
+    def spark_messages(self) -> tuple[str, ...]:
+        """Messages about the Spark job: retried tasks, lost executors."""
+        return tuple(describe_job_stats(self.details["spark"])) if "spark" in self.details else ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "schema": SCHEMA,
+            "tool": {"name": "binlogtool", "version": __version__},
+            "status": "complete" if self.complete else "stopped",
+            "to": self.to,
+            "output": self.output if self.complete else None,
+            "on_damage": self.on_damage,
+            "inputs": [_pick_attributes(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
+            "outputs": [_pick_attributes(o, "path", "rows", "size", "sha256") for o in self.outputs],
+            "rows": self.rows,
+            "damage_rows": self.damage,
+            "findings": [dict(f) for f in self.findings],
+            "finding_counts": dict(self.finding_counts),
+            "checks": [_pick_attributes(c, "name", "detail") for c in self.checks],
+            **({"details": dict(self.details)} if self.details else {}),
+        }
+
+
+def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+# --- Input files of a request, and whether they are unchanged at the end ---
+
+FileStamp = tuple[int, int, int, int]
+
+_NEEDS_FILES = "convert needs files, which it can read again and hash; use `dump` for streams"
+
+
+def find_inputs(paths: Iterable[str | PathLike[str]], format: str, *, lenient: bool = False) -> list[ManifestInput]:
+    """Return every file once, directories as their members in the log's own order, without `sha256` and `records`.
+
+    lenient: a file that cannot be read becomes an input with its `trouble`.
+
+    Raises:
+        UsageError: standard input, the same file twice, or no path at all.
+        UnknownFormatError, InputOutputError.
+    """
+    inputs = [one for path in paths for one in _expand_path(os.fspath(path), format, lenient=lenient)]
+    if not inputs:
+        raise UsageError("name at least one file or directory")
+    duplicates = [path for path, times in Counter(one.path for one in inputs).items() if times > 1]
+    if duplicates:
+        raise UsageError(f"{min(duplicates)} is named twice")
+    return inputs
+
+
+def _expand_path(path: str, format: str, *, lenient: bool) -> list[ManifestInput]:
+    if path == "-":
+        raise UsageError(f"standard input: {_NEEDS_FILES}")
+    return [_describe_input(name, known, lenient=lenient) for name, known in list_files(path, format)]
+
+
+def list_files(path: str, format: str) -> list[tuple[str, str]]:
+    """Return each file that a path names, in the log's own order, with its format ("auto" = not detected yet).
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError.
+    """
+    return [
+        (log.member_path(name), format if log.format is None else log.format.spec)
+        for log in resolve_logs(path, format)
+        for name in log.names
+    ]
+
+
+def check_columns_exist(files: Sequence[str], where: str | None, read_options: ReadOptions) -> None:
+    """Check that some table has the columns that a condition names, after it selected nothing.
+
+    Raises:
+        UsageError: no table has such a column.
+    """
+    if where is not None and files:
+        with open_log(files, read_options, LogReader) as log:
+            log.require_columns(where)
+
+
+def check_names_exist(files: Sequence[str], selection: Selection, read_options: ReadOptions) -> None:
+    """Check that the names in a selection exist in these files, after it selected nothing.
+
+    Raises:
+        UsageError: a name does not exist.
+    """
+    if files:
+        with open_log(files, read_options, LogReader) as log:
+            log.find_unmatched(selection, 0).require_none()
+
+
+def _describe_input(path: str, format: str, *, lenient: bool) -> ManifestInput:
+    if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path}: {_NEEDS_FILES}")
+    try:
+        return ManifestInput(path, resolve_format(path, format), read_stamp(path)[0], "", 0)
+    except InputOutputError as error:
+        if not lenient or isinstance(error, MissingExtraError):
+            raise
+        return ManifestInput(path, "", 0, "", 0, str(error))
+
+
+def resolve_format(path: str, format: str) -> str:
+    """Return the name of a file's format. format: as the user named it, or "auto" to detect it.
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError.
+    """
+    if format != "auto":
+        return open_file_module.find_format(format).spec
+    source = open_source(path)
+    try:
+        return open_file_module.detect_format(FileHead(read_head(source), base_name(path), source.size)).name
+    finally:
+        source.close()
+
+
+def absolute_path(path: str) -> str:
+    """Return a path that other processes understand; URLs are unchanged."""
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def read_stamp(path: str) -> FileStamp:
+    """Return values that change when the file does: size, modification time in ns, device, inode (0 if unknown)."""
+    if is_url(path):
+        from binlogtool.core.remote_files import read_remote_stamp
+
+        return read_remote_stamp(path)
+    try:
+        stat = os.stat(path)
+    except OSError as error:
+        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
+    return stat.st_size, stat.st_mtime_ns, stat.st_dev, stat.st_ino
+
+
+def hash_file(path: str) -> str:
+    """Return the SHA-256 of a file's bytes as stored, as hexadecimal text."""
+    if is_url(path):
+        from binlogtool.core.remote_files import hash_remote_file
+
+        return hash_remote_file(path)
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+# --- Distribution of files among tasks by size ---
+
+T = TypeVar("T")
+
+GROUPS_PER_CORE = 4
+"""Tasks per core: keeps all cores busy although some tasks take longer than others."""
+
+
+def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
+    """Distribute indexes of `sizes` over at most `groups` groups: largest first, each to the group with the fewest
+    bytes.
+    """
+    count = min(groups, len(sizes))
+    shares: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        load, number = heapq.heappop(loads)
+        shares[number].append(i)
+        heapq.heappush(loads, (load + sizes[i] + 1, number))
+    return [sorted(share) for share in shares]
+
+
+def group_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
+    """Distribute items over at most `groups` groups of similar size; items keep their order, groups that of their
+    first item.
+    """
+    return [[items[i] for i in share] for share in sorted(balance_by_size(sizes, groups), key=min)]
+
+
+# --- Tasks of a Spark job ---
+
+SPLIT_SIZE = 64 * MIB
+
+
+class TaskFile(msgspec.Struct, frozen=True):
+    """One input file of a Spark job.
+
+    Args:
+        path: where to open it.
+        name: file name in its rows.
+        size: bytes.
+        selection: the request's selection as it applies to this file, if positions make a difference
+            (`places.shares`).
+        trouble: why it was found unreadable.
+        earlier: index of its state in `ReadRequest.histories`.
+    """
+
+    path: str
+    name: str
+    format: str
+    size: int
+    selection: Selection | None = None
+    trouble: str = ""
+    earlier: int | None = None
+
+
+class TaskPiece(msgspec.Struct, frozen=True):
+    """Part of a file that a task reads."""
+
+    member: TaskFile
+    part: FilePart = WHOLE_FILE
+
+
+def can_split(selection: Selection) -> bool:
+    """Return True if records can be selected independently of earlier ones: no counting, no GTID filter."""
+    counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
+    return not counted and gtid_selection(selection) is None
+
+
+Parts = tuple[FilePart, ...]
+
+
+def plan_tasks(
+    members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], groups: int
+) -> list[tuple[TaskPiece, ...]]:
+    """Return the tasks: one for each part of a split file; unsplit files (None in `parts_by_member`) share at
+    most `groups`
+    tasks.
+    """
+    pairs = list(zip(members, parts_by_member, strict=True))
+    tasks = [tuple(map(TaskPiece, group)) for group in group_files([one for one, cut in pairs if cut is None], groups)]
+    return tasks + [(TaskPiece(one, part),) for one, cut in pairs for part in cut or ()]
+
+
+def pack_tasks(
+    members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], tasks: int
+) -> list[tuple[TaskPiece, ...]]:
+    """Return at most `tasks` tasks with similar totals of bytes, keeping the order of the request."""
+    pieces = [
+        TaskPiece(one, part) for one, cut in zip(members, parts_by_member, strict=True) for part in cut or (WHOLE_FILE,)
+    ]
+    total, before = sum(map(_piece_size, pieces)), 0
+    shares: list[list[TaskPiece]] = [[] for _ in range(max(1, tasks))]
+    for piece in pieces:
+        middle = before + _piece_size(piece) / 2
+        shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(piece)
+        before += _piece_size(piece)
+    return [tuple(share) for share in shares if share]
+
+
+def _piece_size(piece: TaskPiece) -> int:
+    """Return the size of a piece in bytes."""
+    start = 0 if piece.part.start is None else piece.part.start.offset
+    return max(0, (piece.member.size if piece.part.end is None else piece.part.end) - start)
+
+
+def group_files(members: Sequence[TaskFile], groups: int) -> list[tuple[TaskFile, ...]]:
+    """Return the files of each of at most `groups` groups, in the order of the request."""
+    return list(map(tuple, group_by_size(members, [member.size for member in members], groups)))
+
+
+def find_parts(member: TaskFile, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
+    """Return the parts of one file; a file that cannot be opened is one part, whose reader reports the error."""
+    try:
+        with open_log(
+            member.path, ReadOptions(format=member.format, limits=limits, backend=backend, hints=hints), LogReader
+        ) as log:
+            return tuple(split_file(log.make_scan(log.files[0]), size))
+    except BinlogtoolError:
+        return (WHOLE_FILE,)
+
+
+# --- Read request of a job ---
+
+HINTS_OPTION = "hints.secret"
+"""Option with the hints, which may contain keys: Spark redacts options whose name contains 'secret'."""
+
+
+UNSIGNED_MODES = ("data", "decimal")
+
+
+class ReadRequest(msgspec.Struct, frozen=True):
+    """Description of what a Spark job reads; serialised as one JSON option.
+
+    groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes
+      are
+    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of which
+    reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory for findings
+    that no row represents (`notes`); None = discard them. histories: state that earlier files carry over to members
+    (`table_definitions`), each as `Hints.earlier`. columns, payload: see `rows.create_layout`. object: the one table or
+    space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
+    """
+
+    members: tuple[TaskFile, ...]
+    groups: int = 8
+    backend: str = "auto"
+    limits: Limits = msgspec.field(default_factory=Limits)
+    selection: Selection = msgspec.field(default_factory=Selection)
+    split_size: int = SPLIT_SIZE
+    columns: tuple[str, ...] = ()
+    payload: str = "decoded"
+    object: str | None = None
+    cuts: tuple[Parts | None, ...] = ()
+    notes: str | None = None
+    files: int | None = None
+    unsigned: str = "data"
+    histories: tuple[str, ...] = ()
+
+    def member_hints(self, member: TaskFile, hints: Hints | None) -> Hints | None:
+        """Return the hints for one member: the user's, with what earlier files carry over to it."""
+        if member.earlier is None:
+            return hints
+        return replace(hints or Hints(), earlier=self.histories[member.earlier])
+
+    def to_json(self) -> str:
+        """Return the value of the option `request`."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> ReadRequest:
+        """Parse the value of the option `request`."""
+        return msgspec.json.decode(text, type=cls)
+
+
+def hints_to_json(hints: Hints) -> str:
+    """Return the value of the option `hints.secret`."""
+    return msgspec.json.encode(hints).decode()
+
+
+def parse_hints(options: Mapping[str, str]) -> Hints | None:
+    """Return the hints in the options: as a whole, or as keyfile, keyfileSecret, schema and level; None without any.
+
+    Raises:
+        InputOutputError, UsageError: see `read_hints`.
+    """
+    if HINTS_OPTION in options:
+        return msgspec.json.decode(options[HINTS_OPTION], type=Hints)
+    values = [options.get(name) for name in ("schema", "keyfile", "keyfileSecret", "level")]
+    objects = any(options.get(name) for name in ("object", "objects", "where"))
+    if not any((*values, objects)):
+        return None
+    hints = read_hints(schema=values[0], keyfile=values[1], keyfile_secret=values[2], level=values[3])
+    return replace(hints, objects=objects)
+
+
+def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequest:
+    """Build the request of a query from its options. files: look up the files that the paths name.
+
+    Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize:
+      such as
+    `64MiB`. object: see `objects`. types, objects: names, separated by commas. startTime, stopTime: microseconds
+    since 1970.
+    unsigned: types of unsigned fields (Tarantool): data = bigint unless a record needs more, decimal = holds every
+      allowed
+    value. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
+
+    Raises:
+        UsageError: an option is unknown or has an invalid value, or no path was given.
+        InputOutputError: nothing has such a path.
+    """
+    if "request" in options:
+        return ReadRequest.from_json(options["request"])
+    _check_known_options(options)
+    paths, unsigned = parse_paths(options), options.get("unsigned", "data")
+    if unsigned not in UNSIGNED_MODES:
+        raise UsageError(f"unsigned={unsigned}: choose one of {', '.join(UNSIGNED_MODES)}")
+    existing_paths = [name for path in paths for name in _expand_pattern(path)] if files else []
+    members = tuple(member for name in existing_paths for member in list_members(name, options.get("format", "auto")))
+    max_record = options.get("maxRecord")
+    times = [options.get(name) for name in ("startTime", "stopTime")]
+    return ReadRequest(
+        members,
+        GROUPS_PER_CORE * (os.cpu_count() or 1),
+        options.get("engine", "auto"),
+        Limits() if max_record is None else Limits(max_record=parse_size(max_record)),
+        Selection(
+            start_time=None if times[0] is None else int(times[0]),
+            stop_time=None if times[1] is None else int(times[1]),
+            types=_split_names(options.get("types")),
+            objects=_split_names(options.get("objects")),
+            where=_check_condition(options.get("where")),
+        ),
+        max(1, parse_size(options.get("splitSize", str(SPLIT_SIZE)))),
+        _split_names(options.get("columns")),
+        options.get("payload", "decoded"),
+        options.get("object"),
+        unsigned=unsigned,
+    )
+
+
+_OPTIONS = (
+    "path", "paths", "format", "schema", "keyfile", "keyfileSecret", "level", "object", "objects", "types", "where",
+    "startTime", "stopTime", "columns", "payload", "splitSize", "unsigned", "engine", "maxRecord", "pushdown",
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", HINTS_OPTION, "request",
+)  # fmt: skip
+"""Options of the data source. Spark passes their names in lower case or as given."""
+
+
+def _check_known_options(options: Mapping[str, str]) -> None:
+    names_by_lower = {name.lower(): name for name in _OPTIONS}
+    for name in options:
+        if name.lower() in names_by_lower or "." in name or name.startswith("__"):
+            continue
+        suggestions = [names_by_lower[one] for one in get_close_matches(name.lower(), names_by_lower, 3)]
+        hint = (
+            f"did you mean {' or '.join(suggestions)}?" if suggestions else f"options are {', '.join(_OPTIONS[1:-2])}"
+        )
+        raise UsageError(f"there is no option {name!r}; {hint}")
+
+
+def _expand_pattern(path: str) -> list[str]:
+    """Return the paths that a path or a pattern names.
+
+    Raises:
+        InputOutputError: there are none.
+    """
+    if is_url(path) or os.path.lexists(path):
+        return [path]
+    matches = sorted(glob.glob(path)) if glob.has_magic(path) else []
+    if not matches:
+        problem = "no file has a name like this" if glob.has_magic(path) else "no such file or directory"
+        raise InputOutputError(f"{path}: {problem}")
+    return matches
+
+
+def _check_condition(text: str | None) -> str | None:
+    """Return the condition after checking it; it is compiled again where records are read."""
+    if text is not None:
+        check_where(text)
+    return text
+
+
+def _split_names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def parse_paths(options: Mapping[str, str]) -> list[str]:
+    """Return the paths that `load` was given: one or several.
+
+    Raises:
+        UsageError: none was given.
+    """
+    if "paths" in options:
+        return [str(path) for path in json.loads(options["paths"])]
+    if not options.get("path"):
+        raise UsageError("name at least one file or directory in load()")
+    return [options["path"]]
+
+
+def list_members(path: str, format: str) -> list[TaskFile]:
+    """Return the files behind a path. A file that cannot be opened is a member, too, which is read as a DAMAGE row."""
+    members = []
+    for name, format_name in list_files(path, format):
+        try:
+            source = open_source(name)
+        except BinlogtoolError:
+            members.append(TaskFile(name, name, format_name, 0))
+            continue
+        members.append(TaskFile(name, name, format_name, source.size or 0))
+        source.close()
+    return members

@@ -1,0 +1,355 @@
+"""Rows of a log for notebooks.
+
+An object with `__arrow_c_stream__` is a table for DuckDB, polars, pandas and delta-rs; nothing is copied on the way.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as compute
+from msgspec.structs import replace
+
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core.open_log import WHOLE_FILE, LogReader
+from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
+from binlogtool.errors import MissingExtraError, UsageError
+from binlogtool.export import record_rows
+from binlogtool.export.manifest import MAX_LISTED_FINDINGS
+from binlogtool.export.output_options import TypedRowOptions, build_typed_options, typed_selection
+from binlogtool.export.record_rows import RowLayout, read_row_parts
+from binlogtool.export.table_router import TableRouter, describe_missing_table
+from binlogtool.export.typed_columns import TableBatch, TableEvolution, TableLayout, check_same_table, read_older_tables
+from binlogtool.findings import Finding
+from binlogtool.format_api.outputs import EventRows, RecordTableRows, TableSchema
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+    from binlogtool.export.notebook_log import Log
+
+
+# --- Records of a log as rows for notebooks (`notebook.RowSource`) ---
+
+
+class RecordRowSource:
+    """Yields one row for each record (`pipeline.rows`); damage is not a row."""
+
+    def __init__(self, view: RowLayout, selection: Selection) -> None:
+        self._view, self._selection = view, selection
+
+    def read_schema(self, log: LogReader) -> pa.Schema:
+        """Return the schema; see `notebook.RowSource`."""
+        return self._view.read_schema
+
+    def build_batches(self, log: LogReader, on_finding: Callable[[FileFinding], None]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one pass; see `notebook.RowSource`."""
+        for part in read_row_parts(log, None, self._selection, WHOLE_FILE, self._view):
+            if isinstance(part, FileFinding):
+                on_finding(part)
+            elif isinstance(part, RecordBlock):
+                for findings in part.findings.values():
+                    for finding in findings:
+                        on_finding(FileFinding(part.file, finding))
+                yield from self._view.build_batches(part)
+            else:
+                yield part
+
+
+# --- Changed rows of one table for notebooks (`notebook.RowSource`) ---
+
+OnFinding = Callable[[FileFinding], None]
+
+
+class ChangedRowSource:
+    """Yields the changed rows of one table; damage and records that cannot be decoded are not rows."""
+
+    def __init__(self, name: str, options: TypedRowOptions, selection: Selection) -> None:
+        self._name, self._options, self._selection = name, options, selection
+        self._layout: TableLayout | None = None
+        self._known_tables: list[TableSchema] = []
+        self._table: TableSchema | None = None
+
+    def read_schema(self, log: Log) -> pa.Schema:
+        """Find the schema in one pass over the log; see `notebook.RowSource`.
+
+        Raises:
+            UsageError: the log contains no such table.
+        """
+        self._known_tables = read_older_tables(log.paths, log.limits, log.backend, log.hints)
+        self._table = None
+        evolution, seen, formats = TableEvolution(), dict[str, TableSchema](), set[str]()
+        for part in log.row_batches(self._selection, known_tables=self._known_tables, is_selected=lambda _: False):
+            if isinstance(part, FileFinding):
+                continue
+            formats.add(part.format)
+            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
+                self._add_definitions(content, evolution, seen)
+        if not evolution.kinds:
+            for table in filter(self._options.is_selected, (*self._known_tables, *seen.values())):
+                evolution.add_definition(table)
+        if not evolution.kinds:
+            raise UsageError(f"{self._name}: {describe_missing_table(seen)}")
+        rules = [
+            known() for known in (open_file_module.find_format(name).tables for name in formats) if known is not None
+        ]
+        operations = any(one.operations for one in rules)
+        self._layout = TableLayout(evolution.fields, evolution.key, self._options.image, operations=operations)
+        return self._layout.schema
+
+    def _add_definitions(
+        self, content: RecordTableRows | EventRows, evolution: TableEvolution, seen: dict[str, TableSchema]
+    ) -> None:
+        """Take table definitions; a definition is final where it has rows, earlier ones may be incomplete."""
+        seen.update({table.name: table for table in content.described})
+        rows = () if isinstance(content, EventRows) else content.rows
+        for table in {id(row.table): row.table for row in rows}.values() if rows else content.described:
+            seen[table.name] = table
+            if self._options.is_selected(table):
+                check_same_table(self._table or table, table)
+                self._table = table
+                evolution.add_definition(table)
+
+    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one pass; see `notebook.RowSource`."""
+        assert self._layout is not None
+        collector = _BatchCollector(on_finding)
+        router = TableRouter(self._options, collector, log.limits, keeps_undecoded=False)
+        for part in router.read_log(log, self._selection, self._known_tables):
+            if isinstance(part, FileFinding):
+                router.note_damage(part)
+                on_finding(part)
+                continue
+            if isinstance(part, RowBatch):
+                router.add_row_batch(part)
+            else:
+                router.add_block(part)
+            yield from collector.drain(self._layout)
+            if router.is_full:
+                break
+        router.flush()
+        yield from collector.drain(self._layout)
+
+
+class _BatchCollector:
+    """`gather.TableRowSink` of one table. on_finding: receives findings."""
+
+    def __init__(self, on_finding: OnFinding) -> None:
+        self._on_finding, self._batches = on_finding, deque[TableBatch]()
+
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
+        """Ignore the definition: the layout of the whole log is known."""
+
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
+        """Keep rows; see `TableRowSink`."""
+        self._batches.append(table_batch)
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Pass a finding on; see `TableRowSink`."""
+        self._on_finding(FileFinding(file, finding))
+
+    def drain(self, layout: TableLayout) -> Iterator[pa.RecordBatch]:
+        """Yield and remove the collected rows, in this layout."""
+        while self._batches:
+            yield from layout.to_table(self._batches.popleft()).to_batches()
+
+
+# --- Rows of a log for notebooks ---
+
+_MIN_DATETIME_US, _MAX_DATETIME_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Range of `datetime` in microseconds: years 1 to 9999."""
+_MERGE_BYTES = 8 << 20
+"""Maximum bytes of small batches that are merged into one."""
+
+
+class RowSource(Protocol):
+    """Reads a log as rows."""
+
+    def read_schema(self, log: Log) -> pa.Schema:
+        """Return the schema of the rows; called before any rows are read."""
+
+    def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one pass. on_finding: receives findings with their file."""
+
+
+class LogRows:
+    """Rows of a log, all with one schema. Each iteration, export and query reads the log anew.
+
+    Damage is skipped and reported in `findings`: the content of a file raises no exception.
+    """
+
+    def __init__(self, log: Log, source: RowSource, columns: Sequence[str], title: str) -> None:
+        self._log, self._source, self._columns, self._title = log, source, columns, title
+        self._schema: pa.Schema | None = None
+        self._findings: tuple[FileFinding, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns; those of a table are found by one pass over the log.
+
+        Raises:
+            UsageError: there is no such table or column.
+            InputOutputError: a file cannot be read.
+        """
+        if self._schema is None:
+            with self._log.reopen() as log:
+                self._schema = _select_columns(self._source.read_schema(log), self._columns)
+        return self._schema
+
+    @property
+    def findings(self) -> tuple[FileFinding, ...]:
+        """Findings about the log, as (file, finding); at most 1000.
+
+        They are those of the last complete pass; if there was none yet, one is made.
+
+        Raises:
+            As `schema`.
+        """
+        if self._findings is None:
+            for _ in self._read_pass():
+                pass
+        return self._findings or ()
+
+    def batches(self, size: int = record_rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of at most `size` rows; only a few of them are in memory at a time.
+
+        Raises:
+            UsageError: size is less than 1; and as `schema`.
+            InputOutputError: a file cannot be read any more.
+        """
+        if size < 1:
+            raise UsageError(f"batches of {size} rows: 1 is the least")
+        return _resize_batches(self._read_pass(), size)
+
+    def _read_pass(self) -> Iterator[pa.RecordBatch]:
+        names, findings = self.schema.names, list[FileFinding]()
+
+        def add_finding(trouble: FileFinding) -> None:
+            if len(findings) < MAX_LISTED_FINDINGS:
+                findings.append(trouble)
+
+        with self._log.reopen() as log:
+            for batch in self._source.build_batches(log, add_finding):
+                yield batch.select(names)
+        self._findings = tuple(findings)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
+        for batch in self.batches():
+            yield from _to_dictionaries(batch)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a new stream of batches (Arrow PyCapsule interface)."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as a table in memory."""
+        return pa.Table.from_batches(list(self.batches()), self.schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all rows as a pandas DataFrame in memory.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        _require_library("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return all rows as a polars DataFrame in memory.
+
+        Raises:
+            MissingExtraError: polars is not installed.
+        """
+        _require_library("polars")
+        import polars
+
+        return polars.DataFrame(self.to_arrow())  # keeps our own exceptions
+
+    def __repr__(self) -> str:
+        finding_text = "" if self._findings is None else f", {len(self._findings):,} findings"
+        return f"<rows of {self._title}{finding_text}>"
+
+
+def create_log_rows(
+    log: Log, selection: Selection, table: str | None, image: str | None, columns: tuple[str, ...]
+) -> LogRows:
+    """Create the rows of a log; see `Log.rows`.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+    if len(set(columns)) < len(columns):
+        raise UsageError("columns: a name stands there twice")
+    if table is None:
+        if image is not None:
+            raise UsageError(f"image={image!r} is for the rows of a table: name one")
+        return LogRows(log, RecordRowSource(record_rows.create_layout(columns), selection), columns, "records")
+    if selection.objects:
+        raise UsageError(f"objects in the selection: the table is {table}; leave them out")
+    typed_options = replace(
+        build_typed_options(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False
+    )
+    return LogRows(log, ChangedRowSource(table, typed_options, typed_selection(selection)), columns, table)
+
+
+def _require_library(library: str) -> None:
+    if importlib.util.find_spec(library) is None:
+        raise MissingExtraError(f"to_{library}() needs {library}: install it with `pip install {library}`")
+
+
+def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of the selected columns.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    for name in columns:
+        if name not in schema.names:
+            suggestions = get_close_matches(name, schema.names, 1)
+            text = f"did you mean {suggestions[0]!r}?" if suggestions else f"there are {', '.join(schema.names)}"
+            raise UsageError(f"columns: there is no {name!r}; {text}")
+    return pa.schema([schema.field(name) for name in columns]) if columns else schema
+
+
+def _resize_batches(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Merge small batches, and split large ones."""
+    pending, count, pending_bytes = list[pa.RecordBatch](), 0, 0
+    for batch in batches:
+        if pending and (count + batch.num_rows > size or pending_bytes > _MERGE_BYTES):
+            yield _merge_batches(pending)
+            pending, count, pending_bytes = [], 0, 0
+        for start in range(0, batch.num_rows - size, size):
+            yield batch.slice(start, size)
+        rest = batch.slice((batch.num_rows - 1) // size * size) if batch.num_rows > size else batch
+        if rest.num_rows:
+            pending.append(rest)
+            count, pending_bytes = count + rest.num_rows, pending_bytes + rest.nbytes
+    if pending:
+        yield _merge_batches(pending)
+
+
+def _to_dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(batch.to_pylist())
+    except OverflowError:
+        columns = [_drop_out_of_range_times(one) if pa.types.is_timestamp(one.type) else one for one in batch.columns]
+        return list(pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist())
+
+
+def _drop_out_of_range_times(times: pa.Array) -> pa.Array:
+    """Return the times with those outside of `datetime`'s range as null."""
+    numbers = times.cast(pa.int64())
+    fits = compute.and_(compute.greater_equal(numbers, _MIN_DATETIME_US), compute.less_equal(numbers, _MAX_DATETIME_US))
+    return compute.if_else(fits, times, pa.scalar(None, times.type))
+
+
+def _merge_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,364 @@
+"""Options of outputs: file format, compression, partitions, typed tables, envelopes of change messages."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.util
+import re
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool import limits
+from binlogtool.core.record_selection import Selection
+from binlogtool.errors import MissingExtraError, UsageError
+from binlogtool.findings import ROWS_DIVERGE, Finding
+from binlogtool.format_api.outputs import TableSchema, make_database_table, split_name
+from binlogtool.limits import MIB
+
+# --- Options of typed tables ---
+
+IMAGE_CHOICES = ("after", "before", "both", "changes")
+
+
+class TypedRowOptions(msgspec.Struct, frozen=True):
+    """Options of typed rows.
+
+    Args:
+        objects: patterns of selected tables; () = all.
+        others: patterns of excluded tables.
+        image: content of the columns. after: the row after the change; of a DELETE, before it. before: the row before
+            the
+            change; of an INSERT, nothing. both: two structs. changes: as `after`, of an UPDATE only changes and key.
+        per_table: one directory per table; otherwise there is one table, and the output is its directory.
+        where: a condition on rows.
+        skip, limit: number of matching rows to skip, and maximum number of rows.
+    """
+
+    objects: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    image: str = "after"
+    per_table: bool = True
+    where: str | None = None
+    skip: int = 0
+    limit: int | None = None
+
+    def is_selected(self, table: TableSchema) -> bool:
+        """Return True if the table is selected."""
+        names = table.names
+        return (not self.objects or _matches_any(names, self.objects)) and not _matches_any(names, self.others)
+
+    def may_be_selected(self, table: TableSchema) -> bool:
+        """Return True if a table that a statement names could be selected; servers may ignore upper and lower case."""
+        names = tuple(name.casefold() for name in table.names)
+        return self.is_selected(table) or (
+            bool(self.objects) and _matches_any(names, tuple(map(str.casefold, self.objects)))
+        )
+
+    def is_relevant(self, finding: Finding) -> bool:
+        """Return True if a finding is about a selected table, or does not name a table."""
+        name = finding.facts.get("table") if finding.id == ROWS_DIVERGE else None
+        return name is None or self.may_be_selected(make_database_table(*split_name(str(name)), ()))
+
+    def with_pattern(self, pattern: str) -> TypedRowOptions:
+        """Return a copy for one pattern of tables."""
+        return replace(self, objects=(pattern,), others=())
+
+
+def describe_other_table(name: str) -> str:
+    """Return the remark about a statement that changes rows of a table that is not selected."""
+    return (
+        f"a statement changes rows of {name}, which is not asked for; what a trigger or a foreign key of it does to "
+        "other tables is not in the log"
+    )
+
+
+class TableFilter:
+    """`TypedRowOptions.is_selected` with the last answer cached, as consecutive rows mostly have the same table."""
+
+    def __init__(self, options: TypedRowOptions) -> None:
+        self._options = options
+        self._last: TableSchema | None = None
+        self._last_answer = False
+
+    def __call__(self, table: TableSchema) -> bool:
+        """Return True if the table is selected."""
+        if table is not self._last:
+            self._last, self._last_answer = table, self._options.is_selected(table)
+        return self._last_answer
+
+
+def _matches_any(names: tuple[str, ...], globs: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in globs)
+
+
+def build_typed_options(selection: Selection, image: str | None, *, per_table: bool) -> TypedRowOptions:
+    """Return the options of typed rows from a selection and the options --image and --per-table.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    if image not in (None, *IMAGE_CHOICES):
+        raise UsageError(f"--image {image}: choose one of {', '.join(IMAGE_CHOICES)}")
+    if selection.tail is not None:
+        raise UsageError("--tail counts records, and rows of tables are none: choose by position or time")
+    if selection.where is not None:
+        _check_row_condition(selection.where)
+    s, is_single_table = (
+        selection,
+        len(selection.objects) == 1 and not any(map("*?[".__contains__, selection.objects[0])),
+    )
+    row_filters = (s.where, s.skip, s.limit)
+    return TypedRowOptions(
+        s.objects, s.exclude_objects, image or "after", per_table or not is_single_table, *row_filters
+    )
+
+
+def _check_row_condition(text: str) -> None:
+    from binlogtool.query.evaluate import compile_condition
+
+    bodies = [path for path in compile_condition(text).paths if path[0] == "body"]
+    if bodies:
+        name = ".".join(map(str, bodies[0]))
+        raise UsageError(f"--where: {name}: rows of tables have no body: write before.COLUMN or after.COLUMN")
+
+
+def typed_selection(selection: Selection) -> Selection:
+    """Return the selection to read: also records that define tables and transactions."""
+    return replace(selection, objects=(), exclude_objects=(), where=None, skip=0, limit=None)
+
+
+# --- Options of change messages ---
+
+ENVELOPES = ("debezium", "maxwell", "canal")
+DECIMAL_MODES = ("precise", "string", "double")
+TIME_MODES = ("adaptive_time_microseconds", "connect")
+BIGINT_MODES = ("long", "precise")
+
+
+class EnvelopeOptions(msgspec.Struct, frozen=True):
+    """Options of change messages. envelope: the shape; the others are for debezium.
+
+    source_name: logical name of the server; None = left out. tombstones: a message without a value after each delete.
+    transaction_messages: one for each begin and end of a transaction. schema_messages: one for each DDL statement.
+    decimals, times, unsigned_bigint: as decimal.handling.mode, time.precision.mode and bigint.unsigned.handling.mode.
+    """
+
+    envelope: str
+    source_name: str | None = None
+    tombstones: bool = True
+    transaction_messages: bool = False
+    schema_messages: bool = False
+    decimals: str = "precise"
+    times: str = "adaptive_time_microseconds"
+    unsigned_bigint: str = "long"
+
+    def check(self) -> None:
+        """Raise UsageError if there is no such shape, or an option does not belong to it."""
+        for name, allowed in _ALLOWED_VALUES.items():
+            if getattr(self, name) not in allowed:
+                raise UsageError(f"--{_option_name(name)} {getattr(self, name)}: choose one of {', '.join(allowed)}")
+        if self.envelope != "debezium" and (option := find_changed_option(self)):
+            raise UsageError(f"--{option} is for --envelope debezium, not for {self.envelope}")
+
+
+def parse_envelope_options(values: Mapping[str, Any] | None) -> EnvelopeOptions | None:
+    """Return the options of messages; None = no messages are requested.
+
+    Raises:
+        UsageError: an option of messages is given without --envelope.
+    """
+    if values is None:
+        return None
+    used_values = {name: value for name, value in values.items() if name != "envelope" or value}
+    options = EnvelopeOptions(**{"envelope": "debezium", **used_values})
+    if "envelope" in used_values:
+        return options
+    if name := find_changed_option(options):
+        raise UsageError(f"--{name} is for --envelope debezium")
+    return None
+
+
+_ALLOWED_VALUES = {
+    "envelope": ENVELOPES,
+    "decimals": DECIMAL_MODES,
+    "times": TIME_MODES,
+    "unsigned_bigint": BIGINT_MODES,
+}
+
+
+def find_changed_option(options: EnvelopeOptions) -> str | None:
+    """Return the name of a debezium option that is not at its default; None if there is none."""
+    defaults = EnvelopeOptions(options.envelope)
+    names = [name for name in EnvelopeOptions.__struct_fields__ if getattr(options, name) != getattr(defaults, name)]
+    return _option_name(names[0]) if names else None
+
+
+def _option_name(name: str) -> str:
+    return "no-tombstones" if name == "tombstones" else name.replace("_", "-")
+
+
+# --- Directory names of partitions without a value ---
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""The directory of rows without a number, a time or a truth value, as Spark and Hive call it: they read it as null."""
+
+NO_TEXT = "__none__"
+"""The directory of rows without a text (or with an empty one): object=__none__."""
+
+
+# --- Check that optional dependencies are installed ---
+
+
+def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
+    """Check that modules are installed, without importing them, and lift this process's memory limit.
+
+    The limit is lifted because these modules, and Java, which is started after this, have memory limits of their own.
+
+    Args:
+        purpose: the work that needs the modules, for the message.
+        modules: names of the modules.
+        extra: the optional dependency group that contains them.
+
+    Raises:
+        MissingExtraError: a module is missing; the message names the command that installs it.
+    """
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        names = " and ".join(missing)
+        raise MissingExtraError(f"{purpose} needs {names}: install it with `pip install 'binlogtool[{extra}]'`")
+    limits.lift_ceiling()
+
+
+# --- Options of table files (format, compression, partitions), and writing them with Spark ---
+
+COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
+    "parquet": ("zstd", "gzip", "snappy", "lz4_raw", "none"),
+    "orc": ("zstd", "zlib", "snappy", "lz4", "none"),
+    "csv": ("none", "gzip", "bzip2"),
+    "json": ("none", "gzip", "bzip2"),
+    "avro": ("deflate", "bzip2", "xz", "none"),
+}
+"""Compressions of each table format; the first one is the default."""
+
+DEFAULT_FILE_SIZE = 256 * MIB
+"""Approximate size of an output file in bytes."""
+
+MIN_FILE_SIZE = 32 * MIB
+"""Files are not made smaller than this to keep all cores busy, as small files take more space."""
+
+_GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
+"""Bytes of an output for one of a log with small records (Parquet measured with 200 MiB of them, the
+others with 20 MiB); large records need less."""
+_TEXT_COMPRESSION_RATIO = 10.0
+"""Factor by which compressed texts are smaller."""
+
+DERIVED_PARTITIONS = ("date", "hour")
+"""Columns derived from `time` (UTC), for partitions only: 2026-01-31, and 0 to 23."""
+
+RECORD_PARTITIONS = (
+    "file", "format", "type", "seq", "object", "origin", "txn", "checksum_algorithm", "checksum_ok",
+    *DERIVED_PARTITIONS,
+)  # fmt: skip
+"""Columns that can be partitions; the others differ from row to row."""
+
+TYPED_PARTITIONS = ("op", "server", "file", *DERIVED_PARTITIONS)
+"""The same for typed rows of tables."""
+
+TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+"""Times in CSV and JSON, with the microseconds that Spark would leave out."""
+
+_FORMULA_START = r"^[=+\-@\t\r]"
+
+
+class TableFileOptions(msgspec.Struct, frozen=True):
+    """Options of table files.
+
+    Args:
+        to: the format.
+        partition_by: columns whose values become directories.
+        compression: None = the format's default.
+        csv_safe: put an apostrophe before CSV texts that a spreadsheet would take for formulas.
+        typed: the rows are those of tables (`pipeline.typed`), not records.
+        file_size: approximate bytes of a file; None = DEFAULT_FILE_SIZE.
+    """
+
+    to: str
+    partition_by: tuple[str, ...] = ()
+    compression: str | None = None
+    csv_safe: bool = False
+    typed: bool = False
+    file_size: int | None = None
+
+    def estimate_file_count(self, size: int, cores: int) -> int:
+        """Return the number of files for logs of `size` bytes, with `cores` parallel tasks."""
+        output_size = size * _GROWTH[self.to]
+        if _GROWTH[self.to] > 1 and self.codec != "none":
+            output_size /= _TEXT_COMPRESSION_RATIO
+        file_size = self.file_size or DEFAULT_FILE_SIZE
+        return max(ceil(output_size / file_size), min(cores, ceil(output_size / min(file_size, MIN_FILE_SIZE))), 1)
+
+    def check(self) -> None:
+        """Check the options before any work starts.
+
+        Raises:
+            UsageError: an option is not possible.
+            MissingExtraError: a library that writes tables is not installed.
+        """
+        allowed = COMPRESSIONS[self.to]
+        if self.compression not in (None, *allowed):
+            raise UsageError(f"--compression {self.compression}: {self.to} can have {', '.join(allowed)}")
+        allowed = TYPED_PARTITIONS if self.typed else RECORD_PARTITIONS
+        for name in self.partition_by:
+            if name not in allowed:
+                raise UsageError(f"--partition-by {name}: choose of {', '.join(allowed)}")
+        if len(set(self.partition_by)) < len(self.partition_by):
+            raise UsageError("--partition-by names a column twice")
+        if self.typed and self.file_size is not None:
+            raise UsageError("--target-file-size is for records; rows of tables are in files of their own sizes")
+        if self.csv_safe and self.to != "csv":
+            raise UsageError("--csv-safe is for --to csv")
+        avro, engine = self.to == "avro", "numpy" if self.typed else "pyspark"
+        extra = "arrow" if self.typed and not avro else "spark"
+        require_extra(f"--to {self.to}", engine, "pyarrow", *(("fastavro",) if avro else ()), extra=extra)
+
+    @property
+    def codec(self) -> str:
+        """Name of the compression."""
+        return self.compression or COMPRESSIONS[self.to][0]
+
+    @property
+    def stored_columns(self) -> tuple[str, ...]:
+        """Columns in the files; those of partitions are only in directory names."""
+        from binlogtool.export import record_rows
+
+        return tuple(name for name, _ in record_rows.COLUMNS if name not in self.partition_by)
+
+
+def stored_text_columns(file_options: TableFileOptions) -> tuple[str, ...]:
+    """Return the stored columns of text."""
+    return tuple(name for name in _text_columns() if name in file_options.stored_columns)
+
+
+def _text_columns() -> tuple[str, ...]:
+    from binlogtool.export import record_rows
+
+    return tuple(name for name, kind in record_rows.COLUMNS if kind == "string")
+
+
+def to_stored_text(file_options: TableFileOptions, text: str) -> str:
+    """Return a text as it is stored in the output."""
+    return f"'{text}" if file_options.csv_safe and re.match(_FORMULA_START, text) else text
+
+
+def count_text_bytes(column: Any, file_options: TableFileOptions) -> int:
+    """Return the number of bytes of the texts of an Arrow column, as they will be written."""
+    import pyarrow.compute as compute
+
+    size = compute.sum(compute.binary_length(column)).as_py() or 0
+    if file_options.csv_safe:
+        size += compute.sum(compute.match_substring_regex(column, _FORMULA_START)).as_py() or 0
+    return int(size)

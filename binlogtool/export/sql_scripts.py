@@ -1,0 +1,230 @@
+"""SQL scripts as outputs: selection, LOAD DATA files beside them, counts."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.format_api.outputs import ScriptOptions, SidecarFiles
+
+# --- Sidecar files of a script ---
+
+
+class SidecarFolder(msgspec.Struct):
+    """`scripting.SidecarFiles` as a directory, created with the first file; an existing non-empty directory is
+    refused.
+    """
+
+    folder: Path
+    is_created: bool = False
+    names: set[str] = msgspec.field(default_factory=set)
+
+    def add(self, name: str, data: bytes) -> None:
+        """Append bytes to a file.
+
+        Raises:
+            RefusedError: the directory exists and is not empty.
+            InputOutputError: it cannot be written.
+        """
+        try:
+            if not self.is_created:
+                self._create_folder()
+            with (self.folder / name).open("ab" if name in self.names else "xb") as file:
+                file.write(data)
+        except OSError as error:
+            raise InputOutputError(f"{self.folder}: {error.strerror}") from None
+        self.names.add(name)
+
+    def _create_folder(self) -> None:
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise RefusedError(f"{self.folder} is not empty; name another directory for the files of LOAD DATA")
+        self.folder.mkdir(exist_ok=True)
+        self.is_created = True
+
+    def path(self, name: str) -> str:
+        """Return the absolute path of a file."""
+        return os.path.abspath(self.folder / name)
+
+    def discard(self) -> None:
+        """Remove the directory if it was created here: the script that needs it is not published."""
+        if self.is_created:
+            import shutil
+
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def keep_if_complete(shelf: SidecarFiles | None) -> Iterator[Callable[[bool], None]]:
+    """Yield a function that reports if the script is complete; without that, remove its sidecar files at the end."""
+    is_complete = False
+
+    def set_complete(is_whole: bool) -> None:
+        nonlocal is_complete
+        is_complete = is_whole
+
+    try:
+        yield set_complete
+    finally:
+        if isinstance(shelf, SidecarFolder) and not is_complete:
+            shelf.discard()
+
+
+# --- SQL scripts ---
+
+TRANSACTION_MODES = ("keep", "flatten")
+ROW_MODES = ("exact", "statements")
+RECORD_FILTERS = ("types", "limit", "tail", "skip")
+_REWRITE_RULE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
+
+
+class ScriptRequest(msgspec.Struct, frozen=True):
+    """Options of a script.
+
+    rewrite: texts `old->new`, names of databases. gtids: None = depends on `rows`. database: only these databases.
+    stop_before: a statement. load_files: a directory for data that a server loaded. skip_ddl: a flashback ignores DDL
+      of its
+    tables.
+    """
+
+    rewrite: Sequence[str] = ()
+    transactions: str = "keep"
+    rows: str = "exact"
+    comments: bool = False
+    gtids: bool | None = None
+    database: Sequence[str] = ()
+    stop_before: str | None = None
+    load_files: str | PathLike[str] | None = None
+    skip_ddl: bool = False
+
+    @property
+    def used_option(self) -> str | None:
+        """Name of a script option that is not at its default; None if there is none."""
+        defaults = ScriptRequest()
+        for name in ("rewrite", "transactions", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl"):
+            if getattr(self, name) not in (getattr(defaults, name), []):
+                return "--" + ("with-gtids" if name == "gtids" else name.replace("_", "-"))
+        return None
+
+
+def build_wording(to: str, selection: Selection, options: ScriptRequest) -> ScriptOptions:
+    """Return the form of the script.
+
+    Raises:
+        UsageError: the options contradict each other, or the selection.
+    """
+    for name, value, choices in (
+        ("transactions", options.transactions, TRANSACTION_MODES),
+        ("rows", options.rows, ROW_MODES),
+    ):
+        if value not in choices:
+            raise UsageError(f"--{name} {value}: choose one of {', '.join(choices)}")
+    is_flat, is_undo = options.transactions == "flatten", to == "sql-undo"
+    if options.skip_ddl and not is_undo:
+        raise UsageError("--skip-ddl is for sql-undo")
+    if (is_flat or is_undo) and selection.on_damage != "stop":
+        reason = (
+            "an undo goes back over an unbroken log" if is_undo else "statements without transactions do not roll back"
+        )
+        raise UsageError(f"--on-damage {selection.on_damage}: {reason}; choose a part of the log that is not damaged")
+    if is_undo:
+        record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
+        if record_filters:
+            raise UsageError(
+                f"--{record_filters[0].rstrip('s')} chooses single records, but transactions are undone as a whole"
+            )
+    only, tables = frozenset(options.database), table_filter(selection)
+    has_condition = selection.where is not None
+    if has_condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
+        raise UsageError(f"--where: it chooses rows in a script, and --{counted[0]} counts records")
+    is_partial = (
+        bool(only) or has_condition or tables is not None or any(getattr(selection, name) for name in RECORD_FILTERS)
+    )
+    return ScriptOptions(
+        gtids=options.rows == "exact" and not is_partial if options.gtids is None else options.gtids,
+        flashback=is_undo,
+        flat=is_flat,
+        rename_databases=_parse_rewrites(options.rewrite),
+        includes_table=tables,
+        rows=options.rows,
+        comments=options.comments,
+        only_databases=only,
+        stop_before=options.stop_before,
+        skip_ddl=options.skip_ddl,
+        sidecar_files=None if options.load_files is None else _create_sidecar_folder(options.load_files),
+    )
+
+
+def _create_sidecar_folder(directory: str | PathLike[str]) -> SidecarFiles:
+    from pathlib import Path
+
+    return SidecarFolder(Path(directory))
+
+
+def _parse_rewrites(rewrite: Iterable[str]) -> Mapping[str, str]:
+    new_names: dict[str, str] = {}
+    for text in rewrite:
+        match = _REWRITE_RULE.match(text)
+        if match is None:
+            raise UsageError(f"--rewrite {text!r}: give it as 'old->new', names of databases")
+        if new_names.setdefault(match[1], match[2]) != match[2]:
+            raise UsageError(f"--rewrite gives {match[1]!r} two new names")
+    return new_names
+
+
+def table_filter(selection: Selection) -> Callable[[str], bool] | None:
+    """Return a predicate of the tables to write; None = all. Other records of their transactions are read
+    nevertheless.
+    """
+    objects, others = selection.objects, selection.exclude_objects
+    if not objects and not others:
+        return None
+
+    def is_selected(name: str) -> bool:
+        chosen = not objects or any(fnmatch.fnmatchcase(name, glob) for glob in objects)
+        return chosen and not any(fnmatch.fnmatchcase(name, glob) for glob in others)
+
+    return is_selected
+
+
+def script_selection(selection: Selection) -> Selection:
+    """Return the selection that must be read for the script."""
+    return replace(selection, objects=(), exclude_objects=(), once=True)
+
+
+def record_texts(block: RecordBlock) -> Iterator[bytes]:
+    """Yield the text of each record of a block, with its findings as comments."""
+    for i, body in enumerate(block.bodies):
+        notes = [f"# {f.id} at {block.offset[i]}: {json.dumps(f.message)}\n" for f in block.findings.get(i, ())]
+        yield "".join(notes).encode() + (body or b"")
+
+
+def count_statements(path: Path) -> int:
+    """Count the statements that a client would find: a line that is only the delimiter ends one.
+
+    Raises:
+        InputOutputError: the last statement does not end.
+    """
+    count, delimiter, is_open = 0, b";", False
+    with path.open("rb") as file:
+        for line in file:
+            text = line.rstrip(b"\n")
+            if not is_open and text.startswith(b"DELIMITER "):
+                delimiter = text[10:]
+            elif text == delimiter or (delimiter == b";" and text.endswith(b";")):
+                count, is_open = count + 1, False
+            elif is_open or not text.startswith(b"#"):
+                is_open = True
+    if is_open:
+        raise InputOutputError("the script ends inside a statement: it is not usable")
+    return count

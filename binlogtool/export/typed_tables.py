@@ -1,0 +1,555 @@
+"""Export typed tables: one directory of files for each table of a log.
+
+The spool is Parquet, with the columns known at that time. If these are the final ones, the format is Parquet, and there
+are no partitions, the spool file becomes the output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as compute
+from msgspec.structs import replace
+
+from binlogtool import limits
+from binlogtool import limits as limits_module
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core.json_text import finding_to_value
+from binlogtool.core.open_log import LogReader, open_log
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RowBatch, Selection, add_selection_hints
+from binlogtool.errors import InputOutputError
+from binlogtool.export import parquet_files
+from binlogtool.export.atomic_output import TABLES_FILE
+from binlogtool.export.incremental import is_closed, is_damage
+from binlogtool.export.manifest import (
+    MAX_LISTED_FINDINGS,
+    FindingTally,
+    Manifest,
+    ManifestCheck,
+    ManifestInput,
+    ManifestOutput,
+    ProgressCallback,
+    ProgressStep,
+    TaskFile,
+    absolute_path,
+    hash_file,
+)
+from binlogtool.export.output_options import NO_TEXT, NULL_PARTITION, TableFileOptions, TypedRowOptions, typed_selection
+from binlogtool.export.parquet_files import ParquetTableFile, TableFile
+from binlogtool.export.table_router import TableDirectories, TableRouter
+from binlogtool.export.typed_columns import TableBatch, TableEvolution, TableLayout, read_older_tables, table_rules
+from binlogtool.findings import Finding
+from binlogtool.format_api.format import Hints
+from binlogtool.format_api.outputs import TableSchema
+from binlogtool.limits import Limits
+
+# --- Output of one table ---
+
+_MAX_GROUP_ROWS, _MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
+"""Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
+_WRITE_MEMORY_FACTOR, _COPY_MEMORY_FACTORS = 2, {"orc": 16}
+_DEFAULT_COPY_FACTOR = 4
+"""Memory for writing a group, as a multiple of its size: to Parquet, and from there to another format. ORC keeps the
+longest
+values of each level of its statistics."""
+_MAX_QUEUED_GROUPS = 1
+"""Maximum number of groups that wait to be written; none if they are large."""
+_SPOOL_FOLDER = ".aside"
+
+
+class FileLayout(Protocol):
+    """Columns of the files of a table (`evolution.TableLayout`)."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the files."""
+
+    def to_table(self, table_batch: TableBatch) -> pa.Table:
+        """Convert a batch to this layout."""
+
+    def column_types(self) -> list[dict[str, str]]:
+        """Return the table's columns with their Spark SQL types."""
+
+
+class TableOutput:
+    """Output of one table.
+
+    folder: where its files go. pool: writes in the background, one group after the other. max_memory: bytes that
+    the job
+      may use.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        file_options: TableFileOptions,
+        options: TypedRowOptions,
+        pool: ThreadPoolExecutor,
+        max_memory: int,
+        *,
+        operations: bool,
+    ) -> None:
+        self.name, self.folder, self.rows, self.text_bytes = name, folder, 0, 0
+        self.changes: list[str] = []
+        self.evolution = TableEvolution()
+        self._file_options, self._options, self._operations = file_options, options, operations
+        self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0
+        self._pool, self._queued_writes = pool, list[Future[None]]()
+        self._max_group_bytes = min(_MAX_GROUP_BYTES, max_memory // _GROUP_MEMORY_DIVISOR)
+        self._spool_paths: list[Path] = []
+        self._open_spool: tuple[FileLayout, bool, ParquetTableFile] | None = None
+        self._outputs: list[ManifestOutput] = []
+
+    @property
+    def layout(self) -> FileLayout:
+        """Layout of the rows, as far as the columns are known now."""
+        return TableLayout(self.evolution.fields, self.evolution.key, self._options.image, operations=self._operations)
+
+    def set_table(self, table: TableSchema, place: str) -> None:
+        """Set the definition that is valid from here on; the first MAX_LISTED_FINDINGS changes are recorded."""
+        self.changes += [f"{place}: {one}" for one in self.evolution.add_definition(table)][
+            : MAX_LISTED_FINDINGS - len(self.changes)
+        ]
+
+    def to_dict(self, directory: str) -> dict[str, Any]:
+        """Return the description of the table for the manifest. directory: its directory."""
+        return {
+            "name": self.name,
+            "directory": directory,
+            "rows": self.rows,
+            "columns": self.layout.column_types(),
+            "key": list(self.evolution.key),
+            "changes": self.changes,
+        }
+
+    def add_batch(self, table_batch: TableBatch) -> None:
+        """Add rows."""
+        self._pending.append(table_batch)
+        self._pending_rows += table_batch.batch.num_rows
+        self._pending_bytes += table_batch.batch.nbytes
+        self.rows += table_batch.batch.num_rows
+        if self._pending_rows >= _MAX_GROUP_ROWS or self._pending_bytes >= self._max_group_bytes:
+            self.spool_pending()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the rows in memory."""
+        return self._pending_bytes
+
+    def spool_pending(self) -> None:
+        """Write the pending rows to the spool in the background."""
+        if not self._pending:
+            return
+        is_large = self._pending_bytes >= 2 * self._max_group_bytes
+        self._wait_for_writes(0 if is_large else _MAX_QUEUED_GROUPS)
+        self._queued_writes.append(self._pool.submit(self._write_spool, self._pending, self.layout))
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        if is_large:
+            self._wait_for_writes()
+
+    def _wait_for_writes(self, max_queued: int = 0) -> None:
+        """Wait until at most `max_queued` groups are still to be written."""
+        while len(self._queued_writes) > max_queued:
+            self._queued_writes.pop(0).result()
+
+    def _write_spool(self, pieces: list[TableBatch], layout: FileLayout) -> None:
+        size = sum(piece.batch.nbytes for piece in pieces)
+        limits.require_bytes(_WRITE_MEMORY_FACTOR * size)
+        table, is_large = pa.concat_tables([layout.to_table(piece) for piece in pieces]), size >= 2 * _MAX_GROUP_BYTES
+        if self._open_spool is None or self._open_spool[:2] != (layout, is_large):
+            self._close_spool_file()
+            (self.folder / _SPOOL_FOLDER).mkdir(parents=True, exist_ok=True)
+            path = self.folder / _SPOOL_FOLDER / f"{len(self._spool_paths)}.parquet"
+            self._spool_paths.append(path)
+            codec = self._file_options.codec if self._file_options.to == "parquet" else "zstd"
+            self._open_spool = layout, is_large, ParquetTableFile(path, layout.schema, codec, is_large=is_large)
+        self._open_spool[2].write(table)
+
+    def close_spool(self) -> None:
+        """Close the open spool file; further rows go to another one."""
+        self._wait_for_writes()
+        self._close_spool_file()
+
+    def _close_spool_file(self) -> None:
+        if self._open_spool is not None:
+            self._open_spool[2].close()
+            self._open_spool = None
+
+    # -- the output ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Write the output files from the spool.
+
+        Raises:
+            InputOutputError: they do not hold what was spooled.
+        """
+        self.spool_pending()
+        self.close_spool()
+        layout, writers = self.layout, _PartitionWriters(self.folder, self._file_options)
+        for path in self._spool_paths:
+            self._publish_spool_file(path, layout, writers)
+        writers.close()
+        if self._spool_paths:
+            (self.folder / _SPOOL_FOLDER).rmdir()
+        self._outputs = [self._count_output(path, layout) for path in writers.paths]
+        written_rows = sum(one.rows for one in self._outputs)
+        if written_rows != self.rows:
+            text = f"{self.rows:,} rows were made and {written_rows:,} written"
+            raise InputOutputError(f"{self.name}: {text}: the output is not usable")
+
+    def _publish_spool_file(self, path: Path, layout: FileLayout, writers: _PartitionWriters) -> None:
+        import pyarrow.parquet as parquet
+
+        with parquet.ParquetFile(path) as file:
+            can_rename = self._file_options.to == "parquet" and not self._file_options.partition_by
+            if can_rename and file.schema_arrow.equals(layout.schema):
+                for i in range(file.num_row_groups):
+                    self._add_text_bytes(file.read_row_group(i, columns=self._text_columns(layout)), layout)
+                path.rename(writers.new_path(""))
+                return
+            for batch in parquet_files.read_row_groups(file):
+                limits.require_bytes(
+                    _COPY_MEMORY_FACTORS.get(self._file_options.to, _DEFAULT_COPY_FACTOR) * batch.nbytes
+                )
+                table = conform_table(pa.Table.from_batches([batch]), layout.schema)
+                self._add_text_bytes(table, layout)
+                writers.write(table)
+        path.unlink()
+
+    def _text_columns(self, layout: FileLayout) -> list[str]:
+        return [
+            field.name
+            for field in layout.schema
+            if pa.types.is_string(field.type) and field.name not in self._file_options.partition_by
+        ]
+
+    def _add_text_bytes(self, table: pa.Table, layout: FileLayout) -> None:
+        if not self._file_options.csv_safe:
+            self.text_bytes += parquet_files.count_text_bytes(table, self._text_columns(layout))
+
+    def _count_output(self, path: Path, layout: FileLayout) -> ManifestOutput:
+        """Read a file back, and return its manifest entry."""
+        counts = parquet_files.count_file(
+            self._file_options, path, [] if self._file_options.csv_safe else self._text_columns(layout)
+        )
+        self.text_bytes -= counts.text_bytes
+        return ManifestOutput(
+            str(path.relative_to(self.folder)), counts.rows, path.stat().st_size, hash_file(str(path))
+        )
+
+    @property
+    def outputs(self) -> Sequence[ManifestOutput]:
+        """Output files, relative to the directory."""
+        return self._outputs
+
+
+def check_text_bytes(targets: Iterable[TableOutput]) -> None:
+    """Raise InputOutputError if the texts in the files of all tables are not those that were written."""
+    if any(target.text_bytes for target in targets):
+        raise InputOutputError("the texts of the output are not those that were read: it is not usable")
+
+
+class _PartitionWriters:
+    """Files of a table, one for each combination of partition values."""
+
+    def __init__(self, folder: Path, file_options: TableFileOptions) -> None:
+        self._folder, self._file_options = folder, file_options
+        self._open: dict[str, TableFile] = {}
+        self.paths: list[Path] = []
+
+    def new_path(self, partition: str) -> Path:
+        """Return the path of the next file."""
+        partition_folder = self._folder / partition
+        partition_folder.mkdir(parents=True, exist_ok=True)
+        self.paths.append(
+            partition_folder / f"part-{len(self.paths):05}{parquet_files.file_suffix(self._file_options)}"
+        )
+        return self.paths[-1]
+
+    def write(self, table: pa.Table) -> None:
+        """Write rows into the files of their partitions."""
+        for partition, part in _split_by_partition(table, self._file_options.partition_by):
+            if partition not in self._open:
+                if len(self._open) >= 64:
+                    self._open.pop(next(iter(self._open))).close()
+                self._open[partition] = parquet_files.create_table_file(
+                    self._file_options, self.new_path(partition), part.schema
+                )
+            self._open[partition].write(part)
+
+    def close(self) -> None:
+        """Complete all files."""
+        for file in self._open.values():
+            file.close()
+
+
+def conform_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of an older schema in the final one."""
+    columns = [
+        _widen_column(table[field.name], field.type)
+        if field.name in table.schema.names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _widen_column(column: Any, kind: pa.DataType) -> Any:
+    if column.type == kind:
+        return column
+    if not pa.types.is_struct(kind):
+        return compute.cast(column, kind)
+    structs = column.combine_chunks()
+    structs = structs.chunk(0) if isinstance(structs, pa.ChunkedArray) else structs
+    members = {field.name: inside for field, inside in zip(structs.type, structs.flatten(), strict=True)}
+    inside = [
+        _widen_column(members[f.name], f.type) if f.name in members else pa.nulls(len(structs), f.type) for f in kind
+    ]
+    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=structs.is_null() if structs.null_count else None)
+
+
+def _split_by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of each partition, without the columns that are in directory names."""
+    if not names:
+        yield "", table
+        return
+    values = pa.table([_partition_column(table, name) for name in names], names=list(names))
+    stored = table.drop_columns([name for name in names if name in table.schema.names])
+    for row in values.group_by(list(names), use_threads=False).aggregate([]).to_pylist():
+        mask = pa.array([True] * len(table))
+        for name in names:
+            column = values[name]
+            mask = compute.and_(mask, column.is_null() if row[name] is None else compute.fill_null(
+                compute.equal(column, row[name]), False))  # fmt: skip
+        yield "/".join(f"{name}={_partition_folder_name(name, row)}" for name in names), stored.filter(mask)
+
+
+def _partition_column(table: pa.Table, name: str) -> Any:
+    if name == "date":
+        return compute.strftime(table["time"].cast(pa.timestamp("s"), safe=False), format="%Y-%m-%d")
+    if name == "hour":
+        return compute.hour(table["time"].cast(pa.timestamp("us")))
+    return table[name]
+
+
+def _partition_folder_name(name: str, row: Mapping[str, Any]) -> str:
+    value = row[name]
+    if value is None or value == "":
+        return NO_TEXT if name in ("op", "file") else NULL_PARTITION
+    return quote(str(value), safe=" ")
+
+
+# --- Write typed tables of a log in one pass ---
+
+_MEMORY_DIVISOR = 4
+"""Pending rows of all tables use at most this fraction of the memory limit."""
+SCHEMA = "binlogtool/tables/1"
+
+
+class TypedJob(msgspec.Struct, frozen=True):
+    """One conversion into typed tables (`options`: their options)."""
+
+    limits: Limits
+    backend: str
+    selection: Selection
+    hints: Hints | None
+    shape: TableFileOptions
+    options: TypedRowOptions
+    on_step: ProgressCallback | None = None
+
+    def write(self, inputs: list[ManifestInput], stage: Path) -> Manifest:
+        """Write a directory at `stage`.
+
+        Raises:
+            UsageError: a format has no tables, or no table matches the selection.
+            InputOutputError, LimitError.
+        """
+        limits_module.set_resident_ceiling()
+        stage.mkdir()
+        with ThreadPoolExecutor(1) as pool:
+            return self._run(_TypedJobState(self, inputs, stage, pool), inputs)
+
+    def _run(self, state: _TypedJobState, inputs: list[ManifestInput]) -> Manifest:
+        with self._open_log(inputs) as log:
+            state.read_rows(log)
+        if state.finding_tally.errors and self.selection.on_damage == "stop":
+            return state.build_manifest(complete=False)
+        state.router.check_tables_exist()
+        if not state.finding_tally.counts:
+            state.router.check_columns_exist()
+        state.finish()
+        return state.build_manifest(complete=True)
+
+    def _open_log(self, inputs: list[ManifestInput]) -> LogReader:
+        hints = add_selection_hints(self.selection, self.hints, script=True)
+        log = LogReader(
+            [(i.path, i.path, open_file_module.find_format(i.format)) for i in inputs],
+            self.limits,
+            self.backend,
+            hints or Hints(),
+        )
+        log.open_first()
+        return log
+
+
+class _TypedJobState:
+    """State of a job; receives its rows (`gather.TableRowSink`)."""
+
+    def __init__(self, job: TypedJob, inputs: list[ManifestInput], stage: Path, pool: ThreadPoolExecutor) -> None:
+        self.job, self.inputs, self.stage, self.pool = job, inputs, stage, pool
+        self.finding_tally = FindingTally()
+        self._targets: dict[str, TableOutput] = {}
+        self._directories = TableDirectories()
+        rules = [table_rules(i.path, i.format) for i in inputs]
+        self._operations = any(one is not None and one.operations for one in rules)
+        self.router = TableRouter(job.options, self, job.limits)
+        self._members = [TaskFile(absolute_path(i.path), i.path, i.format, i.size) for i in inputs]
+        self._preceding_bytes = dict(zip((i.path for i in inputs), _preceding_sizes(inputs), strict=True))
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read_rows(self, log: LogReader) -> None:
+        """Read all rows."""
+        job = self.job
+        known_tables = read_older_tables([(i.path, i.format) for i in self.inputs], job.limits, job.backend, job.hints)
+        router = self.router
+        for part in router.read_log(log, typed_selection(job.selection), known_tables):
+            if isinstance(part, FileFinding):
+                router.note_damage(part)
+                self._record_trouble(part)
+            elif isinstance(part, RowBatch):
+                router.add_row_batch(part)
+                self._report_progress(part.file, part.end)
+            else:
+                router.add_block(part)
+                if len(part):
+                    self._report_progress(part.file, int(part.offset[-1]) + int(part.size[-1]))
+            if router.is_full:
+                break
+        self.router.flush()
+
+    def _report_progress(self, file: str, end: int) -> None:
+        if self.job.on_step is not None:
+            total = sum(one.size for one in self.inputs)
+            self.job.on_step(
+                ProgressStep("converting", self._preceding_bytes[file] + end, total, self.router.rows_by_file.total())
+            )
+
+    def _record_trouble(self, trouble: FileFinding) -> None:
+        member = next(m for m in self._members if m.name == trouble.file)
+        is_damaged = is_damage(trouble.finding, partial(is_closed, member, self._members, self._open_member))
+        self.finding_tally.add(trouble.file, finding_to_value(trouble.finding), damage=is_damaged)
+        if is_damaged:
+            self.router.add_damage_row(trouble)
+
+    def _open_member(self, member: TaskFile) -> LogReader:
+        job = self.job
+        return open_log(
+            member.path,
+            ReadOptions(format=member.format, limits=job.limits, backend=job.backend, hints=job.hints),
+            LogReader,
+        )
+
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
+        """Set the definition of a table; see `TableRowSink`."""
+        self._get_target(name).set_table(table, place)
+
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
+        """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
+        self._get_target(name).add_batch(table_batch)
+        if sum(one.pending_bytes for one in self.targets) > self.job.limits.max_memory // _MEMORY_DIVISOR:
+            for target in self.targets:
+                target.spool_pending()
+                target.close_spool()
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Record a finding; see `TableRowSink`."""
+        self.finding_tally.add(file, finding_to_value(finding), damage=False)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _get_target(self, name: str) -> TableOutput:
+        if name not in self._targets:
+            job = self.job
+            folder = self.stage / self._directories.directory_of(name) if job.options.per_table else self.stage
+            self._targets[name] = TableOutput(
+                name, folder, job.shape, job.options, self.pool, job.limits.max_memory, operations=self._operations
+            )
+        return self._targets[name]
+
+    @property
+    def targets(self) -> list[TableOutput]:
+        """All tables, in the order in which they appeared."""
+        return list(self._targets.values())
+
+    def finish(self) -> None:
+        """Write the output files.
+
+        Raises:
+            InputOutputError: they do not hold what was read.
+        """
+        for number, target in enumerate(self.targets):
+            if self.job.on_step is not None:
+                self.job.on_step(ProgressStep("writing", number, len(self.targets)))
+            target.finish()
+        check_text_bytes(self.targets)
+        if self.job.options.per_table:
+            text = json.dumps({"schema": SCHEMA, "tables": list(self._describe_tables())}, indent=2)
+            (self.stage / TABLES_FILE).write_text(text + "\n")
+        (self.stage / "_SUCCESS").touch()
+
+    def _describe_tables(self) -> Iterator[dict[str, Any]]:
+        for target in self.targets:
+            directory = self._directories.directory_of(target.name) if self.job.options.per_table else "."
+            yield target.to_dict(directory)
+
+    def build_manifest(self, *, complete: bool) -> Manifest:
+        """Build the manifest. complete: the output is published."""
+        outputs = [
+            replace(one, path=str(target.folder.relative_to(self.stage) / one.path))
+            for target in self.targets
+            for one in target.outputs
+        ]
+        row_count = sum(target.rows for target in self.targets)
+        details: dict[str, Any] = {"tables": list(self._describe_tables())} if complete else {}
+        if self.router.remarks:
+            details["remarks"] = self.router.remarks
+        if self.router.unlogged_records:
+            details["untold"] = self.router.unlogged_records
+        return Manifest(
+            to="",
+            output="",
+            complete=complete,
+            on_damage=self.job.selection.on_damage,
+            inputs=tuple(replace(i, records=self.router.rows_by_file[i.path]) for i in self.inputs),
+            outputs=tuple(outputs),
+            rows=row_count,
+            damage=self.finding_tally.damage_rows,
+            findings=tuple(self.finding_tally.listed),
+            finding_counts=dict(self.finding_tally.counts),
+            checks=tuple(build_checks(row_count, outputs)) if complete else (),
+            details=details,
+        )
+
+
+def build_checks(row_count: int, outputs: Sequence[ManifestOutput]) -> Iterator[ManifestCheck]:
+    """Yield the checks of an output. row_count: number of rows."""
+    counted_rows = sum(one.rows for one in outputs)
+    yield ManifestCheck("rows-in-equal-rows-out", f"{row_count:,} rows made, {counted_rows:,} counted in the output")
+    yield ManifestCheck("texts-in-equal-texts-out", "the bytes of all texts that were made, counted in the output")
+
+
+def _preceding_sizes(inputs: list[ManifestInput]) -> Iterator[int]:
+    before = 0
+    for input_ in inputs:
+        yield before
+        before += input_.size

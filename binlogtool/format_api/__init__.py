@@ -1,0 +1,1 @@
+"""What a log format implements: description, layout, field types, kernels, outputs, replay."""

@@ -1,0 +1,814 @@
+"""Bounded field types of schemas, the kernel decorator, kernels that load integers, and readers generated from a
+schema.
+
+The compiler reads the annotation of a parameter and nothing else: names are free. A function that declares a parameter
+with none of these types cannot be compiled, which is an error of the build.
+
+A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
+kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner calls
+it directly; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
+unsigned 64-bit fields.
+
+    scalar kernel   read(buf, p, n) -> (value, next)
+    record kernel   read(buf, p, n, table, out, at) -> next      writes len(columns) values to out[at:]
+
+`n` is the end of the readable bytes; `next` < 0 says why there is no value: SHORT or MALFORMED.
+
+A schema says where each field is; `dump` shows its named fields in order, flags as numbers and other codes by name.
+A field that only lays out others is marked as `HiddenField`. A value that a schema cannot express is a *leaf*: the
+class of its field has an attribute `leaf` of type `LeafFormat`.
+
+A format names the schema and the fields; the generator is `schema.body_decoders`, imported by name at the first
+call, as formats must not import upper layers.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import msgspec
+from construct import (
+    Adapter,
+    BytesInteger,
+    Construct,
+    ConstructError,
+    FormatField,
+    IfThenElse,
+    Renamed,
+    SizeofError,
+    Subconstruct,
+    evaluate,
+    stream_read,
+    stream_seek,
+    stream_tell,
+    stream_write,
+)
+
+from binlogtool.format_api.lazy_import import LazyRef
+from binlogtool.limits import Limits
+
+# --- Types of the array parameters of kernels (`fields.kernel`) ---
+
+
+class ArrayType(NamedTuple):
+    """What lies in memory behind an array parameter.
+
+    size: bytes of an element: 1, an unsigned byte; 8, a signed integer in the order of this machine.
+    mutable: the kernel, or one that it calls, may write to it.
+    """
+
+    size: int
+    mutable: bool
+
+
+UInt8s: TypeAlias = Annotated["bytes | bytearray | memoryview[int]", ArrayType(1, False)]
+"""Bytes that a kernel reads; each is a number from 0 to 255."""
+
+MutableUInt8s: TypeAlias = Annotated["bytearray | memoryview[int]", ArrayType(1, True)]
+"""Bytes that a kernel writes."""
+
+Int64s: TypeAlias = Annotated[Sequence[int], ArrayType(8, False)]
+"""Signed 64-bit integers that a kernel reads: a column of a batch, a table of constants."""
+
+MutableInt64s: TypeAlias = Annotated["MutableSequence[int] | memoryview[int]", ArrayType(8, True)]
+"""Signed 64-bit integers that a kernel writes."""
+
+
+# --- Bounded field types ---
+
+SHORT = -1
+MALFORMED = -2
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(*uses: Callable[..., Any], native: str = "") -> Callable[[F], F]:
+    """Mark a function as a kernel and list the kernels that it calls.
+
+    native: the equivalent function of `schema/runtime.c`, used in place of the translated source.
+    """
+
+    def mark(function: F) -> F:
+        function.__dict__["kernel_uses"] = uses
+        if native:
+            function.__dict__["kernel_native"] = native
+        return function
+
+    return mark
+
+
+class MalformedError(ConstructError):  # type: ignore[misc]
+    """The bytes are not a value of this field type; `finding_id` is the id of the finding."""
+
+    def __init__(self, message: str, path: str | None = None, finding_id: str = "payload-undecodable") -> None:
+        super().__init__(message, path=path)
+        self.finding_id = finding_id
+
+
+class ScalarForm(msgspec.Struct, frozen=True):
+    """One common encoding of a scalar, selected by its first byte; the Python scanner reads it inline, without a
+    call.
+
+    Args:
+        first, last: the range of first bytes with this encoding, both included.
+        layout: byte order and `struct` code (`>I`) of the value after the first byte; None: the value is the first
+            byte
+            minus `base`.
+        skips: (only without layout) that many bytes follow and belong to the field.
+    """
+
+    first: int
+    last: int
+    layout: str | None = None
+    base: int = 0
+    skips: bool = False
+
+    def size_expression(self, first_byte: str) -> str:
+        """Return the source text of the field's size; `first_byte`: the variable that holds the first byte."""
+        if self.layout is not None:
+            return str(1 + struct.calcsize(self.layout))
+        return f"1 + {first_byte} - {self.base}" if self.skips else "1"
+
+    @property
+    def max_size(self) -> int:
+        """The largest size in bytes."""
+        if self.layout is not None:
+            return 1 + struct.calcsize(self.layout)
+        return 1 + (self.last - self.base if self.skips else 0)
+
+
+class ScalarKernel(msgspec.Struct, frozen=True):
+    """Scan rule of a field type with one value. `forms` must agree with `read`, the most frequent first.
+
+    unsigned: the value is the bit pattern of an unsigned number.
+    """
+
+    read: Callable[..., tuple[int, int]]
+    forms: tuple[ScalarForm, ...] = ()
+    unsigned: bool = False
+
+
+class RecordForm(msgspec.Struct, frozen=True):
+    """One common encoding of a record, selected by its first byte; the Python scanner reads it with one unpack.
+
+    Args:
+        first, last: the range of first bytes that can have this encoding, both included.
+        layout: byte order and `struct` codes of the whole record, its first byte included.
+        items: meaning of each value of the layout: the name of a column, or the required constant (an integer, or
+            bytes
+            for an `s` code); for any other value the kernel is called.
+        fixed: the values of all other columns.
+    """
+
+    first: int
+    last: int
+    layout: str
+    items: tuple[str | int | bytes, ...]
+    fixed: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Size of the record in bytes."""
+        return struct.calcsize(self.layout)
+
+    def iter_items(self) -> Iterator[tuple[str | int | bytes, str, int]]:
+        """Yield each item with its struct code and its offset."""
+        offset = 0
+        for item, code in zip(self.items, re.findall(r"\d*s|[a-zA-Z]", self.layout), strict=True):
+            yield item, code, offset
+            offset += struct.calcsize(self.layout[0] + code)
+
+
+class RecordKernel(msgspec.Struct, frozen=True):
+    """Scan rule of a field type with several named values, driven by a constant table of integers.
+
+    Args:
+        columns: names relative to the field (`lsn` becomes `header.lsn` for a field called header).
+        shapes: must agree with `read`; their first bytes must not overlap.
+    """
+
+    read: Callable[..., int]
+    columns: tuple[str, ...]
+    table: tuple[int, ...] = ()
+    shapes: tuple[RecordForm, ...] = ()
+
+
+class ChecksumResult(NamedTuple):
+    """The result of a checksum check. ok is None where the stored value means "not computed"."""
+
+    algorithm: str
+    stored: int
+    computed: int
+    ok: bool | None
+    start: int
+    end: int
+
+
+class CrcCheck(Construct):  # type: ignore[misc]
+    """Zero-width field: compares a stored checksum with the bytes `[start, end)` of the same stream.
+
+    Never raises on a mismatch: its value is a `ChecksumResult`.
+
+    Args:
+        start, end: expressions for stream positions (`Tell` fields).
+        absent: a stored value that means "not computed", unless the computed value is the same.
+        without: expression for the effect of bits that the writer leaves out of the checksum, xored in; 0 = none.
+    """
+
+    def __init__(
+        self, checksum: Any, stored: Any, start: Any, end: Any, absent: int | None = None, without: Any = 0
+    ) -> None:
+        super().__init__()
+        self.checksum = checksum
+        self.stored = stored
+        self.start = start
+        self.end = end
+        self.absent = absent
+        self.without = without
+
+    def _parse(self, stream: Any, context: Any, path: str) -> ChecksumResult:
+        start, end = evaluate(self.start, context), evaluate(self.end, context)
+        position = stream_tell(stream, path)
+        stream_seek(stream, start, 0, path)
+        data = stream_read(stream, end - start, path)
+        stream_seek(stream, position, 0, path)
+        return self.compare(context, data, start, end)
+
+    def compare(self, context: Any, data: Any, start: int, end: int) -> ChecksumResult:
+        """Compare the stored checksum with that of `data`, the bytes `[start, end)`."""
+        stored, computed = evaluate(self.stored, context), self.checksum(data) ^ evaluate(self.without, context)
+        ok = None if stored == self.absent and computed != stored else computed == stored
+        return ChecksumResult(self.checksum.name, stored, computed, ok, start, end)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        return obj
+
+    def _sizeof(self, context: Any, path: str) -> int:
+        return 0
+
+
+class Magic(Subconstruct):  # type: ignore[misc]
+    """An integer that must be one of a few named constants; its value is the integer."""
+
+    def __init__(self, subcon: Construct, **names: int) -> None:
+        super().__init__(subcon)
+        self.names = {value: name for name, value in names.items()}
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        value = int(self.subcon._parsereport(stream, context, path))
+        if value not in self.names:
+            width = 2 * self.subcon.sizeof()
+            expected = " or ".join(f"{known:0{width}x}" for known in self.names)
+            raise MalformedError(f"magic is {value:0{width}x}, expected {expected}", path, "bad-magic")
+        return value
+
+
+class NestedSchema(Subconstruct):  # type: ignore[misc]
+    """A sized field whose bytes have a schema of their own.
+
+    The scanner and plain parsing see `subcon` (its bytes); the annotated parse continues into `detail`, over exactly
+    these bytes.
+    """
+
+    def __init__(self, subcon: Construct, detail: Construct) -> None:
+        super().__init__(subcon)
+        self.detail = detail
+
+
+class CompressedSchema(Subconstruct):  # type: ignore[misc]
+    """Inside `NestedSchema`: compressed bytes; `subcon` describes the unpacked bytes, a new address space.
+
+    codec: `format_api.layout.Decompressor`; one with `located = True` also gets the file offset of the packed bytes.
+    """
+
+    def __init__(self, subcon: Construct, codec: Any, name: str) -> None:
+        super().__init__(subcon)
+        self.codec = codec
+        self.codec_name = name
+
+
+class TracePart(NamedTuple):
+    """One row below a `Traceable` field, in file order, parents before their children.
+
+    Args:
+        path: from the field on, with its own separator: ".lsn", ".tuple[0]", "[3].name".
+        depth: 1 = child of the field.
+        start, end: positions in the given bytes; end None = a container, which ends where its last part ends (the
+            leaves
+            must tile it: its own header bytes are a leaf too, such as ".tuple.count").
+    """
+
+    path: str
+    depth: int
+    start: int
+    end: int | None
+    value: Any = None
+    meaning: str = ""
+
+
+PlainPart = tuple[str, int, int, int | None, Any, str]
+"""The members of a `Part`, in their order."""
+
+
+@runtime_checkable
+class Traceable(Protocol):
+    """A construct class that can list the parts of its value: messages, nested values, compressed integers.
+
+    The annotated parse calls `_parse` first and then `trace_rows`, over exactly the bytes that were consumed. A class
+    without it is one row with its parsed value. A class whose value is all that is left of its stream, and that no
+    other field refers to, may set `fills_stream = True`: then only its parts are requested, which saves a second
+    decoding. A class with very many parts may offer `trace_parts`: the same as plain tuples, which takes half the time.
+    """
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
+        """Yield the parts of the value at `data[start:end]`; the leaves tile this range, a plain value has none.
+
+        Must keep its own stack or count the depth against `limits.max_depth`. Each part that is not a container takes
+        at least one byte. After a failed `_parse`, `end` is the furthest possible end of the value: yields the good
+        parts and raises `MalformedError` at the bad one.
+        """
+
+
+# --- Kernels that load integers ---
+
+
+@kernel()
+def load_uint32(buf: UInt8s, p: int) -> int:
+    """Load an unsigned 32-bit integer, little-endian."""
+    return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+
+
+@kernel()
+def load_uint48(buf: UInt8s, p: int) -> int:
+    """Load an unsigned 48-bit integer, little-endian."""
+    low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return low | buf[p + 4] << 32 | buf[p + 5] << 40
+
+
+@kernel()
+def load_int64(buf: UInt8s, p: int) -> int:
+    """Load 64 bits, little-endian; negative above the signed range."""
+    low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    high = buf[p + 4] | buf[p + 5] << 8 | buf[p + 6] << 16
+    top = buf[p + 7] + 0
+    return low | high << 32 | (top - 256 if top >= 128 else top) << 56
+
+
+@kernel()
+def load_little_endian(buf: UInt8s, p: int, size: int) -> int:
+    """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, little-endian."""
+    if size == 4:
+        return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    value = 0
+    for i in range(min(size, 7)):
+        value |= buf[p + i] << 8 * i
+    if size == 8:
+        top = buf[p + 7] + 0
+        value += (top - 256 if top >= 128 else top) * 0x100000000000000
+    return value
+
+
+@kernel()
+def load_big_endian(buf: UInt8s, p: int, size: int) -> int:
+    """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, big-endian."""
+    value = 0
+    first = 1 if size == 8 else 0
+    for i in range(first, size):
+        value = value << 8 | buf[p + i]
+    if size == 8:
+        top = buf[p] + 0
+        value += (top - 256 if top >= 128 else top) * 0x100000000000000
+    return value
+
+
+# --- Field types of record bodies, and markers that tell generated readers how to show them ---
+
+
+def make_truncation_error(field_name: str, needed: int, bytes_remaining: int) -> MalformedError:
+    """Create the error for a field that does not fit into the body."""
+    text_ = f"{field_name} needs {needed:,} bytes, {max(bytes_remaining, 0):,} left"
+    return MalformedError(text_, finding_id="length-out-of-bounds")
+
+
+def make_count_error(element_name: str, count: int, bytes_remaining: int) -> MalformedError:
+    """Create the error for a count that does not fit into the remaining bytes."""
+    text_ = f"{count:,} {element_name} cannot fit into {max(bytes_remaining, 0):,} bytes"
+    return MalformedError(text_, finding_id="count-out-of-bounds")
+
+
+class LeafFormat(msgspec.Struct, frozen=True):
+    """How a value is shown that takes all of some bytes.
+
+    Args:
+        decode: the bytes -> what `dump` shows; None = only compiled code uses this leaf.
+        json_kernel: names the kernel `put(buf, p, n, out, o, z)` that writes the same as JSON, see
+            `format_api.json_kernels`;
+            None = only the general writer does.
+        unquoted: the kernel writes the text without its quotes.
+        text_table: names the table of texts that the kernel also takes, before `out`.
+        context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes, before
+            `out`.
+        writes_members: the kernel writes JSON members with their names.
+    """
+
+    decode: Callable[[bytes], Any] | None
+    json_kernel: LazyRef | None = None
+    unquoted: bool = False
+    text_table: LazyRef | None = None
+    context_fields: tuple[str, ...] = ()
+    writes_members: bool = False
+
+
+class BodySchema(msgspec.Struct, frozen=True):
+    """A body as `dump` shows it: the fields of a schema, optionally after one field made of them.
+
+    Args:
+        title: name and text of that field; `{name}` in the text is a field; None as the text = null.
+        parameters: names in the text that are not fields: numbers that the reader of the body supplies.
+    """
+
+    schema: Construct
+    title: tuple[str, str | None] | None = None
+    parameters: tuple[str, ...] = ()
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+
+
+class FieldMarker(Renamed):  # type: ignore[misc]
+    """Attach information to a field without changing how it is parsed."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return self.subcon._parsereport(stream, context, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        return self.subcon._build(obj, stream, context, path)
+
+    def _sizeof(self, context: Any, path: Any) -> Any:
+        return self.subcon._sizeof(context, path)
+
+
+class HiddenField(FieldMarker):
+    """Mark a length, count or filler that is not shown."""
+
+
+class InterpretedOnly(FieldMarker):
+    """Mark a field whose bodies compiled code leaves to the general writer."""
+
+
+class RenamedField(FieldMarker):
+    """Mark a field that `dump` shows under another name."""
+
+    def __init__(self, title: str, subcon: Construct) -> None:
+        super().__init__(subcon)
+        self.title = title
+
+
+class OpaqueLeaf(FieldMarker):
+    """Mark a field all of whose bytes are one leaf."""
+
+    def __init__(self, subcon: Construct, leaf: LeafFormat) -> None:
+        super().__init__(subcon)
+        self.leaf = leaf
+
+
+class SingleField(FieldMarker):
+    """Mark a structure that is shown as its only bytes field, formatted by a leaf."""
+
+    def __init__(self, subcon: Construct, name: str, leaf: LeafFormat) -> None:
+        super().__init__(subcon)
+        self.shown, self.as_leaf = name, leaf
+
+
+class ZeroMeansAbsent(FieldMarker):
+    """Mark a field whose value 0 means that it is absent."""
+
+
+# -- conditions: `this` cannot say them, and functions cannot be looked into -------------------------------------------
+
+
+class FieldPresent(msgspec.Struct, frozen=True):
+    """Condition: the field `name` of the same structure is present."""
+
+    name: str
+
+    def __call__(self, this_: Any) -> bool:
+        """Evaluate the condition for construct."""
+        return this_[self.name] is not None
+
+
+class HighBitSet(msgspec.Struct, frozen=True):
+    """Condition: the highest bit of the field `name` (`HighBitInt`) of the same structure is set."""
+
+    name: str
+
+    def __call__(self, this_: Any) -> bool:
+        """Evaluate the condition for construct."""
+        return bool(getattr(this_[self.name], "high", 0))
+
+
+class AnyFlagSet(msgspec.Struct, frozen=True):
+    """Condition: the flags field `name` of the same structure is present, and one of these flags is set."""
+
+    name: str
+    flags: tuple[str, ...]
+
+    def __call__(self, this_: Any) -> bool:
+        """Evaluate the condition for construct."""
+        field_flags = this_[self.name]
+        return field_flags is not None and any(field_flags[flag] for flag in self.flags)
+
+
+def make_flag_condition(name: str, *flags: str) -> AnyFlagSet:
+    """Create an `AnyFlagSet` condition."""
+    return AnyFlagSet(name, flags)
+
+
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+
+class IfBytesLeft(Subconstruct):  # type: ignore[misc]
+    """A field that is present if bytes are left: older servers do not write it; its value is None then."""
+
+    looks_for_end = True
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        position = stream.tell()
+        more = bool(stream.read(1))
+        stream.seek(position)
+        return self.subcon._parsereport(stream, context, path) if more else None
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        return obj if obj is None else self.subcon._build(obj, stream, context, path)
+
+
+class SplitNumber(int):
+    """The low bits of an integer; `high`: the other bits."""
+
+    high: int
+
+    def __new__(cls, value: int, high: int) -> SplitNumber:  # noqa: D102 - see the class
+        number = super().__new__(cls, value)
+        number.high = high
+        return number
+
+
+class SplitInt(Construct):  # type: ignore[misc]
+    """A little-endian integer of `size` bytes: the low `bits` are the number, the other bits have another meaning."""
+
+    def __init__(self, size: int, bits: int) -> None:
+        super().__init__()
+        self.size, self.bits = size, bits
+
+    def _parse(self, stream: Any, context: Any, path: str) -> SplitNumber:
+        value = int.from_bytes(stream_read(stream, self.size, path), "little")
+        return SplitNumber(value & (1 << self.bits) - 1, value >> self.bits)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        value = int(obj) | getattr(obj, "high", 0) << self.bits
+        stream_write(stream, value.to_bytes(self.size, "little"), self.size, path)
+        return obj
+
+
+class HighBitInt(SplitInt):
+    """A little-endian integer of `size` bytes whose highest bit means that another number follows."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, 8 * size - 1)
+
+
+class PeekInt(Subconstruct):  # type: ignore[misc]
+    """The integer at the current position without consuming it, not shown; 0 where fewer bytes are left."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        position, value = stream.tell(), 0
+        if count_bytes_left(stream) >= self.subcon.sizeof():
+            value = self.subcon._parsereport(stream, context, path)
+            stream.seek(position)
+        return value
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        return obj
+
+    def _sizeof(self, context: Any, path: Any) -> int:
+        return 0
+
+
+class BoundedCount(Subconstruct):  # type: ignore[misc]
+    """The number of elements that follow, not shown; each takes `smallest` bytes or more, so it is checked against
+    the
+    remaining bytes.
+    """
+
+    def __init__(self, subcon: Construct, smallest: int, what: str) -> None:
+        super().__init__(subcon)
+        self.smallest, self.what = smallest, what
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        count: int = self.subcon._parsereport(stream, context, path)
+        bytes_remaining = count_bytes_left(stream)
+        if count * self.smallest > bytes_remaining:
+            raise make_count_error(self.what, count, bytes_remaining)
+        return count
+
+
+def count_bytes_left(stream: Any) -> int:
+    """Return the number of bytes from the current position to the end of a stream."""
+    position = stream.tell()
+    remaining = stream.seek(0, 2) - position
+    stream.seek(position)
+    return int(remaining)
+
+
+# -- leaves ------------------------------------------------------------------------------------------------------------
+
+
+def decode_text(value: bytes) -> str | bytes:
+    """Decode UTF-8 (encoding gives the bytes back); return other bytes unchanged."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+class TextField(Adapter):  # type: ignore[misc]
+    """Bytes that are text, usually UTF-8; others stay bytes."""
+
+    leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_kernels:put_any_text"))
+
+    def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
+        return decode_text(obj)
+
+    def _encode(self, obj: str | bytes, context: Any, path: str) -> bytes:
+        return obj.encode() if isinstance(obj, str) else obj
+
+
+def format_uuid(uuid_bytes: bytes) -> str:
+    """Format 16 bytes as a UUID."""
+    digits = uuid_bytes.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+uuid_of = lru_cache(maxsize=4096)(format_uuid)
+"""The same; the same few come again and again."""
+
+
+@kernel()
+def put_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
+    """Write 16 bytes as a UUID."""
+    for i in range(16):
+        if i == 4 or i == 6 or i == 8 or i == 10:
+            out[o] = 45
+            o += 1
+        high = buf[p + i] >> 4
+        low = buf[p + i] & 15
+        out[o] = 48 + high + (39 if high > 9 else 0)
+        out[o + 1] = 48 + low + (39 if low > 9 else 0)
+        o += 2
+    return o
+
+
+@kernel(put_uuid)
+def put_uuid_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write 16 bytes as a UUID, without quotes."""
+    if n - p < 16:
+        return -2
+    return -1 if z - o < 36 else put_uuid(buf, p, out, o)
+
+
+class Uuid(Construct):  # type: ignore[misc]
+    """16 bytes, shown as a UUID."""
+
+    size = 16
+    leaf = LeafFormat(uuid_of, LazyRef("binlogtool.format_api.field_types:put_uuid_text"), unquoted=True)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> str:
+        return format_uuid(stream_read(stream, self.size, path))
+
+    def _build(self, obj: str, stream: Any, context: Any, path: str) -> str:
+        stream_write(stream, bytes.fromhex(obj.replace("-", "")), self.size, path)
+        return obj
+
+
+# --- Decoders generated from a schema on first use ---
+
+_GENERATOR_MODULE = "binlogtool.schema.body_decoders"
+
+T = TypeVar("T")
+K = TypeVar("K", bound=tuple[Any, ...])
+
+
+class LazyDecoder(Generic[T]):
+    """A decoder of the bytes of a body, generated at its first call."""
+
+    __slots__ = ("_arguments", "_generator_name", "read")
+
+    def __init__(self, generator_name: str, *arguments: Any) -> None:
+        self._generator_name, self._arguments = generator_name, arguments
+        self.read: Callable[..., T] = self._build_and_call
+
+    def __call__(self, data: bytes) -> T:
+        """Decode a body."""
+        return self.read(data)
+
+    def _build_and_call(self, *arguments: Any) -> T:
+        return self.build()(*arguments)
+
+    def build(self) -> Callable[..., T]:
+        """Generate the decoder and return it."""
+        self.read = getattr(import_module(_GENERATOR_MODULE), self._generator_name)(*self._arguments)
+        return self.read
+
+
+def make_body_decoder(body: BodySchema) -> LazyDecoder[dict[str, Any]]:
+    """Return a decoder of what `dump` shows of a body (and its parameters), as a dictionary.
+
+    Raises:
+        MalformedError: (when called) the body is too short for its declared content.
+    """
+    return LazyDecoder("make_decoder", body)
+
+
+def make_fields_decoder(schema: Construct, result_type: type[K]) -> LazyDecoder[K]:
+    """Return a decoder of some fields of a body into a named tuple, whose field names select them."""
+    return LazyDecoder("make_fields_reader", schema, result_type)
+
+
+def make_tuple_decoder(schema: Construct, *names: str) -> LazyDecoder[tuple[Any, ...]]:
+    """Return a decoder of two or more fields of a body into a tuple."""
+    return LazyDecoder("make_fields_reader", schema, names)
+
+
+def make_integer_decoder(schema: Construct, name: str) -> LazyDecoder[int]:
+    """Return a decoder of one integer field of a body."""
+    return LazyDecoder("make_fields_reader", schema, name)
+
+
+def make_list_decoder(schema: Construct, name: str, element_type: type[K]) -> LazyDecoder[tuple[K, ...]]:
+    """Return a decoder of one array field: its elements as named tuples, arrays inside of them as tuples of tuples."""
+    return LazyDecoder("make_fields_reader", schema, name, element_type)
+
+
+def field_offset(schema: Construct, name: str) -> int:
+    """Return the offset of a field in a body, if all fields before it are always present and of fixed size.
+
+    Raises:
+        ValueError: there is no such field, or its offset is not fixed.
+    """
+    offset = 0
+    for subcon in schema.subcons:
+        if subcon.name == name:
+            return offset
+        offset += _fixed_size(subcon)
+    raise ValueError(f"{name} is no field of this body")
+
+
+def make_unpacker(schema: Construct, *names: str) -> Callable[..., tuple[Any, ...]]:
+    """Return a function (buffer, offset of the structure) -> these fields, in the order of the structure.
+
+    It reads no further than the last of them; all fields up to there must have fixed sizes. Bytes stay bytes, codes
+    stay numbers. The function raises `struct.error` where the buffer is too short.
+
+    Raises:
+        ValueError: a field does not exist, or has no fixed offset or no struct code.
+    """
+    remaining_names, byte_orders, struct_format = set(names), set[str](), ""
+    for subcon in schema.subcons:
+        if not remaining_names:
+            break
+        if subcon.name in remaining_names:
+            remaining_names.remove(subcon.name)
+            code = _struct_code(subcon)
+            byte_orders |= set(code[:1]) & {"<", ">"} if code[-1] not in "bB" else set()
+            struct_format += code.lstrip("<>=")
+        else:
+            struct_format += f"{_fixed_size(subcon)}x"
+    if remaining_names or len(byte_orders) > 1:
+        raise ValueError(
+            f"{', '.join(sorted(remaining_names)) or schema}: no fields of one byte order that stand in this body"
+        )
+    return struct.Struct((byte_orders.pop() if byte_orders else "<") + struct_format).unpack_from
+
+
+def _struct_code(subcon: Any) -> str:
+    """Return the byte order and type code of a field, as `struct` writes them."""
+    while isinstance(subcon, Subconstruct):
+        subcon = subcon.subcon
+    if isinstance(subcon, BytesInteger):
+        raise ValueError(f"an integer of {subcon.length} bytes is none that struct knows")
+    return str(subcon.fmtstr) if isinstance(subcon, FormatField) else f"{_fixed_size(subcon)}s"
+
+
+def _fixed_size(subcon: Any) -> int:
+    while isinstance(subcon, Renamed | IfBytesLeft | IfThenElse):
+        subcon = subcon.thensubcon if isinstance(subcon, IfThenElse) else subcon.subcon
+    size = getattr(subcon, "size", None)
+    try:
+        return size if isinstance(size, int) else int(subcon.sizeof())
+    except SizeofError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,787 @@
+"""The description of a log format: detection, reading, validation, output, repair.
+
+A format offers flips only for a damaged header, and only proven ones. The file is then read with that bit corrected,
+and a finding in every report says so.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+from construct import Construct
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.field_types import BodySchema
+from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
+from binlogtool.format_api.outputs import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
+from binlogtool.format_api.replay import ReplayRules
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.layout import BufferDecryptor, SplitFinder
+    from binlogtool.format_api.outputs import EventGroupReader
+
+
+# --- Values of records that are too long to hold in memory and are read in pieces ---
+
+PIECE_SIZE = 1 << 20
+"""Bytes, or signs of a text, that are passed on at a time."""
+
+
+class LongValue(msgspec.Struct, frozen=True):
+    """A text, or bytes, in pieces. pieces: restarts with each call; those of a text are UTF-8, split anywhere."""
+
+    pieces: Callable[[], Iterator[bytes]]
+    is_text: bool
+
+
+class BodyWithLongValues(NamedTuple):
+    """A body that contains long values."""
+
+    body: Any
+
+
+def make_long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
+    """Create a long value: text where the bytes are valid UTF-8, else bytes; reads all pieces once."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    is_text = True
+    for piece in pieces():
+        try:
+            is_text = is_text and decode(piece) is not None
+        except UnicodeDecodeError:
+            is_text = False
+    try:
+        is_text = is_text and decode(b"", True) is not None
+    except UnicodeDecodeError:
+        is_text = False
+    return LongValue(pieces, is_text)
+
+
+def split_into_pieces(data: bytes) -> Callable[[], Iterator[bytes]]:
+    """Return a function that yields bytes in memory in pieces."""
+    return lambda: (data[at : at + PIECE_SIZE] for at in range(0, len(data), PIECE_SIZE))
+
+
+# --- Parsers of GTID sets and GTID positions given by the user ---
+
+TransactionPredicate = Callable[[str | None], bool]
+"""Is this transaction (its text as in `Described.txn`; None = none) meant?"""
+
+
+class GtidParsers(msgspec.Struct, frozen=True):
+    """Parsers of the GTID texts of a format. All raise `UsageError`.
+
+    Args:
+        parse_set: a set -> predicate: is a transaction in it?
+        parse_after: a position -> predicate: is a transaction after it?
+        parse_until: a position -> predicate: is a transaction at or before it?
+    """
+
+    parse_set: Callable[[str], TransactionPredicate]
+    parse_after: Callable[[str], TransactionPredicate]
+    parse_until: Callable[[str], TransactionPredicate]
+
+
+class GtidSelection(NamedTuple):
+    """The GTID texts of a selection (see `GtidParsers`): after a position, up to one, within a set."""
+
+    start: str | None
+    stop: str | None
+    include: str | None
+
+
+# --- Envelope columns of records, and bodies with findings ---
+
+
+class BodyWithFindings(NamedTuple):
+    """A body that can be shown, with findings about it."""
+
+    body: Any
+    findings: tuple[Finding, ...]
+
+
+class EnvelopeColumns(msgspec.Struct, frozen=True):
+    """The envelope fields of consecutive records, one list entry per record.
+
+    time: microseconds since 1970-01-01 UTC. Entries are None where the format has no such value.
+    """
+
+    type: list[str]
+    seq: list[int | None]
+    time: list[int | None]
+    object: list[str | None]
+    origin: list[int | None]
+    txn: list[str | int | None]
+
+    def part(self, start: int, stop: int) -> EnvelopeColumns:
+        """Return the envelopes of the records `[start, stop)`."""
+        cut = slice(start, stop)
+        return EnvelopeColumns(
+            self.type[cut], self.seq[cut], self.time[cut], self.object[cut], self.origin[cut], self.txn[cut]
+        )
+
+
+# --- Detection ---
+
+
+class FormatMatch(NamedTuple):
+    """How well a file's head fits a format: score 0 = not at all, 100 = certain, with the reason as text.
+
+    From 50 on a head or a record is proven; from 20 on a server may leave such a file, with a torn head.
+    """
+
+    score: int
+    reason: str
+
+    @property
+    def is_proven(self) -> bool:
+        """True if the content proves the format."""
+        return self.score >= 50
+
+
+class ReadableFile(NamedTuple):
+    """A file that is read in parts: a read function, and its size in bytes."""
+
+    read: RangeReader
+    size: int
+
+
+class Hints(msgspec.Struct, frozen=True):
+    """What the user knows and the log does not contain: contents of files that were named; None = not given.
+
+    Args:
+        keyfile: keys of encrypted logs (a key file or a keyring).
+        keyfile_secret: what the key file itself is encrypted with.
+        schema: CREATE TABLE statements, for names and types of columns.
+        level: what counts as a record, by the name of one of the format's `levels`.
+        redo: path of the redo log that recovery would use.
+        objects: records are selected by object, or as statements: if `level` is not given, use the one whose records
+            have an object.
+        as_stored: do not apply what the log's statements say about its columns, so that the state is the same
+            wherever
+            statements were lost or never present.
+        earlier: the state that the files before the first one carry over, as JSON ({"name": of the last one,
+            "carried":
+            …}).
+    """
+
+    keyfile: bytes | None = None
+    keyfile_secret: bytes | None = None
+    schema: str | None = None
+    level: str | None = None
+    redo: str | None = None
+    objects: bool = False
+    as_stored: bool = False
+    earlier: str | None = None
+
+
+class PrecedingFiles(msgspec.Struct, frozen=True):
+    """The files before a file of a log, and the state that they carry over.
+
+    last_name: name of the last one. compute_state: computes `SplitFinder.export_state` at the end of that file.
+    """
+
+    last_name: str
+    compute_state: Callable[[], Any]
+
+
+class FileHead(msgspec.Struct, frozen=True):
+    """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
+
+    Args:
+        size: None for a stream.
+        shared: one dictionary for all files of a log, in the log's order: what a format learns in one file and needs
+            in
+            the next (names of spaces, table maps).
+        peek: reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. For few and
+            small reads.
+        hints: from the user.
+        read_sibling: name of a file in the same directory -> its reader, or None if there is none (links are not
+            followed); None where the file has no directory.
+        redo: the redo log that the user named.
+        preceding: the files before this one, see `PrecedingFiles`.
+    """
+
+    data: bytes
+    name: str
+    size: int | None
+    shared: dict[str, Any] = msgspec.field(default_factory=dict)
+    peek: Callable[[int, int], bytes] | None = None
+    hints: Hints = Hints()
+    read_sibling: Callable[[str], RangeReader | None] | None = None
+    redo: ReadableFile | None = None
+    preceding: PrecedingFiles | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """True when `data` is the whole file."""
+        return self.size is not None and self.size <= len(self.data)
+
+
+# --- Validation ---
+
+
+class ValidationResult(msgspec.Struct, frozen=True):
+    """The result of the validator of one file.
+
+    Args:
+        transactions: number of complete ones.
+        record_types: counts by type name.
+        findings: those that are only known at the end of the file.
+        durable_end: None = the engine's rule (end of the last good frame before damage).
+        facts: passed to `validate_set` (frozen, opaque to the engine).
+        details: extra JSON for the report.
+        repairable: False = there is no durable end, as the file's header is damaged.
+        sequences: first and last sequence number, if `ValidationRules.validator_reports_sequences`.
+    """
+
+    transactions: int
+    record_types: Mapping[str, int]
+    findings: tuple[Finding, ...] = ()
+    durable_end: int | None = None
+    facts: Any = None
+    details: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    repairable: bool = True
+    sequences: tuple[int | None, int | None] = (None, None)
+
+
+class Validator(Protocol):
+    """Validate the records of one file, in file order: sequences, transactions, cross-references."""
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        """Return the findings of this batch (absolute offsets)."""
+
+    def skip_damage(self, start: int, end: int) -> None:
+        """Note that `[start, end)` of the file was skipped: a sequence gap here needs no finding of its own."""
+
+    def finish(self, tail: FileTail) -> ValidationResult:
+        """Return the result at the end of the file."""
+
+
+class FileTail(msgspec.Struct, frozen=True):
+    """How a file ends.
+
+    Args:
+        end: of the last good frame.
+        size: of the file.
+        closed: the end mark was seen; None = the format has none.
+        first_damage: start of the first skipped range, or None.
+    """
+
+    end: int
+    size: int
+    closed: bool | None
+    first_damage: int | None
+    findings: tuple[Finding, ...] = ()
+
+
+class SetMember(msgspec.Struct, frozen=True):
+    """One file of a set for `validate_set`: name relative to the set, layout, result and tail (None = not read)."""
+
+    name: str
+    layout: LogFileLayout | None
+    verdict: ValidationResult | None
+    tail: FileTail | None
+
+
+class SetFinding(msgspec.Struct, frozen=True):
+    """A finding about a set. `file`: name of the member that it is about, also one that does not exist."""
+
+    file: str
+    finding: Finding
+    replaces_ids: tuple[str, ...] = ()
+    """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
+
+
+# --- Rules for compiled JSON lines ---
+
+JsonEncoder = Callable[[Any], bytes]
+"""Any JSON value in the words of the general writer."""
+
+
+class JsonMember(msgspec.Struct, frozen=True):
+    """How compiled code writes the value of one member of a JSON line.
+
+    Args:
+        kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]` and returns the end of
+            what it wrote, or `jsontext.NO_SPACE`, or `UNSUPPORTED` (the general writer does this record).
+        columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes:
+            256
+            integers for its own use.
+        texts: the table of `jsontext.put_text` (as JSON). names: that of `jsontext.put_name`; it may grow while
+            envelopes are decoded. table: returns a table of the format's own; called after `derive`, it must return the
+            same object as long as nothing in it has changed. At most one of the three.
+        bodies: the kernel gets only those records that are none of these.
+    """
+
+    kernel: Kernel
+    columns: tuple[str, ...] = ()
+    texts: Mapping[int, str] | None = None
+    names: Mapping[int, str | None] | None = None
+    table: Callable[[JsonEncoder], bytes] | None = None
+    bodies: JsonBodies | None = None
+
+
+class JsonBodies(msgspec.Struct, frozen=True):
+    """Bodies that compiled code writes as their schemas say.
+
+    Args:
+        by_code: values of the column `code` with the body of each, the most frequent first.
+        start, end: the columns with the range of the body in the arena.
+        parameters: names of the parameters of `BodySchema`, and the columns that hold them.
+    """
+
+    by_code: tuple[tuple[int, BodySchema], ...]
+    code: str
+    start: str
+    end: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+class JsonLine(msgspec.Struct, frozen=True):
+    """How compiled code writes the most frequent records, byte for byte as the general writer does.
+
+    The members are those of `EnvelopeColumns`, `body`, and those of `decode_extras`; the engine writes all others. A
+    record from which `decode_envelopes` learns something for later ones must be UNSUPPORTED, unless `derive` learns it
+    too.
+
+    Args:
+        depth: the deepest nesting that is printed.
+        narrow: columns of rows, "only rows?" -> a `body` member for queries that need no more than these: it leaves
+            out
+            other columns, and perhaps everything but rows; a body that cannot be decoded is UNSUPPORTED as well.
+        derive: batch, `compile` -> additional columns, one value per record, that follow from the records before (the
+            transaction or table that a record belongs to). Called in file order for each batch that compiled code may
+            write, perhaps twice and after `decode_envelopes`; for other batches only `decode_envelopes` is called. None
+            = the general writer does this batch. The columns are valid until the next batch.
+        inside: the records are inside others (`layouts.RecordPositions.record`), and have no checksums of their own.
+    """
+
+    type: JsonMember
+    seq: JsonMember
+    time: JsonMember
+    object: JsonMember
+    origin: JsonMember
+    txn: JsonMember
+    body: JsonMember
+    extras: tuple[tuple[str, JsonMember], ...] = ()
+    depth: int = 16
+    narrow: Callable[[frozenset[str], bool], JsonMember] | None = None
+    derive: Callable[[Batch, Callable[[Kernel], Kernel]], Mapping[str, Column] | None] | None = None
+    inside: bool = False
+
+
+# --- Repair of file headers with one flipped bit, proven by the header's checksum or by the records after it ---
+
+
+class HeaderFlip(NamedTuple):
+    """One flipped bit of a file header.
+
+    Args:
+        byte: file offset.
+        bit: 0 = least significant.
+        proof: what proves the header, as text.
+        start, length: the part of the header that is wrong.
+        id, diagnosis, more: of the finding.
+    """
+
+    byte: int
+    bit: int
+    proof: str
+    start: int
+    length: int
+    id: str = "bad-header"
+    diagnosis: str = "bit-flip-in-head"
+    more: Mapping[str, Any] = MappingProxyType({})
+
+    def correct_bytes(self, offset: int, view: memoryview | bytearray) -> None:
+        """Flip the bit back in bytes that begin at this file offset."""
+        if 0 <= self.byte - offset < len(view):
+            view[self.byte - offset] ^= 1 << self.bit
+
+
+HeaderFlipFinder = Callable[["FileHead"], Iterator[HeaderFlip]]
+
+
+def correct_head(head: FileHead, flip: HeaderFlip) -> FileHead:
+    """Return the head as it was before the bit flipped."""
+    data = bytearray(head.data)
+    flip.correct_bytes(0, data)
+    peek = head.peek
+    return replace(head, data=bytes(data), peek=None if peek is None else _make_correcting_reader(peek, flip))
+
+
+def _make_correcting_reader(read: RangeReader, flip: HeaderFlip) -> RangeReader:
+    def patched(offset: int, size: int) -> bytes:
+        data = bytearray(read(offset, size))
+        flip.correct_bytes(offset, data)
+        return bytes(data)
+
+    return patched
+
+
+def make_correcting_layout(layout: LogFileLayout, flip: HeaderFlip) -> LogFileLayout:
+    """Return a layout made of the corrected head, for reading the uncorrected file."""
+
+    def decrypt(read: RangeReader) -> BufferDecryptor:
+        return flip.correct_bytes
+
+    return replace(layout, findings=(make_flip_finding(flip), *layout.findings), decrypt=decrypt)
+
+
+def make_flip_finding(flip: HeaderFlip) -> Finding:
+    """Create the finding that every report has about the corrected header."""
+    text = f"one flipped bit explains the head: bit {flip.bit} of byte {flip.byte:#x}; read with that bit put right"
+    facts: dict[str, Any] = {"flipped_byte": flip.byte, "flipped_bit": flip.bit, "proof": flip.proof}
+    facts |= {"cause": "flipped-bit", "cause_offset": flip.byte, "cause_length": 1, "cause_bit": flip.bit}
+    facts |= {"diagnosis": flip.diagnosis, **flip.more}
+    return make_finding(flip.id, flip.start, flip.length, f"{text} ({flip.proof})", **facts)
+
+
+def is_header_correction(item: Finding) -> bool:
+    """Return True for a finding about a header that is read with a bit corrected."""
+    return {"flipped_byte", "proof"} <= item.facts.keys()
+
+
+def find_flip_by_checksum(checksum: Checksum, data: bytes, stored_at: int, base: int) -> tuple[int, int] | None:
+    """Return the flipped bit (file offset of its byte, bit number) that explains a checksum mismatch.
+
+    The little-endian checksum after `data[:stored_at]` covers these bytes. None if it matches, or if no single bit
+    explains it.
+
+    Args:
+        base: file offset of the data.
+    """
+    stored = int.from_bytes(data[stored_at : stored_at + 4], "little")
+    flip = locate_flip(checksum, stored, checksum(data[:stored_at]), stored_at)
+    if flip is None:
+        return None
+    return base + flip.byte + (stored_at if flip.where == "stored" else 0), flip.bit
+
+
+# --- What a format tells the engine about repairs, beyond the end of its durable part ---
+
+
+class EngineLock(msgspec.Struct, frozen=True):
+    """A lock that a running server holds. name: relative to the directory of the log ("" = that directory itself).
+
+    kind: "flock", or "record" (the POSIX write lock).
+    """
+
+    name: str
+    kind: str
+
+
+class ByteEdit(NamedTuple):
+    """A replacement of a few bytes at a file offset; `old` and `new` have the same length."""
+
+    offset: int
+    old: bytes
+    new: bytes
+
+
+class ResultPiece(NamedTuple):
+    """One run of bytes of a repaired file: `[start, end)` of the original, or new bytes: `data`, or so many zeros."""
+
+    start: int = 0
+    end: int = 0
+    data: bytes | None = None
+    zeros: int = 0
+
+    @property
+    def is_original(self) -> bool:
+        """True if these are bytes of the original file."""
+        return self.data is None and not self.zeros
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self.end - self.start if self.is_original else self.zeros or len(self.data or b"")
+
+
+class FrameHeaderFix(NamedTuple):
+    """A frame in a damaged range that is proven except for its header: `head` replaces as many bytes at `start`.
+
+    start, end: of the frame, from the start of the range. No checksum is recomputed.
+    """
+
+    start: int
+    head: bytes
+    end: int
+
+
+class VerifiedFile(msgspec.Struct, frozen=True):
+    """One file of a log as `verify` found it. record_types: complete records by type. read: reads its bytes."""
+
+    name: str
+    size: int
+    durable_end: int | None
+    record_types: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    read: RangeReader
+
+
+class RewrittenFile(msgspec.Struct, frozen=True):
+    """The planned change of one file of a log.
+
+    Args:
+        action: "zero-fill", "rewrite" or "remove" (then there are no pieces).
+        durable_end: offset in the file; None = nothing of it is durable.
+        lost: bytes of content, not zeros or padding, that are discarded.
+        proof: what the plan adds to its usual proof.
+        like: for a file that does not exist yet: the one whose mode and owner it gets.
+    """
+
+    name: str
+    action: str
+    pieces: tuple[ResultPiece, ...]
+    durable_end: int | None
+    lost: int
+    proof: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    like: str | None = None
+
+
+class JointRepair(msgspec.Struct, frozen=True):
+    """The repair of a log whose files change together.
+
+    Args:
+        files: those that change.
+        reasons: why it must not be done.
+        proven: a redo log proves that what is discarded was never durable; otherwise no complete record is discarded
+            without the user's consent.
+    """
+
+    files: tuple[RewrittenFile, ...] = ()
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    proven: bool = False
+
+
+JointRepairPlanner = Callable[[Sequence[VerifiedFile], "ReadableFile | None", bool], JointRepair]
+"""All files of a log in its order, the redo log that the user named, may complete records behind damage go? -> what
+becomes of the log. What the result would have of damage is found by the engine."""
+
+
+class FileFix(msgspec.Struct, frozen=True):
+    """A file without records in the log's directory, and the content that it should have.
+
+    Args:
+        content: None = the file is removed; the undo file keeps its bytes.
+        reason: the reason, as the plan shows it.
+        like: for a file that does not exist yet: the one whose mode and owner it gets.
+    """
+
+    name: str
+    content: bytes | None
+    reason: str
+    like: str | None = None
+
+
+class RepairRules(msgspec.Struct, frozen=True):
+    """What the engine of a format needs for a repair beyond truncation to the durable end.
+
+    Args:
+        locks: those of a running server.
+        close_mark: layout -> the bytes that close a file of this kind where it ends after a whole record, or None.
+        head_edits: layout, reader of the file -> what `--fix-meta` changes in the file itself.
+        edits_note: what the user should know about these edits.
+        fix_files: names of the log's files, reader by name -> files that `--fix-meta` makes consistent with the log.
+        gaps: what missing records in the middle mean to the server, shown with a salvaged log.
+        numbered: every record has a number, without gaps: where `verify` finds no gap, nothing is missing.
+        salvage_obstacle: why a log cannot be written without some records, or None; a function of the layout where it
+            depends on the file.
+        fix_frames: layout, a damaged range -> frames of it that are whole except for their header, in order.
+        derived: types of records that only repeat others and that a server writes again: inside an unfinished record
+            they are not counted as lost.
+        transactions: where whole records of an unfinished transaction are durable: the member of the validator's
+            details with the end of the last record, before any damage, that belongs to no such transaction;
+            `--transactions` truncates after it.
+        plan_joint_repair: for logs whose files must change together: plans the change of every file; no file is then
+            truncated at its own durable end.
+        redo: where the redo log that recovers a log may be, relative to the log's directory, the most common one
+            first.
+    """
+
+    locks: tuple[EngineLock, ...] = ()
+    close_mark: Callable[[LogFileLayout], bytes | None] | None = None
+    head_edits: Callable[[LogFileLayout, RangeReader], Sequence[ByteEdit]] | None = None
+    edits_note: str = ""
+    fix_files: Callable[[Sequence[str], Callable[[str], RangeReader]], Iterable[FileFix]] | None = None
+    gaps: str = ""
+    numbered: bool = False
+    salvage_obstacle: str | Callable[[LogFileLayout], str | None] | None = None
+    fix_frames: Callable[[LogFileLayout, bytes], Iterable[FrameHeaderFix]] | None = None
+    derived: frozenset[str] = frozenset()
+    transactions: str | None = None
+    plan_joint_repair: JointRepairPlanner | None = None
+    redo: tuple[str, ...] = ()
+
+    def find_salvage_obstacle(self, layout: LogFileLayout | None = None) -> str | None:
+        """Return why no record may be left out of a file with this layout (None: of a log as a whole), or None."""
+        if not callable(self.salvage_obstacle):
+            return self.salvage_obstacle
+        return None if layout is None else self.salvage_obstacle(layout)
+
+
+TRUNCATION_USELESS = "whole_or_nothing"
+"""Fact of a finding: no cut makes a file of this kind that its server takes; another copy of it is needed."""
+SERVER_TRUNCATES = "server_cuts_tail"
+"""Member of the judge's details: True = the server itself cuts whatever stands behind the durable end, if it holds no
+complete record."""
+
+DEFAULT_REPAIR = RepairRules()
+"""Nothing beyond the cut."""
+
+
+# --- The description of a format ---
+
+
+class LogFileRules(msgspec.Struct, frozen=True):
+    """File names of a log.
+
+    Args:
+        patterns: file name patterns (fnmatch); the content decides whether a matching file belongs to the format.
+        sort_names: names -> the log's own order.
+        log_directory: path of a member -> directory of its log ("" = the top); None = the directory that the file is
+            in.
+        name_stem: base name -> the part that all files written by one server there have in common; None = not such a
+            name.
+        temporary_patterns: patterns of files that a running server creates and removes again.
+        mutable_header: bytes `[start, end)` at the start of a file that a server changes although they are durable;
+            they are ignored when a file is told apart from another one of the same name.
+    """
+
+    patterns: tuple[str, ...]
+    sort_names: Callable[[Sequence[str]], list[str]] | None = None
+    log_directory: Callable[[str], str] | None = None
+    name_stem: Callable[[str], str | None] = lambda _name: ""
+    temporary_patterns: tuple[str, ...] = ()
+    mutable_header: tuple[int, int] = (0, 0)
+
+
+class ReadRules(msgspec.Struct, frozen=True):
+    """How files are detected and read.
+
+    Args:
+        detect: head -> how well it fits.
+        layout: head -> layout; never raises on bad bytes, but returns findings.
+        schemas: all structures, by name.
+        variants: names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant` (None
+            =
+            not given).
+        levels: what can be a record (`Hints.level`), the default first.
+        event_level: the level whose records are the events inside the default ones: each has the number of the record
+            that holds it, its offset there (`inner`), and an object, which records of the other levels lack.
+        find_ranges: layout context, GTID selection -> the parts `[start, end)` of the file, between frame boundaries,
+            that can hold selected records, in order; None = the whole file.
+        split_finder: layout -> the finder of split points, or None: this file is read from its start.
+        carries_state: state at the end of a file also holds in the next file of the log: the split finder is a
+            `CarryingSplitFinder`.
+        event_groups: layout, limits -> reader of the event groups of a file, for a log in another container; raises
+            `UsageError` where that is impossible. None = the records are not events of a server's binary log.
+        clone_context: layout context -> an independent copy with the same knowledge; None = nothing is learned from
+            records.
+        compact_layout: layout -> the part of it that the validation of a set and a replay need after the file was
+            read;
+            it is kept for each file of a directory. None = all of it.
+        find_header_flips: head of a damaged file -> the flipped bits that provably explain it (`format_api.format`).
+    """
+
+    detect: Callable[[FileHead], FormatMatch]
+    layout: Callable[..., LogFileLayout]
+    schemas: Mapping[str, Construct]
+    variants: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    event_level: str | None = None
+    find_ranges: Callable[[Any, GtidSelection], list[tuple[int, int]] | None] | None = None
+    split_finder: Callable[[LogFileLayout], SplitFinder | None] | None = None
+    carries_state: bool = False
+    event_groups: Callable[[LogFileLayout, Limits], EventGroupReader] | None = None
+    clone_context: Callable[[Any], Any] | None = None
+    compact_layout: Callable[[LogFileLayout], LogFileLayout] | None = None
+    find_header_flips: HeaderFlipFinder | None = None
+    compiled_layouts: Callable[[], Iterable[LogFileLayout]] | None = None
+
+
+class ValidationRules(msgspec.Struct, frozen=True):
+    """How files and sets are validated.
+
+    Args:
+        validator: layout, `compile` (returns the fastest callable for a kernel), limits -> Validator of one file.
+        validate_set: members in order -> findings about the set.
+        explain_damage: layout, bytes from the damage on (bounded), file offset, finding of the engine -> the same
+            finding with the format's own knowledge added (facts such as "payload intact, length wrong").
+        validator_reports_sequences: the validator's result has the first and last sequence number of a file;
+            otherwise
+            they are decoded from the envelopes of its first and last record.
+    """
+
+    validator: Callable[[LogFileLayout, Callable[[Kernel], Kernel], Limits], Validator]
+    validate_set: Callable[[Sequence[SetMember]], Sequence[SetFinding]] | None = None
+    explain_damage: Callable[[LogFileLayout, memoryview, int, Finding], Finding] | None = None
+    validator_reports_sequences: bool = False
+
+
+class OutputRules(msgspec.Struct, frozen=True):
+    """How records are decoded for people and programs.
+
+    Args:
+        types: type code -> name, all that the format knows.
+        type_groups: name -> the type names that it stands for.
+        decode_envelopes: layout context, batch, start, stop -> envelope columns of these records.
+        decode_bodies: the same arguments and limits -> one JSON-able body per record (bytes stay bytes; the report
+            wraps them); a body that cannot be decoded is a `Finding` in its place; `BodyWithFindings` = a body and
+            findings about it.
+        decode_extras: the same arguments -> additional JSON members of each record, or None.
+        extra_names: names of these members.
+        json_line: layout context -> how compiled code writes JSON lines; None = only the general writer does.
+        gtid_rules: parsers of GTID selections; None = transactions are selected by their texts only.
+        start_script: starts the SQL script of a log; None = the records are nothing that a server runs as statements.
+        start_changes: starts the reader of row changes; None = the log has no row changes with names and types of
+            columns.
+    """
+
+    types: Mapping[int, str]
+    decode_envelopes: Callable[[Any, Batch, int, int], EnvelopeColumns]
+    decode_bodies: Callable[[Any, Batch, int, int, Limits], list[Any]]
+    decode_extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
+    extra_names: tuple[str, ...] = ()
+    json_line: Callable[[Any], JsonLine | None] | None = None
+    gtid_rules: GtidParsers | None = None
+    start_script: Callable[[ScriptOptions], ScriptWriter] | None = None
+    start_changes: Callable[[], ChangeReader] | None = None
+    type_groups: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+
+
+class Format(msgspec.Struct, frozen=True):
+    """One log format: everything that the engine knows about it; its help page is `help.md` beside it.
+
+    Args:
+        repair: what a repair needs to know beyond the durable end.
+        replay: what the server would do; None = nothing replays such a log.
+        tables: the tables of its logs and how records become their rows; None = rows are records only.
+        references: where the format is described.
+        variant: the variant that the user selected.
+    """
+
+    name: str
+    title: str
+    files: LogFileRules
+    reading: ReadRules
+    validation: ValidationRules
+    output: OutputRules
+    repair: RepairRules = DEFAULT_REPAIR
+    replay: ReplayRules | None = None
+    tables: Callable[[], TableSupport] | None = None
+    references: tuple[str, ...] = ()
+    variant: str | None = None
+
+    @property
+    def spec(self) -> str:
+        """The value of `--format` that selects exactly this description."""
+        return self.name if self.variant is None else f"{self.name}:{self.variant}"

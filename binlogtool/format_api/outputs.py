@@ -1,0 +1,669 @@
+"""Tables, row changes, SQL scripts and whole transactions that a format makes from records, in one shape for
+every format.
+
+A type is an SQL type name: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38 digits,
+string, binary, date, timestamp (an instant, microseconds, UTC), timestamp_ntz (the same without a zone), array<string>,
+array<double>, `JSON`, `GEOMETRY`.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.format_api.format import BodyWithFindings
+    from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
+
+
+# --- Unique full names of tables, even where names contain dots and backticks ---
+
+_PARTS = re.compile(r"(`(?:[^`]|``)*`|[^.]*)\.(.*)", re.DOTALL)
+
+
+def qualify_name(database: str, table: str) -> str:
+    """Return database.table; a part with a dot, or with a leading backtick, is quoted as in a statement."""
+    if "." not in database and "." not in table and database[:1] != "`" and table[:1] != "`":
+        return f"{database}.{table}"
+    return f"{_quote_part(database)}.{_quote_part(table)}"
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Split a full name into database and table."""
+    match = _PARTS.fullmatch(name)
+    return ("", _unquote_part(name)) if match is None else (_unquote_part(match[1]), _unquote_part(match[2]))
+
+
+def unquote_name(name: str) -> str:
+    """Return a full name without quotes, as logs show it."""
+    return ".".join(split_name(name))
+
+
+def _quote_part(part: str) -> str:
+    return "`" + part.replace("`", "``") + "`" if "." in part or part[:1] == "`" else part
+
+
+def _unquote_part(part: str) -> str:
+    return part[1:-1].replace("``", "`") if part[:1] == "`" else part
+
+
+# --- Tables of a log in one shape for every format ---
+
+GEOMETRY = "struct<srid:bigint,wkb:binary>"
+JSON = "json"
+"""Text of JSON: a null of JSON is the text `null`, a string has its quotes."""
+MAX_DECIMAL_DIGITS = 38
+"""Of a decimal; one with more is text."""
+TUPLE = "tuple"
+"""The only column of a table of which nothing is known: each row as JSON."""
+
+
+class TableColumn(msgspec.Struct, frozen=True):
+    """A column: its name and its type.
+
+    widest_type: the type that holds every allowed value, where `type` holds the usual ones; "" = `type` holds all.
+    """
+
+    name: str
+    type: str
+    widest_type: str = ""
+
+
+class TableSchema(msgspec.Struct, frozen=True):
+    """A table as the log describes it at some position; another description is another object.
+
+    Args:
+        key: names of the columns of its primary key; () = not known.
+        ids: other identifiers that records use for it (its number).
+        display_name: name in records, which several tables may share; "" = `name`.
+    """
+
+    name: str
+    columns: tuple[TableColumn, ...]
+    key: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    display_name: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that select it."""
+        return (self.name, *self.ids, self.display_name) if self.display_name else (self.name, *self.ids)
+
+    def is_same_table(self, other: TableSchema) -> bool:
+        """Return True if both are the same table, which may have been renamed."""
+        return self.name == other.name or not set(self.ids).isdisjoint(other.ids)
+
+
+def make_database_table(
+    database: str, table: str, columns: tuple[TableColumn, ...], key: tuple[str, ...] = ()
+) -> TableSchema:
+    """Create a table of a database, with its unique name."""
+    name, display_name = qualify_name(database, table), f"{database}.{table}"
+    return TableSchema(name, columns, key, display_name="" if display_name == name else display_name)
+
+
+Image = Mapping[str, Any]
+"""Column -> value, as `dump` shows it; a column that the log does not have is not in it."""
+
+
+def pad_binary(size: int, value: Any) -> Any:
+    """Pad the value of a BINARY column to `size` bytes: a log may leave out trailing zero bytes."""
+    return value.ljust(size, b"\0") if isinstance(value, bytes) else value
+
+
+def pad_image(image: Image | None, sizes: Mapping[str, int]) -> Image | None:
+    """Pad the BINARY columns of a row image. sizes: column -> bytes."""
+    if image is None or not sizes:
+        return image
+    return {name: pad_binary(sizes[name], value) if name in sizes else value for name, value in image.items()}
+
+
+class TableRow(NamedTuple):
+    """One changed row.
+
+    Args:
+        op: INSERT, UPDATE, DELETE, or the format's own name for it.
+        before, after: row images; None = there is none.
+        key, operations: of a change that the log has without images.
+    """
+
+    table: TableSchema
+    op: str
+    before: Image | None
+    after: Image | None
+    key: Any = None
+    operations: Any = None
+
+
+_VALUE_BYTES, _ROW_BYTES = 64, 512
+"""Memory of a decoded value beside the bytes of a text, and of what a row has beside its values."""
+
+
+def estimate_row_bytes(row: TableRow) -> int:
+    """Estimate the memory of a decoded row, in bytes."""
+    images = (image.values() for image in (row.before, row.after) if image)
+    return (
+        _ROW_BYTES
+        + sum(map(estimate_value_bytes, chain(*images)))
+        + estimate_value_bytes(row.key)
+        + estimate_value_bytes(row.operations)
+    )
+
+
+def estimate_value_bytes(value: Any) -> int:
+    """Estimate the memory of a decoded value, in bytes."""
+    if isinstance(value, str | bytes):
+        return _VALUE_BYTES + len(value)
+    if isinstance(value, Mapping):
+        return _VALUE_BYTES + sum(map(estimate_value_bytes, chain(value, value.values())))
+    if isinstance(value, list | tuple):
+        return _VALUE_BYTES + sum(map(estimate_value_bytes, value))
+    return _VALUE_BYTES
+
+
+class ColumnCells(NamedTuple):
+    """Cells of one column of one image.
+
+    Args:
+        values: 64-bit integers; the bits of a double or (in 32 bits) of a float; days; microseconds; for `wide`
+            decimals two per cell, the low half first; for texts the end of each in `data`, after the start of the
+            first.
+        valid: one byte per cell, 0 = NULL.
+        texts: meaning of the numbers of an ENUM (from 1 on, 0 = "") or of the bits of a SET.
+        leaf: decodes a value, as `dump` shows it, from its bytes in `data`; raises as a format's bodies do.
+    """
+
+    values: memoryview
+    valid: memoryview
+    data: memoryview | None
+    wide: bool = False
+    texts: Sequence[str] | None = None
+    leaf: Callable[[bytes, Limits], Any] | None = None
+
+
+class CellBuffer(Protocol):
+    """Rows stored as columns of memory."""
+
+    table: TableSchema
+
+    def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
+        """Return the cells of a column in the image before (side 0) or after (1), of the rows `[start, stop)`."""
+
+
+class CellSlice(NamedTuple):
+    """The rows `[start, start + size)` of a cell buffer, which does not change any more.
+
+    Args:
+        sides: 1 = rows have an image before, 2 = one after, 3 = both.
+        absent: (0 = before, 1 = after; number of a column) of columns that the log does not have for these rows.
+    """
+
+    buffer: CellBuffer
+    start: int
+    size: int
+    sides: int
+    absent: Sequence[tuple[int, int]] = ()
+
+
+class RecordTableRows(msgspec.Struct, frozen=True):
+    """The rows of one record, and what it says about tables.
+
+    Args:
+        rows: in the record's order.
+        findings: about the record.
+        described: tables that it describes.
+        time: of the rows, microseconds since 1970, where it is more exact than that of the record.
+        begins: a transaction begins here; one whose end was not seen has none.
+        ends: the transaction of the last row ends here.
+        remark: what it does to tables, as text.
+        cells: several rows, in place of `rows`.
+        changes: the only table that it is known to change, where its rows are not known; None = it may be any.
+        emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
+    """
+
+    rows: Sequence[TableRow] = ()
+    findings: tuple[Finding, ...] = ()
+    described: Sequence[TableSchema] = ()
+    time: int | None = None
+    begins: bool = False
+    ends: bool = False
+    remark: str = ""
+    cells: CellSlice | None = None
+    changes: TableSchema | None = None
+    emptied: Sequence[TableRow] = ()
+
+
+NO_ROWS = RecordTableRows()
+TRANSACTION_BEGINS = RecordTableRows(begins=True)
+
+
+class CellRun(NamedTuple):
+    """Consecutive rows of one table from some of the events of `EventRows`.
+
+    Args:
+        start: the first row.
+        event_numbers: numbers of the events; the rows of each follow those of the one before.
+    """
+
+    buffer: CellBuffer
+    start: int
+    event_numbers: Sequence[int]
+
+
+class EventRows(NamedTuple):
+    """The content of consecutive records, if it is only rows as cells, ends of transactions and table descriptions.
+
+    Args:
+        described: tables that were not described before.
+        closes: the transaction that was open before ends here, before any row of these.
+        begins: another one begins here instead, so that the open one has no end.
+        open: the transaction of the last row has not ended.
+        runs: all rows; those of a table in log order.
+        record_indexes: for each record with rows of a selected table, its number in the batch; likewise the arrays
+            below.
+        offsets: where it begins, from the start of the batch's window.
+        row_counts: how many rows it has.
+        kind_indexes: index in `kinds`: the sides and absent columns, as in `CellSlice`.
+        times: microseconds since 1970, -1 = not known.
+        origins: as in the envelope.
+        owners: which of the transactions in `sources` it belongs to, each as (`txn`, `seq`) of the envelope.
+        commits: 1 = its last row is the last one of the transaction, whose end was read.
+    """
+
+    described: Sequence[TableSchema]
+    closes: bool
+    begins: bool
+    open: bool
+    runs: Sequence[CellRun]
+    record_indexes: array[int]
+    offsets: array[int]
+    row_counts: array[int]
+    kind_indexes: array[int]
+    times: array[int]
+    origins: array[int]
+    owners: array[int]
+    serials: array[int]
+    commits: array[int]
+    kinds: Sequence[tuple[int, Sequence[tuple[int, int]]]]
+    sources: Sequence[tuple[str | None, int | None]]
+
+
+class TableReader(Protocol):
+    """Extract rows from the selected records of a log, in their order; one reader for all its files."""
+
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
+        """Yield the rows of each of these records; to be consumed in order."""
+
+    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
+        """Take descriptions of tables from other files; they apply where the records' own file has none."""
+
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
+
+    def note_gap(self) -> None:
+        """Note that records may be missing here."""
+
+
+@runtime_checkable
+class CompiledTableReader(Protocol):
+    """A `TableReader` that has compiled code for many records at once."""
+
+    def read_events(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> tuple[EventRows | None, int]:
+        """Return the content of the first of these records, and the next record, which needs `read_records`."""
+
+
+class TableSupport(msgspec.Struct, frozen=True):
+    """How the tables of a format's logs are read.
+
+    Args:
+        make_reader: creates a reader.
+        make_compiled_reader: creates one that may use compiled code, made by its argument.
+        types, objects: only records of these types, and about these objects beside the table itself, describe tables;
+            () = any.
+        older: the files before a file in its directory describe its tables, too, back to one with such a name
+            (fnmatch); () = each file is complete.
+        operations: a change can be a key and operations, without images.
+        transactions: a log says where a transaction ends.
+        statements: records that are about no object may change or empty a table.
+    """
+
+    make_reader: Callable[[], TableReader]
+    types: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
+    operations: bool = False
+    transactions: bool = True
+    statements: bool = False
+    make_compiled_reader: Callable[[Callable[[Kernel], Kernel]], TableReader] | None = None
+
+
+# --- Row changes in one shape for every format ---
+
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+ROW_KINDS = (INSERT, UPDATE, DELETE)
+TRUNCATE, DDL, BEGIN, END = "truncate", "ddl", "begin", "end"
+
+
+class SqlColumn(msgspec.Struct, frozen=True):
+    """A column of a table, with its SQL type.
+
+    Args:
+        type: SQL type name in lower case: tinyint, smallint, mediumint, int, bigint, float, double, decimal, bit,
+            enum,
+            set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (with tiny,
+            medium, long in front), json, geometry, vector, uuid, inet4, inet6.
+        size: bytes of the longest value, bits of BIT, digits of DECIMAL; 0 = unknown.
+        scale: digits after the decimal point, also of seconds.
+        values: texts of an ENUM or SET.
+        length: characters of the longest text; 0 = unknown.
+        geometry: SQL name of the only geometry type that the column takes ("point"); "" = unknown, or any.
+        kind: its type in exported tables (`format_api.outputs`).
+    """
+
+    name: str
+    type: str
+    nullable: bool = True
+    unsigned: bool = False
+    size: int = 0
+    scale: int = 0
+    values: tuple[str, ...] = ()
+    length: int = 0
+    geometry: str = ""
+    kind: str = "string"
+
+
+class SqlTable(msgspec.Struct, frozen=True):
+    """A table. key: names of the columns of its primary key, in the key's order."""
+
+    database: str
+    name: str
+    columns: tuple[SqlColumn, ...]
+    key: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The unique name database.table; see `table_names.qualify_name`."""
+        return qualify_name(self.database, self.name)
+
+    @property
+    def display_name(self) -> str:
+        """The name database.table as logs show it, unquoted."""
+        return f"{self.database}.{self.name}"
+
+
+class ChangeTransaction(msgspec.Struct, frozen=True):
+    """A transaction as its first event describes it; one object per transaction.
+
+    Args:
+        id: GTID.
+        file, offset: where it begins.
+        time: of its commit, microseconds since 1970; None = not in the log.
+        thread: id of the session.
+        has_begin: it has an explicit begin event; a statement that is a transaction of its own may have none.
+    """
+
+    id: str | None
+    file: str
+    offset: int
+    time: int | None = None
+    thread: int | None = None
+    has_begin: bool = True
+
+
+class ChangePosition(msgspec.Struct, frozen=True):
+    """Position and origin of a change.
+
+    Args:
+        offset, end: of its event in the file.
+        row: number of the row in the event.
+        time: of the transaction's commit, else of the event, microseconds since 1970.
+        logged: of the event itself, in seconds.
+        server: id of the server that made it.
+        engine: kind of server.
+        query: the statement, if the log has it; one object per statement.
+    """
+
+    file: str
+    offset: int
+    end: int
+    server: int
+    engine: str
+    time: int | None = None
+    logged: int | None = None
+    row: int = 0
+    query: str | None = None
+
+
+class ChangeEvent(msgspec.Struct, frozen=True):
+    """One change.
+
+    Args:
+        kind: one of the constants of this module; BEGIN and END are those of a transaction.
+        place: its position and origin.
+        transaction: None = its beginning is not known.
+        before, after: row images; None = no such image.
+        database: the default database of the statement, or the one that it is about.
+        statement: text of a DDL statement; for END, the statement that ends the transaction.
+        action: "create", "alter", "drop", "rename" or "truncate", of the table (or of the database if there is no
+            table); "" = of something else.
+        becomes: the table after a rename.
+        xid: of END.
+    """
+
+    kind: str
+    place: ChangePosition
+    transaction: ChangeTransaction | None = None
+    table: SqlTable | None = None
+    before: Image | None = None
+    after: Image | None = None
+    database: str = ""
+    statement: str = ""
+    action: str = ""
+    becomes: SqlTable | None = None
+    xid: int | None = None
+
+
+class RecordChanges(msgspec.Struct, frozen=True):
+    """The changes of one record.
+
+    Args:
+        changes: read lazily; that raises as `ChangeReader.read_records` does.
+        findings: about the record.
+        about: the only table that the record changes, where its changes are not known; None = it may be any.
+    """
+
+    changes: Iterator[ChangeEvent] | Sequence[ChangeEvent] = ()
+    findings: tuple[Finding, ...] = ()
+    about: SqlTable | None = None
+
+
+class ChangeReader(Protocol):
+    """Extract changes from the selected records of a log, in their order; one reader for all its files."""
+
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordChanges]:
+        """Yield the changes of each of these records; to be consumed in order."""
+
+    def note_gap(self) -> None:
+        """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
+
+
+# --- SQL scripts for a server ---
+
+
+class ScriptOptions(msgspec.Struct, frozen=True):
+    """Options of an SQL script.
+
+    Args:
+        gtids: keep the GTIDs of the transactions.
+        flashback: statements that reverse the row changes, to be put together in the opposite order of what
+            `ScriptWriter` returns.
+        flat: no transactions; each statement stands alone.
+        rename_databases: name -> the name to use instead.
+        includes_table: is a table ("database.table") reversed, or written? None = all are.
+        rows: row changes as their original events ("exact"), or as INSERT, UPDATE and DELETE ("statements").
+        comments: what the events change, as comments.
+        only_databases: databases that are written; empty = all.
+        stop_before: a statement; the script ends before the transaction that holds the first matching one.
+        sidecar_files: where files of the log go; None = nowhere.
+        skip_ddl: a flashback leaves out table definitions, and reports that.
+        row_filter: which rows are reversed, or written; `includes_table` excludes tables of which it selects none.
+        is_partial: not all transactions, or rows, are selected: a flashback reports later changes of the selected
+            rows.
+    """
+
+    gtids: bool = False
+    flashback: bool = False
+    flat: bool = False
+    rename_databases: Mapping[str, str] = msgspec.field(default_factory=dict)
+    includes_table: Callable[[str], bool] | None = None
+    rows: str = "exact"
+    comments: bool = False
+    only_databases: frozenset[str] = frozenset()
+    stop_before: str | None = None
+    sidecar_files: SidecarFiles | None = None
+    skip_ddl: bool = False
+    row_filter: RowFilter | None = None
+    is_partial: bool = False
+
+
+class RowFilter(Protocol):
+    """Select rows by a condition on them and their record."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that the condition refers to."""
+
+    def select_rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
+        """Return for each row of a record whether it is selected; a single bool stands for all of them.
+
+        Args:
+            index: of the record in the batch whose records are written.
+            body: decodes the record.
+        """
+
+
+class SidecarFiles(Protocol):
+    """Files that a script needs beside it: data that a server loaded (LOAD DATA)."""
+
+    def add(self, name: str, data: bytes) -> None:
+        """Append bytes to a file."""
+
+    def path(self, name: str) -> str:
+        """Return the path of the file when the script runs."""
+
+
+class ScriptWriter(Protocol):
+    """Write statements for a server from the selected records of a log, in their order; one writer for all its files.
+
+    A statement is written only once all of it is known. A client can execute the text line by line.
+    """
+
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
+        """Return the text for each of these records, b"" for none; `BodyWithFindings` if a statement is missing."""
+
+    @property
+    def stop_finding(self) -> Finding | None:
+        """The reason why nothing more is written although the log continues; None = it is not stopped."""
+
+    def write_compiled(
+        self,
+        context: Any,
+        batch: Batch | FlatRecords,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
+    ) -> tuple[bytes | memoryview, int]:
+        """Return the text for the first of these records, as far as compiled code can write it, and the next record.
+
+        Args:
+            batch: a batch, or a run of records with those inside them; `start` and `stop` count in it.
+        """
+
+    def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """Note records that are not selected; in log order with the others."""
+
+    @property
+    def row_changes(self) -> int | None:
+        """Number of row changes written; None = they are not counted."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing of the log has been written so far."""
+
+    def note_gap(self, what: str = "") -> bytes:
+        """Return the text for a position where records may be missing: an open transaction must not be committed.
+
+        what: description of the gap.
+        """
+
+    def finish(self) -> bytes:
+        """Return the text after the last record."""
+
+    def final_findings(self) -> Sequence[Finding]:
+        """Return the findings that are known at the end."""
+
+
+# --- Event groups ---
+
+
+class PortableEventGroup(msgspec.Struct, frozen=True):
+    """The events that a server wrote to its log in one step: a transaction, or something outside of any.
+
+    Args:
+        offset, size: position in the file; for a transaction in several places, that of its commit.
+        record: number of the record there.
+        type: type of the first event.
+        txn, seq, time, origin: as in `EnvelopeColumns`.
+        events: in order, each with its header and without a checksum; sizes and positions in the headers may be those
+            of another container.
+    """
+
+    offset: int
+    size: int
+    record: int
+    type: str
+    txn: str | None
+    seq: int | None
+    time: int | None
+    origin: int | None
+    events: tuple[bytes, ...]
+
+
+class PriorGtids(NamedTuple):
+    """The last transactions before this position, as (domain, server, number) in the log's order.
+
+    is_complete: all of them are listed; otherwise only those since some earlier position.
+    """
+
+    gtids: tuple[tuple[int, int, int], ...]
+    is_complete: bool
+
+
+class EventGroupReader(Protocol):
+    """Extract the event groups from the batches of one file, in order; a finding stands for an incomplete group."""
+
+    def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
+        """Yield the event groups of this batch that are known to be complete."""
+
+    def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
+        """Note that `[start, end)` of the file was skipped."""
+
+    def finish(self) -> Iterator[PortableEventGroup | Finding]:
+        """Yield what is left at the end of the file."""

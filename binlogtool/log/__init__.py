@@ -1,1 +1,0 @@
-"""Reading logs: sources, detection, scanning, resynchronization, selection, records and following."""

@@ -1,0 +1,1 @@
+"""Build the native library of walks and kernels."""

@@ -1,1 +1,0 @@
-"""Change messages in the shapes of Debezium, Maxwell and Canal."""

@@ -1,1 +1,0 @@
-"""Writers of output formats that Spark does not have, and the options of table files."""

@@ -1,0 +1,1 @@
+"""The --where language: grammar, conditions, evaluation."""

@@ -1,0 +1,287 @@
+"""Terms of a --where condition and how two values compare: three-valued, typed, exact.
+
+Truth is a number, so that `and` is the minimum, `or` the maximum, and `not` the mirror image.
+
+Numbers are compared as doubles first: rounding keeps their order, so that only equal ones are compared again exactly.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from binlogtool.format_api.json_values import encode_text
+
+# --- Terms of a condition, and the comparison of two values ---
+
+FALSE, UNKNOWN, TRUE = 0, 1, 2
+
+OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+MAX_DIGITS = 100
+_NUMBER = re.compile(rf"[+-]?[0-9]{{1,{MAX_DIGITS}}}(?:\.[0-9]{{1,{MAX_DIGITS}}})?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NUMBER_TYPES = (int, float, Decimal)
+
+
+class Timestamp(int):
+    """A time in microseconds since 1970-01-01 UTC; other numbers do not compare with it."""
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """A constant in the expression."""
+
+    value: Any
+
+
+class MemberPath(msgspec.Struct, frozen=True):
+    """A member of a record, or a path below it. A list, or a name below one, means each of its elements."""
+
+    path: tuple[str | int, ...]
+
+
+Operand = Constant | MemberPath
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """A condition on operands. evaluate: their values -> truth. holds: the operator, if it compares two values."""
+
+    operands: tuple[Operand, ...]
+    evaluate: Callable[..., int]
+    holds: Callable[[Any, Any], bool] | None = None
+
+
+class NotTerm(msgspec.Struct, frozen=True):
+    """`not`: the mirror image of a term."""
+
+    term: Term
+
+
+class AndTerm(msgspec.Struct, frozen=True):
+    """`and` of terms."""
+
+    terms: tuple[Term, ...]
+
+
+class OrTerm(msgspec.Struct, frozen=True):
+    """`or` of terms."""
+
+    terms: tuple[Term, ...]
+
+
+Term = Comparison | NotTerm | AndTerm | OrTerm
+
+
+def parse_timestamp(text: str) -> Timestamp | None:
+    """Parse an ISO 8601 time, UTC unless it has a zone; return None if it is invalid."""
+    try:
+        parsed_time = datetime.fromisoformat(text)
+        parsed_time = parsed_time.replace(tzinfo=UTC) if parsed_time.tzinfo is None else parsed_time
+        return Timestamp((parsed_time - _EPOCH) // _MICROSECOND)
+    except (ValueError, OverflowError):
+        return None
+
+
+def make_comparison(sign: str, left: Operand, right: Operand) -> Comparison:
+    """Create `left sign right`. A text compared with the member `time` is a time."""
+    left, right = _convert_time_constant(left, right), _convert_time_constant(right, left)
+    convert = _convert_fields if isinstance(left, MemberPath) and isinstance(right, MemberPath) else _convert_pair
+    holds = OPERATORS[sign]
+    if isinstance(right, Constant) and type(right.value) in (int, Decimal):
+        return Comparison((left, right), _make_number_comparison(holds, right.value), holds)
+
+    def evaluate(a: Any, b: Any) -> int:
+        pair = None if a is None or b is None else convert(a, b)
+        return UNKNOWN if pair is None else TRUE if holds(*pair) else FALSE
+
+    return Comparison((left, right), evaluate, holds)
+
+
+def _make_number_comparison(holds: Callable[[Any, Any], bool], number: int | Decimal) -> Callable[[Any, Any], int]:
+    """Return the evaluation of values compared with a number: as any other, with fewer steps for common types."""
+    is_number = _NUMBER.fullmatch
+
+    def evaluate(value: Any, _number: Any) -> int:
+        kind = type(value)
+        if kind is int:
+            return TRUE if holds(value, number) else FALSE
+        if kind is str:
+            return UNKNOWN if is_number(value) is None else TRUE if holds(Decimal(value), number) else FALSE
+        pair = None if value is None else _convert_pair(value, number)
+        return UNKNOWN if pair is None else TRUE if holds(*pair) else FALSE
+
+    return evaluate
+
+
+def make_null_test(operand: Operand) -> Comparison:
+    """Create `operand is null`, which is never unknown."""
+    return Comparison((operand,), lambda value: TRUE if value is None else FALSE)
+
+
+def make_in_test(operand: Operand, values: tuple[Constant, ...]) -> OrTerm:
+    """Create `operand in (values)`."""
+    return OrTerm(tuple(make_comparison("=", operand, value) for value in values))
+
+
+def make_like_test(operand: Operand, pattern: str) -> Comparison:
+    """Create `operand like 'pattern'`: `%` is any text, `_` one character, a backslash quotes the next one."""
+    return make_glob_test(operand, _LIKE_SPECIAL.sub(_to_glob, pattern))
+
+
+def make_glob_test(operand: Operand, pattern: str) -> Comparison:
+    """Create `operand ~ 'pattern'`: `*`, `?` and `[…]` as in `--object`; of bytes `?` is one byte.
+
+    The patterns that `fnmatch` makes never backtrack past a `*`: their time is bounded by length of text x pattern.
+    """
+    texts = re.compile(fnmatch.translate(pattern)).match
+    octets = re.compile(fnmatch.translate(encode_text(pattern).decode("latin-1"))).match
+
+    def evaluate(value: Any) -> int:
+        if isinstance(value, str):
+            return TRUE if texts(value) else FALSE
+        if isinstance(value, bytes):
+            return TRUE if octets(value.decode("latin-1")) else FALSE
+        return UNKNOWN
+
+    return Comparison((operand,), evaluate)
+
+
+_LIKE_SPECIAL = re.compile(r"\\(.)|[%_*?\[]", re.DOTALL)
+
+
+def _to_glob(match: re.Match[str]) -> str:
+    character = match[1] if match[1] is not None else match[0]
+    if match[1] is None and character in "%_":
+        return "*" if character == "%" else "?"
+    return f"[{character}]" if character in "*?[" else character
+
+
+def _convert_time_constant(operand: Operand, other: Operand) -> Operand:
+    if isinstance(operand, Constant) and isinstance(operand.value, str) and other == MemberPath(("time",)):
+        return Constant(parse_timestamp(operand.value))
+    return operand
+
+
+def _convert_fields(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Convert two field values for comparison: texts that are both decimal numbers are compared as such."""
+    if isinstance(a, str) and isinstance(b, str):
+        numbers = _parse_decimal(a), _parse_decimal(b)
+        return (a, b) if None in numbers else numbers
+    return _convert_pair(a, b)
+
+
+def _convert_pair(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """Convert two values that are not NULL to comparable ones; None if they cannot be compared."""
+    if isinstance(a, Timestamp) or isinstance(b, Timestamp):
+        return _convert_both(a, b, _as_timestamp)
+    if isinstance(a, str) and isinstance(b, str):
+        return a, b
+    if isinstance(a, _NUMBER_TYPES) or isinstance(b, _NUMBER_TYPES):
+        return _convert_both(a, b, _as_double if isinstance(a, float) or isinstance(b, float) else _as_number)
+    return _convert_both(a, b, _as_bytes)
+
+
+def _convert_both(a: Any, b: Any, convert: Callable[[Any], Any]) -> tuple[Any, Any] | None:
+    pair = convert(a), convert(b)
+    return None if None in pair else pair
+
+
+def _parse_decimal(text: str) -> Decimal | None:
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def _as_timestamp(value: Any) -> Any:
+    return value if isinstance(value, Timestamp) else parse_timestamp(value) if isinstance(value, str) else None
+
+
+def _as_number(value: Any) -> Any:
+    if isinstance(value, str):
+        return _parse_decimal(value)
+    return value if isinstance(value, _NUMBER_TYPES) else None
+
+
+def _as_double(value: Any) -> Any:
+    """Return a decimal as the nearest double, for comparison with a double; integers stay exact."""
+    number = _as_number(value)
+    if number != number:  # not a number
+        return None
+    return float(number) if isinstance(number, Decimal) else number
+
+
+def _as_bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        return encode_text(value)
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
+
+
+# --- Comparisons of whole columns whose values are of the common types ---
+
+_TRUTHS = (FALSE, TRUE)
+_NUMBER_LINE = rf"[+-]?[0-9]{{1,{MAX_DIGITS}}}(?:\.[0-9]{{1,{MAX_DIGITS}}})?"
+_NON_NUMBER_LINE = re.compile(rf"^(?!{_NUMBER_LINE}$)", re.MULTILINE)
+_NONE_TYPE = type(None)
+
+
+def compare_with_number(
+    holds: Callable[[Any, Any], bool], values: Sequence[Any], number: int | Decimal
+) -> list[int] | None:
+    """Return the truth of `value holds number` for each value; None = the values are of other types."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return [_TRUTHS[holds(value, number)] for value in values]
+    if kinds == {int, _NONE_TYPE}:
+        return [UNKNOWN if value is None else _TRUTHS[holds(value, number)] for value in values]
+    if kinds == {str}:
+        return _compare_texts_with_number(holds, values, number)
+    return None
+
+
+def compare_with_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
+    """Return the truth of `value holds text` for each value; None = the values are of other types."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return [_TRUTHS[holds(value, text)] for value in values]
+    if kinds == {str, _NONE_TYPE}:
+        return [UNKNOWN if value is None else _TRUTHS[holds(value, text)] for value in values]
+    return None
+
+
+def compare_pairwise(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
+    """Return the truth of `left holds right` for each pair; None = the values are of other types."""
+    kinds = set(map(type, left)) | set(map(type, right))
+    if kinds == {int}:
+        return [_TRUTHS[holds(a, b)] for a, b in zip(left, right, strict=True)]
+    if kinds == {int, _NONE_TYPE}:
+        pairs = zip(left, right, strict=True)
+        return [UNKNOWN if a is None or b is None else _TRUTHS[holds(a, b)] for a, b in pairs]
+    return None
+
+
+def _compare_texts_with_number(
+    holds: Callable[[Any, Any], bool], values: Sequence[str], number: int | Decimal
+) -> list[int] | None:
+    joined = "\n".join(values)
+    if joined.count("\n") != len(values) - 1 or _NON_NUMBER_LINE.search(joined):
+        return None
+    nearest_double = float(Decimal(number))
+    return [
+        _TRUTHS[holds(double, nearest_double) if double != nearest_double else holds(Decimal(value), number)]
+        for value, double in zip(values, map(float, values), strict=True)
+    ]

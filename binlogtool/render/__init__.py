@@ -1,1 +1,0 @@
-"""Terminal and picture output: escaping, hexdumps, tables, HTML pages, SVG."""

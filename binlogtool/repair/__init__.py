@@ -1,0 +1,1 @@
+"""Verify, plan, truncate, salvage, undo, replay and diagnose; `transaction` alone writes to a log."""

@@ -1,0 +1,399 @@
+"""A repair plan as a value (JSON shape binlogtool/plan/1), and the reasons to refuse one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.format import SERVER_TRUNCATES, ResultPiece, is_header_correction
+from binlogtool.repair import verify_report
+from binlogtool.repair.verify_report import FileReport, SkippedFiles
+
+__all__ = [
+    "FilePlan",
+    "FilePlans",
+    "FinishPlan",
+    "RepairPlan",
+    "RepairPolicy",
+    "RepairResult",
+    "ResultPiece",
+    "UndoPlan",
+    "WrittenFile",
+    "pieces_from_json",
+    "pieces_to_json",
+]
+
+FLIPPED_BIT_ADVICE = "--to-file NEW --keep-after-damage writes a copy with it put right"
+
+
+# --- A repair as a value ---
+
+
+class RepairPolicy(msgspec.Struct, frozen=True):
+    """What the user allows and wants of a repair (the options of `truncate-to-durable`).
+
+    Attributes:
+        max_loss: Most bytes that may be cut; None = no limit.
+        max_loss_records: Most complete records that may be cut; None = no limit.
+        allow_discard_valid: Complete records after damage may be discarded.
+        fix_meta: Also correct lists of files and headers.
+        write_close_marker: Also write the end mark of a closed file.
+        salvage: Keep what is provable after damage, too.
+        copy: The result goes to a new file; the source stays.
+        transactions: Cut after the last complete transaction, not after the last complete record.
+        allow_empty_result: Also where no record is kept, if a single file was given and its format was named.
+    """
+
+    max_loss: int | None = None
+    max_loss_records: int | None = None
+    allow_discard_valid: bool = False
+    fix_meta: bool = False
+    write_close_marker: bool = False
+    salvage: bool = False
+    copy: bool = False
+    transactions: bool = False
+    allow_empty_result: bool = False
+
+    def as_value(self) -> dict[str, Any]:
+        """Return the settings that differ from the defaults, as JSON."""
+        members = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in members.items() if value is not None and value is not False}
+
+
+class FilePlan(msgspec.Struct, frozen=True):
+    """The repair of one file.
+
+    Attributes:
+        action: none, truncate, zero-fill, rewrite or remove.
+        durable_end: Offset after the last record that is proven durable; None if there is none.
+        cut_bytes: Bytes that go.
+        cut_valid_records: Complete records that go.
+        proof: Why this is the result, as JSON.
+        sha256_kept: Hash of the bytes that stay; sha256_cut: of the rest.
+        inode, mtime_ns: The identity of the file when it was read.
+        pieces: The bytes of the result, in order; none for `none` and `remove`.
+        made_like: For a file that does not exist yet: the file whose mode and owner it gets.
+    """
+
+    path: str
+    size: int
+    action: str
+    durable_end: int | None
+    cut_bytes: int
+    cut_valid_records: int
+    proof: Mapping[str, Any]
+    sha256_kept: str | None
+    sha256_cut: str | None
+    inode: int | None = None
+    mtime_ns: int | None = None
+    pieces: tuple[ResultPiece, ...] = ()
+    made_like: str | None = None
+
+    @property
+    def kept_records(self) -> int:
+        """Number of complete records in the result."""
+        if self.action == "remove":
+            return 0
+        return int(self.proof.get("records_kept", self.proof.get("records")) or 0)
+
+    @property
+    def result_size(self) -> int:
+        """Size of the result in bytes; 0 if the file is removed."""
+        if self.action == "remove":
+            return 0
+        return sum(p.size for p in self.pieces) if self.pieces else self.size
+
+    @property
+    def corrects_bits(self) -> bool:
+        """True if flipped bits are corrected and nothing is cut."""
+        return "corrected" in self.proof
+
+    def as_value(self) -> dict[str, Any]:
+        """Return one member of `files` of a plan as JSON."""
+        return {
+            "path": self.path,
+            "size": self.size,
+            "action": self.action,
+            "durable_end": self.durable_end,
+            "cut_bytes": self.cut_bytes,
+            "cut_valid_records": self.cut_valid_records,
+            "proof": dict(self.proof),
+            "sha256_kept": self.sha256_kept,
+            "sha256_cut": self.sha256_cut,
+            **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
+            **({"made_like": self.made_like} if self.made_like is not None else {}),
+            **({"result": pieces_to_json(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
+            **({"grows_to": self.result_size} if self.result_size > self.size else {}),
+        }
+
+
+_PIECES_INDEX = FilePlan.__struct_fields__.index("pieces")
+PackableFilePlan = FilePlan | bytes
+"""A plan for one file, as it is or packed."""
+
+
+def pack_file_plan(plan: PackableFilePlan) -> PackableFilePlan:
+    """Pack the plan for a file that stays, to a quarter of its memory; return any other unchanged."""
+    if isinstance(plan, bytes) or plan.action != "none" or plan.pieces:
+        return plan
+    return verify_report.pack_struct(plan) or plan
+
+
+def unpack_file_plan(packed_plan: PackableFilePlan) -> FilePlan:
+    """Return the plan that `pack_file_plan` packed."""
+    if not isinstance(packed_plan, bytes):
+        return packed_plan
+    values = msgspec.msgpack.decode(packed_plan)
+    values[_PIECES_INDEX] = ()
+    return FilePlan(*values)
+
+
+class FilePlans(verify_report.CompactList[FilePlan]):
+    """The plans for many files, in their order."""
+
+    __slots__ = ()
+    pack = staticmethod(pack_file_plan)
+    unpack = staticmethod(unpack_file_plan)
+
+
+def pieces_to_json(pieces: tuple[ResultPiece, ...]) -> list[dict[str, Any]]:
+    """Return pieces as JSON: ranges of the file, zeros, and new bytes in hexadecimal digits."""
+    return [_piece_to_json(one) for one in pieces]
+
+
+def _piece_to_json(piece: ResultPiece) -> dict[str, Any]:
+    if piece.data is not None:
+        return {"bytes": piece.data.hex()}
+    return {"zeros": piece.zeros} if piece.zeros else {"start": piece.start, "end": piece.end}
+
+
+def pieces_from_json(value: list[dict[str, Any]]) -> tuple[ResultPiece, ...]:
+    """Reverse `pieces_to_json`."""
+    return tuple(_piece_from_json(one) for one in value)
+
+
+def _piece_from_json(value: dict[str, Any]) -> ResultPiece:
+    if "bytes" in value:
+        return ResultPiece(data=bytes.fromhex(value["bytes"]))
+    return (
+        ResultPiece(zeros=int(value["zeros"]))
+        if "zeros" in value
+        else ResultPiece(int(value["start"]), int(value["end"]))
+    )
+
+
+class RepairPlan(msgspec.Struct, frozen=True):
+    """The plan for all files of one repair.
+
+    Attributes:
+        refused: A safety rule forbids it; `reasons` say why.
+        reasons: Why it is refused, also reasons that do not forbid it.
+        target: The path that the plan was made for.
+        policy: The allowances that it was made with.
+        notes: What the user should know.
+        skipped: The files of the directory that are not logs; they are not touched.
+        copyable_path: For a refused plan: the file that a salvaged copy can be made of.
+    """
+
+    format: str
+    refused: bool
+    reasons: tuple[str, ...]
+    files: Sequence[FilePlan]
+    target: str = ""
+    policy: RepairPolicy = msgspec.field(default_factory=RepairPolicy)
+    notes: tuple[str, ...] = ()
+    skipped: tuple[SkippedFiles, ...] = ()
+    copyable_path: str | None = None
+
+    @property
+    def blocking_file(self) -> FilePlan | None:
+        """The file that the first reason is about; None if it is about none."""
+        return next((one for one in self.files if self.reasons and self.reasons[0].startswith(f"{one.path}: ")), None)
+
+    @property
+    def has_encrypted_file(self) -> bool:
+        """True if a file is encrypted and its key was not given."""
+        return any(file.proof.get("encrypted") for file in self.files)
+
+    @property
+    def changes(self) -> tuple[FilePlan, ...]:
+        """The plans of the files that would change."""
+        return tuple(f for f in self.files if f.action != "none")
+
+    def as_value(self) -> dict[str, Any]:
+        """Return `truncate-to-durable -O json` as a value."""
+        asked = self.policy.as_value()
+        return {
+            "schema": "binlogtool/plan/1",
+            "format": self.format,
+            "refused": self.refused,
+            "reasons": list(self.reasons),
+            "files": [f.as_value() for f in self.files],
+            **({"target": self.target} if self.target else {}),
+            **({"asked": asked} if asked else {}),
+            **({"notes": list(self.notes)} if self.notes else {}),
+        }
+
+
+class WrittenFile(NamedTuple):
+    """One file that was changed or created: sizes in bytes and SHA-256, before and after; "" where there is no file."""
+
+    path: str
+    size_before: int
+    sha256_before: str
+    size_after: int
+    sha256_after: str
+
+
+class RepairResult(msgspec.Struct, frozen=True):
+    """The changes that a repair, or an undo, made.
+
+    Attributes:
+        undo: The undo file; None where no existing file was changed.
+        notes: What else the user should know.
+    """
+
+    files: tuple[WrittenFile, ...]
+    undo: str | None
+    notes: tuple[str, ...] = ()
+
+
+class UndoPlan(msgspec.Struct, frozen=True):
+    """What `undo` would do.
+
+    Attributes:
+        undo: The undo file.
+        state: State of the undo file: prepared, applied or undone.
+        made: Time when the undo file was made.
+        files: Path, action (`restore`, or `none` if the file is the original already), and the change.
+        reasons: Why it cannot be done.
+    """
+
+    undo: str
+    state: str
+    made: str
+    files: tuple[tuple[str, str, WrittenFile], ...]
+    reasons: tuple[str, ...]
+
+
+class FinishPlan(msgspec.Struct, frozen=True):
+    """What finishing an interrupted repair would do.
+
+    Attributes:
+        intent: The intent file.
+        undo: Its undo file; None if that is gone because nothing was changed yet.
+        direction: apply or undo.
+        files: Path, and what would happen to it.
+    """
+
+    intent: str
+    undo: str | None
+    direction: str
+    files: tuple[tuple[str, str], ...]
+
+
+# --- Reasons to refuse the cut of a file ---
+
+CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
+"""What a cut removes without a question. Space that the writer reserved (preallocated-tail) stays."""
+EMPTY_RESULT = "no record would be kept"
+"""The refusal of a plan that leaves nothing, in its own words."""
+UNFINISHED_ADVICE = "--apply finishes it first"
+WHOLE_LOG_ADVICE = "name the directory"
+LIST_FIX_OPTION = "--fix-meta"
+"""Reasons that name it may go away with it."""
+UNCERTAIN_DIALECT = "dialect not certain"
+"""The diagnosis of a log that can be read in two ways: what is no record in one of them may be one in the other."""
+
+
+def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -> list[str]:
+    """Return the reasons against a file's plan, in words; none for a file that does not change."""
+    reasons = []
+    if report.is_encrypted:
+        reasons.append(f"{report.path}: {describe_encrypted(report)}")
+    elif plan.durable_end is None:
+        reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
+    if plan.action == "none":
+        return reasons
+    if plan.result_size < report.bytes.get("header", 0) <= report.size:
+        reasons.append(f"{report.path}: the cut would lie inside the head of the file; it cannot be repaired by a cut")
+    server_cuts = _does_server_cut(report)
+    blocking = [f for f in report.findings if not _is_allowed(f, plan, policy, server_cuts)]
+    reasons += [_describe_refusal(report, f) for f in sorted(blocking, key=_is_detail)]
+    if not reasons:
+        reasons += [f"{report.path}: the result would not be clean: {text}" for text in plan.proof.get("not_clean", ())]
+    return reasons + check_loss_limits(plan, policy)
+
+
+def describe_encrypted(report: FileReport) -> str:
+    """Describe what is known of the end of an encrypted log without its key."""
+    known_bytes = report.bytes.get("record", 0)
+    sizes = f"the sizes of its events account for {known_bytes:,} of {report.size:,} bytes; " if known_bytes else ""
+    return f"the log is encrypted; {sizes}where its durable part ends is only known with --keyfile FILE"
+
+
+def check_loss_limits(plan: FilePlan, policy: RepairPolicy) -> list[str]:
+    """Return the reasons against cutting more than --max-loss and --max-loss-records allow."""
+    reasons = []
+    if policy.max_loss is not None and plan.cut_bytes > policy.max_loss:
+        reasons.append(f"{plan.path}: {plan.cut_bytes:,} bytes would be cut, --max-loss allows {policy.max_loss:,}")
+    if policy.max_loss_records is not None and plan.cut_valid_records > policy.max_loss_records:
+        lost, bound = plan.cut_valid_records, policy.max_loss_records
+        reasons.append(f"{plan.path}: {lost:,} complete records would be cut, --max-loss-records allows {bound:,}")
+    return reasons
+
+
+def check_empty_result(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[str]:
+    """Return the reasons against a plan that cuts and keeps no record, or nothing of a file.
+
+    Args:
+        allow_empty: Accept an empty result.
+    """
+    cut = [one for one in plans if one.cut_bytes and one.made_like is None]
+    if allow_empty or not cut:
+        return []
+    if not any(one.kept_records for one in plans):
+        text = f"{EMPTY_RESULT}: it is no log, or nothing of it can be kept by a cut"
+        return [f"{cut[0].path}: {text}"]
+    return [f"{one.path}: nothing would be left of it" for one in cut if one.action != "remove" and not one.result_size]
+
+
+def _does_server_cut(report: FileReport) -> bool:
+    """Return True if the server itself cuts what follows the durable end; never if complete records follow."""
+    return bool(report.details.get(SERVER_TRUNCATES)) and all(f.id != "valid-after-damage" for f in report.findings)
+
+
+def _is_allowed(finding: Finding, plan: FilePlan, policy: RepairPolicy, server_cuts: bool) -> bool:
+    """Return True if the file may be changed in spite of the finding.
+
+    Args:
+        server_cuts: The server itself cuts after the durable end.
+    """
+    if finding.id == "changed-while-read" or finding.facts.get("diagnosis") == UNCERTAIN_DIALECT:
+        return False
+    if finding.severity is not Severity.ERROR or finding.id in (*CUTTABLE, "damaged-range"):
+        return True
+    if finding.id == "gap-in-sequence":
+        return False
+    if policy.salvage and is_header_correction(finding):
+        return True
+    is_after_end = plan.durable_end is not None and finding.offset is not None and finding.offset >= plan.durable_end
+    return is_after_end and (server_cuts or policy.allow_discard_valid or policy.salvage)
+
+
+def _is_detail(finding: Finding) -> bool:
+    """Return True for findings that are listed after those about lost records."""
+    return finding.id not in ("valid-after-damage", "gap-in-sequence")
+
+
+def _describe_refusal(report: FileReport, finding: Finding) -> str:
+    if finding.id == "changed-while-read":
+        return f"{report.path}: {finding.id}: {finding.message}; plan again when nobody writes to it"
+    if finding.id == "valid-after-damage":
+        return f"{report.path}: {finding.id}: {finding.message}; cutting would discard them"
+    if finding.id == "gap-in-sequence":
+        return f"{report.path}: {finding.id}: {finding.message}; cutting would hide that"
+    return f"{report.path}: {finding.id} at {finding.offset or 0:#x}: {finding.message}"

@@ -1,0 +1,882 @@
+"""Plan a truncation to the durable end, of one file or of files that change together."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from binlogtool import formats
+from binlogtool.core.open_file import is_url, make_readable_file
+from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
+from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UsageError
+from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.format import (
+    FileFix,
+    Format,
+    Hints,
+    JointRepair,
+    RepairRules,
+    ResultPiece,
+    RewrittenFile,
+    VerifiedFile,
+    is_header_correction,
+)
+from binlogtool.format_api.layout import RangeReader
+from binlogtool.repair.file_io import READ, SYSTEM, get_directory, hash_chunks, hash_parts
+from binlogtool.repair.plan import (
+    CUTTABLE,
+    FLIPPED_BIT_ADVICE,
+    WHOLE_LOG_ADVICE,
+    FilePlan,
+    FilePlans,
+    PackableFilePlan,
+    RepairPlan,
+    RepairPolicy,
+    check_empty_result,
+    check_loss_limits,
+    collect_refusals,
+    pack_file_plan,
+    unpack_file_plan,
+)
+from binlogtool.repair.repaired_file import (
+    ExaminedLog,
+    LogExaminer,
+    PlanSnapshot,
+    SalvagedContent,
+    collect_file_fixes,
+    compare_with_plan,
+    correct_flipped_bits,
+    describe_finding,
+    describe_flipped_bit,
+    format_unclean,
+    format_unrepaired,
+    is_same_path,
+    list_unclean_findings,
+    make_raw_reader,
+    plan_content,
+    predict_damage,
+    predict_new_damage,
+    read_pieces,
+    select_errors,
+    select_flipped_bits,
+    verify_planned_file,
+    verify_planned_log,
+)
+from binlogtool.repair.transaction import describe_leftovers
+from binlogtool.repair.undo import explain_unfinished
+from binlogtool.repair.verify import LogExamination, VerifiedMember, examine_log
+from binlogtool.repair.verify_report import FileReport, Report, SetReport, merge_reports
+
+# --- Build the plans for files of a log that change together, and count the complete records that each loses ---
+
+
+def build_file_plans(
+    log: LogGroup,
+    reports: Sequence[FileReport],
+    rewritten: Mapping[str, RewrittenFile],
+    after: Mapping[str, FileReport],
+) -> tuple[FilePlan, ...]:
+    """Return the plan for each file, not yet bound to its bytes.
+
+    Args:
+        rewritten: What the format makes of files, by path.
+        after: What `verify` says of the result, by path.
+    """
+    paths = [one.path for one in reports]
+    derived_types = _derived_types(log)
+    files = [_plan_file(one, rewritten.get(one.path), after.get(one.path), derived_types) for one in reports]
+    new_plans = [
+        _plan_new_file(path, log, one, after.get(path)) for path, one in rewritten.items() if path not in paths
+    ]
+    return (*files, *new_plans)
+
+
+def _derived_types(log: LogGroup) -> frozenset[str]:
+    assert log.format is not None
+    return log.format.repair.derived
+
+
+def _count_lost_records(
+    report: FileReport, after: FileReport | None, ignored_types: frozenset[str] = frozenset()
+) -> Counter[str]:
+    """Count the complete records that are not in the result, by type."""
+    lost = Counter(report.record_types)
+    lost.subtract({} if after is None else after.record_types)
+    return Counter({name: count for name, count in lost.items() if count > 0 and name not in ignored_types})
+
+
+def note_derived_losses(
+    log: LogGroup, reports: Sequence[FileReport], files: Sequence[FilePlan], after: Mapping[str, FileReport]
+) -> Iterator[str]:
+    """Yield notes about removed records that only repeat what other records say."""
+    reports_by_path = {one.path: one for one in reports}
+    for file in files:
+        if file.action == "none" or file.path not in reports_by_path:
+            continue
+        lost = _count_lost_records(reports_by_path[file.path], after.get(file.path))
+        for name in _derived_types(log) & lost.keys():
+            yield f"{file.path}: {lost[name]:,} {name} goes, too: it only repeats what the records before say"
+
+
+def _plan_new_file(path: str, log: LogGroup, rewritten: RewrittenFile, after: FileReport | None) -> FilePlan:
+    """Return the plan for a file that does not exist yet."""
+    assert rewritten.like is not None
+    records = 0 if after is None else after.records or 0
+    last = None if after is None else after.last_seq
+    proof: dict[str, Any] = {"records": 0, "last_seq": last, "durable_end": rewritten.durable_end, **rewritten.proof}
+    proof["records_kept"] = records
+    like = log.member_path(rewritten.like)
+    end, pieces = rewritten.durable_end, rewritten.pieces
+    return FilePlan(path, 0, rewritten.action, end, 0, 0, proof, None, None, pieces=pieces, made_like=like)
+
+
+def _plan_file(
+    report: FileReport, rewritten: RewrittenFile | None, after: FileReport | None, derived_types: frozenset[str]
+) -> FilePlan:
+    """Return the plan for one file, not yet bound to its bytes."""
+    end = report.durable_end
+    proof: dict[str, Any] = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
+    if rewritten is None:
+        return FilePlan(report.path, report.size, "none", end, 0, 0, proof, None, None)
+    end = rewritten.durable_end
+    tail_findings = [f for f in report.findings if f.id in CUTTABLE or (end is not None and (f.offset or 0) >= end)]
+    tail_summaries = [{"id": f.id, "offset": f.offset, "length": f.length, "message": f.message} for f in tail_findings]
+    proof |= {"durable_end": end, "behind": tail_summaries, **rewritten.proof}
+    remaining_records = (after.records or 0) if after is not None else 0
+    proof["last_seq"] = None if after is None else after.last_seq
+    if remaining_records != report.records:
+        proof["records_kept"] = remaining_records
+    lost = sum(_count_lost_records(report, after, derived_types).values())
+    pieces = rewritten.pieces
+    return FilePlan(
+        report.path, report.size, rewritten.action, end, rewritten.lost, lost, proof, None, None, pieces=pieces
+    )
+
+
+# --- Plan the repair of logs whose files change together ---
+
+
+class JointRepairPlan(NamedTuple):
+    """The joint plan for the files of logs.
+
+    Attributes:
+        files: The plans, not yet bound to the bytes of the files.
+        reasons: Why they must not be carried out.
+        notes: What the user should know.
+        report: The report that they were made from.
+    """
+
+    files: tuple[FilePlan, ...]
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+    report: Report
+
+
+Results = Mapping[str, "tuple[ResultPiece, ...] | None"]
+"""The pieces of files that change, by path; None = the file goes."""
+
+
+class _LogState(NamedTuple):
+    """A log as it is, or as it would be after the repair.
+
+    Attributes:
+        read: Path -> the bytes of the file.
+        named_path: The single file that was named, else None.
+    """
+
+    group: LogGroup
+    reports: Sequence[FileReport]
+    sets: Sequence[SetReport]
+    read: Callable[[str], RangeReader]
+    named_path: str | None = None
+
+
+def plan_joint_repair(path: str, report: Report, examiner: LogExaminer, policy: RepairPolicy) -> JointRepairPlan:
+    """Plan the joint repair of the logs that a path names; for a single file, its whole log set is examined."""
+    format_ = examiner.get_format(report.files[0].format)
+    is_directory = os.path.isdir(path)
+    logs = resolve_logs(path, format_.spec) if is_directory else [_find_log_of_file(path, format_.spec)]
+    if any(log.is_set for log in logs) and not is_directory:
+        report = examiner.make_report(logs[0].path)
+    log_plans = [
+        _plan_log(_make_log_state(log, report, None if is_directory else os.path.realpath(path)), examiner, policy)
+        for log in logs
+    ]
+    files = tuple(one for part in log_plans for one in part.files)
+    reasons = [text for part in log_plans for text in part.reasons]
+    notes = tuple(dict.fromkeys(note for part in log_plans for note in part.notes))
+    if not is_directory:
+        files, alone_reasons = _select_named_file(path, files)
+        reasons += alone_reasons
+    return JointRepairPlan(files, tuple(dict.fromkeys(reasons)), notes, report)
+
+
+def _find_log_of_file(path: str, format_name: str) -> LogGroup:
+    """Return the log set that a file belongs to; the file by itself if it belongs to none."""
+    real_path = os.path.realpath(path)
+    try:
+        candidates = resolve_logs(os.path.dirname(path) or ".", format_name)
+    except BinlogtoolError:
+        candidates = []
+    single_file = resolve_logs(path, format_name)[0]
+    return next(
+        (log for log in candidates if any(os.path.realpath(log.member_path(n)) == real_path for n in log.names)),
+        single_file,
+    )
+
+
+def _make_log_state(log: LogGroup, report: Report, named_path: str | None) -> _LogState:
+    paths = [log.member_path(name) for name in log.names]
+    positions = {one.path: place for place, one in enumerate(report.files)}
+    reports = [report.files[positions[path]] for path in paths]
+    return _LogState(log, reports, [one for one in report.sets if one.path == log.path], make_raw_reader, named_path)
+
+
+def _select_named_file(path: str, files: Sequence[FilePlan]) -> tuple[tuple[FilePlan, ...], list[str]]:
+    """Return the plan of the one file that was named, and a reason against it if other files have to change with it."""
+    real_path = os.path.realpath(path)
+    named_plans = tuple(one for one in files if os.path.realpath(one.path) == real_path)
+    other_changes = [one.path for one in files if one.action != "none" and one not in named_plans]
+    if not other_changes or all(one.action == "none" for one in named_plans):
+        return named_plans, []
+    text = f"{path}: other files of the log change with it ({', '.join(map(os.path.basename, other_changes[:5]))})"
+    return named_plans, [f"{text}; {WHOLE_LOG_ADVICE}"]
+
+
+def _plan_log(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> JointRepairPlan:
+    """Plan the repair of one log."""
+    group = log.group
+    joint_repair = _decide_files(log, examiner, policy)
+    rewritten = {group.member_path(one.name): one for one in joint_repair.files}
+    results = {path: None if one.action == "remove" else one.pieces for path, one in rewritten.items()}
+    predicted = _verify_result(log, results, examiner)
+    after = {} if predicted is None else {one.report.path: one.report for one in predicted.files}
+    files = build_file_plans(group, log.reports, rewritten, after)
+    reasons = [*_list_objections(log, joint_repair), *_check_lost_records(group, joint_repair, files, policy)]
+    before = PlanSnapshot(files, reasons, log.reports)
+    reasons += [] if joint_repair.reasons else _predict_shortcomings(log, before, results, predicted, examiner, policy)
+    reasons += [text for one in files for text in check_loss_limits(one, policy)]
+    notes = (
+        *joint_repair.notes,
+        *note_derived_losses(group, log.reports, files, after),
+        *([] if policy.salvage else _note_flipped_bits(log, examiner)),
+    )
+    return JointRepairPlan(files, tuple(reasons), notes, Report(tuple(log.reports), tuple(log.sets)))
+
+
+def _decide_files(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> JointRepair:
+    """Return what becomes of the files: as the format decides, or in a salvage, what the stored checksums prove."""
+    group, hints = log.group, examiner.hints
+    assert group.format is not None
+    repair = group.format.repair
+    assert repair.plan_joint_repair is not None
+    if policy.salvage:
+        corrected_files = _correct_files(log)
+        return JointRepair(
+            corrected_files, () if corrected_files else (f"cannot be salvaged: {repair.find_salvage_obstacle()}",)
+        )
+    verified_files = [
+        VerifiedFile(name, one.size, one.durable_end, one.record_types, one.findings, log.read(one.path))
+        for name, one in zip(group.names, log.reports, strict=True)
+    ]
+    redo = None if hints is None or hints.redo is None else make_readable_file(hints.redo)
+    return repair.plan_joint_repair(verified_files, redo, policy.allow_discard_valid)
+
+
+def _correct_files(log: _LogState) -> tuple[RewrittenFile, ...]:
+    """Return the files with flipped bits put back; only the named one, if a file was named."""
+    members = zip(log.group.names, log.reports, strict=True)
+    chosen = [(name, one) for name, one in members if log.named_path in (None, os.path.realpath(one.path))]
+    rewritten = [correct_flipped_bits(one, name, log.read(one.path)) for name, one in chosen]
+    return tuple(one for one in rewritten if one is not None)
+
+
+def _verify_result(log: _LogState, results: Results, examiner: LogExaminer) -> LogExamination | None:
+    """Verify the log as it would be; None where nothing changes, or no file is left."""
+    if not results or all(results.get(one.path, ()) is None for one in log.reports):
+        return None
+    return verify_planned_log(log.group, results, examiner.verify_options)
+
+
+# -- what is wrong with it ---------------------------------------------------------------------------------------------
+
+
+def _list_objections(log: _LogState, joint_repair: JointRepair) -> list[str]:
+    """Return the format's reasons against the repair, and the files that changed while they were read."""
+    changed = [
+        f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if _is_changed_while_read(f)
+    ]
+    return [*(f"{log.group.path}: {text}" for text in joint_repair.reasons), *changed]
+
+
+def _is_changed_while_read(finding: Finding) -> bool:
+    return finding.id == "changed-while-read"
+
+
+def _check_lost_records(
+    group: LogGroup, joint_repair: JointRepair, files: Sequence[FilePlan], policy: RepairPolicy
+) -> list[str]:
+    """Return a reason if complete records would be discarded without consent, and are not proven never to have been
+    durable.
+    """
+    lost = sum(one.cut_valid_records for one in files)
+    if not lost or joint_repair.reasons or joint_repair.proven or policy.allow_discard_valid:
+        return []
+    return [f"{group.path}: {lost:,} complete {'record' if lost == 1 else 'records'} would be discarded"]
+
+
+def _predict_shortcomings(
+    log: _LogState,
+    before: PlanSnapshot,
+    results: Results,
+    examination: LogExamination | None,
+    examiner: LogExaminer,
+    policy: RepairPolicy,
+) -> list[str]:
+    """Return what would be wrong after the repair, by the same check that the repair ends with."""
+    if examination is None:
+        return _list_errors(log.reports, log.sets) if not results else []
+    reports = [one.report for one in examination.files]
+    sets = () if examination.set is None else (examination.set,)
+    present_errors = (
+        _list_errors(log.reports, log.sets) if policy.salvage and log.named_path else []
+    )  # a copy of one file is made
+    problems = [text for text in _list_errors(reports, sets) if text not in present_errors]
+    names = tuple(one.member.name for one in examination.files)
+    after = _LogState(
+        replace(log.group, names=names), reports, sets, partial(_make_result_reader, results), log.named_path
+    )
+    problems += compare_with_plan(before, _replan_result(after, examiner, policy))
+    failed = [f"{one.path}: {one.message}" for one in examination.failures]
+    return [*(f"the result would not be clean: {text}" for text in dict.fromkeys(problems)), *failed]
+
+
+def _replan_result(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> PlanSnapshot:
+    """Return what a second plan would make of the result; a salvaged copy is only verified."""
+    joint_repair = JointRepair() if policy.salvage else _decide_files(log, examiner, policy)
+    rewritten = {log.group.member_path(one.name): one for one in joint_repair.files}
+    return PlanSnapshot(
+        build_file_plans(log.group, log.reports, rewritten, {}), _list_objections(log, joint_repair), log.reports
+    )
+
+
+def _make_result_reader(results: Results, path: str) -> RangeReader:
+    """Return a function that reads the bytes of a file of the result."""
+    pieces = results.get(path)
+    return make_raw_reader(path) if pieces is None else partial(read_pieces, path, pieces)
+
+
+def _list_errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list[str]:
+    """Return the errors of files and sets in words."""
+    reports: list[FileReport | SetReport] = [*files, *sets]
+    return [f"{one.path}: {f.id}: {f.message}" for one in reports for f in one.findings if f.severity is Severity.ERROR]
+
+
+def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
+    """Return notes about files whose damage single flipped bits explain completely."""
+    notes = []
+    for name, file_report in zip(log.group.names, log.reports, strict=True):
+        rewritten = correct_flipped_bits(file_report, name, log.read(file_report.path))
+        if rewritten is None:
+            continue
+        examination = _verify_result(log, {file_report.path: rewritten.pieces}, examiner)
+        after = (
+            []
+            if examination is None
+            else [file.report for file in examination.files if file.report.path == file_report.path]
+        )
+        if not any(list_unclean_findings(report, allow_open_end=True) for report in after):
+            bits = " and ".join(map(describe_flipped_bit, select_flipped_bits(file_report)))
+            notes.append(f"{file_report.path}: a flipped bit explains the damage: {bits}; {FLIPPED_BIT_ADVICE}")
+    return notes
+
+
+# --- Draft the repair of one file ---
+
+MAX_GAPS = 20
+"""Gaps of a salvaged log that are told one by one."""
+
+
+class FilePlanDraft(NamedTuple):
+    """The plan for one file, not yet approved.
+
+    Attributes:
+        notes: What the user should know of it.
+        reasons: Why it must not be carried out.
+        predicted_file: The result as `verify` would see it; None if the file stays.
+    """
+
+    plan: FilePlan
+    notes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    predicted_file: VerifiedMember | None = None
+
+
+class FilePlanDrafts:
+    """The drafts for many files, in their order.
+
+    A file that stays and has neither notes nor reasons is kept as its packed plan only: there may be very many.
+
+    Attributes:
+        noteworthy: All other drafts, by path.
+    """
+
+    def __init__(self) -> None:
+        self.noteworthy: dict[str, FilePlanDraft] = {}
+        self._items: list[PackableFilePlan | str] = []
+
+    def add(self, draft: FilePlanDraft) -> None:
+        """Append the draft for the next file."""
+        plan = draft.plan
+        if plan.action == "none" and not (draft.notes or draft.reasons):
+            self._items.append(pack_file_plan(plan))
+        else:
+            self._items.append(plan.path)
+            self.noteworthy[plan.path] = draft
+
+    def __iter__(self) -> Iterator[FilePlanDraft]:
+        return (
+            self.noteworthy[one] if isinstance(one, str) else FilePlanDraft(unpack_file_plan(one))
+            for one in self._items
+        )
+
+    def collect_plans(self, *extra_plans: FilePlan) -> FilePlans:
+        """Return the plans of all drafts, then the extra ones."""
+        drafted_plans = (self.noteworthy[one].plan if isinstance(one, str) else one for one in self._items)
+        return FilePlans(chain(drafted_plans, extra_plans))
+
+
+def draft_file_plan(report: FileReport, examiner: LogExaminer, policy: RepairPolicy) -> FilePlanDraft:
+    """Draft the plan for one file and predict its result."""
+    end = report.durable_end
+    format_ = examiner.get_format(report.format)
+    keep_size = report.size if end is None else find_keep_size(report, end)
+    if policy.transactions and end is not None:
+        keep_size = min(keep_size, find_transaction_end(report, format_))
+    hints = examiner.hints or Hints()
+    result = plan_content(report, keep_size, format_, policy, examiner.limits, examiner.backend, hints)
+    pieces = result.pieces
+    cut = report.size - sum(p.size for p in pieces if p.is_original) if pieces else 0
+    replaced = sum(p.size for p in pieces[:-1] if p.data is not None)
+    cut -= replaced
+    proof: dict[str, Any] = {
+        "records": report.records,
+        "last_seq": report.last_seq,
+        "durable_end": end,
+        "behind": [_summarize_finding(f) for f in report.findings if end is not None and (f.offset or 0) >= end],
+    }
+    proof |= {"encrypted": True} if report.is_encrypted else {}
+    salvage_proof = {"left_out": result.salvaged.left_out, "mended": result.salvaged.fixed_frames}
+    proof |= {name: list(parts) for name, parts in salvage_proof.items() if parts}
+    action = "none" if not pieces else "truncate" if pieces == (ResultPiece(0, keep_size),) else "rewrite"
+    plan = FilePlan(report.path, report.size, action, end, cut, 0, proof, None, None, pieces=pieces)
+    if action == "none":
+        return FilePlanDraft(plan)
+    predicted_file = verify_planned_file(report.path, pieces, format_, examiner.limits, examiner.backend, hints)
+    after = predicted_file.report
+    proof["last_seq"] = after.last_seq
+    if after.records != report.records:
+        proof["records_kept"] = after.records
+        plan = replace(plan, cut_valid_records=max(0, (report.records or 0) - (after.records or 0)))
+    proof |= {"not_clean": unclean} if (unclean := list_unclean_findings(after, salvage=policy.salvage)) else {}
+    missing = _describe_missing_records(result.salvaged, after, format_.repair) if policy.salvage else ()
+    return FilePlanDraft(bind_to_file(plan), (*result.notes, *missing), result.reasons, predicted_file)
+
+
+def plan_no_change(report: FileReport) -> FilePlan:
+    """Return the plan for a file that stays."""
+    end = report.durable_end
+    proof = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
+    return FilePlan(report.path, report.size, "none", end, 0, 0, proof, None, None)
+
+
+def _describe_missing_records(salvaged: SalvagedContent, after: FileReport, repair: RepairRules) -> tuple[str, ...]:
+    """Return notes about records that are, or may be, missing in the middle of a salvaged log."""
+    gaps = [f"in the result: {f.message}" for f in after.findings if f.id == "gap-in-sequence"]
+    possible = bool(gaps) if repair.numbered else salvaged.holes > 0
+    return (*((repair.gaps,) if possible and repair.gaps else ()), *gaps[:MAX_GAPS])
+
+
+def find_transaction_end(report: FileReport, format_: Format) -> int:
+    """Return the end of the last complete transaction, as an offset in the file.
+
+    Raises:
+        UsageError: the format has no other end than the durable one.
+    """
+    if format_.repair.transactions is None:
+        text = "a log of this format never ends within a transaction behind its durable end"
+        raise UsageError(f"{report.path}: --transactions does not fit: {text} ({format_.title})")
+    return int(report.details[format_.repair.transactions])
+
+
+def bind_to_file(plan: FilePlan) -> FilePlan:
+    """Return the plan with the hashes of the kept and the cut bytes, and the identity of the file.
+
+    Raises:
+        InputOutputError: the file cannot be read, or was changed or replaced.
+    """
+    if plan.made_like is not None:
+        nothing = hash_chunks(())
+        return replace(plan, sha256_kept=nothing, sha256_cut=nothing)
+    path = os.path.realpath(plan.path)
+    kept = [p for p in plan.pieces if p.is_original]
+    try:
+        fd = SYSTEM.open(path, READ)
+        try:
+            status = os.fstat(fd)
+            if status.st_size != plan.size:
+                raise InputOutputError(f"{plan.path}: changed while it was read; plan again when nobody writes to it")
+            hashes = hash_parts(SYSTEM, fd, kept, plan.size, hash_whole=False)
+        finally:
+            SYSTEM.close(fd)
+    except OSError as error:
+        raise InputOutputError(f"{plan.path}: cannot be read: {error.strerror}") from error
+    return replace(plan, sha256_kept=hashes[0], sha256_cut=hashes[1], inode=status.st_ino, mtime_ns=status.st_mtime_ns)
+
+
+def find_keep_size(report: FileReport, end: int) -> int:
+    """Return how many bytes to keep: up to the durable end, or everything if what follows it belongs there.
+
+    What may follow it is the end mark, or space that the writer reserved.
+    """
+    cuttable = any(f.id in CUTTABLE and _reaches_past(f, end) for f in report.findings)
+    if not report.closed:
+        reserved = report.bytes.get("preallocated", 0)
+        return report.size if end + reserved == report.size and not (reserved and cuttable) else end
+    return end if any(_is_wrong_after(f, end) for f in report.findings) else report.size
+
+
+def _is_wrong_after(finding: Finding, end: int) -> bool:
+    """Return True if the finding says that the bytes after the durable end do not belong there."""
+    return (finding.id in CUTTABLE or finding.severity is Severity.ERROR) and _reaches_past(finding, end)
+
+
+def _reaches_past(finding: Finding, end: int) -> bool:
+    """Return True if the finding covers any byte at or after the durable end."""
+    return finding.offset is not None and finding.offset + max(finding.length, 1) > end
+
+
+def _summarize_finding(finding: Finding) -> dict[str, Any]:
+    return {"id": finding.id, "offset": finding.offset, "length": finding.length, "message": finding.message}
+
+
+# --- Find stale logs ---
+
+_BENEFIT_OF_CUT = "only readers that do not stop at its end would gain by a cut"
+
+
+def leave_stale_files(
+    log: LogGroup, report: Report, drafts: Mapping[str, FilePlanDraft], policy: RepairPolicy
+) -> dict[str, FilePlanDraft]:
+    """Return the files of a directory whose torn end needs no cut, by path, each with a plan that changes nothing.
+
+    Only files that a newer one of the same kind follows, and whose server reads over the torn end.
+    """
+    if not log.is_set or policy.write_close_marker:
+        return {}
+    truncated = {path: draft for path, draft in drafts.items() if draft.plan.action == "truncate" and not draft.reasons}
+    if not truncated:
+        return {}
+    paths, newest_names = {log.member_path(name): name for name in log.names}, find_newest(log.names)
+    unchanged_drafts = {}
+    for file_report in report.files:
+        newer_name = (
+            find_later(paths[file_report.path], newest_names)
+            if file_report.path in truncated and file_report.path in paths
+            else None
+        )
+        if newer_name is not None and _is_harmless_tail(file_report):
+            unchanged_drafts[file_report.path] = FilePlanDraft(
+                plan_no_change(file_report),
+                (f"{file_report.path}: {_describe_newer_file(newer_name)}; name the file to cut it",),
+            )
+    return unchanged_drafts
+
+
+def _is_harmless_tail(report: FileReport) -> bool:
+    """Return True if the server accepts every end-of-file finding of the file, so that no cut is needed."""
+    ends = [f for f in report.findings if f.id in CUTTABLE]
+    return bool(ends) and all(f.severity < Severity.ERROR and f.facts.get("server") != "refuse" for f in ends)
+
+
+def describe_stale_file(path: str, log: LogGroup, plans: Sequence[FilePlan]) -> tuple[str, ...]:
+    """Return a note for a stale file that was named itself: it is truncated all the same; empty if it is not stale."""
+    name = next((name for name in log.names if is_same_path(log.member_path(name), path)), None)
+    newer_name = None if name is None or not log.is_set else find_later(name, find_newest(log.names))
+    return (
+        ()
+        if newer_name is None or all(one.action == "none" for one in plans)
+        else (f"{path}: {_describe_newer_file(newer_name)}",)
+    )
+
+
+def _describe_newer_file(newer_name: str) -> str:
+    return f"{newer_name} came after it: the server will not append here; {_BENEFIT_OF_CUT}"
+
+
+# --- Plan the repair of a log ---
+
+_COMPRESSED_MAGICS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+
+
+def plan_truncate(
+    path: str | os.PathLike[str],
+    read_options: ReadOptions,
+    policy: RepairPolicy,
+) -> RepairPlan:
+    """See `binlogtool.plan_truncate`.
+
+    Raises:
+        UsageError: standard input was named. UnknownFormatError, InputOutputError.
+    """
+    name = os.fspath(path)
+    if name == "-":
+        raise UsageError("standard input cannot be repaired; name a file or a directory")
+    if is_url(name):
+        raise UsageError(f"{name}: repair is for local files only; copy the log to a disk first")
+    return make_plan(name, LogExaminer.from_read_options(read_options), policy)
+
+
+def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairPlan:
+    """Plan the repair of one log; refuse it while an earlier repair of the log is not finished."""
+    plan = draft_plan(path, examiner, policy)[0]
+    forced = policy.allow_empty_result and examiner.format != "auto" and not os.path.isdir(path)
+    empty_reasons = check_empty_result(plan.files, allow_empty=forced)
+    reasons, notes = (*explain_unfinished(path), *empty_reasons, *plan.reasons), (*plan.notes, *_list_leftovers(plan))
+    plan = replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
+    return replace(plan, copyable_path=_find_copyable_file(plan, examiner)) if plan.refused else plan
+
+
+def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
+    """Return the file that a plan is refused for, if a salvaged copy of it would not be refused; else None."""
+    blocking_file, policy = plan.blocking_file, plan.policy
+    if blocking_file is None or blocking_file.action == "none" or policy.salvage or policy.copy:
+        return None
+    try:
+        copy_plan = draft_plan(blocking_file.path, examiner, replace(policy, salvage=True, copy=True))[0]
+    except BinlogtoolError:
+        return None
+    return None if copy_plan.refused or check_empty_result(copy_plan.files, allow_empty=False) else blocking_file.path
+
+
+def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[RepairPlan, Report]:
+    """Draft the plan for one log; return it with the report that it was made from."""
+    _refuse_compressed(path)
+    examined = examiner.examine_path(path)
+    logs, report = examined.logs, examined.report
+    if report.incomplete:
+        why = next(one.details["incomplete"] for one in report.files if "incomplete" in one.details)
+        raise LimitError(f"{path}: {why}; without the whole log there is no plan")
+    if _needs_joint_repair(path, report):
+        return _plan_joint_repair(path, report, examiner, policy)
+    list_fixes = _plan_list_fixes(logs) if policy.fix_meta else {}
+    drafts, newest_files = FilePlanDrafts(), _find_newest_files(logs)
+    for file_report in _select_unlisted(report, list_fixes):
+        drafts.add(
+            draft_file_plan(
+                file_report, examiner, replace(policy, fix_meta=False) if file_report.path in newest_files else policy
+            )
+        )
+    for entry in logs:
+        drafts.noteworthy |= leave_stale_files(entry.log, report, drafts.noteworthy, policy)
+    if not os.path.isdir(path) and any(one.plan.action != "none" for one in drafts.noteworthy.values()):
+        logs = _find_owning_log(path, report, examiner) or logs
+        report = _add_set_findings(path, report, logs)
+    plans = drafts.collect_plans(*list_fixes.values())
+    pairs = zip(_select_unlisted(report, list_fixes), drafts, strict=True)
+    reasons = [text for own, draft in pairs for text in _list_refusals(own, draft, policy)]
+    reasons = reasons or _list_remaining_damage(path, logs, report, plans, drafts.noteworthy, examiner, policy)
+    notes = tuple(dict.fromkeys(note for one in drafts.noteworthy.values() for note in one.notes))
+    notes += () if os.path.isdir(path) else describe_stale_file(path, logs[0].log, plans)
+    format_ = report.files[0].format
+    target = os.path.abspath(path)
+    return RepairPlan(format_, bool(reasons), tuple(reasons), plans, target, policy, notes, examined.skipped), report
+
+
+def _find_newest_files(logs: Sequence[ExaminedLog]) -> frozenset[str]:
+    """Return the newest file of each log set.
+
+    Its in-use mark stays: without it the server does not look for prepared transactions, and rolls back what the file
+    holds (MySQL) or does not start (MariaDB).
+    """
+    newest_names = ((one.log, find_newest(one.log.names)) for one in logs if one.log.is_set)
+    return frozenset(log.member_path(name) for log, names in newest_names for _, name in names.values())
+
+
+def _select_unlisted(report: Report, list_fixes: Mapping[str, FilePlan]) -> Iterator[FileReport]:
+    """Yield the reports of files that are not rewritten as a whole by a list fix."""
+    return (one for one in report.files if one.path not in list_fixes)
+
+
+def _list_refusals(report: FileReport, draft: FilePlanDraft, policy: RepairPolicy) -> list[str]:
+    return [*draft.reasons, *collect_refusals(report, draft.plan, policy)]
+
+
+def _list_remaining_damage(
+    path: str,
+    logs: Sequence[ExaminedLog],
+    report: Report,
+    plans: Sequence[FilePlan],
+    drafts: Mapping[str, FilePlanDraft],
+    examiner: LogExaminer,
+    policy: RepairPolicy,
+) -> list[str]:
+    """Describe what would still be wrong after the plan."""
+    predictions = {name: one.predicted_file for name, one in drafts.items() if one.predicted_file is not None}
+    if os.path.isdir(path):
+        return [text for one in logs for text in _list_remaining_in_log(one, plans, predictions, examiner, policy)]
+    (plan,), (file_report,) = plans, report.files
+    if (
+        policy.salvage and plan.action != "none"
+    ):  # rows may be missing; `collect_refusals` reports what else would be wrong
+        return []
+    if plan.action == "none":
+        unrepaired = [
+            f for f in select_errors(file_report.findings) if not (policy.salvage and f.id == "gap-in-sequence")
+        ]
+        return [
+            format_unrepaired(
+                f"{path}: {describe_finding(f)}", *([FLIPPED_BIT_ADVICE] if is_header_correction(f) else ())
+            )
+            for f in unrepaired
+        ]
+    (log,) = logs  # for a single file `collect_refusals` reports what would be wrong
+    member_path = next((one for one in map(log.log.member_path, log.log.names) if is_same_path(one, path)), path)
+    return (
+        predict_new_damage(
+            log, replace(plan, path=member_path), {member_path: predictions[path]}, examiner.verify_options
+        )
+        if log.log.is_set
+        else []
+    )
+
+
+def _list_remaining_in_log(
+    log: ExaminedLog,
+    plans: Sequence[FilePlan],
+    predictions: Mapping[str, VerifiedMember],
+    examiner: LogExaminer,
+    policy: RepairPolicy,
+) -> Iterator[str]:
+    for text, is_old in predict_damage(log, plans, predictions, examiner.verify_options):
+        if not is_old:
+            yield format_unclean(text)
+        elif not policy.fix_meta and collect_file_fixes(log.log):
+            yield format_unrepaired(text, "--fix-meta may mend it")
+        else:
+            yield format_unrepaired(text)
+
+
+def _needs_joint_repair(path: str, report: Report) -> bool:
+    """Return True if the format decides itself what becomes of all files of a log.
+
+    Raises:
+        UsageError: there are logs of another format, too.
+    """
+    kinds = {one.format for one in report.files}
+    if all(formats.load_format(kind).repair.plan_joint_repair is None for kind in kinds):
+        return False
+    if len(kinds) > 1:
+        raise UsageError(f"{path}: logs of several formats ({', '.join(sorted(kinds))}); choose one with --format")
+    return True
+
+
+def _plan_joint_repair(
+    path: str, report: Report, examiner: LogExaminer, policy: RepairPolicy
+) -> tuple[RepairPlan, Report]:
+    if policy.transactions:
+        find_transaction_end(report.files[0], examiner.get_format(report.files[0].format))
+    joint_plan = plan_joint_repair(path, report, examiner, policy)
+    files = tuple(one if one.action == "none" else bind_to_file(one) for one in joint_plan.files)
+    reasons, target = joint_plan.reasons, os.path.abspath(path)
+    kind, left = report.files[0].format, report.skipped
+    return RepairPlan(kind, bool(reasons), reasons, files, target, policy, joint_plan.notes, left), joint_plan.report
+
+
+def _plan_list_fixes(logs: Sequence[ExaminedLog]) -> dict[str, FilePlan]:
+    """Return the plans for the list files of the logs' directories that `--fix-meta` corrects, by path."""
+    plans = [_plan_list_fix(one.log, made) for one in logs if one.log.is_set for made in collect_file_fixes(one.log)]
+    return {plan.path: plan for plan in plans}
+
+
+def _plan_list_fix(log: LogGroup, fix: FileFix) -> FilePlan:
+    path, proof = log.member_path(fix.name), {"why": fix.reason}
+    like = None if fix.like is None else log.member_path(fix.like)
+    size = 0 if like is not None else os.stat(path).st_size
+    if fix.content is None:
+        return bind_to_file(FilePlan(path, size, "remove", None, size, 0, proof, None, None))
+    pieces = (ResultPiece(data=fix.content),)
+    return bind_to_file(FilePlan(path, size, "rewrite", None, 0, 0, proof, None, None, pieces=pieces, made_like=like))
+
+
+def make_result_check(plan: RepairPlan, examiner: LogExaminer) -> Callable[[], list[str]]:
+    """Return a function that examines the files after the repair and lists what is not as planned."""
+
+    def check() -> list[str]:
+        left = [one.path for one in plan.files if one.action == "remove" and os.path.lexists(one.path)]
+        if left or all(one.action == "remove" for one in plan.files):
+            return [f"{path}: is still there" for path in left]
+        try:
+            after, report = draft_plan(plan.target, examiner, replace(plan.policy, max_loss=None))
+            return compare_with_plan(
+                PlanSnapshot(plan.files, plan.reasons, ()), PlanSnapshot(after.files, after.reasons, report.files)
+            )
+        except BinlogtoolError as error:
+            return [str(error)]
+
+    return check
+
+
+def _find_owning_log(path: str, report: Report, examiner: LogExaminer) -> list[ExaminedLog]:
+    """Return the examined log set that a single file is a member of, if its format validates log sets; else an empty
+    list.
+    """
+    format_ = examiner.get_format(report.files[0].format)
+    if format_.validation.validate_set is None:
+        return []
+    try:
+        logs = resolve_logs(os.path.dirname(path) or ".", format_.spec)
+    except BinlogtoolError:
+        return []
+    owning = [log for log in logs if any(is_same_path(log.member_path(name), path) for name in log.names)]
+    return [ExaminedLog(log, examine_log(log, examiner.verify_options)) for log in owning]
+
+
+def _add_set_findings(path: str, report: Report, logs: Sequence[ExaminedLog]) -> Report:
+    """Return the report on a single file with what the other files of its log set say about it."""
+    file_reports = [
+        one for one in merge_reports(log.examination.report for log in logs).files if is_same_path(one.path, path)
+    ]
+    return Report(tuple(replace(one, path=path) for one in file_reports) or report.files, ())
+
+
+def _list_leftovers(plan: RepairPlan) -> list[str]:
+    """Describe what earlier runs left beside the files; skip directories that cannot be read."""
+    names_by_directory: dict[str, list[str]] = {}
+    for file in plan.files:
+        names_by_directory.setdefault(get_directory(file.path), []).append(os.path.basename(file.path))
+    lines = []
+    for directory, names in names_by_directory.items():
+        with suppress(OSError):
+            lines += describe_leftovers(SYSTEM, os.path.realpath(directory), names)
+    return lines
+
+
+def _refuse_compressed(path: str) -> None:
+    try:
+        if not os.path.isfile(path):
+            return
+        with open(path, "rb") as file:
+            head = file.read(4)
+    except OSError:
+        return  # reported where the file is read
+    if head.startswith(_COMPRESSED_MAGICS):
+        raise RefusedError(f"{path}: is a compressed file; unpack it first; nothing was changed")

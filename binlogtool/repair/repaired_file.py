@@ -1,0 +1,651 @@
+"""The bytes of a repaired file (salvaged ranges, corrected bits, what the format adds), verified before anything
+is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from binlogtool import errors, formats
+from binlogtool.core.open_file import (
+    BytesSource,
+    FileSource,
+    LogFile,
+    SiblingFiles,
+    find_format,
+    make_reopening_reader,
+    make_sibling_reader,
+    open_file,
+    read_range,
+)
+from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.resolve_paths import LogGroup, resolve_path
+from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.errors import InputOutputError
+from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.format import (
+    ByteEdit,
+    FileFix,
+    Format,
+    FrameHeaderFix,
+    Hints,
+    ResultPiece,
+    RewrittenFile,
+    is_header_correction,
+)
+from binlogtool.format_api.layout import Batch, RangeReader
+from binlogtool.limits import MIB, Limits
+from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
+from binlogtool.repair.verify import LogExamination, LogVerifyOptions, VerifiedMember, examine_log, verify_file
+from binlogtool.repair.verify_report import (
+    FileReport,
+    PathFailure,
+    Report,
+    SetReport,
+    SkippedFiles,
+    merge_reports,
+    report_skipped_files,
+)
+from binlogtool.schema import backends
+
+# --- Files whose damage single flipped bits explain ---
+
+
+def select_flipped_bits(report: FileReport) -> list[Finding]:
+    """Return the findings that one flipped bit each explains."""
+    return [one for one in report.findings if "flipped_byte" in one.facts]
+
+
+def describe_flipped_bit(flip: Finding) -> str:
+    """Name the flipped bit and its byte offset in words."""
+    return f"bit {flip.facts['flipped_bit']} of byte {flip.facts['flipped_byte']:#x}"
+
+
+def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> RewrittenFile | None:
+    """Return the rewritten file with every flipped bit put back that a finding names; None if there is none.
+
+    Args:
+        name: The file's name within its log set.
+
+    The caller must verify that the result has no damage.
+    """
+    flipped_bits = select_flipped_bits(report)
+    edits = [_flip_bit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in flipped_bits]
+    if not edits:
+        return None
+    pieces = tuple(_split_into_pieces(sorted(set(edits)), report.size))
+    why = "put right; the stored checksum proves the bytes around it"
+    proof = [
+        {"offset": one.facts["flipped_byte"], "message": f"{describe_flipped_bit(one)} {why}"} for one in flipped_bits
+    ]
+    return RewrittenFile(name, "rewrite", pieces, report.durable_end, 0, {"corrected": proof})
+
+
+def plan_header_corrections(report: FileReport, read: RangeReader) -> tuple[ByteEdit, ...]:
+    """Return the edits that put back the flipped bit of a header that was read with the bit corrected."""
+    corrected_headers = [one for one in report.findings if is_header_correction(one)]
+    return tuple(
+        _flip_bit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in corrected_headers
+    )
+
+
+def _flip_bit(offset: int, bit: int, read: RangeReader) -> ByteEdit:
+    old = read(offset, 1)
+    return ByteEdit(offset, old, bytes(one ^ 1 << bit for one in old))
+
+
+def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece]:
+    position = 0
+    for edit in edits:
+        if edit.offset > position:
+            yield ResultPiece(position, edit.offset)
+        yield ResultPiece(data=edit.new)
+        position = edit.offset + len(edit.new)
+    if position < size:
+        yield ResultPiece(position, size)
+
+
+# --- Salvage a damaged file ---
+
+MAX_SEARCHED_DAMAGE = 16 * MIB
+"""Longer damaged ranges are not searched for frames that lack only their head."""
+
+
+class SalvagedContent(NamedTuple):
+    """The provable content of a file.
+
+    Attributes:
+        pieces: Header, good frames and, if the file has one, the end mark; a single empty piece if there is none of
+            these.
+        left_out: The ranges that are left out, described as JSON.
+        holes: How many of these have good frames after them.
+        fixed_frames: Frames that got a correct header, described as JSON.
+    """
+
+    pieces: tuple[ResultPiece, ...] = ()
+    left_out: tuple[dict[str, Any], ...] = ()
+    holes: int = 0
+    fixed_frames: tuple[dict[str, Any], ...] = ()
+
+
+def salvage_file(file: LogFile, limits: Limits, backend: str) -> SalvagedContent:
+    """Salvage a file in one pass."""
+    scan = Scan(file.source, file.format, file.layout, backends.choose_backend(backend), limits)
+    builder = _SalvageBuilder(file, ResultPiece(0, file.layout.frames_at))
+    for segment in scan.segments():
+        if isinstance(segment, DamagedRange):
+            builder.add_damage(segment)
+        else:
+            builder.add_frames(segment)
+    holes = sum(one["offset"] < builder.last_frame_start for one in builder.left_out)
+    end_mark = file.layout.frame.end_mark
+    if scan.closed and end_mark:
+        builder.add_end_mark(end_mark)
+    pieces = tuple(p for p in builder.pieces if p.size) or (ResultPiece(0, 0),)
+    return SalvagedContent(pieces, tuple(builder.left_out), holes, tuple(builder.fixed_frames))
+
+
+class _SalvageBuilder:
+    """Collects the content of a salvaged file.
+
+    Attributes:
+        last_frame_start: Offset of the last kept frame in the file.
+    """
+
+    def __init__(self, file: LogFile, header: ResultPiece) -> None:
+        self.pieces = [header]
+        self.left_out: list[dict[str, Any]] = []
+        self.fixed_frames: list[dict[str, Any]] = []
+        self.last_frame_start = 0
+        self._file = file
+
+    def add_frames(self, batch: Batch) -> None:
+        """Keep good frames."""
+        offsets, ends = batch.frames["offset"], batch.frames["end"]
+        for index in range(batch.frames.count):
+            self._keep_range(batch.base + int(offsets[index]), batch.base + int(ends[index]))
+
+    def add_damage(self, damage: DamagedRange) -> None:
+        """Keep what can be proven of a damaged range; leave the rest out."""
+        position = damage.start
+        for frame in self._find_provable_frames(damage):
+            start, end = damage.start + frame.start, damage.start + frame.end
+            if start > position:
+                self.left_out.append(_describe_omission(damage, position, start))
+            self.pieces.append(ResultPiece(data=frame.head))
+            self._keep_range(start + len(frame.head), end)
+            text = "a new head; all that follows it is proven by the stored checksum"
+            self.fixed_frames.append({"offset": start, "length": end - start, "message": text})
+            position = end
+        if position < damage.end:
+            self.left_out.append(_describe_omission(damage, position, damage.end))
+
+    def add_end_mark(self, end_mark: bytes) -> None:
+        """Append the end mark: from the file if it follows the last frame directly, else as new bytes."""
+        last = self.pieces[-1]
+        if last.is_original and read_range(self._file.source, last.end, len(end_mark)) == end_mark:
+            self.pieces[-1] = ResultPiece(last.start, last.end + len(end_mark))
+        else:
+            self.pieces.append(ResultPiece(data=end_mark))
+
+    def _find_provable_frames(self, damage: DamagedRange) -> Iterable[FrameHeaderFix]:
+        find_frames = self._file.format.repair.fix_frames
+        if find_frames is None or damage.payload or damage.end - damage.start > MAX_SEARCHED_DAMAGE:
+            return ()
+        return find_frames(self._file.layout, read_range(self._file.source, damage.start, damage.end - damage.start))
+
+    def _keep_range(self, start: int, end: int) -> None:
+        before = self.pieces[-1]
+        if before.is_original and before.end == start:
+            self.pieces[-1] = ResultPiece(before.start, end)
+        else:
+            self.pieces.append(ResultPiece(start, end))
+        self.last_frame_start = start
+
+
+def _describe_omission(damage: DamagedRange, start: int, end: int) -> dict[str, Any]:
+    first = damage.findings[0] if damage.findings else None
+    return {
+        "offset": start,
+        "length": end - start,
+        "id": first.id if first else "damaged-range",
+        "message": first.message if first else "nothing provable",
+    }
+
+
+# --- Read and examine the logs of a repair ---
+
+
+class ExaminedLog(NamedTuple):
+    """A log with what `verify` found in it."""
+
+    log: LogGroup
+    examination: LogExamination
+
+
+class ExaminedPath(NamedTuple):
+    """The logs that a path names, and the files of a directory that are not logs."""
+
+    logs: list[ExaminedLog]
+    skipped: tuple[SkippedFiles, ...]
+
+    @property
+    def report(self) -> Report:
+        """The report on all logs of the path."""
+        return replace(merge_reports(one.examination.report for one in self.logs), skipped=self.skipped)
+
+
+class LogExaminer(ReadOptions, frozen=True):
+    """Read options with the calls that examine logs by them."""
+
+    @classmethod
+    def from_read_options(cls, read_options: ReadOptions) -> LogExaminer:
+        """Create an examiner from read options."""
+        return cls(read_options.format, read_options.limits, read_options.backend, read_options.hints)
+
+    @property
+    def verify_options(self) -> LogVerifyOptions:
+        """The options for `verify`."""
+        return LogVerifyOptions(limits=self.limits, backend=self.backend, hints=self.hints or Hints())
+
+    def examine_path(self, path: str) -> ExaminedPath:
+        """Verify the logs that a path names.
+
+        Raises:
+            BinlogtoolError: the path cannot be read.
+        """
+        resolved = resolve_path(path, self.format)
+        examined_logs = [ExaminedLog(log, examine_log(log, self.verify_options)) for log in resolved.groups]
+        for failure in (one for log in examined_logs for one in log.examination.failures):
+            raise make_exception(failure)
+        return ExaminedPath(examined_logs, report_skipped_files(path, resolved.skipped).skipped)
+
+    def make_report(self, path: str) -> Report:
+        """Verify the logs that a path names; return one report."""
+        return self.examine_path(path).report
+
+    def get_format(self, name: str) -> Format:
+        """Return the format of this name, in the variant that the user chose."""
+        return formats.load_format(name) if self.format == "auto" else find_format(self.format)
+
+
+def make_exception(failure: PathFailure) -> Exception:
+    """Return the exception for a failure where there is nothing else to work on."""
+    message = failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}"
+    kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
+    return next((kind(message) for kind in kinds if kind.exit_code == failure.exit_code), InputOutputError(message))
+
+
+def make_raw_reader(path: str) -> RangeReader:
+    """Return a function that reads the bytes of a file; it opens the file for each read because a log may have
+    thousands.
+    """
+    return make_reopening_reader(os.path.realpath(path))
+
+
+def is_same_path(left: str, right: str) -> bool:
+    """Return True if two paths name the same file."""
+    return os.path.realpath(left) == os.path.realpath(right)
+
+
+# --- Plan the bytes of a repaired file ---
+
+
+class PlannedContent(NamedTuple):
+    """The planned bytes of a file.
+
+    Attributes:
+        pieces: Empty if the file stays.
+        salvaged: The account of a salvaged log.
+        reasons: Why it must not be made.
+    """
+
+    pieces: tuple[ResultPiece, ...]
+    notes: tuple[str, ...] = ()
+    salvaged: SalvagedContent = SalvagedContent()
+    reasons: tuple[str, ...] = ()
+
+
+def plan_content(
+    report: FileReport,
+    keep_size: int,
+    format_: Format,
+    policy: RepairPolicy,
+    limits: Limits,
+    backend: str,
+    hints: Hints,
+) -> PlannedContent:
+    """Plan the bytes of one file.
+
+    Args:
+        keep_size: Offset of a plain cut.
+    """
+    plain_cut = PlannedContent((ResultPiece(0, keep_size),) if keep_size != report.size else ())
+    if report.durable_end is None or not (policy.fix_meta or policy.write_close_marker or policy.salvage):
+        return plain_cut
+    file = open_file(report.path, os.path.basename(report.path), format_, limits, hints=hints)
+    try:
+        return _plan_special_content(file, report, keep_size, policy, limits, backend)
+    finally:
+        file.source.close()
+
+
+def _plan_special_content(
+    file: LogFile, report: FileReport, keep_size: int, policy: RepairPolicy, limits: Limits, backend: str
+) -> PlannedContent:
+    pieces: tuple[ResultPiece, ...] = (ResultPiece(0, keep_size),)
+    notes: list[str] = []
+    salvaged = SalvagedContent(pieces)
+    if policy.salvage and report.findings:
+        salvaged = salvage_file(file, limits, backend)
+        pieces = apply_edits(salvaged.pieces, plan_header_corrections(report, make_raw_reader(file.path)))
+    if policy.fix_meta:
+        edits = plan_header_edits(file)
+        pieces = apply_edits(pieces, edits)
+        notes += [file.format.repair.edits_note] if edits else []
+    if policy.write_close_marker and not _ends_with_mark(pieces, report, file):
+        pieces += _make_end_mark(file)
+    reasons = _explain_no_salvage(file) if salvaged.left_out else ()
+    return PlannedContent(() if pieces == (ResultPiece(0, report.size),) else pieces, tuple(notes), salvaged, reasons)
+
+
+def _explain_no_salvage(file: LogFile) -> tuple[str, ...]:
+    why = file.format.repair.find_salvage_obstacle(file.layout)
+    return () if why is None else (f"{file.path}: cannot be salvaged: {why}",)
+
+
+def plan_header_edits(file: LogFile) -> tuple[ByteEdit, ...]:
+    """Return the edits that `--fix-meta` makes in the file itself."""
+    if file.format.repair.head_edits is None:
+        return ()
+    return tuple(file.format.repair.head_edits(file.layout, make_raw_reader(file.path)))
+
+
+def collect_file_fixes(log: LogGroup) -> tuple[FileFix, ...]:
+    """Return the files without records of a log's directory that `--fix-meta` corrects.
+
+    Raises:
+        InputOutputError.
+    """
+    make_fixes = None if log.format is None else log.format.repair.fix_files
+    return (
+        () if make_fixes is None else tuple(make_fixes(log.names, lambda name: make_raw_reader(log.member_path(name))))
+    )
+
+
+def apply_edits(pieces: tuple[ResultPiece, ...], edits: Sequence[ByteEdit]) -> tuple[ResultPiece, ...]:
+    """Return the pieces with some bytes replaced; the edits are inside the first piece, in order."""
+    first, *more = pieces
+    edited: list[ResultPiece] = []
+    position = first.start
+    for edit in edits:
+        if edit.offset + len(edit.new) <= first.end:  # else that part is cut off
+            edited += [ResultPiece(position, edit.offset), ResultPiece(data=edit.new)]
+            position = edit.offset + len(edit.new)
+    rest = ResultPiece(position, first.end)
+    return (*edited, *((rest,) if rest.size or not edited else ()), *more)
+
+
+def _ends_with_mark(pieces: tuple[ResultPiece, ...], report: FileReport, file: LogFile) -> bool:
+    """Return True if the result already ends with the end mark."""
+    mark = file.layout.frame.end_mark
+    last = pieces[-1]
+    if mark is None or last.data is not None:
+        return last.data == mark
+    return make_raw_reader(report.path)(max(0, last.end - len(mark)), len(mark)) == mark and bool(report.closed)
+
+
+def _make_end_mark(file: LogFile) -> tuple[ResultPiece, ...]:
+    close_mark = file.format.repair.close_mark
+    mark = None if close_mark is None else close_mark(file.layout)
+    return () if mark is None else (ResultPiece(data=mark),)
+
+
+# --- Verify the result of a repair before anything is written ---
+
+
+class PiecesSource:
+    """A read-only source over the pieces of a planned result."""
+
+    def __init__(self, path: str, pieces: tuple[ResultPiece, ...]) -> None:
+        self.name = path
+        self.size: int | None = sum(p.size for p in pieces)
+        self._file = (
+            FileSource(os.path.realpath(path)) if any(p.is_original for p in pieces) else BytesSource(path, b"")
+        )
+        self._pieces = pieces
+
+    def read_at(self, offset: int, view: memoryview) -> int:
+        """Fill `view` from `offset`; return the number of bytes."""
+        filled = piece_start = 0
+        for piece in self._pieces:
+            skip = offset + filled - piece_start
+            if 0 <= skip < piece.size and filled < len(view):
+                filled += self._read_piece(piece, skip, view[filled : filled + piece.size - skip])
+            piece_start += piece.size
+        return filled
+
+    def _read_piece(self, piece: ResultPiece, skip: int, view: memoryview) -> int:
+        if piece.is_original:
+            return self._file.read_at(piece.start + skip, view)
+        if piece.data is None:
+            view[:] = bytes(len(view))
+            return len(view)
+        part = piece.data[skip : skip + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def skip_hole(self, offset: int) -> int:
+        """Return the offset unchanged: holes are read as zeros."""
+        return offset
+
+    def find_change(self) -> Finding | None:
+        """Return a finding if the underlying file changed while it was read."""
+        return self._file.find_change()
+
+    def close(self) -> None:
+        """Close the underlying file."""
+        self._file.close()
+
+
+def verify_planned_file(
+    path: str, pieces: tuple[ResultPiece, ...], format_: Format, limits: Limits, backend: str, hints: Hints
+) -> VerifiedMember:
+    """Verify the planned result of one file on its own."""
+    source = PiecesSource(path, pieces)
+    file = open_file(path, os.path.basename(path), format_, limits, source, hints=hints)
+    try:
+        return verify_file(file, LogVerifyOptions(limits=limits, backend=backend, hints=hints))
+    finally:
+        file.source.close()
+
+
+def verify_planned_log(
+    group: LogGroup,
+    results: Mapping[str, tuple[ResultPiece, ...] | None],
+    options: LogVerifyOptions,
+    verified: Mapping[str, VerifiedMember] = MappingProxyType({}),
+) -> LogExamination:
+    """Verify a whole log as it would be after the repair.
+
+    Args:
+        results: The pieces of each file that changes or is new, by path; None = the file is removed.
+        verified: Files that were verified already, by name; those that do not change are not read again.
+    """
+    assert group.format is not None
+
+    def read_sibling(path: str, name: str) -> RangeReader | None:
+        sibling = os.path.join(os.path.dirname(path), os.path.basename(name))
+        if sibling not in results:
+            return make_sibling_reader(path, name)
+        pieces = results[sibling]
+        return None if pieces is None else partial(read_pieces, sibling, pieces)
+
+    def open_planned(
+        path: str, name: str, format_: Format | None, limits: Limits, siblings: SiblingFiles, hints: Hints
+    ) -> LogFile:
+        pieces = results.get(path)
+        source = None if pieces is None else PiecesSource(path, pieces)
+        return open_file(
+            path, name, format_, limits, source, replace(siblings, read_sibling=partial(read_sibling, path)), hints
+        )
+
+    remaining = [name for name in group.names if results.get(group.member_path(name), ()) is not None]
+    present_paths = {group.member_path(name) for name in group.names}
+    new_names = [os.path.relpath(path, group.path) for path in results if path not in present_paths]
+    names = (group.format.files.sort_names or sorted)([*remaining, *new_names]) if new_names else remaining
+    reusable = {name: one for name, one in verified.items() if group.member_path(name) not in results}
+    return examine_log(replace(group, names=tuple(names)), options, open_planned, reusable)
+
+
+def read_pieces(path: str, pieces: tuple[ResultPiece, ...], offset: int, size: int) -> bytes:
+    """Return the bytes `[offset, offset + size)` of a planned result."""
+    source = PiecesSource(path, pieces)
+    try:
+        return read_range(source, offset, size)
+    finally:
+        source.close()
+
+
+def list_unclean_findings(report: FileReport, *, salvage: bool = False, allow_open_end: bool = False) -> list[str]:
+    """Return, in words, the findings that forbid a result: errors, and ends that would have to be cut again.
+
+    Args:
+        salvage: Records may be missing, as in a salvaged log.
+        allow_open_end: The log may end as a crash leaves it, or continue in the next file, because nothing was cut
+            there.
+    """
+    min_severity = Severity.WARNING if allow_open_end else Severity.NOTE
+    unclean = [
+        f for f in report.findings if f.severity is Severity.ERROR or (f.id in CUTTABLE and f.severity >= min_severity)
+    ]
+    return [f"{f.id}: {f.message}" for f in unclean if not (salvage and f.id == "gap-in-sequence")]
+
+
+# --- Compare a log with what its plan promised ---
+
+
+class PlanSnapshot(NamedTuple):
+    """A log as a plan sees it.
+
+    Attributes:
+        files: The plan for each file.
+        reasons: Why the plans must not be carried out.
+        reports: What `verify` says of the files.
+    """
+
+    files: Sequence[FilePlan]
+    reasons: Sequence[str]
+    reports: Sequence[FileReport]
+
+
+def compare_with_plan(before: PlanSnapshot, after: PlanSnapshot) -> list[str]:
+    """Describe what is not as planned after `before` was carried out and the log is as in `after`."""
+    changes = [file for file in before.files if file.action not in ("none", "remove")]
+    differences = [text for text in after.reasons if text not in before.reasons]
+    differences += [f"{file.path}: still has something to cut" for file in after.files if file.action != "none"]
+    differences += _compare_record_counts(changes, after.files)
+    differences += _describe_unclean_files({file.path: file for file in changes}, after.reports)
+    return list(dict.fromkeys(differences))
+
+
+def _compare_record_counts(changes: Iterable[FilePlan], after: Iterable[FilePlan]) -> Iterator[str]:
+    now = {file.path: file for file in after}
+    for file in changes:
+        new_plan = now.get(file.path)
+        if new_plan is None or "records" not in file.proof:
+            continue
+        if new_plan.proof["records"] != file.proof.get("records_kept", file.proof["records"]):
+            yield f"{file.path}: other records than planned"
+
+
+def _describe_unclean_files(changed: Mapping[str, FilePlan], reports: Iterable[FileReport]) -> Iterator[str]:
+    for report in reports:
+        file = changed.get(report.path)
+        if file is not None:
+            yield from (
+                f"{report.path}: {text}" for text in list_unclean_findings(report, allow_open_end=file.corrects_bits)
+            )
+
+
+# --- Predict what `verify` would say of a log after a plan ---
+
+
+def predict_damage(
+    log: ExaminedLog, files: Sequence[FilePlan], predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
+) -> Iterator[tuple[str, bool]]:
+    """Yield, in words, what would be wrong with a log after the plan, each with True if it is wrong already.
+
+    Args:
+        predictions: Results that were verified already, by path.
+    """
+    before = set(list_errors(log.examination))
+    return ((text, text in before) for text in list_errors(_predict_log(log, files, predictions, options)))
+
+
+def predict_new_damage(
+    log: ExaminedLog, file: FilePlan, predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
+) -> list[str]:
+    """Return reasons against the plan for a single file; present damage of other files of its log set does not
+    count.
+    """
+    before = set(list_errors(log.examination))
+    after = list_errors(_predict_log(log, [file], predictions, options))
+    return [format_unclean(text) for text in after if text not in before or text.startswith(f"{file.path}: ")]
+
+
+def _predict_log(
+    log: ExaminedLog, files: Sequence[FilePlan], predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
+) -> LogExamination:
+    """Verify the log as it would be after the plan; files that stay are not read again."""
+    changed = [file for file in files if file.action != "none"]
+    names = {log.log.member_path(name): name for name in log.log.names} if changed else {}
+    results = {
+        file.path: None if file.action == "remove" else file.pieces for file in changed if _belongs_to_log(file, names)
+    }
+    if not results:
+        return log.examination
+    verified = dict(log.examination.standalone_by_name)
+    for path in results.keys() & predictions.keys():
+        verified[names[path]] = predictions[path].with_name(names[path])
+    return verify_planned_log(log.log, results, options, verified)
+
+
+def _belongs_to_log(file: FilePlan, names: Mapping[str, str]) -> bool:
+    """Return True if the file is one of the log, or a new file beside them."""
+    return file.path in names or (file.made_like is not None and file.made_like in names)
+
+
+def list_errors(examination: LogExamination) -> list[str]:
+    """Return all errors and failures of a log in words."""
+    set_reports = () if examination.set is None else (examination.set,)
+    every: Iterable[FileReport | SetReport] = chain((one.report for one in examination.files), set_reports)
+    failed = [f"{one.path}: {one.message}" for one in examination.failures]
+    return [f"{one.path}: {describe_finding(f)}" for one in every for f in select_errors(one.findings)] + failed
+
+
+def select_errors(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the findings that are errors."""
+    return (one for one in findings if one.severity is Severity.ERROR)
+
+
+def describe_finding(finding: Finding) -> str:
+    """Return a finding as text for a reason."""
+    return f"{finding.id}: {finding.message}"
+
+
+def format_unclean(text: str) -> str:
+    """Return the reason against a result that would not be clean."""
+    return f"the result would not be clean: {text}"
+
+
+def format_unrepaired(text: str, remedy: str = "nothing that this command can mend") -> str:
+    """Return the reason for damage that the plan leaves."""
+    return f"{text} ({remedy})"

@@ -1,0 +1,282 @@
+"""Options of a replay: server version, start and end position, reported state."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core.open_file import is_url, make_readable_file, make_reopening_reader, make_sibling_reader
+from binlogtool.core.record_selection import (
+    Selection,
+    is_gtid_position,
+    is_sequence_position,
+    split_file_prefix,
+    split_selection,
+)
+from binlogtool.core.resolve_paths import LogGroup
+from binlogtool.errors import LimitError, UsageError
+from binlogtool.format_api.format import Format, Hints
+from binlogtool.format_api.layout import RangeReader
+from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
+from binlogtool.limits import Limits
+from binlogtool.repair.repaired_file import make_exception
+from binlogtool.repair.row_store import Patch
+from binlogtool.repair.verify import LogExamination, VerifiedMember
+
+if TYPE_CHECKING:
+    from binlogtool.core.record_selection import ReadOptionArguments
+
+
+# --- The options of a replay ---
+
+if TYPE_CHECKING:
+
+    class ReplayKeywords(ReadOptionArguments, total=False):
+        """The keyword arguments of `binlogtool.replay` that become `ReplayOptions`."""
+
+        policy: str
+        against: Mapping[str, Any] | str | os.PathLike[str] | None
+        until: str | None
+        digest: bool
+        server_version: str | None
+
+
+_SERVER_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
+
+OnChanges = Callable[[Iterable[StateChange]], None]
+MakeChangeSink = Callable[[Patch | None], OnChanges]
+"""Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
+
+
+class ReplayOptions(msgspec.Struct, frozen=True):
+    """How to replay; see `binlogtool.replay`."""
+
+    policy: str = "server"
+    against: Mapping[str, Any] | str | None = None
+    until: str | None = None
+    limits: Limits = Limits()
+    backend: str = "auto"
+    hints: Hints = Hints()
+    digest: bool = True
+    server_version: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise UsageError(f"unknown policy {self.policy!r}; one of {', '.join(POLICIES)}")
+        if self.server_version is not None and not _SERVER_VERSION.match(self.server_version):
+            raise UsageError(f"no version of a server: {self.server_version!r}; write it as 3.9 or 2.11.4")
+
+
+# --- End positions of a replay (`--until`), in one log and over several, and its time limit ---
+
+
+def select_before(position: str | None, paths: Sequence[str], base: Collection[str]) -> Selection:
+    """Return the selection of a log's records before a position.
+
+    Args:
+        paths: The files of the log.
+        base: Those of them that the server loads as a whole (snapshots).
+
+    Raises:
+        UsageError: the position is in a file of `base`.
+    """
+    if position is not None and not is_gtid_position(position):
+        name = split_file_prefix(position)[0]
+        inside = [path for path in paths if name in (path, os.path.basename(path))]
+        if name is None and not is_sequence_position(position):
+            inside = list(paths[-1:])
+        if any(path in base for path in inside):
+            raise UsageError(f"--until {position}: the server loads this file whole or not at all")
+    return Selection(stop=position, whole=frozenset(base))
+
+
+def find_end_positions(position: str | None, logs: Sequence[LogGroup]) -> list[str | None]:
+    """Return the end position for each log: a position in a file applies to the last log, None to the others.
+
+    Raises:
+        UsageError: the file that it names is in none of the logs, or not in the last one.
+    """
+    if position is None or is_gtid_position(position):
+        return [position] * len(logs)
+    file, position_in_file = split_file_prefix(position)
+    if file is None and position_in_file.startswith("seq:"):
+        return [position] * len(logs)
+    paths = [group.member_path(name) for group in logs for name in group.names]
+    reached_files = len(split_selection(Selection(stop=position), paths))
+    if reached_files <= len(paths) - len(logs[-1].names):
+        raise UsageError(f"--until {position}: leave out what comes behind this file; the replay ends there")
+    return [*[None] * (len(logs) - 1), position]
+
+
+TIME_LIMIT_TEXT = "the time limit ended the work (--timeout)"
+
+
+@dataclass(slots=True)
+class ReplayClock:
+    """The time limit of a replay: at most half for verifying the whole log, the rest for its records.
+
+    Attributes:
+        is_over: The limit ended the work.
+    """
+
+    limits: Limits
+    is_over: bool = False
+    _deadline: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
+
+    @property
+    def verify_limits(self) -> Limits:
+        """The limits for verifying: half of the time."""
+        timeout = self.limits.timeout
+        return self.limits if timeout is None else replace(self.limits, timeout=timeout / 2)
+
+    @property
+    def read_limits(self) -> Limits:
+        """The limits for reading records, without a timeout: the replay checks the time between two blocks."""
+        return replace(self.limits, timeout=None)
+
+    def has_expired(self) -> bool:
+        """Return True if no time is left."""
+        late = self._deadline is not None and time.monotonic() >= self._deadline
+        self.is_over = self.is_over or late
+        return late
+
+    def find_verify_stop(self, examination: LogExamination) -> ReplayStop | None:
+        """Return where the time limit ended the verification; the records after it are not known well enough to be
+        replayed.
+        """
+        for one in examination.files:
+            if "unread" in one.report.details:
+                self.is_over = True
+                return ReplayStop(one.member.name, one.report.size - one.report.details["unread"], TIME_LIMIT_TEXT)
+        self.is_over = any(failure.exit_code == LimitError.exit_code for failure in examination.failures)
+        return None
+
+
+# --- Read the position that a replay is compared with (`--against`) ---
+
+_MAX_STATE_BYTES = 16 << 20
+
+
+def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) -> Mapping[str, Any] | None:
+    """Return the position that `--against` names.
+
+    Args:
+        source: A position, or the path of a JSON document (a position or a replay report) or of a state file of the
+            server.
+        rules: The format's replay rules, which know its state files.
+
+    Raises:
+        InputOutputError: the file cannot be read. UsageError: it holds no position.
+    """
+    if source is None or not isinstance(source, str):
+        return source
+    data = _read_file_head(source)
+    position = None if rules.parse_state is None else rules.parse_state(os.path.basename(source), data)
+    position = _parse_position_json(data) if position is None else position
+    if position is None:
+        raise UsageError(f"--against {source}: neither a position as JSON nor a file of the server that holds one")
+    return position
+
+
+def _parse_position_json(data: bytes) -> Mapping[str, Any] | None:
+    """Return the position in a JSON document: its member `position`, else the document itself; None if it is not
+    JSON.
+    """
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    position = value.get("position", value) if isinstance(value, dict) else None
+    return position if isinstance(position, dict) else None
+
+
+def _read_file_head(path: str) -> bytes:
+    """Read the first `_MAX_STATE_BYTES` of a file; of a snapshot that is enough."""
+    file = make_readable_file(path)
+    return file.read(0, min(file.size, _MAX_STATE_BYTES))
+
+
+# --- Describe a log to its format's replay rules before the replay ---
+
+
+def resolve_format(group: LogGroup, examination: LogExamination) -> Format:
+    """Return the format of a log, from its files if it was not named.
+
+    Raises:
+        BinlogtoolError: no file could be read.
+    """
+    if group.format is not None:
+        return group.format
+    if examination.failures:
+        raise make_exception(examination.failures[0])
+    return open_file_module.find_format(examination.files[0].report.format)
+
+
+def get_replay_rules(format_: Format) -> ReplayRules:
+    """Return the replay rules of a format.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if format_.replay is None:
+        raise UsageError(f"nothing replays a log of the format {format_.name}, or its rules are not known")
+    return format_.replay
+
+
+def build_situation(
+    group: LogGroup, examination: LogExamination, options: ReplayOptions, rules: ReplayRules, is_cut: Callable[[], bool]
+) -> ReplaySituation:
+    """Build the view of a log that the rules get.
+
+    Args:
+        is_cut: Returns True if `--until` ended the reading before the log's end.
+    """
+    files = tuple(make_examined_file(one, rules) for one in examination.files)
+    unread = tuple(
+        ExaminedFile(os.path.relpath(f.path, group.path) if group.is_set else f.path, f.path, 0, 0, None, None, None)
+        for f in examination.failures
+    )
+    read_sibling = partial(_make_member_reader, group)
+    set_findings = examination.set.findings if examination.set is not None else ()
+    position = read_position(options.against, rules)
+    return ReplaySituation(
+        files + unread,
+        group.is_set,
+        options.policy,
+        position,
+        set_findings,
+        read_sibling,
+        options.hints.redo,
+        is_cut,
+        server_version=options.server_version,
+        max_memory=options.limits.max_memory,
+    )
+
+
+def _make_member_reader(group: LogGroup, name: str) -> RangeReader | None:
+    """Return a reader of a member in a folder below the log, or of another file in the directory of the log."""
+    if group.is_set and name in group.names and os.path.dirname(name) and not is_url(group.path):
+        return make_reopening_reader(group.member_path(name))
+    return make_sibling_reader(os.path.join(group.path, "_") if group.is_set else group.path, name)
+
+
+def make_examined_file(verified: VerifiedMember, rules: ReplayRules) -> ExaminedFile:
+    """Describe one file, with the number of records that a replay finds in it."""
+    report, member = verified.report, verified.member
+    count_records = None if member.verdict is None else rules.count_records
+    records = report.records or 0 if count_records is None else count_records(report.details)
+    return ExaminedFile(
+        member.name, report.path, report.size, records, member.layout, member.verdict, member.tail, report.findings
+    )

@@ -1,0 +1,605 @@
+"""The rows that a replay keeps, and the digest of the state that it leaves.
+
+Each live row gives a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256, so it is
+the same for one log, for the log split into files, and for sums of parts that were computed elsewhere. Memory holds one
+entry per key; when they get too many, all are spilled to temporary files by a part of the key's hash, and each file is
+folded on its own at the end. A renamed object keeps its rows: they stay under the name that it had first, and are
+hashed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import lru_cache
+from itertools import chain
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import msgspec
+
+from binlogtool.errors import LimitError
+from binlogtool.format_api import row_store_kernels
+from binlogtool.format_api.layout import Kernel, blake2b
+from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
+from binlogtool.format_api.row_store_kernels import (
+    HEAD_ABANDONED,
+    HEAD_END,
+    HEAD_FREE,
+    HEAD_HASH_SEED,
+    HEAD_SIZE,
+    HEAD_SLOT_MASK,
+    NO_SPACE,
+    ROW_DELETED,
+    ROW_IMAGE_SIZE,
+    ROW_KNOWN,
+    ROW_MIXED,
+    ROW_OWNER,
+    ROW_PENDING,
+    ROW_STATE,
+)
+
+# --- The row store of a replay ---
+
+_MIN_MEMORY, _MAX_GROWTH = 1 << 16, 8 << 20
+"""Bytes that the memory has at first; by which it grows at most."""
+
+_MIN_SLOTS = 1 << 12
+_SUM_WORDS = 5
+_LOW_31_BITS = (1 << 31) - 1
+_U64 = (1 << 64) - 1
+
+KeyEntry = tuple[int, int, bytes, tuple[bytes, ...]]
+"""See `state.Entry`."""
+
+
+class ObjectNames(NamedTuple):
+    """How the replay state names objects: name -> the name that its rows are kept under; kept name -> its epoch."""
+
+    kept_name: Callable[[str], str]
+    epoch: Callable[[str], int]
+
+
+class CompiledRowStore:
+    """Rows by object and key in a hash table that grows, shared with compiled kernels
+    (`format_api.row_store_kernels.RowStoreMemory`).
+
+    Args:
+        compiled: Compiles a kernel.
+        names: Maps objects to the names that they are kept under.
+        can_grow: Returns True if the table may take that many bytes more, else frees them.
+    """
+
+    def __init__(
+        self, compiled: Callable[[Kernel], Kernel], names: ObjectNames, can_grow: Callable[[int], bool]
+    ) -> None:
+        self.compile_kernel = compiled
+        self.numbers: dict[str, int] = {}
+        """Of objects, by the names that they are kept under."""
+        self.version = 0
+        self._names, self._can_grow = names, can_grow
+        self._allocate()
+
+    def _allocate(self) -> None:
+        self._memory_map = mmap(-1, _MIN_MEMORY, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        self._head = array("q", bytes(8 * HEAD_SIZE))
+        self._head[HEAD_HASH_SEED] = int.from_bytes(os.urandom(8), "little", signed=True)
+        self._slots = array("q", bytes(8 * _MIN_SLOTS))
+        self._head[HEAD_SLOT_MASK] = _MIN_SLOTS - 1
+        self._map_views()
+
+    def _map_views(self) -> None:
+        self._bytes = memoryview(self._memory_map)
+        self._rows = self._bytes.cast("q")
+        self._head[HEAD_END] = len(self._rows)
+
+    @property
+    def memory(self) -> row_store_kernels.StoreMemory:
+        """See `Kept`."""
+        return row_store_kernels.StoreMemory(self._bytes, self._bytes, self._rows, self._slots, self._head)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that the table takes."""
+        return len(self._bytes) + 8 * len(self._slots)
+
+    def __len__(self) -> int:
+        return int(self._head[row_store_kernels.HEAD_ROW_COUNT])
+
+    def object_number(self, name: str) -> tuple[int, int]:
+        """See `Kept`."""
+        kept = self._names.kept_name(name)
+        return self.numbers.setdefault(kept, len(self.numbers)), self._names.epoch(kept)
+
+    # -- one by one ------------------------------------------------------------------------------------------------
+
+    def get(self, kept_name: str, key: bytes) -> KeyEntry | None:
+        """Return the entry of a key; None if the key is not in the table."""
+        number = self.numbers.get(kept_name)
+        if number is None:
+            return None
+        row_index = self._call_kernel(row_store_kernels.get_row, key, len(key), number=number)
+        return None if row_index < 0 else self._read_row(row_index)[2]
+
+    def put(self, kept_name: str, key: bytes, entry: KeyEntry) -> None:
+        """Store the entry of a key."""
+        epoch, state, image, operations = entry
+        if operations:
+            state, image = state | ROW_MIXED, msgspec.msgpack.encode((image, operations))
+        number = self.numbers[kept_name]
+        self._call_kernel(
+            row_store_kernels.put_key_and_row,
+            key + image,
+            len(key),
+            len(key) + len(image),
+            number=number,
+            state=epoch << 8 | state,
+        )
+
+    def _call_kernel(self, kernel: Kernel, data: bytes, *sizes: int, **extra_arguments: int) -> int:
+        """Call a kernel on the table; grow the table and repeat while it has no room."""
+        while True:
+            result: int = self.compile_kernel(kernel)(data, *sizes, *self.memory, *extra_arguments.values())
+            if result != NO_SPACE:
+                return result
+            self.grow(8 * 8 + len(data))
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def grow(self, size: int = 0) -> None:
+        """Make room for at least `size` bytes more, by rebuilding or growing the table, or free all of it."""
+        head = self._head
+        if 3 * (len(self) + 1) > 2 * len(self._slots):
+            self._rebuild(2 * len(self._slots))
+        elif 4 * head[HEAD_ABANDONED] > head[HEAD_FREE]:
+            self._rebuild(len(self._slots))
+        else:
+            step = max(min(len(self._bytes), _MAX_GROWTH), -(-size // _MIN_MEMORY) * _MIN_MEMORY)
+            if self._can_grow(step):
+                self._grow(len(self._bytes) + step)
+
+    def _rebuild(self, slots: int) -> None:
+        if slots == len(self._slots) or self._can_grow(8 * (slots - len(self._slots))):
+            self._slots = array("q", bytes(8))
+            self._slots = array("q", bytes(8)) * slots
+            self._head[HEAD_SLOT_MASK] = slots - 1
+            self.compile_kernel(row_store_kernels.compact_rows)(self._rows, self._slots, self._head)
+
+    def _grow(self, size: int) -> None:
+        self._rows.release()
+        self._bytes.release()
+        try:
+            self._memory_map.resize(size)
+        except (SystemError, OSError, ValueError):
+            larger_map = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+            larger_map[: len(self._memory_map)] = self._memory_map[:]
+            self._memory_map = larger_map
+        self._map_views()
+
+    def clear(self) -> None:
+        """Remove all rows; objects keep their numbers."""
+        self._rows.release()
+        self._bytes.release()
+        self._memory_map.close()
+        self._allocate()
+
+    # -- all of them -----------------------------------------------------------------------------------------------
+
+    def items(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
+        """Yield ((kept name, key), entry) of all rows."""
+        names, row_index = list(self.numbers), 0
+        while row_index < self._head[HEAD_FREE]:
+            next_index = self._next_row(row_index)
+            if self._rows[row_index + ROW_STATE] != -1:
+                number, key, entry = self._read_row(row_index)
+                yield (names[number], key), entry
+            row_index = next_index
+
+    def sum_rows(
+        self, digest_name: Callable[[str], str], on_other_entry: Callable[[str, bytes, KeyEntry], None]
+    ) -> dict[str, tuple[int, int]]:
+        """Return, per object by kept name, the number of rows and the sum of their hashes.
+
+        Args:
+            digest_name: Kept name -> the name that the digest uses.
+            on_other_entry: Called for entries that are not plain rows.
+        """
+        names = list(self.numbers)
+        text, places = row_store_kernels.pack_names([digest_name(name) for name in names])
+        objects = array("q")
+        for name, (at, size) in zip(names, places, strict=True):
+            objects.extend((self._names.epoch(name), at, size))
+        sums = array("q", bytes(8 * _SUM_WORDS * len(names)))
+        at = 0
+        while at < self._head[HEAD_FREE]:
+            at = self.compile_kernel(row_store_kernels.add_row_digests)(
+                text or b"\0", self._bytes, self._rows, self._head, objects, sums, at
+            )
+            if at < self._head[HEAD_FREE]:
+                number, key, entry = self._read_row(at)
+                on_other_entry(names[number], key, entry)
+                at = self._next_row(at)
+        return {
+            name: (sums[_SUM_WORDS * i], sum((sums[_SUM_WORDS * i + 1 + k] & _U64) << 64 * k for k in range(4)))
+            for i, name in enumerate(names)
+        }
+
+    def _next_row(self, row_index: int) -> int:
+        key, capacity = self._rows[row_index + ROW_OWNER] & _LOW_31_BITS, self._rows[row_index + ROW_IMAGE_SIZE] >> 32
+        return row_index + row_store_kernels.ROW_CONTENT + (key + 7 >> 3) + (capacity + 7 >> 3)
+
+    def _read_row(self, row_index: int) -> tuple[int, bytes, KeyEntry]:
+        """Return object number, key and entry of the row at an index of 64-bit words."""
+        owner, state = self._rows[row_index + ROW_OWNER], self._rows[row_index + ROW_STATE]
+        start = 8 * (row_index + row_store_kernels.ROW_CONTENT)
+        key = bytes(self._bytes[start : start + (owner & _LOW_31_BITS)])
+        start += (len(key) + 7) & ~7
+        image = bytes(self._bytes[start : start + (self._rows[row_index + ROW_IMAGE_SIZE] & _LOW_31_BITS)])
+        operations: tuple[bytes, ...] = ()
+        if state & ROW_MIXED:
+            image, operations = msgspec.msgpack.decode(image, type=tuple[bytes, tuple[bytes, ...]])
+        return owner >> 32, key, (state >> 8, state & (ROW_MIXED - 1), image, operations)
+
+
+# --- Digest of the rows that a replay leaves ---
+
+MODULUS = 1 << 256
+OTHERS = "(other objects)"
+"""Stands for all objects beyond those that fit into memory."""
+
+ENTRY_BYTES = 400
+"""What a key costs in memory beside its image: two keys, a tuple, a slot."""
+
+_BUCKETS = 64
+
+Patch = Callable[[bytes, bytes], bytes | None]
+
+
+def hash_row(object: str, key: bytes, image: bytes) -> int:
+    """Hash a row to the 256-bit integer that it adds to the digest."""
+    name = _encode_name(object)
+    data = b"%d:%d:%b%b%b" % (len(name), len(key), name, key, image)
+    return int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
+
+
+@lru_cache
+def _derive_object_factor(object: str) -> int:
+    """Return the odd factor for the sum of an object's keyless rows, which may be counted under another name."""
+    return int.from_bytes(blake2b(_encode_name(object), digest_size=32).digest(), "big") | 1
+
+
+@lru_cache
+def _encode_name(object: str) -> bytes:
+    return object.encode(errors="surrogatepass")
+
+
+def hash_image(image: bytes) -> bytes:
+    """Hash an image that is only ever replaced as a whole, to 16 bytes that are kept in its place."""
+    return blake2b(image, digest_size=16).digest()
+
+
+def apply_change(before: KeyEntry | None, epoch: int, kind: int, image: bytes, patch: Patch | None) -> KeyEntry:
+    """Return the entry of a key after one more change.
+
+    Args:
+        before: The entry so far; one of an earlier epoch counts as absent.
+        epoch: How often the object was emptied.
+        kind: PUT, DELETE or PATCH.
+        image: The new image, or the operation of a PATCH.
+        patch: See `Replay.patch`; None if images are always whole.
+    """
+    if kind == PUT:
+        return epoch, ROW_KNOWN, image, ()
+    if kind == DELETE:
+        return epoch, ROW_DELETED, b"", ()
+    if before is None or before[0] != epoch:
+        return epoch, ROW_PENDING, b"", (image,)
+    _, state, old, operations = before
+    if state == ROW_PENDING or operations or patch is None:
+        return epoch, state, old, (*operations, image)
+    return _apply_patch(before, image, patch)
+
+
+def _apply_patch(before: KeyEntry, operation: bytes, patch: Patch) -> KeyEntry:
+    epoch, state, old, _ = before
+    changed = patch(old, operation)
+    if changed is not None:
+        return epoch, ROW_KNOWN, changed, ()
+    return before if state == ROW_DELETED else (epoch, state, old, (operation,))
+
+
+def merge_entries(before: KeyEntry | None, later: KeyEntry, patch: Patch | None) -> KeyEntry:
+    """Merge two entries of one key; `later` was made after `before`."""
+    if later[1] != ROW_PENDING or before is None or before[0] != later[0]:
+        return later
+    for operation in later[3]:
+        before = apply_change(before, later[0], PATCH, operation, patch)
+    return before
+
+
+def resolve_entry(entry: KeyEntry, patch: Patch | None) -> KeyEntry:
+    """Return the entry at the end of the replay: in an object that was seen empty, a key without an image was
+    absent.
+    """
+    epoch, state, _, operations = entry
+    if state != ROW_PENDING or not epoch:
+        return entry
+    last: KeyEntry = epoch, ROW_DELETED, b"", ()
+    for operation in operations if patch is not None else ():
+        last = apply_change(last, epoch, PATCH, operation, patch)
+    return last
+
+
+def encode_final_image(entry: KeyEntry) -> bytes:
+    """Return what the digest hashes of an entry: the image, or a hash of it and of the operations that could not be
+    applied.
+    """
+    _, state, image, operations = entry
+    if state == ROW_KNOWN and not operations:
+        return image
+    digest = blake2b(image, digest_size=16)
+    for operation in operations:
+        digest.update(len(operation).to_bytes(8, "big") + operation)
+    return b"\xff" + digest.digest()
+
+
+def hash_final_row(object: str, key: bytes, entry: KeyEntry, patch: Patch | None) -> tuple[int, int] | None:
+    """Return the epoch of the object and the hash of the row that is there at the end; None if there is no row."""
+    if entry[1] == ROW_KNOWN and not entry[3]:
+        return entry[0], hash_row(object, key, entry[2])
+    last = resolve_entry(entry, patch)
+    return None if last[1] == ROW_DELETED else (last[0], hash_row(object, key, encode_final_image(last)))
+
+
+class ObjectState(msgspec.Struct):
+    """The rows of one object.
+
+    Attributes:
+        keys: Live keys, or rows of an object without a key.
+        total: The sum of their hashes, modulo 2^256.
+    """
+
+    keys: int = 0
+    total: int = 0
+
+    def add(self, number: int, count: int = 1, keys: int | None = None) -> None:
+        """Add (count 1) or remove (count -1) a row by its hash, or add a sum over `keys` rows."""
+        self.keys += count if keys is None else keys
+        self.total = (self.total + count * number) % MODULUS
+
+    @property
+    def digest(self) -> str:
+        """The total as 64 hexadecimal digits."""
+        return f"{self.total:064x}"
+
+
+class ReplayState(msgspec.Struct):
+    """The rows that a replay leaves, folded from all changes. `close` removes the temporary files.
+
+    Attributes:
+        max_memory: Bytes that the entries may take before they are spilled.
+        patch: See `Replay.patch`.
+        spilled: Entries that were written to temporary files.
+    """
+
+    max_memory: int
+    patch: Patch | None = None
+    spilled: int = 0
+    _entries: dict[tuple[str, bytes], KeyEntry] = msgspec.field(default_factory=dict)
+    _entry_bytes: int = 0
+    _epochs: dict[str, int] = msgspec.field(default_factory=dict)  # how often an object was emptied
+    _kept_names: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # name -> the one under which its entries are kept
+    _current_names: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # the other way round; both have the renamed ones only
+    _keyless_rows: dict[str, ObjectState] = msgspec.field(default_factory=dict)
+    _row_store: CompiledRowStore | None = None
+    _spill_files: list[IO[bytes]] = msgspec.field(default_factory=list)
+    _exit_stack: ExitStack = msgspec.field(default_factory=ExitStack)
+
+    def apply_changes(self, changes: Iterable[StateChange]) -> None:
+        """Apply changes in the order of the log."""
+        kept_names = self._kept_names
+        for name, kind, key, image in changes:
+            name = kept_names.get(name, name) if kept_names else name
+            if kind < DROP:
+                self._change_key((name, key), kind, image)
+            elif kind == DROP:
+                self._empty_object(name)
+            elif kind <= REMOVE:
+                rows = self._keyless_rows.get(name) or self._keyless_rows.setdefault(name, ObjectState())
+                rows.add(hash_row("", b"", image), 1 if kind == ADD else -1)
+            else:
+                self._rename_object(name, image.decode(errors="surrogatepass"))
+
+    def open_row_store(self, compiled: Callable[[Kernel], Kernel]) -> CompiledRowStore:
+        """Return the row store of compiled kernels, created on the first call. Keys that it holds are looked up there
+        first.
+        """
+        if self._row_store is None:
+            names = ObjectNames(lambda name: self._kept_names.get(name, name), lambda name: self._epochs.get(name, 0))
+            self._row_store = CompiledRowStore(compiled, names, self._can_grow)
+        return self._row_store
+
+    def _can_grow(self, size: int) -> bool:
+        """Return True if the row store may take `size` more bytes; otherwise spill all entries and return False."""
+        assert self._row_store is not None
+        if self._entry_bytes + self._row_store.size + size <= self.max_memory or not len(self._row_store):
+            return True
+        self._spill()
+        return False
+
+    def _empty_object(self, name: str) -> None:
+        self._epochs[name] = self._epochs.get(name, 0) + 1
+        self._bump_store_version()
+        self._keyless_rows.pop(name, None)
+
+    def _rename_object(self, kept_name: str, new_name: str) -> None:
+        """Call the object that is kept as `kept_name` `new_name`; the object that had that name is emptied, and takes
+        the old name.
+        """
+        before, replaced = self._current_names.get(kept_name, kept_name), self._kept_names.get(new_name, new_name)
+        if kept_name == replaced:
+            return
+        self._kept_names[new_name], self._current_names[kept_name] = kept_name, new_name
+        self._kept_names[before], self._current_names[replaced] = replaced, before
+        self._empty_object(replaced)
+
+    def _bump_store_version(self) -> None:
+        if self._row_store is not None:
+            self._row_store.version += 1
+
+    def _change_key(self, object_key: tuple[str, bytes], kind: int, image: bytes) -> None:
+        """Apply PUT, DELETE or PATCH to a key."""
+        if self.patch is None and kind == PUT:
+            image = hash_image(image)
+        row_store = self._row_store
+        if row_store is not None and (not len(row_store) or object_key[0] not in row_store.numbers):
+            row_store = None
+        before = (
+            self._entries.get(object_key)
+            if row_store is None
+            else row_store.get(*object_key) or self._entries.get(object_key)
+        )
+        entry = apply_change(before, self._epochs.get(object_key[0], 0), kind, image, self.patch)
+        if row_store is not None:
+            row_store.put(*object_key, entry)
+            return
+        self._entries[object_key] = entry
+        self._entry_bytes += _entry_bytes(object_key, entry) if before is None else _entry_growth(before, entry)
+        if self._entry_bytes + (0 if self._row_store is None else self._row_store.size) > self.max_memory:
+            self._spill()
+
+    def sum_objects(self, max_objects: int = 1 << 20) -> dict[str, ObjectState]:
+        """Return the state of every object that was changed, by name, also of empty ones; beyond `max_objects` they
+        are summed up.
+        """
+        totals = _ObjectTotals(self, {name: rows for name, (_, rows) in self.base_states().items()}, max_objects)
+        for entries in self._iter_parts():
+            for (kept, key), entry in entries.items():
+                totals.add_entry(kept, key, entry)
+        if self._row_store is not None:
+            for kept, (keys, total) in self._row_store.sum_rows(self.current_name, totals.add_entry).items():
+                totals.find_total(kept).add(total, 1, keys)
+        return dict(sorted(totals.result.items()))
+
+    def current_name(self, kept_name: str) -> str:
+        """Return the present name of the object that is kept as `kept_name`."""
+        return self._current_names.get(kept_name, kept_name)
+
+    def current_epoch(self, kept_name: str) -> int:
+        """Return how often the object was emptied."""
+        return self._epochs.get(kept_name, 0)
+
+    def base_states(self) -> dict[str, tuple[int, ObjectState]]:
+        """Return the epoch and the keyless rows of each object that was emptied or has such rows, by name."""
+        result = {}
+        for kept in {**self._epochs, **self._keyless_rows}:
+            name, rows = self._current_names.get(kept, kept), self._keyless_rows.get(kept) or ObjectState()
+            total = rows.total * _derive_object_factor(name) % MODULUS
+            result[name] = self._epochs.get(kept, 0), ObjectState(rows.keys, total)
+        return result
+
+    def iter_entries(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
+        """Yield ((object, key), entry) of everything that `sum_objects` would fold; entries of one key in the order
+        of the log.
+        """
+        if self._spill_files:
+            self._spill()
+        stored = () if self._row_store is None else self._row_store.items()
+        for entries in (self._entries.items(), stored, *map(_read_entries, self._spill_files)):
+            for (kept, key), entry in entries:
+                yield (self._current_names.get(kept, kept), key), entry
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self._exit_stack.close()
+        self._spill_files = []
+
+    # -- more keys than memory -------------------------------------------------------------------------------------
+
+    def _spill(self) -> None:
+        """Write all entries to the temporary files, bucketed by the hash of their key, and clear the memory."""
+        if not self._spill_files:
+            import tempfile
+
+            folder = Path(self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="binlogtool-state-")))
+            self._spill_files = [self._exit_stack.enter_context((folder / str(n)).open("w+b")) for n in range(_BUCKETS)]
+        stored = () if self._row_store is None else self._row_store.items()
+        for object_key, entry in chain(self._entries.items(), stored):
+            data = msgspec.msgpack.encode((object_key, entry))
+            bucket = self._spill_files[hash_image(object_key[1])[0] % _BUCKETS]
+            bucket.write(len(data).to_bytes(4, "big") + data)
+            self.spilled += 1
+        self._entries, self._entry_bytes = {}, 0
+        if self._row_store is not None:
+            self._row_store.clear()
+
+    def _iter_parts(self) -> Iterator[dict[tuple[str, bytes], KeyEntry]]:
+        if self._spill_files:
+            self._spill()
+        if self._row_store is not None:  # what a key was before compiled code took it
+            self._entries = {place: one for place, one in self._entries.items() if self._row_store.get(*place) is None}
+        yield self._entries
+        for file in self._spill_files:
+            yield self._fold_file(file)
+
+    def _fold_file(self, file: IO[bytes]) -> dict[tuple[str, bytes], KeyEntry]:
+        """Return the entries of one temporary file, one per key.
+
+        Raises:
+            LimitError: even a part of the keys does not fit into memory.
+        """
+        entries: dict[tuple[str, bytes], KeyEntry] = {}
+        size = 0
+        for object_key, entry in _read_entries(file):
+            before = entries.get(object_key)
+            entries[object_key] = merged = merge_entries(before, entry, self.patch)
+            size += _entry_bytes(object_key, merged) if before is None else _entry_growth(before, merged)
+            if size > self.max_memory:
+                raise LimitError(f"the log has too many keys for --max-memory {self.max_memory:,}; raise it")
+        return entries
+
+
+class _ObjectTotals(msgspec.Struct):
+    """Adds up the final rows per object; objects beyond `max_objects` are summed up as OTHERS."""
+
+    state: ReplayState
+    result: dict[str, ObjectState]
+    max_objects: int
+
+    def find_total(self, kept_name: str) -> ObjectState:
+        """Return the total that an object is counted in, created on the first call."""
+        name = self.state.current_name(kept_name)
+        result_name = name if name in self.result or len(self.result) < self.max_objects else OTHERS
+        return self.result.get(result_name) or self.result.setdefault(result_name, ObjectState())
+
+    def add_entry(self, kept_name: str, key: bytes, entry: KeyEntry) -> None:
+        """Add the row of an entry, if there is one at the end."""
+        total = self.find_total(kept_name)
+        row = hash_final_row(self.state.current_name(kept_name), key, entry, self.state.patch)
+        if row is not None and row[0] == self.state.current_epoch(kept_name):
+            total.add(row[1])
+
+
+def _read_entries(file: IO[bytes]) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
+    decoder = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], KeyEntry])
+    file.seek(0)
+    while head := file.read(4):
+        yield decoder.decode(file.read(int.from_bytes(head, "big")))
+    file.seek(0, 2)
+
+
+def _entry_bytes(object_key: tuple[str, bytes], entry: KeyEntry) -> int:
+    size = ENTRY_BYTES + len(object_key[1]) + len(entry[2])
+    return size + sum(map(len, entry[3])) if entry[3] else size
+
+
+def _entry_growth(before: KeyEntry, after: KeyEntry) -> int:
+    """Return how many bytes more an entry takes than the one before it."""
+    return len(after[2]) - len(before[2]) + sum(map(len, after[3])) - sum(map(len, before[3]))

@@ -1,0 +1,621 @@
+"""Verify files and log sets, also while their server writes.
+
+A server creates files before it lists them, removes them after it unlisted them, and writes one file while another one
+is read. So a problem must be seen twice: the files are listed again, and what changed is read again.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.core import progress
+from binlogtool.core.open_file import BytesSource, LogFile, SiblingFiles, open_file, total_size
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, is_compressed_log
+from binlogtool.core.record_selection import ReadOptions
+from binlogtool.core.resolve_paths import LogGroup, resolve_path
+from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UsageError
+from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
+from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
+from binlogtool.format_api.layout import Batch, LogFileLayout
+from binlogtool.limits import Limits
+from binlogtool.repair.verify_report import (
+    FileReport,
+    FileReports,
+    PackableReport,
+    PathFailure,
+    Report,
+    SetReport,
+    merge_reports,
+    pack_report,
+    report_failure,
+    report_skipped_files,
+    unpack_report,
+)
+from binlogtool.schema import backends
+
+# --- Verify files and log sets ---
+
+DEPTHS = ("frame", "checksum", "payload", "set")
+
+
+class LogVerifyOptions(msgspec.Struct, frozen=True):
+    """How to verify; see `binlogtool.verify`.
+
+    Attributes:
+        causes: Findings name the likely cause of damage.
+    """
+
+    depth: str = "set"
+    limits: Limits = Limits()
+    backend: str = "auto"
+    live: bool = False
+    expect_closed: bool = False
+    hints: Hints = Hints()
+    causes: bool = False
+
+    @classmethod
+    def from_read_options(
+        cls, read_options: ReadOptions, depth: str, live: bool, expect_closed: bool
+    ) -> LogVerifyOptions:
+        """Create options that report causes, for logs that are read by these read options."""
+        return cls(
+            depth,
+            read_options.limits,
+            read_options.backend,
+            live,
+            expect_closed,
+            read_options.hints or Hints(),
+            causes=True,
+        )
+
+    def __post_init__(self) -> None:
+        if self.depth not in DEPTHS:
+            raise UsageError(f"unknown depth {self.depth!r}; one of {', '.join(DEPTHS)}")
+
+
+_DEFAULT_OPTIONS = LogVerifyOptions()
+_EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
+"""Instead of what the report has."""
+_NO_SEQUENCES = (None, None)
+
+
+class VerifiedMember(msgspec.Struct, frozen=True):
+    """The report on one file with what the rules for the set need. There may be very many: see `pack_report`."""
+
+    packed_report: PackableReport
+    member: SetMember
+    incomplete_reason: str | None
+
+    @property
+    def report(self) -> FileReport:
+        """The report on the file."""
+        return unpack_report(self.packed_report)
+
+    def with_name(self, name: str) -> VerifiedMember:
+        """Return the same file as a member of this name."""
+        return replace(self, member=replace(self.member, name=name))
+
+
+class LogExamination(msgspec.Struct, frozen=True):
+    """What `verify` found in one log.
+
+    Attributes:
+        set: The report on the set; None where a single file was named.
+        failures: Members that could not be read.
+        standalone: The files without the findings of the set.
+    """
+
+    files: tuple[VerifiedMember, ...]
+    set: SetReport | None
+    failures: tuple[PathFailure, ...]
+    standalone: Sequence[VerifiedMember]
+
+    @property
+    def standalone_by_name(self) -> dict[str, VerifiedMember]:
+        """The files without the findings of the set, by name."""
+        return {one.member.name: one for one in self.standalone}
+
+    @property
+    def report(self) -> Report:
+        """The report on this log."""
+        sets = () if self.set is None else (self.set,)
+        incomplete = any(one.incomplete_reason for one in self.files)
+        return Report(FileReports(one.packed_report for one in self.files), sets, self.failures, incomplete)
+
+
+def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
+    """Verify one file in one pass."""
+    began = time.perf_counter()
+    deep = DEPTHS.index(options.depth) >= DEPTHS.index("payload")
+    backend = backends.choose_backend(options.backend)
+    window = file.window if file.size is None else None  # a stream cannot be read again
+    scan = Scan(file.source, file.format, file.layout, backend, options.limits, deep, options.live, window)
+    scan.causes = options.causes
+    validator = (
+        file.format.validation.validator(file.layout, backend.compile_kernel, options.limits)
+        if deep and file.layout.readable
+        else None
+    )
+    findings = FindingCollector(options.limits.max_findings_per_id)
+    findings.add(file.layout.findings)
+    sequences = _feed_validator(scan, validator, findings)
+    verdict = validator.finish(scan.file_tail()) if validator else None
+    if verdict and scan.incomplete is not None:
+        verdict = _drop_end_results(verdict)
+    if verdict:
+        findings.add(verdict.findings)
+        sequences = verdict.sequences if file.format.validation.validator_reports_sequences else sequences
+    findings.add(_find_closing_problems(scan, file, options))
+    report = FileReport(
+        path=file.path,
+        format=file.format.name,
+        variant=file.layout.variant,
+        size=scan.end,
+        records=_count_records(scan, file, deep),
+        record_types=verdict.record_types if verdict else {},
+        transactions=verdict.transactions if verdict else 0,
+        durable_end=_find_durable_end(scan, file, verdict),
+        closed=scan.closed,
+        bytes=scan.account.as_dict(),
+        findings=_raise_open_end_severity(
+            _drop_growth_findings(findings.as_tuple(), options.live), options.expect_closed
+        ),
+        first_seq=sequences[0],
+        last_seq=sequences[1],
+        seconds=time.perf_counter() - began,
+        details={
+            "frames": scan.frames,
+            "depth": options.depth,
+            **_make_unread_detail(scan),
+            **(verdict.details if verdict else {}),
+        },
+    )
+    compact_verdict = (
+        replace(verdict, details=_EMPTY_MAPPING, record_types=_EMPTY_MAPPING, sequences=_NO_SEQUENCES)
+        if verdict
+        else None
+    )
+    member = SetMember(file.name, _compact_layout(file), compact_verdict, scan.file_tail())
+    return VerifiedMember(pack_report(report), member, scan.incomplete or scan.over_limit)
+
+
+def _compact_layout(file: LogFile) -> LogFileLayout:
+    """Return the part of the layout that is kept after the scan: a directory may have 100,000 files."""
+    compact = file.format.reading.compact_layout
+    return file.layout if compact is None else compact(file.layout)
+
+
+def _drop_end_results(verdict: ValidationResult) -> ValidationResult:
+    """Remove what a verdict says about the end of a file that was not read to its end."""
+    return replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
+
+
+def _make_unread_detail(scan: Scan) -> dict[str, int]:
+    """Return the number of bytes at the end that were not read, as details."""
+    return {"unread": scan.unread_bytes} if scan.incomplete is not None else {}
+
+
+def _count_records(scan: Scan, file: LogFile, deep: bool) -> int | None:
+    """Return the number of records; None at a depth that does not look into frames that hold several."""
+    return scan.records if deep or file.layout.rows is None else None
+
+
+def _find_durable_end(scan: Scan, file: LogFile, verdict: ValidationResult | None) -> int | None:
+    if not file.layout.readable or (verdict is not None and not verdict.repairable) or scan.incomplete is not None:
+        return None
+    return scan.good_end if verdict is None or verdict.durable_end is None else verdict.durable_end
+
+
+def _feed_validator(
+    scan: Scan, validator: Validator | None, findings: FindingCollector
+) -> tuple[int | None, int | None]:
+    """Scan the file, feed the validator and collect findings; return the first and the last sequence number."""
+    first = last = None
+    for segment in scan.segments():
+        batch = segment.good_records if isinstance(segment, DamagedRange) else segment
+        if isinstance(segment, DamagedRange):
+            findings.add(segment.findings)
+            if validator:
+                validator.skip_damage(segment.start, segment.end)
+        if validator and batch is not None:
+            findings.add(validator.feed(batch))
+            if batch.records.count and not scan.format.validation.validator_reports_sequences:
+                batch_first, batch_last = _read_sequences(scan.format, scan.layout.context, batch)
+                first, last = batch_first if first is None else first, batch_last
+    return first, last
+
+
+def _read_sequences(format_: Format, context: Any, batch: Batch) -> tuple[int | None, int | None]:
+    count = batch.records.count
+    return (
+        format_.output.decode_envelopes(context, batch, 0, 1).seq[0],
+        format_.output.decode_envelopes(context, batch, count - 1, count).seq[0],
+    )
+
+
+def _find_closing_problems(scan: Scan, file: LogFile, options: LogVerifyOptions) -> list[Finding]:
+    """Return what only the end of the scan shows: complete records after damage, no end mark, a file that changed."""
+    findings = []
+    if scan.valid_after_damage and scan.resync_after_damage is not None:
+        records = "records" if scan.valid_after_damage != 1 else "record"
+        text = f"{scan.valid_after_damage:,} complete {records} follow the damage"
+        offset = scan.resync_after_damage
+        findings.append(
+            make_finding("valid-after-damage", offset, scan.end - offset, text, records=scan.valid_after_damage)
+        )
+    if scan.closed is False and file.layout.readable and not scan.tail_findings and not options.live:
+        unclosed = make_finding(
+            "unclean-close", scan.end, 0, "no end mark: the file was not closed, or is still being written"
+        )
+        findings.append(_explain_finding(file, unclosed))
+    if options.expect_closed:
+        findings = [one.with_severity(max(one.severity, Severity.WARNING)) for one in findings]
+    changed = file.find_change()
+    return [*findings, changed] if changed else findings
+
+
+def _explain_finding(file: LogFile, unexplained: Finding) -> Finding:
+    explain = file.format.validation.explain_damage
+    return (
+        unexplained if explain is None else explain(file.layout, memoryview(b""), unexplained.offset or 0, unexplained)
+    )
+
+
+def _drop_growth_findings(findings: tuple[Finding, ...], live: bool) -> tuple[Finding, ...]:
+    """Remove the finding that a live file changed while it was read."""
+    return tuple(one for one in findings if not (live and one.id == "changed-while-read"))
+
+
+def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool) -> tuple[Finding, ...]:
+    """Raise the severity of findings about an open end, if the log is expected to be closed."""
+    if not expect_closed:
+        return findings
+    min_severity = {"torn-tail": Severity.ERROR, "unclean-close": Severity.WARNING}
+    return tuple(one.with_severity(max(one.severity, min_severity.get(one.id, one.severity))) for one in findings)
+
+
+def verify_bytes(
+    name: str, data: bytes, *, format: str = "auto", options: LogVerifyOptions = _DEFAULT_OPTIONS
+) -> FileReport:
+    """Verify one file that is in memory.
+
+    Raises:
+        UnknownFormatError: no format fits.
+    """
+    from binlogtool.core.open_file import find_format
+
+    format_ = None if format == "auto" else find_format(format)
+    source = BytesSource(name, data)
+    return verify_file(open_file(name, name, format_, options.limits, source, hints=options.hints), options).report
+
+
+def verify_log(group: LogGroup, options: LogVerifyOptions) -> Report:
+    """Verify one log; return its report."""
+    return examine_log(group, options).report
+
+
+def examine_log(
+    group: LogGroup,
+    options: LogVerifyOptions,
+    open_member: Callable[..., LogFile] = open_file,
+    verified: Mapping[str, VerifiedMember] = MappingProxyType({}),
+) -> LogExamination:
+    """Verify every file of one log, then the log as a whole, as deep as the options say.
+
+    Args:
+        open_member: Opens a file of the log.
+        verified: Files that were verified already, by name; they are not read again.
+    """
+    failures: list[PathFailure] = []
+    members = list(_verify_members(group, options, failures, open_member, verified))
+    if options.live and group.is_set:
+        present_paths = {one.report.path for one in members} | {
+            one.path for one in failures
+        }  # others were removed meanwhile
+        group = replace(group, names=tuple(name for name in group.names if group.member_path(name) in present_paths))
+    reports, set_report = [_add_incomplete_reason(one) for one in members], None
+    if group.is_set and options.depth == "set" and not _is_cut_short(members, failures):
+        failed_paths = {one.path for one in failures}
+        reports, set_report = _validate_set(
+            group, members, reports, [name for name in group.names if group.member_path(name) in failed_paths]
+        )
+    elif group.is_set:
+        set_report = SetReport(
+            group.path, _get_format_name(group), group.names, tuple(map(_make_stray_finding, group.strays))
+        )
+    files = tuple(
+        one if report is one.packed_report else replace(one, packed_report=report)
+        for one, report in zip(members, reports, strict=True)
+    )
+    return LogExamination(files, set_report, tuple(failures), members)
+
+
+def _is_cut_short(members: Sequence[VerifiedMember], failures: Sequence[PathFailure]) -> bool:
+    """Return True if a limit ended the reading: then the set cannot be validated, because members may not have been
+    read.
+    """
+    return any(one.incomplete_reason is not None and "unread" in one.report.details for one in members) or any(
+        failure.exit_code == LimitError.exit_code for failure in failures
+    )
+
+
+def _verify_members(
+    group: LogGroup,
+    options: LogVerifyOptions,
+    failures: list[PathFailure],
+    open_member: Callable[..., LogFile],
+    verified: Mapping[str, VerifiedMember],
+) -> Iterable[VerifiedMember]:
+    shared: dict[str, Any] = {}
+    progress.report_pass_start(total_size(group.member_path(name) for name in group.names if name not in verified))
+    deadline = None if options.limits.timeout is None else time.monotonic() + options.limits.timeout
+    for number, name in enumerate(group.names):
+        if name in verified:
+            yield verified[name]
+            continue
+        if deadline is not None:
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0 and number:
+                failures.append(_make_timeout_failure(group, len(group.names) - number))
+                return
+            options = replace(options, limits=replace(options.limits, timeout=max(seconds_left, 0.001)))
+        path = group.member_path(name)
+        try:
+            file = open_member(
+                path, name, group.format, options.limits, siblings=SiblingFiles(shared), hints=options.hints
+            )
+        except UsageError:
+            raise
+        except BinlogtoolError as error:
+            if not (options.live and group.is_set and isinstance(error, FileVanishedError)):
+                failures.append(PathFailure(path, str(error), error.exit_code))
+            continue
+        try:
+            yield verify_file(file, options)
+        except BinlogtoolError as error:
+            failures.append(PathFailure(path, str(error), error.exit_code))
+        finally:
+            file.source.close()
+
+
+def _make_timeout_failure(group: LogGroup, count: int) -> PathFailure:
+    files = f"{count:,} of {len(group.names):,} files were not read"
+    text = f"{files}: the time limit ended the work (--timeout, --max-duration)"
+    return PathFailure(group.path, text, LimitError.exit_code)
+
+
+def _add_incomplete_reason(member: VerifiedMember) -> PackableReport:
+    """Return the packed report with the reason why it is incomplete among its details."""
+    if member.incomplete_reason is None:
+        return member.packed_report
+    report = member.report
+    return pack_report(replace(report, details={**report.details, "incomplete": member.incomplete_reason}))
+
+
+def _get_format_name(group: LogGroup) -> str:
+    assert group.format is not None
+    return group.format.name
+
+
+def _validate_set(
+    group: LogGroup, members: Sequence[VerifiedMember], reports: list[PackableReport], unreadable: Sequence[str]
+) -> tuple[list[PackableReport], SetReport]:
+    """Validate the log set; add its findings to the report of the file that they are about, else to the set's.
+
+    Args:
+        unreadable: Names of files that exist and could not be read.
+    """
+    assert group.format is not None
+    rules = group.format.validation.validate_set
+    unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable)]
+    set_findings = list(rules([*(one.member for one in members), *unread])) if rules else []
+    by_file: dict[str, list[SetFinding]] = {}
+    for one in set_findings:
+        by_file.setdefault(one.file, []).append(one)
+    reports = [
+        _add_set_findings(report, by_file.pop(one.member.name)) if one.member.name in by_file else report
+        for report, one in zip(reports, members, strict=True)
+    ]
+    unassigned = (*map(_make_stray_finding, group.strays), *(f.finding for f in set_findings if f.file in by_file))
+    return reports, SetReport(group.path, group.format.name, group.names, unassigned)
+
+
+def _make_stray_finding(name: str) -> Finding:
+    """Return the finding for a file that the server would read, but that is not a file of this log."""
+    text = f"{name}: named like a file of this log, but nothing in it is one: no head, no record"
+    return make_finding("bad-header", None, 0, text, file=name)
+
+
+def _add_set_findings(packed_report: PackableReport, set_findings: list[SetFinding]) -> PackableReport:
+    report = unpack_report(packed_report)
+    withdrawn = {id_ for f in set_findings for id_ in f.replaces_ids}
+    findings = [one for one in report.findings if one.id not in withdrawn]
+    findings += [f.finding for f in set_findings]
+    findings.sort(key=lambda one: -1 if one.offset is None else one.offset)
+    return pack_report(replace(report, findings=tuple(findings)))
+
+
+# --- Verify a log while its server writes it, without reporting what is wrong only for a moment ---
+
+MAX_PASSES = 10
+"""Looks at most; a server that is always at it may be wrong in another way each time."""
+
+PASS_INTERVAL = 0.2
+"""Seconds between two looks."""
+
+_TIMESTAMP_GRANULARITY = 100_000_000
+"""Nanoseconds in which a file can change twice with one modification time."""
+
+FileStamp = tuple[int, int, int]
+FindingKey = tuple[str, str, int | str]
+"""Path of the file or set, id, place."""
+
+
+def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], options: LogVerifyOptions) -> Report:
+    """Verify one log that may change; report only problems that two successive passes find.
+
+    Args:
+        relist: Lists the files again; returns None if the log is gone.
+    """
+    stamps = _collect_stamps(group)
+    examination = examine_log(group, options)
+    problems = _collect_problems(examination.report)
+    for _ in range(MAX_PASSES):
+        if not problems or examination.report.incomplete:
+            break
+        time.sleep(PASS_INTERVAL)
+        group = _relist_files(relist) or group
+        verified, stamps = _select_unchanged(group, examination, stamps), _collect_stamps(group)
+        examination = examine_log(group, options, verified=verified)
+        previous, problems = problems, _collect_problems(examination.report)
+        if problems <= previous:
+            break
+        problems &= previous
+    return _keep_confirmed(examination.report, problems - _select_transient(group, problems))
+
+
+def _select_transient(group: LogGroup, problems: set[FindingKey]) -> set[FindingKey]:
+    """Return the problems of files that a server keeps for a moment only, before it renames or removes them."""
+    patterns = () if group.format is None else group.format.files.temporary_patterns
+    return {one for one in problems if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
+
+
+def _relist_files(relist: Callable[[], LogGroup | None]) -> LogGroup | None:
+    try:
+        return relist()
+    except BinlogtoolError:
+        return None
+
+
+def _collect_stamps(group: LogGroup) -> dict[str, FileStamp]:
+    """Return size, modification time and inode of each file that is not being written at this moment."""
+    stamps = {}
+    for name in group.names:
+        try:
+            status = os.stat(group.member_path(name))
+        except OSError:
+            continue
+        if abs(time.time_ns() - status.st_mtime_ns) > _TIMESTAMP_GRANULARITY:
+            stamps[name] = status.st_size, status.st_mtime_ns, status.st_ino
+    return stamps
+
+
+def _select_unchanged(
+    group: LogGroup, examination: LogExamination, old_stamps: dict[str, FileStamp]
+) -> dict[str, VerifiedMember]:
+    """Return the files that have not changed since before they were read."""
+    new_stamps = _collect_stamps(group)
+    return {
+        name: one
+        for name, one in examination.standalone_by_name.items()
+        if name in new_stamps and new_stamps[name] == old_stamps.get(name)
+    }
+
+
+def _collect_problems(report: Report) -> set[FindingKey]:
+    """Return the keys of all findings above notes."""
+    owners = [(one.path, one.findings) for one in report.files] + [(one.path, one.findings) for one in report.sets]
+    return {
+        make_finding_key(path, found)
+        for path, findings in owners
+        for found in findings
+        if found.severity > Severity.NOTE
+    }
+
+
+def make_finding_key(path: str, finding: Finding) -> FindingKey:
+    """Return what identifies a finding between passes; one without an offset by its message, which names the missing
+    file.
+    """
+    return path, finding.id, finding.message if finding.offset is None else finding.offset
+
+
+def _keep_confirmed(report: Report, confirmed: set[FindingKey]) -> Report:
+    """Return the report without the problems that are not confirmed."""
+
+    def filter_findings(path: str, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        return tuple(
+            one for one in findings if one.severity is Severity.NOTE or make_finding_key(path, one) in confirmed
+        )
+
+    files: tuple[FileReport, ...] = tuple(
+        replace(one, findings=filter_findings(one.path, one.findings)) for one in report.files
+    )
+    sets = tuple(replace(one, findings=filter_findings(one.path, one.findings)) for one in report.sets)
+    return replace(report, files=files, sets=sets)
+
+
+# --- Verify the logs that paths name, each in turn, also while a server writes them ---
+
+
+def verify_paths(
+    paths: Iterable[str | os.PathLike[str]],
+    format: str,
+    options: LogVerifyOptions,
+) -> Report:
+    """See `binlogtool.verify`."""
+    return merge_reports(part for path in paths for part in _verify_path(os.fspath(path), format, options))
+
+
+class LogAtPath(NamedTuple):
+    """A log to verify.
+
+    Attributes:
+        path: The PATH argument, or the compressed file of a directory, that named it.
+    """
+
+    path: str
+    group: LogGroup
+
+
+def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
+    """List the logs at a path, compressed files of a directory included, and report what is not read.
+
+    Raises:
+        UsageError.
+    """
+    try:
+        resolved = resolve_path(path, format)
+    except UsageError:
+        raise
+    except BinlogtoolError as error:
+        yield report_failure(path, error)
+        return
+    yield from (LogAtPath(path, group) for group in resolved.groups)
+    compressed = [
+        file
+        for file in resolved.skipped
+        if is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
+    ]
+    for file in compressed:
+        yield from find_logs(os.path.join(path, file.name), format)
+    yield report_skipped_files(path, [file for file in resolved.skipped if file not in compressed])
+
+
+def _verify_path(path: str, format: str, options: LogVerifyOptions) -> Iterator[Report]:
+    for entry in find_logs(path, format):
+        if isinstance(entry, Report):
+            yield entry
+        elif options.live:
+            yield verify_live_log(entry.group, entry.path, format, options)
+        else:
+            yield verify_log(entry.group, options)
+
+
+def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyOptions) -> Report:
+    """Verify one of the logs at a path, which a server may be writing."""
+
+    def relist() -> LogGroup | None:
+        groups = resolve_path(path, format).groups
+        return next((one for one in groups if (one.path, one.format) == (group.path, group.format)), None)
+
+    return verify_until_stable(group, relist, options)

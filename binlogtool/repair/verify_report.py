@@ -1,0 +1,251 @@
+"""The result of `verify` as values (JSON shape binlogtool/verify/1)."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+from msgspec.structs import astuple
+
+from binlogtool.core.progress import SkippedFile, is_compressed_log
+from binlogtool.errors import BinlogtoolError
+from binlogtool.findings import ENCRYPTED, Finding, Severity
+
+# --- Sequences of very many structs ---
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def pack_struct(value: msgspec.Struct, replacements: Mapping[int, Any] = MappingProxyType({})) -> bytes | None:
+    """Encode the members of a struct; None if they cannot be encoded.
+
+    Args:
+        replacements: Values to encode in place of members, by the member's index.
+    """
+    members = [replacements.get(number, member) for number, member in enumerate(astuple(value))]
+    try:
+        return msgspec.msgpack.encode(members, enc_hook=dict)  # a mapping that is not a dictionary
+    except (TypeError, ValueError, OverflowError):  # details that JSON cannot express
+        return None
+
+
+class CompactList(Sequence[S], Generic[S]):
+    """An immutable sequence of structs; subclasses define what is packed, and how."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, values: Iterable[S | bytes] = ()) -> None:
+        self._kept = tuple(map(self.pack, values))
+
+    @staticmethod
+    @abstractmethod
+    def pack(value: S | bytes, /) -> S | bytes:
+        """Return the value as it is kept: packed, or unchanged."""
+
+    @staticmethod
+    @abstractmethod
+    def unpack(packed_value: S | bytes, /) -> S:
+        """Return the value."""
+
+    @property
+    def packed_values(self) -> Sequence[S | bytes]:
+        """The values as they are kept."""
+        return self._kept
+
+    @overload
+    def __getitem__(self, index: int) -> S: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[S, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> S | tuple[S, ...]:
+        return (
+            tuple(map(self.unpack, self._kept[index])) if isinstance(index, slice) else self.unpack(self._kept[index])
+        )
+
+    def __iter__(self) -> Iterator[S]:
+        return map(self.unpack, self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._kept)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+# --- Results of `verify` (JSON shape binlogtool/verify/1) ---
+
+BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
+
+
+class FileReport(msgspec.Struct, frozen=True):
+    """The report on one file.
+
+    Attributes:
+        bytes: Bytes of every class of BYTE_CLASSES; they sum to `size`.
+        details: Additional, format-specific JSON.
+    """
+
+    path: str
+    format: str
+    variant: str
+    size: int
+    records: int | None
+    record_types: Mapping[str, int]
+    transactions: int
+    durable_end: int | None
+    closed: bool | None
+    bytes: Mapping[str, int]
+    findings: tuple[Finding, ...] = ()
+    first_seq: int | None = None
+    last_seq: int | None = None
+    seconds: float = 0.0
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if the log is encrypted and its key was not given; then its content was not checked."""
+        return any(found.id == ENCRYPTED for found in self.findings)
+
+
+PackableReport = FileReport | bytes
+"""A report on one file, as it is or packed."""
+
+_BYTES_INDEX, _FINDINGS_INDEX = map(FileReport.__struct_fields__.index, ("bytes", "findings"))
+
+
+def pack_report(report: PackableReport) -> PackableReport:
+    """Pack a report without findings, to a third of its memory; return any other unchanged."""
+    if isinstance(report, bytes) or report.findings:
+        return report
+    if tuple(report.bytes) != BYTE_CLASSES:
+        return report
+    return pack_struct(report, {_BYTES_INDEX: tuple(report.bytes.values())}) or report
+
+
+def unpack_report(packed_report: PackableReport) -> FileReport:
+    """Return the report that `pack_report` packed."""
+    if not isinstance(packed_report, bytes):
+        return packed_report
+    values = msgspec.msgpack.decode(packed_report)
+    values[_BYTES_INDEX], values[_FINDINGS_INDEX] = dict(zip(BYTE_CLASSES, values[_BYTES_INDEX], strict=True)), ()
+    return FileReport(*values)
+
+
+class FileReports(CompactList[FileReport]):
+    """The reports on many files, in their order."""
+
+    __slots__ = ()
+    pack = staticmethod(pack_report)
+    unpack = staticmethod(unpack_report)
+
+
+class SetReport(msgspec.Struct, frozen=True):
+    """The report on a directory (or several files of one log) as one log set."""
+
+    path: str
+    format: str
+    members: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+class PathFailure(msgspec.Struct, frozen=True):
+    """A path that could not be read or recognised, with the exit status that it causes."""
+
+    path: str
+    message: str
+    exit_code: int
+
+
+COMPRESSED_NOT_READ = "not checked: it is compressed; unpack it, or name it by itself"
+
+
+class SkippedFiles(msgspec.Struct, frozen=True):
+    """The files of a directory that are not logs."""
+
+    path: str
+    files: tuple[SkippedFile, ...]
+
+    @property
+    def compressed_paths(self) -> list[str]:
+        """Paths of compressed files that are named like files of a log."""
+        return [os.path.join(self.path, one.name) for one in self.files if is_compressed_log(one)]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The report on all files and log sets of one call.
+
+    Attributes:
+        failures: Paths that could not be read or recognised.
+        incomplete: A limit ended the work early.
+        skipped: Files of directories that are not logs.
+        suppressed: Number of findings that were left out, by the option that did so (`ignore`, `baseline`).
+    """
+
+    files: Sequence[FileReport]
+    sets: tuple[SetReport, ...]
+    failures: tuple[PathFailure, ...] = ()
+    incomplete: bool = False
+    skipped: tuple[SkippedFiles, ...] = ()
+    suppressed: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, those of files first."""
+        files = tuple(one for report in self.files for one in report.findings)
+        return files + tuple(one for report in self.sets for one in report.findings)
+
+    def count_findings(self, severity: Severity) -> int:
+        """Return the number of findings of exactly this severity."""
+        return sum(f.severity is severity for f in self.findings)
+
+    @property
+    def status(self) -> str:
+        """clean, findings or incomplete (JSON member `status`)."""
+        if self.incomplete or self.failures or any(one.is_encrypted for one in self.files):
+            return "incomplete"
+        return "findings" if self.findings else "clean"
+
+
+def get_packed_reports(files: Sequence[FileReport]) -> Iterable[PackableReport]:
+    """Return the reports packed, where they are kept so."""
+    return files.packed_values if isinstance(files, FileReports) else files
+
+
+def merge_reports(parts: Iterable[Report]) -> Report:
+    """Merge reports into one, in their order."""
+    all_ = list(parts)
+    return Report(
+        FileReports(kept for part in all_ for kept in get_packed_reports(part.files)),
+        tuple(set_ for part in all_ for set_ in part.sets),
+        tuple(failure for part in all_ for failure in part.failures),
+        any(part.incomplete for part in all_),
+        tuple(left for part in all_ for left in part.skipped),
+    )
+
+
+def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> Report:
+    """Report the files of a directory that are not logs; compressed log files count as failures, because they were
+    not read.
+    """
+    if not files:
+        return Report((), ())
+    skipped = SkippedFiles(path, tuple(files))
+    return Report(
+        (), (), tuple(PathFailure(one, COMPRESSED_NOT_READ, 6) for one in skipped.compressed_paths), skipped=(skipped,)
+    )
+
+
+def report_failure(path: str, error: BinlogtoolError) -> Report:
+    """Report a path that could not be read."""
+    return Report((), (), (PathFailure(path, str(error), error.exit_code),))

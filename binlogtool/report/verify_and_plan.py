@@ -1,0 +1,742 @@
+"""Verify reports, plans and repairs as text and JSON, and the command to run next."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from binlogtool import formats
+from binlogtool.core.json_text import encode_document, finding_to_value
+from binlogtool.core.open_file import is_url
+from binlogtool.core.progress import SkippedFile
+from binlogtool.core.resolve_paths import find_later, find_newest
+from binlogtool.exit_status import STATUSES
+from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.format_api.format import TRUNCATION_USELESS
+from binlogtool.repair.plan import (
+    CUTTABLE,
+    EMPTY_RESULT,
+    FLIPPED_BIT_ADVICE,
+    LIST_FIX_OPTION,
+    UNFINISHED_ADVICE,
+    WHOLE_LOG_ADVICE,
+    FilePlan,
+    RepairPlan,
+    RepairResult,
+    UndoPlan,
+    WrittenFile,
+)
+from binlogtool.repair.verify_report import BYTE_CLASSES, FileReport, PathFailure, Report, SetReport, SkippedFiles
+from binlogtool.report.wording import (
+    format_command,
+    format_count,
+    format_finding,
+    format_offset,
+    format_quantity,
+    format_size,
+    quote_for_shell,
+    render_skipped_files,
+    skipped_files_to_json,
+)
+from binlogtool.terminal.escape import escape
+
+if TYPE_CHECKING:
+    from binlogtool.repair.plan import RepairPolicy
+    from binlogtool.repair.replay import ReplayResult
+
+
+# --- Suggest the next command, ready to be pasted, with the options that reading the log needs ---
+
+_UNSUPPORTED_OPTIONS = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
+"""Options of the reading that a command does not have."""
+_KEY_OPTION = ("--keyfile", "KEYFILE")
+"""Nobody but the user knows where that is."""
+_LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
+
+
+class GivenReadOptions(msgspec.Struct, frozen=True):
+    """The command-line options that say how the log is read: (option, value)."""
+
+    options: tuple[tuple[str, str], ...] = ()
+
+    def with_option(self, option: str, value: str | None) -> GivenReadOptions:
+        """Return the options with one more; unchanged if its value is None."""
+        return self if value is None else GivenReadOptions((*self.options, (option, guard_leading_dash(value))))
+
+    def make_command(self, name: str, *words: str, path: str | None = None) -> str:
+        """Return a command line for a POSIX shell that reads the log as this run did."""
+        kept = [text for pair in self.options if pair[0] not in _UNSUPPORTED_OPTIONS.get(name, ()) for text in pair]
+        return format_command(name, *kept, *words, *(() if path is None else (guard_leading_dash(path),)))
+
+
+def guard_leading_dash(path: str) -> str:
+    """Return the path in a form that is never taken for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+def _shorten_path(path: str) -> str:
+    """Return the path relative to the working directory where that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if not relative.startswith("..") else path
+
+
+NO_READ_OPTIONS = GivenReadOptions()
+
+
+# -- after verify ------------------------------------------------------------------------------------------------------
+
+
+def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_READ_OPTIONS) -> str | None:
+    """Return the command that shows or repairs the first serious finding; None for standard input, which cannot be
+    read again.
+    """
+    files = [file for file in report.files if file.path != "-"]
+    for file in files:
+        errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
+        if errors and file.size:
+            return _make_hexdump_command(file.path, file.size, errors[0].offset or 0, read_options)
+    for set_report in report.sets:
+        if any(f.severity is Severity.ERROR for f in set_report.findings) and not is_url(set_report.path):
+            return _suggest_for_set(set_report, read_options)
+    for file in files:
+        if file.is_encrypted:
+            return read_options.make_command("verify", *_KEY_OPTION, path=file.path)
+    for file in files:
+        tail = _find_torn_tail(file)
+        if not is_url(file.path) and tail is not None and _is_appended_to(file, report.sets):
+            if not file.records:  # truncation would leave nothing, and is refused
+                return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
+            return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
+    return None
+
+
+def _make_hexdump_command(path: str, size: int, offset: int, read_options: GivenReadOptions) -> str:
+    """Return the command that shows an offset; for an offset past the end, the last byte."""
+    return read_options.make_command("hexdump-annotate", "--at", hex(min(offset, size - 1)), path=path)
+
+
+def _suggest_for_set(set_report: SetReport, read_options: GivenReadOptions) -> str:
+    """Return the command that fixes a list of files; for other errors the one that predicts what the server does."""
+    if (
+        _can_fix_list(f for f in set_report.findings if f.severity is Severity.ERROR)
+        and formats.load_format(set_report.format).repair.fix_files is not None
+    ):
+        return read_options.make_command("truncate-to-durable", "--fix-meta", path=set_report.path)
+    return read_options.make_command("replay-dry-run", path=set_report.path)
+
+
+def _can_fix_list(errors: Iterable[Finding]) -> bool:
+    """Return True if a list of files can be corrected; a line whose file is missing between others is never removed."""
+    list_errors = [found for found in errors if found.id in _LIST_IDS]
+    return bool(list_errors) and not any(found.facts.get("between") for found in list_errors)
+
+
+def _find_torn_tail(file: FileReport) -> Finding | None:
+    return next((one for one in file.findings if one.id in ("torn-tail", "garbage-tail")), None)
+
+
+def _is_appended_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
+    """Return True if the server would append to this file."""
+    set_report = _find_set(file, sets)
+    return (
+        set_report is None
+        or find_later(os.path.relpath(file.path, set_report.path), find_newest(set_report.members)) is None
+    )
+
+
+def _find_set(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:
+    return next((one for one in sets if file.path in {os.path.join(one.path, name) for name in one.members}), None)
+
+
+def _find_log_path(file: FileReport, sets: Sequence[SetReport]) -> str:
+    """Return the path that names the log: the directory of a set, else the file."""
+    set_report = _find_set(file, sets)
+    return file.path if set_report is None else set_report.path
+
+
+# -- after a replay ----------------------------------------------------------------------------------------------------
+
+
+def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = NO_READ_OPTIONS) -> Iterator[str]:
+    """Yield the commands that show the stop, and that repair by truncation or by a corrected list of files."""
+    if replay.is_clean:
+        return
+    if replay.is_encrypted:
+        yield read_options.make_command("replay-dry-run", *_KEY_OPTION, path=replay.path)
+        return
+    if (
+        replay.stop is not None
+        and replay.stop.offset is not None
+        and (size := _get_size(replay.stop.file, replay.stop.offset))
+    ):
+        yield _make_hexdump_command(replay.stop.file, size, replay.stop.offset, read_options)
+    if is_url(replay.path) or replay.policy != "server":
+        return
+    errors = [found for _, found in replay.findings if found.severity is Severity.ERROR]
+    ids = {found.id for found in errors}
+    is_unrepairable = "gap-in-sequence" in ids or any(
+        found.facts.get(TRUNCATION_USELESS) for _, found in replay.findings
+    )
+    if _can_fix_list(errors) and formats.load_format(replay.format).repair.fix_files is not None:
+        yield read_options.make_command("truncate-to-durable", "--fix-meta", path=replay.path)
+    elif not is_unrepairable and any(_can_truncate(found.id, found.offset) for _, found in replay.findings):
+        yield read_options.make_command("truncate-to-durable", path=replay.path)
+
+
+def _get_size(path: str, offset: int) -> int:
+    """Return the size of a file; of a path that is not a local file, a size that includes the offset."""
+    return os.path.getsize(path) if os.path.isfile(path) else offset + 1
+
+
+def _can_truncate(id_: str, offset: int | None) -> bool:
+    return offset is not None and id_ in (*CUTTABLE, "damaged-range", "checksum-mismatch", "valid-after-damage")
+
+
+# -- after a plan ------------------------------------------------------------------------------------------------------
+
+
+def suggest_after_plan(
+    plan: RepairPlan, read_options: GivenReadOptions = NO_READ_OPTIONS, *, plan_path: str | None = None
+) -> str | None:
+    """Return the command that applies a plan; for a refused one, what else can be done.
+
+    Args:
+        plan_path: The file that the plan was saved in.
+    """
+    if not plan.target:
+        return None
+    if plan.refused:
+        return _suggest_after_refusal(plan, read_options)
+    if not plan.changes or plan.policy.copy:
+        return None
+    if plan_path is not None:
+        return read_options.make_command("truncate-to-durable", "--apply-plan", guard_leading_dash(plan_path))
+    return read_options.make_command(
+        "truncate-to-durable", "--apply", *_format_policy(plan.policy), path=_shorten_path(plan.target)
+    )
+
+
+_POLICY_FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker", "transactions")
+
+
+def _format_policy(policy: RepairPolicy) -> list[str]:
+    """Return the options that the plan was made with."""
+    words = [f"--{name.replace('_', '-')}" for name in _POLICY_FLAGS if getattr(policy, name)]
+    words += [] if policy.max_loss is None else ["--max-loss", str(policy.max_loss)]
+    return words + ([] if policy.max_loss_records is None else ["--max-loss-records", str(policy.max_loss_records)])
+
+
+def _suggest_after_refusal(plan: RepairPlan, read_options: GivenReadOptions) -> str:
+    """Return another command than the one that was refused."""
+    reasons = " ".join(plan.reasons)
+    if plan.has_encrypted_file:
+        return read_options.make_command("truncate-to-durable", *_KEY_OPTION, path=_shorten_path(plan.target))
+    if (file := _find_correctable(plan)) is not None:
+        return read_options.make_command(
+            "truncate-to-durable", "--to-file", _find_free_name(file), "--keep-after-damage", path=file
+        )
+    if UNFINISHED_ADVICE in reasons:
+        return read_options.make_command("truncate-to-durable", "--apply", path=_shorten_path(plan.target))
+    if "changed-while-read" in reasons:
+        return read_options.make_command("verify", "--live", path=_shorten_path(plan.target))
+    if WHOLE_LOG_ADVICE in reasons and not os.path.isdir(plan.target):
+        return read_options.make_command("truncate-to-durable", path=_shorten_path(os.path.dirname(plan.target)))
+    if LIST_FIX_OPTION in reasons and not plan.policy.fix_meta:
+        return read_options.make_command("truncate-to-durable", "--fix-meta", path=_shorten_path(plan.target))
+    if plan.blocking_file is None:
+        return _make_force_command(plan, read_options)
+    return _suggest_for_file(plan, plan.blocking_file, read_options)
+
+
+def _find_correctable(plan: RepairPlan) -> str | None:
+    """Return the first file that a copy with a corrected bit can be made of, according to the plan."""
+    texts = [text for text in (*plan.reasons, *plan.notes) if FLIPPED_BIT_ADVICE in text and not plan.policy.salvage]
+    return next((one.path for one in plan.files for text in texts if text.startswith(f"{one.path}: ")), None)
+
+
+def _make_force_command(plan: RepairPlan, read_options: GivenReadOptions) -> str:
+    """Return the command that predicts a start with the server's force option."""
+    return read_options.make_command("replay-dry-run", "--policy", "force", path=_shorten_path(plan.target))
+
+
+def _suggest_for_file(plan: RepairPlan, file: FilePlan, read_options: GivenReadOptions) -> str:
+    """Return a command for the file that the plan is refused for."""
+    if file.size and (EMPTY_RESULT in plan.reasons[0] or file.durable_end is None):
+        return _make_hexdump_command(file.path, file.size, file.durable_end or 0, read_options)
+    if plan.copyable_path is not None:
+        return read_options.make_command(
+            "truncate-to-durable", "--to-file", _find_free_name(file.path), "--keep-after-damage", path=file.path
+        )
+    never_salvaged = formats.load_format(plan.format).repair.find_salvage_obstacle() is not None
+    if file.action == "none" or "would not be clean" in plan.reasons[0] or never_salvaged:
+        return _make_force_command(plan, read_options)
+    return read_options.make_command("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
+
+
+def _find_free_name(path: str) -> str:
+    """Return an unused name for the salvaged copy, in the working directory."""
+    base = f"{os.path.basename(path)}.salvaged"
+    candidates = (guard_leading_dash(base), *(guard_leading_dash(f"{base}-{number}") for number in range(2, 100)))
+    return next((name for name in candidates if not os.path.lexists(name)), guard_leading_dash(base))
+
+
+def collect_read_options(parameters: Mapping[str, object], format_: str) -> GivenReadOptions:
+    """Return the options of a run that say how the log is read.
+
+    Args:
+        parameters: The values of the command's options, by parameter name.
+    """
+    options: list[tuple[str, object]] = [("--format", None if format_ == "auto" else format_)]
+    options += [
+        (f"--{name.replace('_', '-')}", parameters.get(name))
+        for name in ("redo", "keyfile", "keyfile_secret", "schema")
+    ]
+    return GivenReadOptions(
+        tuple((option, guard_leading_dash(str(value))) for option, value in options if value is not None)
+    )
+
+
+# --- Render `verify` and `explain` as text ---
+
+Paint = Callable[[str, str], str]
+"""(text, style name) -> text, with colour or without."""
+
+MAX_SHOWN_PER_ID = 20
+_CLASS_LABELS = {"header": "header", "record": "records", "torn_tail": "torn"}
+
+
+def paint_plain(text: str, _style: str) -> str:
+    """Return the text without colour."""
+    return text
+
+
+def describe_state(file: FileReport) -> str:
+    """Return ok, WARNING or DAMAGED; ENCRYPTED if nothing was checked; PARTIAL if a limit ended the work and nothing
+    is wrong.
+    """
+    worst = max((f.severity for f in file.findings), default=Severity.NOTE)
+    if file.is_encrypted and worst < Severity.ERROR:
+        return "ENCRYPTED"
+    sound = "PARTIAL" if "incomplete" in file.details else "ok"
+    return {Severity.NOTE: sound, Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
+
+
+def shorten_path(path: str, sets: Sequence[SetReport]) -> str:
+    """Return the path, relative to the log set if there is only one."""
+    if len(sets) != 1 or path == sets[0].path:
+        return escape(path)
+    from pathlib import PurePath
+
+    pure = PurePath(path)
+    return escape(str(pure.relative_to(sets[0].path)) if pure.is_relative_to(sets[0].path) else path)
+
+
+def render_verify_text(
+    report: Report,
+    *,
+    exit_code: int = 0,
+    paint: Paint = paint_plain,
+    list_names: bool = False,
+    read_options: GivenReadOptions = NO_READ_OPTIONS,
+) -> Iterator[str]:
+    """Yield the lines of a verify report, without line ends.
+
+    Args:
+        list_names: Also list the files that are not logs.
+        read_options: For the suggested command, see `GivenReadOptions`.
+    """
+    shown = [shorten_path(f.path, report.sets) for f in report.files]
+    widths = [
+        max((len(c) for c in column), default=0) for column in zip(*map(_format_sizes, report.files), strict=True)
+    ]
+    width = max(map(len, shown), default=0)
+    for name, file in zip(shown, report.files, strict=True):
+        yield _format_file_line(name.ljust(width), file, widths, paint)
+        yield from _format_limit_line(file)
+        yield from render_findings(file.findings, paint)
+    for set_report in report.sets:
+        if set_report.findings:
+            yield f"{escape(set_report.path)}  (set of {format_quantity(len(set_report.members), 'file')})"
+            yield from render_findings(set_report.findings, paint)
+    if report.suppressed:
+        counts_by_option = ", ".join(
+            f"{format_count(number)} by --{option}" for option, number in sorted(report.suppressed.items())
+        )
+        yield f"left out: {format_quantity(sum(report.suppressed.values()), 'finding')} ({counts_by_option})"
+    if report.files:
+        yield format_byte_account(report.files)
+    for depth in ("frame", "checksum"):
+        if any(file.details.get("depth") == depth for file in report.files):
+            yield f"not checked: payloads (--depth {depth})"
+    yield from render_skipped_files(report.skipped, list_names=list_names)
+    if hint := suggest_after_verify(report, read_options):
+        yield f"next: {hint}"
+    if exit_code:
+        yield f"exit {exit_code}"
+
+
+def _format_sizes(file: FileReport) -> tuple[str, str]:
+    if file.records is None:
+        return format_size(file.size), ""
+    return format_size(file.size), f"{file.records:,} record{' ' if file.records == 1 else 's'}"
+
+
+def _format_file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
+    word = describe_state(file)
+    style = {"ok": "good", "DAMAGED": "error"}.get(word, "warning")
+    cells = [cell.rjust(width) for cell, width in zip(_format_sizes(file), widths, strict=True)]
+    span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
+    parts = [name, paint(word.ljust(7), style), *cells, span, escape(file.variant)]
+    return "   ".join(p for p in parts if p).rstrip()
+
+
+def _format_limit_line(file: FileReport) -> Iterator[str]:
+    """Yield a line about what was not read because of a limit."""
+    why, unread = file.details.get("incomplete"), file.details.get("unread", 0)
+    if why is not None:
+        read = file.size - unread
+        where = f"not read behind {format_offset(read)} ({100 * read / file.size:.1f} %): " if unread else ""
+        yield f"  {where}{escape(str(why))}"
+
+
+def render_findings(findings: Sequence[Finding], paint: Paint = paint_plain) -> Iterator[str]:
+    """Yield one indented line per finding, at most `MAX_SHOWN_PER_ID` of a kind."""
+    seen: dict[str, int] = {}
+    for finding in findings:
+        seen[finding.id] = seen.get(finding.id, 0) + 1
+        if seen[finding.id] <= MAX_SHOWN_PER_ID:
+            label = paint(finding.severity.label.ljust(8), finding.severity.label)
+            yield f"  {label} {format_offset(finding.offset):<10}  {finding.id:<20} {format_finding(finding)}".rstrip()
+    for id_, number in seen.items():
+        if number > MAX_SHOWN_PER_ID:
+            yield f"  … {format_quantity(number - MAX_SHOWN_PER_ID, 'more finding')} {id_} (all of them: -O json)"
+
+
+def format_byte_account(files: Sequence[FileReport]) -> str:
+    """Return a line with the bytes per class over all files; they add up to the sizes."""
+    totals = {name: sum(f.bytes.get(name, 0) for f in files) for name in BYTE_CLASSES}
+    unread = sum(f.details.get("unread", 0) for f in files)
+    totals["unknown"] -= unread
+    totals["not read"] = unread
+    parts = [f"{_CLASS_LABELS.get(name, name)} {format_count(n)}" for name, n in totals.items() if n]
+    total_size, accounted = sum(f.size for f in files), sum(totals.values())
+    percent = "100 %" if total_size == accounted else f"{100 * accounted / max(total_size, 1):.4f} % accounted for"
+    percent = f"{100 * (total_size - unread) / total_size:.1f} % read" if unread else percent
+    return f"bytes: {' · '.join([*parts, f'total {format_count(total_size)}'])} ({percent})"
+
+
+# --- Render plans, repairs and their undo as text and as JSON ---
+
+
+def render_plan_text(
+    plan: RepairPlan,
+    *,
+    will_apply: bool = False,
+    list_names: bool = False,
+    read_options: GivenReadOptions = NO_READ_OPTIONS,
+    plan_path: str | None = None,
+) -> Iterator[str]:
+    """Yield the lines of a plan: what would change, then what stays.
+
+    Args:
+        will_apply: The plan is about to be carried out.
+        list_names: Also list the files that are not logs.
+        read_options: For the suggested command, see `GivenReadOptions`.
+        plan_path: The file that the plan was saved in.
+    """
+    if len(plan.files) == 1:
+        yield from _render_file_plan(plan.files[0])
+    else:
+        for file in plan.changes:
+            yield from _render_file_plan(file)
+        yield from _render_unchanged(file for file in plan.files if file.action == "none")
+    yield from render_skipped_files(plan.skipped, list_names=list_names)
+    yield from _render_items("refuse" if plan.refused else "note", plan.reasons)
+    yield from _render_items("note", plan.notes)
+    if (plan.refused or not will_apply) and (hint := suggest_after_plan(plan, read_options, plan_path=plan_path)):
+        yield f"next: {hint}"
+    if plan.refused:
+        yield "refused; nothing was changed"
+    elif not plan.changes:
+        yield "nothing to do; nothing was changed"
+    elif not will_apply:
+        yield "nothing was changed; --apply carries it out"
+
+
+def _render_unchanged(files: Iterable[FilePlan]) -> Iterator[str]:
+    """Yield one line for all files that do not change."""
+    file_count = sizes = records = 0
+    for file in files:
+        file_count, sizes, records = file_count + 1, sizes + file.size, records + file.kept_records
+    if file_count:
+        counts = format_quantity(sizes, "byte"), format_quantity(records, "complete record")
+        yield f"stay   {format_quantity(file_count, 'file')}: nothing to cut, {counts[0]}, {counts[1]}"
+
+
+def _render_file_plan(file: FilePlan) -> Iterator[str]:
+    yield f"plan   {escape(file.path)}: {_describe_action(file)}"
+    simple = {k: v for k, v in file.proof.items() if v is not None and not isinstance(v, (Mapping, list, tuple))}
+    if simple:
+        facts = (f"{escape(k)} {escape(_format_value(v))}".replace("_", " ") for k, v in simple.items())
+        yield f"proof  {' · '.join(facts)}"
+    for name, items in file.proof.items():
+        if isinstance(items, (list, tuple)):
+            yield from _render_items(name, items)
+    if file.sha256_cut:
+        yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
+
+
+def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
+    """Yield a line for each item, at most `SHOWN_PER_ID` of a kind, as in the report of `verify`."""
+    seen = Counter[str]()
+    for item in items:
+        kind = str(item["id"]) if isinstance(item, Mapping) and "id" in item else ""
+        seen[kind] += 1
+        if seen[kind] <= MAX_SHOWN_PER_ID:
+            yield f"{escape(name):<6} {escape(_format_value(item))}"
+    for kind, number in seen.items():
+        if number > MAX_SHOWN_PER_ID:
+            yield (
+                f"{escape(name):<6} … {format_count(number - MAX_SHOWN_PER_ID)} more {escape(kind)}".rstrip()
+                + " (all: -O json)"
+            )
+
+
+def _describe_action(file: FilePlan) -> str:
+    if file.action == "none":
+        return f"nothing to cut, {format_quantity(file.size, 'byte')}"
+    if file.action == "remove":
+        counts = (
+            format_quantity(file.size, "byte"),
+            format_count(file.cut_bytes),
+            format_quantity(file.cut_valid_records, "complete record"),
+        )
+        return "remove {}, {} of them content ({} among them)".format(*counts)
+    if file.made_like is not None:
+        return f"new file, {format_quantity(file.result_size, 'byte')}"
+    new_bytes = sum(len(p.data) for p in file.pieces if p.data is not None)
+    if file.action == "rewrite" and not file.cut_bytes:
+        return (
+            f"{format_quantity(file.size, 'byte')} to {format_quantity(file.result_size, 'byte')}, "
+            f"{format_count(new_bytes)} of them new"
+        )
+    at = file.pieces[0].end if file.action == "truncate" else file.durable_end
+    cut_text = f"cut {format_count(file.cut_bytes)} of {format_quantity(file.size, 'byte')} at {format_offset(at)}"
+    extra_text = f", write {format_quantity(new_bytes, 'byte')}" if new_bytes else ""
+    extra_text += f", grow to {format_quantity(file.result_size, 'byte')}" if file.result_size > file.size else ""
+    return f"{cut_text}{extra_text} ({format_quantity(file.cut_valid_records, 'complete record')} among them)"
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return format_count(value)
+    if isinstance(value, Mapping):
+        at = f"{format_offset(value['offset'])} " if isinstance(value.get("offset"), int) else ""
+        texts = [str(value[name]) for name in ("id", "message") if name in value]
+        return at + (": ".join(texts) if texts else ", ".join(f"{k} {_format_value(v)}" for k, v in value.items()))
+    return str(value)
+
+
+def render_applied_text(applied: RepairResult) -> Iterator[str]:
+    """Yield the lines about what was written."""
+    yield from (f"note   {escape(note)}" for note in applied.notes)
+    yield from (line for file in applied.files for line in _render_written_file("wrote", file))
+    if applied.undo is not None:
+        yield f"undo   binlogtool undo --apply {quote_for_shell(applied.undo)}"
+
+
+def render_undo_text(plan: UndoPlan, *, will_apply: bool = False) -> Iterator[str]:
+    """Yield the lines of what `undo` would do."""
+    yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, {escape(plan.state)}"
+    for path, action, restored in plan.files:
+        sizes = f"{format_quantity(restored.size_before, 'byte')} to {format_quantity(restored.size_after, 'byte')}"
+        yield f"plan   {escape(path)}: {'restore, ' + sizes if action == 'restore' else 'nothing to do'}"
+    for reason in plan.reasons:
+        yield f"refuse {escape(reason)}"
+    if plan.reasons:
+        yield "refused; nothing was changed"
+    elif all(action == "none" for _, action, _ in plan.files):
+        yield "nothing to do; nothing was changed"
+    elif not will_apply:
+        yield "nothing was changed; --apply carries it out"
+
+
+def render_undo_applied_text(applied: RepairResult) -> Iterator[str]:
+    """Yield the lines about what was undone."""
+    return (line for file in applied.files for line in _render_written_file("wrote", file))
+
+
+def _render_written_file(word: str, file: WrittenFile) -> Iterator[str]:
+    yield f"{word:<6} {escape(file.path)}"
+    for when, size, digest in (
+        ("before", file.size_before, file.sha256_before), ("after", file.size_after, file.sha256_after)
+    ):  # fmt: skip
+        yield f"{when:<6} {format_quantity(size, 'byte')}, sha256 {digest}" if digest else f"{when:<6} no file"
+
+
+def written_file_to_json(file: WrittenFile) -> dict[str, Any]:
+    """Return one changed file."""
+    return dict(file._asdict())
+
+
+def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]:
+    """Return `undo -O json` as a value."""
+    return {
+        "schema": "binlogtool/undo/1",
+        "undo": plan.undo,
+        "state": plan.state,
+        "made": plan.made,
+        "refused": bool(plan.reasons),
+        "reasons": list(plan.reasons),
+        "files": [{"action": action, **written_file_to_json(back)} for _, action, back in plan.files],
+        **({"applied": True} if applied is not None else {}),
+    }
+
+
+# --- JSON shapes of `verify`, plans and `explain`, as plain values and as text ---
+
+
+def findings_to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return the member `findings`."""
+    return [finding_to_value(f) for f in findings]
+
+
+def file_report_to_json(file: FileReport) -> dict[str, Any]:
+    """Return one member of `files`. Further members (first_seq, last_seq, details) are additions to the shape."""
+    return {
+        "path": file.path,
+        "format": file.format,
+        "variant": file.variant,
+        "size": file.size,
+        "records": file.records,
+        "record_types": dict(file.record_types),
+        "transactions": file.transactions,
+        "durable_end": file.durable_end,
+        "closed": file.closed,
+        "bytes": dict(file.bytes),
+        "findings": findings_to_json(file.findings),
+        "first_seq": file.first_seq,
+        "last_seq": file.last_seq,
+        **({"encrypted": True} if file.is_encrypted else {}),
+        **({"details": dict(file.details)} if file.details else {}),
+    }
+
+
+def set_report_to_json(set_report: SetReport) -> dict[str, Any]:
+    """Return one member of `sets`."""
+    return {
+        "path": set_report.path,
+        "format": set_report.format,
+        "members": list(set_report.members),
+        "findings": findings_to_json(set_report.findings),
+    }
+
+
+def failure_to_json(failure: PathFailure) -> dict[str, Any]:
+    """Return one member of `failures`: a path that could not be read."""
+    return {"path": failure.path, "message": failure.message, "exit_code": failure.exit_code}
+
+
+def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
+    """Reverse `skipped_files_to_json`."""
+    return SkippedFiles(value["path"], tuple(SkippedFile(one["name"], one["kind"]) for one in value["files"]))
+
+
+def encode_verify_report(report: Report, version: str) -> Iterator[bytes]:
+    """Yield `verify -O json`, a piece for each file: all of them as plain values would take many times the memory."""
+    before, _, after = encode_document(_make_verify_document(report, version, [])).partition(_NO_FILES)
+    if not report.files:
+        yield before + _NO_FILES + after
+        return
+    for number, file in enumerate(report.files):
+        yield (b"," if number else before + b'\n  "files": [') + b"\n    "
+        yield encode_document(file_report_to_json(file)).rstrip(b"\n").replace(b"\n", b"\n    ")
+    yield b"\n  ]" + after
+
+
+_NO_FILES = b'\n  "files": []'
+
+
+def verify_report_to_json(report: Report, version: str) -> dict[str, Any]:
+    """Return `verify -O json` (binlogtool/verify/1) as a value.
+
+    `failures` is there only if a path could not be read, `not_logs` only if a directory has other files, too,
+    `left_out` only if findings were left out.
+    """
+    return _make_verify_document(report, version, [file_report_to_json(f) for f in report.files])
+
+
+def _make_verify_document(report: Report, version: str, files: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "schema": "binlogtool/verify/1",
+        "tool": {"name": "binlogtool", "version": version},
+        "status": report.status,
+        "files": files,
+        "sets": [set_report_to_json(s) for s in report.sets],
+        "summary": {
+            "files": len(report.files),
+            "bytes": sum(f.size for f in report.files),
+            "records": sum(f.records or 0 for f in report.files),
+            "findings": {s.label: report.count_findings(s) for s in sorted(Severity, reverse=True)},
+            **({"left_out": dict(report.suppressed)} if report.suppressed else {}),
+        },
+        **({"failures": [failure_to_json(f) for f in report.failures]} if report.failures else {}),
+        **({"not_logs": [skipped_files_to_json(one) for one in report.skipped]} if report.skipped else {}),
+    }
+
+
+def finding_from_json(value: Mapping[str, Any]) -> Finding:
+    """Reverse `finding_json`."""
+    return Finding(
+        str(value["id"]),
+        Severity[str(value["severity"]).upper()],
+        value["offset"],
+        int(value["length"]),
+        str(value["message"]),
+        value["record"],
+        dict(value["facts"]),
+    )
+
+
+def file_report_from_json(value: Mapping[str, Any]) -> FileReport:
+    """Reverse `file_report_to_json`."""
+    members = {name: value[name] for name in FileReport.__struct_fields__ if name in value}
+    findings = tuple(finding_from_json(f) for f in value["findings"])
+    return FileReport(**{**members, "findings": findings})
+
+
+def set_report_from_json(value: Mapping[str, Any]) -> SetReport:
+    """Reverse `set_report_to_json`."""
+    findings = tuple(finding_from_json(f) for f in value["findings"])
+    return SetReport(value["path"], value["format"], tuple(value["members"]), findings)
+
+
+def plan_to_json(plan: RepairPlan, applied: RepairResult | None = None) -> dict[str, Any]:
+    """Return `truncate-to-durable -O json` (binlogtool/plan/1) as a value.
+
+    Args:
+        applied: What was carried out of the plan.
+    """
+    not_logs = {"not_logs": [skipped_files_to_json(one) for one in plan.skipped]} if plan.skipped else {}
+    if applied is None:
+        return plan.as_value() | not_logs
+    written = [dict(one._asdict()) for one in applied.files]
+    value = {**plan.as_value(), **not_logs, "applied": True, "undo": applied.undo, "written": written}
+    return value | ({"notes": [*plan.notes, *applied.notes]} if applied.notes else {})
+
+
+def status_to_json(key: str) -> dict[str, str]:
+    """Return one exit status of `explain -O json`; two numbers of the same meaning share an entry."""
+
+    return {"status": key, **STATUSES[key]._asdict()}
+
+
+def explanation_to_json(id_: str) -> dict[str, str]:
+    """Return one finding of `explain -O json`."""
+    explanation = EXPLANATIONS[id_]
+    texts = {"meaning": explanation.meaning, "causes": explanation.causes, "action": explanation.action}
+    return {"id": id_, "severity": explanation.severity.label, **texts}

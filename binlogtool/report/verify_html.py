@@ -1,0 +1,437 @@
+"""HTML reports: verify with a map of each file, bytes around damage and timeline; the page of a chart.
+
+The ranges come from a scan: from the byte account after each segment.
+
+The page contains everything; it needs no network. Text of logs enters it only through `render.page`.
+
+Each file is read once more, for this report only. A file that cannot be read again has no illustrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool._version import __version__
+from binlogtool.annotation.annotate_file import annotate_log
+from binlogtool.core.open_file import LogFile
+from binlogtool.core.open_log import LogReader, open_log
+from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
+from binlogtool.core.scan import DamagedRange, Scan
+from binlogtool.errors import BinlogtoolError
+from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.format import Hints
+from binlogtool.limits import Limits
+from binlogtool.repair.verify import DEPTHS
+from binlogtool.repair.verify_report import FileReport, Report
+from binlogtool.report.annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
+from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
+from binlogtool.report.verify_and_plan import describe_state, format_byte_account
+from binlogtool.report.wording import format_command, format_count, format_finding, format_offset, format_size
+from binlogtool.schema import backends
+from binlogtool.schema.annotation import AnnotatedPiece
+
+# --- Map of a file's bytes ---
+
+MAX_CELLS = 1000
+"""A map has so many at most."""
+
+_CLASS_ORDER = ("header", "record", "damaged", "torn_tail", "unknown", "padding", "preallocated")
+"""Of classes of one stretch: what a writer left comes behind what it wrote."""
+
+_CLASSES_BY_RANK = ("record", "padding", "preallocated", "header", "unknown", "torn_tail", "damaged")
+
+
+class ByteRange(NamedTuple):
+    """Bytes `[start, end)` of one byte class."""
+
+    start: int
+    end: int
+    name: str
+
+
+def iter_byte_ranges(scan: Scan, file: LogFile) -> Iterator[ByteRange]:
+    """Yield the ranges of a file; one class can occur twice in a row."""
+    position, accounted = 0, dict.fromkeys(_CLASS_ORDER, 0)
+
+    def take_new_ranges() -> Iterator[ByteRange]:
+        nonlocal position
+        totals = scan.account.as_dict()
+        for name in _CLASS_ORDER:
+            start, position = position, position + max(0, totals[name] - accounted[name])
+            accounted[name] = totals[name]
+            if start < position:
+                yield ByteRange(start, position, name)
+
+    for segment in scan.segments():
+        if not isinstance(segment, DamagedRange) or not segment.hollow:  # the scan may still classify those differently
+            yield from take_new_ranges()
+    yield from take_new_ranges()
+
+
+class ByteMap:
+    """The cells of a file of `size` bytes; ranges smaller than a cell share one, which shows the worst class."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.cell_count = max(1, min(MAX_CELLS, size))
+        self._ranks = [0] * self.cell_count
+        self.bytes = dict.fromkeys(_CLASSES_BY_RANK, 0)
+
+    def add_range(self, byte_range: ByteRange) -> None:
+        """Add a range of the file."""
+        rank = _CLASSES_BY_RANK.index(byte_range.name)
+        self.bytes[byte_range.name] += byte_range.end - byte_range.start
+        first, last = self._find_cell(byte_range.start), self._find_cell(byte_range.end - 1)
+        for cell in range(first, last + 1):
+            self._ranks[cell] = max(self._ranks[cell], rank)
+
+    def _find_cell(self, offset: int) -> int:
+        return min(offset * self.cell_count // self.size, self.cell_count - 1)
+
+    def merge_cells(self) -> Sequence[ByteRange]:
+        """Return neighbouring cells of one class as byte ranges."""
+        merged, cell = list[ByteRange](), 0
+        for rank, cells in groupby(self._ranks):
+            start, cell = cell, cell + len(list(cells))
+            merged.append(ByteRange(self._find_cell_start(start), self._find_cell_start(cell), _CLASSES_BY_RANK[rank]))
+        return merged
+
+    def _find_cell_start(self, cell: int) -> int:
+        """Return the first byte of a cell."""
+        return -(-cell * self.size // self.cell_count)
+
+
+def make_byte_map(scan: Scan, file: LogFile, size: int) -> ByteMap:
+    """Scan a file and return its map; the scan must not have begun."""
+    byte_map = ByteMap(size)
+    for byte_range in iter_byte_ranges(scan, file):
+        if byte_range.end <= size:
+            byte_map.add_range(byte_range)
+    return byte_map
+
+
+# --- HTML page of `verify --report html=FILE` ---
+
+MAX_FINDINGS = 500
+"""Findings of a file or set that are listed."""
+_VALID_AFTER_DAMAGE = "valid-after-damage"
+"""The finding whose range is no damage."""
+_ASSETS = ("annotated.css", "report.css", "annotated.js")
+_STRIP_WIDTH = 1000
+"""Units of a strip; a finding takes at least three of them."""
+Anchors = Sequence[tuple[int, int, str]]
+"""Where annotated bytes begin and end, and the name of that place in the page."""
+_INTACT_CLASSES = ("header", "record", "padding", "preallocated")
+_CLASS_LABELS = {"header": "header", "record": "records", "torn_tail": "torn tail"}
+
+
+class PageIllustrations(msgspec.Struct, frozen=True):
+    """What the page shows beside the report.
+
+    Attributes:
+        spots: By path, annotated bytes around its damage.
+        chart: SVG of records over time; "" = none.
+        maps: By path, where the bytes of each class are.
+    """
+
+    spots: Mapping[str, Sequence[AnnotatedPiece]]
+    chart: str = ""
+    maps: Mapping[str, ByteMap] = msgspec.field(default_factory=dict)
+
+
+def render_verify_page(report: Report, version: str, illustrations: PageIllustrations) -> bytes:
+    """Render the report as one HTML document."""
+    return "".join(_render_page(report, version, illustrations)).encode("utf-8", "backslashreplace")
+
+
+def _render_page(report: Report, version: str, illustrations: PageIllustrations) -> Iterator[str]:
+    title = f"binlogtool verify: {report.status}"
+    yield html_head(title, *_ASSETS)
+    yield (
+        f'<header><h1>{escape_html(title)}</h1><p class="about">binlogtool '
+        f"{escape_html(version)}</p>{TOOLS}</header><main>\n"
+    )
+    for failure in report.failures:
+        yield f'<article class="file"><h2>{escape_html(failure.path)} <span class="state error">not read</span></h2>'
+        yield f"<p>{escape_html(failure.message)}</p></article>\n"
+    for number, file in enumerate(report.files):
+        yield from _render_file(number, file, illustrations.spots.get(file.path, ()), illustrations.maps.get(file.path))
+    for set_report in report.sets:
+        if set_report.findings:
+            yield f'<article class="file"><h2>{escape_html(set_report.path)} <small>as one log</small></h2>'
+            yield from _render_findings(set_report.findings, set_report.path, [])
+            yield "</article>\n"
+    if illustrations.chart:
+        yield f'<article class="file"><h2>Timeline</h2><div class="chart">{illustrations.chart}</div></article>\n'
+    if report.files:
+        yield f"<p>{escape_html(format_byte_account(report.files))}</p>"
+    yield f"</main>\n{render_end('annotated.js')}"
+
+
+def _render_file(
+    number: int, file: FileReport, spots: Sequence[AnnotatedPiece], byte_map: ByteMap | None
+) -> Iterator[str]:
+    worst = max((found.severity for found in file.findings), default=Severity.NOTE)
+    kind = "" if worst is Severity.NOTE else f" {worst.label}"
+    records = "" if file.records is None else f" · {format_count(file.records)} records"
+    yield (
+        f'<article class="file"><h2>{escape_html(file.path)} <span '
+        f'class="state{kind}">{escape_html(describe_state(file))}</span></h2>'
+    )
+    yield (
+        f"<p>{escape_html(file.variant)} · {format_size(file.size)}{records} · "
+        f"{format_count(file.transactions)} transactions</p>\n"
+    )
+    anchors = [(piece.start, piece.end, f"p{number}-{piece.start:x}") for piece in spots]
+    if file.size:
+        yield from _render_strip(file)
+        yield from _render_byte_account(file, byte_map, anchors)
+    yield from _render_findings(file.findings, file.path, anchors)
+    if spots:
+        yield "<h3>Bytes around the damage</h3>\n"
+        page = AnnotationPage(file.path, file.format, file.size, anchor=f"b{number}-")
+        for piece in spots:
+            yield f'<div class="spot" id="p{number}-{piece.start:x}">'
+            yield from page.render_piece(piece)
+            yield "</div>\n"
+    yield "</article>\n"
+
+
+def _render_strip(file: FileReport) -> Iterator[str]:
+    """Render the file from its first byte to its last: how far it is durable, and where the findings are."""
+    durable = file.durable_end
+    yield '<h3>Where</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
+    if durable:
+        yield _render_bar("durable", 0, _scale_offset(durable, file.size), f"durable up to {format_offset(durable)}")
+    if durable is not None and durable < file.size:
+        yield _render_bar(
+            "behind",
+            _scale_offset(durable, file.size),
+            _STRIP_WIDTH,
+            f"behind the durable end {format_offset(durable)}",
+        )
+    for finding in sorted(file.findings[:MAX_FINDINGS], key=lambda one: (-one.length, one.severity)):
+        if finding.offset is not None and finding.length < file.size:
+            first = _scale_offset(finding.offset, file.size)
+            last = max(_scale_offset(finding.offset + finding.length, file.size), first + 3)
+            tooltip = f"{format_offset(finding.offset)} {finding.id}: {format_finding(finding)}"
+            kind = "record" if finding.id == _VALID_AFTER_DAMAGE else finding.severity.label
+            yield _render_bar(kind, first, last, tooltip, top=5, height=16)
+    yield f'</svg><p class="scale"><span>{format_offset(0)}</span><span>{format_offset(file.size)}</span></p>'
+    yield _render_legend(file)
+
+
+def _render_legend(file: FileReport) -> str:
+    """Render the colours that occur in the strip."""
+    labels = {"durable": "durable"}
+    if (file.durable_end or 0) < file.size:
+        labels["behind"] = "behind the durable end"
+    for finding in file.findings:
+        labels |= (
+            {"record": "valid, behind damage"}
+            if finding.id == _VALID_AFTER_DAMAGE
+            else {finding.severity.label: finding.severity.label}
+        )
+    return f'<ul class="legend">{"".join(_render_swatch(kind, said) for kind, said in labels.items())}</ul>\n'
+
+
+def _render_byte_account(file: FileReport, byte_map: ByteMap | None, anchors: Anchors) -> Iterator[str]:
+    """Render every byte in its class: in its place, or as shares of the whole if the file could not be read again."""
+    yield '<h3>What every byte is</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
+    class_sizes = [(name, number) for name, number in file.bytes.items() if number]
+    is_exact = byte_map is not None and {name: n for name, n in byte_map.bytes.items() if n} == dict(class_sizes)
+    yield from (
+        _render_cells(byte_map, anchors) if byte_map is not None and is_exact else _render_shares(file, class_sizes)
+    )
+    yield "</svg>"
+    if byte_map is None or not is_exact:
+        yield '<p class="scale">How much there is of each class; where it is could not be read again.</p>'
+    elif byte_map.cell_count < file.size:
+        cells_text = f"{byte_map.cell_count:,} cells of up to {format_size(-(-file.size // byte_map.cell_count))}"
+        yield f'<p class="scale">{cells_text}; each has the colour of the worst byte in it.</p>'
+    yield '<ul class="legend">'
+    for name, number in class_sizes:
+        yield _render_swatch(name, f"{_label_class(name)} {number:,} ({100 * number / file.size:.4g} %)")
+    yield "</ul>\n"
+
+
+def _render_cells(byte_map: ByteMap, anchors: Anchors) -> Iterator[str]:
+    """Render each range in its place, with a link to its annotated bytes if the page has them."""
+    for start, stop, name in byte_map.merge_cells():
+        tooltip = f"{_label_class(name)}: {format_offset(start)} to {format_offset(stop)}"
+        bar = _render_bar(name, _scale_offset(start, byte_map.size), _scale_offset(stop, byte_map.size), tooltip)
+        overlaps = [(min(last, stop) - max(first, start), one) for first, last, one in anchors]
+        overlap, anchor = max(overlaps, default=(0, ""))
+        yield f'<a href="#{anchor}">{bar}</a>' if overlap > 0 and name not in _INTACT_CLASSES else bar
+
+
+def _render_shares(file: FileReport, class_sizes: Sequence[tuple[str, int]]) -> Iterator[str]:
+    position = 0
+    for name, number in class_sizes:
+        yield _render_bar(
+            name,
+            _scale_offset(position, file.size),
+            _scale_offset(position + number, file.size),
+            f"{_label_class(name)}: {number:,} bytes",
+        )
+        position += number
+
+
+def _render_swatch(kind: str, label: str) -> str:
+    return (
+        f'<li><svg viewBox="0 0 1 1"><rect class="k-{escape_html(kind)}" width="1" '
+        f'height="1"/></svg>{escape_html(label)}</li>'
+    )
+
+
+def _label_class(name: str) -> str:
+    return _CLASS_LABELS.get(name, name)
+
+
+def _scale_offset(offset: int, total_size: int) -> float:
+    return round(min(offset, total_size) * _STRIP_WIDTH / total_size, 2)
+
+
+def _render_bar(kind: str, first: float, last: float, tooltip: str, *, top: int = 0, height: int = 26) -> str:
+    return (
+        f'<rect class="k-{escape_html(kind)}" x="{first}" y="{top}" width="{last - first:.2f}" height="{height}">'
+        f"<title>{escape_html(tooltip)}</title></rect>"
+    )
+
+
+def _render_findings(findings: Sequence[Finding], path: str, anchors: Anchors) -> Iterator[str]:
+    if not findings:
+        return
+    yield f'<h3>{len(findings):,} finding{"" if len(findings) == 1 else "s"}</h3><ul class="found-list">'
+    for finding in findings[:MAX_FINDINGS]:
+        yield (
+            f'<li class="{finding.severity.label}">{_render_place(finding, path, anchors)} '
+            f"<b>{escape_html(finding.id)}</b>"
+        )
+        yield f" {escape_html(format_finding(finding))}</li>\n"
+    yield "</ul>\n"
+    if len(findings) > MAX_FINDINGS:
+        yield f"<p>{len(findings) - MAX_FINDINGS:,} more findings are not shown.</p>"
+
+
+def _render_place(finding: Finding, path: str, anchors: Anchors) -> str:
+    """Render a link to the bytes if the page has them, else the command that shows them."""
+    if finding.offset is None:
+        return ""
+    offset = finding.offset
+    anchor = next((name for start, stop, name in anchors if start <= offset < stop), None)
+    if anchor is not None:
+        return f'<a href="#{anchor}">{format_offset(offset)}</a>'
+    hint = format_command("hexdump-annotate", "--at", hex(offset), path)
+    return f'<code title="{escape_html(hint)}">{format_offset(offset)}</code>'
+
+
+# --- Illustrations of `verify --report html=FILE` ---
+
+_MAX_SPOTS = 60
+"""Annotated places of a file."""
+_MAX_SPOT_BYTES = 64 << 10
+"""Bytes of a place; larger ones are not drawn."""
+_MAX_FILES = 20
+"""Files with annotated places."""
+
+
+def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints | None) -> bytes:
+    """Collect the illustrations and render the page."""
+    read_options: dict[str, Any] = {"limits": limits, "backend": backend, "hints": hints}
+    files = [file for file in report.files if file.path != "-"]
+    damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]
+    spots = {file.path: _annotate_damage(file, read_options) for file in damaged[:_MAX_FILES]}
+    maps = {file.path: mapped for file in files if file.size and (mapped := _map_bytes(file, read_options))}
+    return render_verify_page(report, __version__, PageIllustrations(spots, _chart_records(files, read_options), maps))
+
+
+def _map_bytes(file: FileReport, read_options: dict[str, Any]) -> ByteMap | None:
+    with (
+        suppress(BinlogtoolError),
+        open_log(file.path, ReadOptions(format=file.format, **read_options), LogReader) as log,
+    ):
+        log_file, check_payload = log.files[0], file.details.get("depth") not in DEPTHS[: DEPTHS.index("payload")]
+        scan = Scan(
+            log_file.source,
+            log_file.format,
+            log_file.layout,
+            backends.choose_backend(read_options["backend"]),
+            read_options["limits"],
+            check_payload,
+        )
+        return make_byte_map(scan, log_file, file.size)
+    return None
+
+
+def _annotate_damage(file: FileReport, read_options: dict[str, Any]) -> Sequence[AnnotatedPiece]:
+    spots: list[AnnotatedPiece] = []
+    with (
+        suppress(BinlogtoolError),
+        open_log(file.path, ReadOptions(format=file.format, **read_options), LogReader) as log,
+    ):
+        annotation = annotate_log(log, limits=read_options["limits"], backend=read_options["backend"], damage_only=True)
+        for piece in annotation.pieces:
+            if piece.rows and piece.end - piece.start <= _MAX_SPOT_BYTES:
+                spots.append(piece)
+            if len(spots) >= _MAX_SPOTS:
+                break
+    return spots
+
+
+def _chart_records(files: Sequence[FileReport], read_options: dict[str, Any]) -> str:
+    series = SeriesCounter("type")
+    for file in files:
+        with (
+            suppress(BinlogtoolError),
+            open_log(file.path, ReadOptions(format=file.format, **read_options), LogReader) as log,
+        ):
+            for part in log.blocks(Selection(), decode="frame"):
+                if isinstance(part, RecordBlock):
+                    series.encode_block(part)
+    stats = series.finish()
+    has_times = any(start for start, _ in stats.cells)
+    title = files[0].path if len(files) == 1 else f"{len(files)} files"
+    return render_chart(stats, title).decode("utf-8") if has_times else ""
+
+
+# --- HTML page of `stats --chart FILE.html` ---
+
+MAX_ROWS = 1000
+"""Lines of a table; what more there is, is counted."""
+
+
+def render_chart_page(series: LogStats, title: str) -> bytes:
+    """Render the page."""
+    groups = [(name, tally.records, tally.bytes) for name, tally in series.groups.items()]
+    steps = [(format_step(start), tally.records, tally.bytes) for start, tally in series.sum_steps().items()]
+    about = f"by {escape_html(series.by)}, steps of {escape_html(series.bucket)}"
+    page = (
+        html_head(title, "annotated.css", "report.css"),
+        f'<header><h1>{escape_html(title)}</h1><p class="about">{about}</p></header>',
+        (
+            f'<main><article class="file"><div '
+            f'class="chart">{render_chart(series, title).decode("utf-8")}</div></article>\n'
+        ),
+        *_render_table(series.by, groups),
+        *_render_table(f"time ({series.bucket})", steps),
+        f"</main>\n{render_end()}",
+    )
+    return "".join(page).encode("utf-8", "backslashreplace")
+
+
+def _render_table(heading: str, rows: list[tuple[str | None, int, int]]) -> Iterator[str]:
+    yield f'<article class="file"><table><tr><th>{escape_html(heading)}</th><th>records</th><th>bytes</th></tr>\n'
+    for name, records, size in rows[:MAX_ROWS]:
+        shown = escape_html("-" if name is None else name)
+        yield (
+            f'<tr><td>{shown}</td><td class="n">{format_count(records)}</td><td '
+            f'class="n">{format_count(size)}</td></tr>\n'
+        )
+    more = len(rows) - MAX_ROWS
+    yield f"</table>{f'<p>{format_count(more)} more are not shown.</p>' if more > 0 else ''}</article>\n"

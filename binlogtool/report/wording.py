@@ -1,0 +1,139 @@
+"""Numbers, names, commands and skipped files as a reader sees them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from binlogtool.core.progress import COMPRESSED, FILE, UNREADABLE, SkippedFile
+from binlogtool.findings import Finding
+from binlogtool.format_api.json_values import encode_text
+from binlogtool.repair.verify_report import SkippedFiles
+from binlogtool.terminal.escape import escape
+
+# --- Format numbers, offsets, findings and commands for text reports ---
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_OFFSET_SUFFIXES = ("offset", "next", "at", "start", "end")
+
+
+def format_count(number: int) -> str:
+    """Format a number with thousands separators: 1,234,567."""
+    return f"{number:,}"
+
+
+def format_quantity(number: int, noun: str) -> str:
+    """Format a number with its noun: 1 record, 2 records."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_size(number: int) -> str:
+    """Format a number of bytes: 41 B, 64.0 MiB."""
+    if number < 1024:
+        return f"{number} B"
+    value = float(number)
+    for unit in _UNITS:
+        value /= 1024
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:,.1f} {unit}"
+    raise AssertionError  # the last unit takes everything
+
+
+def format_offset(offset: int | None) -> str:
+    """Format an offset: 0x0000001f; - for None."""
+    return "-" if offset is None else f"0x{offset:08x}"
+
+
+def quote_for_shell(text: str) -> str:
+    """Quote text as one word for a POSIX shell, in printable characters only."""
+    if escape(text) == text and text.isprintable():
+        import shlex
+
+        return shlex.quote(text)
+    data = encode_text(text)
+    return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in data) + "'"
+
+
+def format_command(*words: str) -> str:
+    """Return a `binlogtool` command line that can be pasted."""
+    return " ".join(("binlogtool", *map(quote_for_shell, words)))
+
+
+def format_fact(name: str, value: Any) -> str:
+    """Format one fact of a finding: `stored 5b1c22e0`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        shown = escape(str(value))
+    else:
+        shown = format_offset(value) if name.rpartition("_")[2] in _OFFSET_SUFFIXES else format_count(value)
+    return f"{escape(name).replace('_', ' ')} {shown}"
+
+
+def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
+    """Format the simple facts whose value is not in the message."""
+    simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and 0 < len(str(v)) <= 80}
+    return [
+        format_fact(name, v)
+        for name, v in simple.items()
+        if not any(_contains_word(message, form) for form in _list_spellings(v))
+    ]
+
+
+def _list_spellings(value: Any) -> list[str]:
+    """Return the spellings of a value that a message may contain."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [str(value), format_count(value), f"0x{value:x}", format_offset(value)]
+    return [str(value)]
+
+
+def _contains_word(text: str, word: str) -> bool:
+    return re.search(rf"(?<![\w,.]){re.escape(word)}(?![\w]|,\d)", text) is not None
+
+
+def format_finding(finding: Finding) -> str:
+    """Return record, message and facts of a finding in one line."""
+    message = escape(finding.message)
+    record = [f"record {finding.record:,}"] if finding.record is not None else []
+    return "  ".join([*record, message, *format_facts(finding.facts, message)])
+
+
+# --- Report the files of a directory that are not logs, in one line, or each by name ---
+
+_DEFAULT_ADVICE = "not followed; name one to read it"
+_ADVICE = {
+    FILE: "",
+    COMPRESSED: "name one: it is unpacked while it is read",
+    UNREADABLE: "no permission?",
+    "socket": "",
+}
+
+
+def render_skipped_files(skipped: Sequence[SkippedFiles], *, list_names: bool = False) -> Iterator[str]:
+    """Yield the lines about skipped files.
+
+    Args:
+        list_names: Also a line for each file.
+    """
+    files = [(one.path, file) for one in skipped for file in one.files]
+    if files:
+        yield f"not logs: {_count_kinds([file for _, file in files])}"
+    for path, file in files if list_names else ():
+        kind = "" if file.kind == FILE else f"  ({file.kind})"
+        yield f"  {escape(os.path.join(path, file.name))}{kind}"
+
+
+def _count_kinds(files: Sequence[SkippedFile]) -> str:
+    counts = sorted(Counter(file.kind for file in files).items(), key=lambda item: (item[0] != FILE, item[0]))
+    return ", ".join(f"{format_quantity(number, kind)}{_format_advice(kind)}" for kind, number in counts)
+
+
+def _format_advice(kind: str) -> str:
+    advice = _ADVICE.get(kind, _DEFAULT_ADVICE)
+    return f" ({advice})" if advice else ""
+
+
+def skipped_files_to_json(skipped: SkippedFiles) -> dict[str, Any]:
+    """Return one member of `not_logs`: the files of a directory that are not logs."""
+    return {"path": skipped.path, "files": [{"name": one.name, "kind": one.kind} for one in skipped.files]}

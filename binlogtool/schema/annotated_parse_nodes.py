@@ -1,0 +1,632 @@
+"""Construct classes that record one row per field while they parse.
+
+Each works as the class that it replaces when it is parsed without a `Trace`.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import re
+import struct
+from itertools import accumulate
+from typing import Any
+
+from construct import (
+    Array,
+    Check,
+    CheckError,
+    Construct,
+    Container,
+    ExplicitError,
+    FlagsEnum,
+    GreedyRange,
+    IfThenElse,
+    ListContainer,
+    Peek,
+    Pointer,
+    RangeError,
+    Renamed,
+    RepeatUntil,
+    Select,
+    SelectError,
+    StopFieldError,
+    StringEncoded,
+    Struct,
+    Subconstruct,
+    evaluate,
+)
+from construct.expr import BinExpr, Path, UniExpr
+
+from binlogtool.format_api.field_types import (
+    ChecksumResult,
+    CompressedSchema,
+    CrcCheck,
+    Magic,
+    MalformedError,
+    NestedSchema,
+)
+from binlogtool.schema.annotated_parse_state import (
+    PLAIN_TYPES,
+    NamedNumber,
+    RecordingContext,
+    Trace,
+    find_field_paths,
+    format_missing_bytes,
+)
+from binlogtool.schema.annotation import FieldRow, HexInt
+
+# --- Construct classes that add rows while they parse ---
+
+_make_row = tuple.__new__
+
+MAX_CACHED_FLAGS = 64
+"""Values of flags that are kept with what they mean."""
+
+
+class TracedNode(Renamed):  # type: ignore[misc]
+    """A named field that may have children."""
+
+    filler = "unmapped"
+    read: Any
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.read(stream, context, path)
+        return path.parse_node(path.prefix + self.name, self.read, stream, context, self.filler)
+
+
+class TracedLeaf(Renamed):  # type: ignore[misc]
+    """A named field without children.
+
+    Attributes:
+        read: The parser of its subcon.
+        local: It reads its own bytes only.
+    """
+
+    read: Any
+    local = False
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.read(stream, context, path)
+        if path.recorder is not None and not (self.local or path.recorder.inside):
+            path.recorder.spoiled = True
+        start = stream.tell()
+        try:
+            value = self.read(stream, context, path)
+        except Exception as error:
+            path.add_failed_row(error, path.prefix + self.name, start, stream.tell())
+            raise
+        end = stream.tell()
+        if end > start:
+            if (
+                path.bits is None and value.__class__ in PLAIN_TYPES
+            ):  # most fields; `Trace.leaf` says the same in general
+                base, name = path.base, path.prefix + self.name
+                made = (name, base + start, base + end, value, "", path.unit, path.space, None, path.depth, True, True)
+                path.rows.append(_make_row(FieldRow, made))
+            else:
+                path.add_leaf(path.prefix + self.name, start, end, value)
+        return value
+
+
+class TracedTell(Renamed):  # type: ignore[misc]
+    """A named stream position."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return stream.tell()
+
+
+class TracedByteless(TracedLeaf):
+    """A named field without bytes: it has a row only when it fails."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        try:
+            return self.read(stream, context, path)
+        except StopFieldError:
+            raise
+        except Exception as error:
+            if path.__class__ is Trace:
+                path.add_failed_row(error, path.prefix + self.name, stream.tell(), stream.tell())
+            raise
+
+
+class TracedUnnamed(Subconstruct):  # type: ignore[misc]
+    """A field without a name: one row called `label` if its bytes have no rows of their own."""
+
+    label: str
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.subcon._parsereport(stream, context, path)
+        row_count, start = len(path.rows), stream.tell()
+        try:
+            value = self.subcon._parsereport(stream, context, path)
+        except StopFieldError:
+            raise
+        except Exception as error:
+            if len(path.rows) == row_count:
+                path.add_failed_row(error, path.prefix + self.label, start, stream.tell())
+            raise
+        end = stream.tell()
+        if end > start and len(path.rows) == row_count:
+            path.add_leaf(path.prefix + self.label, start, end, value if value is not None else path.data[start:end])
+        return value
+
+
+class TracedString(StringEncoded):  # type: ignore[misc]
+    """Text with its own length field: the row of the text shows text, not bytes."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        text = super()._parse(stream, context, path)
+        if path.__class__ is Trace and path.rows and path.rows[-1] is not None:
+            row = path.rows[-1]
+            if row.path == f"{path.prefix}value":
+                path.rows[-1] = row._replace(value=text)
+        return text
+
+
+class UntracedPeek(Peek):  # type: ignore[misc]
+    """A look-ahead: no rows."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return super()._parse(stream, context, str(path))
+
+
+class UntracedPointer(Pointer):  # type: ignore[misc]
+    """A field at another position of the stream: no rows, because they would not be in file order."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return super()._parse(stream, context, str(path))
+
+
+class TracedSelect(Select):  # type: ignore[misc]
+    """The first alternative that parses; the rows of the others are removed."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        traced = path.__class__ is Trace
+        mark = len(path.rows) if traced else 0
+        start = stream.tell()
+        for subcon in self.subcons:
+            try:
+                return subcon._parsereport(stream, context, path)
+            except ExplicitError:
+                raise
+            except Exception as error:
+                stream.seek(start)
+                if traced:
+                    path.abandon_element(error, mark, start)
+        raise SelectError("none of the alternatives fits")
+
+
+class TracedBits(Subconstruct):  # type: ignore[misc]
+    """Bit fields: `subcon` reads a stream of bits, of `size` bytes."""
+
+    size: int
+    decode: Any
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        start = stream.tell()
+        data = stream.read(self.size)
+        if len(data) != self.size:
+            raise MalformedError(format_missing_bytes(self.size, len(data)), None, "length-out-of-bounds")
+        if path.__class__ is not Trace:
+            return self.subcon._parsereport(io.BytesIO(self.decode(data)), context, path)
+        outer, path.bits = path.bits, start
+        try:
+            return self.subcon._parsereport(io.BytesIO(self.decode(data)), context, path)
+        finally:
+            path.bits = outer
+
+
+class UntracedField(Subconstruct):  # type: ignore[misc]
+    """A field whose content has no positions in the file (swapped, restreamed, computed): no rows below it."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return self.subcon._parsereport(stream, context, str(path))
+
+
+class TracedFlags(FlagsEnum):  # type: ignore[misc]
+    """Flags that keep their number.
+
+    Attributes:
+        seen: The last values with their decoded names.
+    """
+
+    seen: dict[int, Any]
+
+    def _decode(self, obj: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace or not isinstance(obj, int):
+            return super()._decode(obj, context, path)
+        path.flags = obj, self.flags
+        decoded = self.seen.get(obj)
+        if decoded is None:
+            if len(self.seen) >= MAX_CACHED_FLAGS:
+                self.seen.clear()
+            decoded = self.seen[obj] = super()._decode(obj, context, path)
+        return decoded
+
+
+class TracedBranch(IfThenElse):  # type: ignore[misc]
+    """One of two parts.
+
+    Attributes:
+        reads: The parsers for False and for True.
+    """
+
+    reads: tuple[Any, Any]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        test = self.condfunc
+        return self.reads[bool(test(context) if callable(test) else test)](stream, context, path)
+
+
+class TracedNamedMagic(Magic):
+    """A magic whose value carries its name."""
+
+    known: dict[int, NamedNumber]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        return self.known[super()._parse(stream, context, path)]
+
+
+def make_named_values(names: dict[int, str]) -> dict[int, NamedNumber]:
+    """Return the values of a magic, each with its name."""
+    named_values = {value: NamedNumber(value) for value in names}
+    for value, label in names.items():
+        named_values[value].label, named_values[value].shown = label, HexInt(value) if value >> 8 else value
+    return named_values
+
+
+class TracedCrcCheck(CrcCheck):
+    """A checksum that writes its verdict into the row of the stored value.
+
+    Attributes:
+        stored_names: The path to the stored value.
+        row_hints: Where that row was the last time, from the first and from the last row.
+    """
+
+    stored_names: list[str]
+    row_hints: tuple[int, ...] = ()
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> ChecksumResult:
+        if path.__class__ is not Trace:
+            return super()._parse(stream, context, path)
+        start, end = evaluate(self.start, context), evaluate(self.end, context)
+        if not 0 <= start <= end <= len(path.data):
+            raise MalformedError(
+                format_missing_bytes(end - start, max(len(path.data) - start, 0)), None, "length-out-of-bounds"
+            )
+        verified = self.compare(context, path.data[start:end], start, end)
+        self.row_hints = path.mark_checksum(self.stored_names, verified, self.row_hints)
+        return verified
+
+
+class TracedCheck(Check):  # type: ignore[misc]
+    """A check that marks the field that it fails on.
+
+    Attributes:
+        said: The condition in words.
+        about: The fields in it.
+    """
+
+    said: str
+    about: list[list[str]]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> None:
+        if evaluate(self.func, context):
+            return
+        error = CheckError(f"must hold: {self.said}")
+        if path.__class__ is Trace:
+            blamed = next((at for names in self.about if (at := path.find_row(names)) >= 0), -1)
+            if blamed >= 0:
+                row = path.rows[blamed]
+                message = path._note_error(error, row.path, row.start - path.base)
+                path.rows[blamed] = row._replace(ok=False, meaning=message)
+        raise error
+
+
+class TracedParts(Subconstruct):  # type: ignore[misc]
+    """A field type that names its own parts (`Traceable`)."""
+
+    def __init__(self, subcon: Any) -> None:
+        super().__init__(subcon)
+        self.fills_stream = getattr(subcon, "fills_stream", False)
+        self.parts = getattr(subcon, "trace_parts", subcon.trace_rows)
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.subcon._parsereport(stream, context, path)
+        start, parts = stream.tell(), self.parts
+        if self.fills_stream:
+            end = stream.seek(0, 2)
+            path.add_parts(parts(path.data, start, end, path.limits), start, end)
+            return None
+        try:
+            value = self.subcon._parsereport(stream, context, path)
+        except Exception:
+            end = stream.seek(0, 2)
+            path.add_parts(parts(path.data, start, end, path.limits), start, end)
+            raise
+        end = stream.tell()
+        try:
+            path.add_parts(parts(path.data, start, end, path.limits), start, end)
+        except Exception as error:
+            path.keep_error(error, start)
+        return value
+
+
+class TracedNested(NestedSchema):
+    """A sized field: its bytes (`read`, which adds no rows), then their own schema over exactly these bytes."""
+
+    read: Any
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        value = self.read(stream, context, path)
+        if path.__class__ is Trace and isinstance(value, bytes) and value:
+            path.parse_nested(self.detail, value, stream.tell() - len(value), context)
+        return value
+
+
+class TracedCompressed(CompressedSchema):
+    """Compressed bytes: their row, then the decompressed ones in an address space of their own."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        start = stream.tell()
+        packed = stream.read()
+        if path.__class__ is Trace and packed:
+            path.parse_compressed(self.subcon, self.codec, self.codec_name, packed, start, context)
+        return packed
+
+
+# --- Arrays that add rows while they parse ---
+
+MAX_EMPTY_ELEMENTS = 1024
+"""Elements without a byte that an array may have."""
+
+
+def _parse_element(subcon: Construct, index: int, stream: Any, context: Any, path: Any) -> Any:
+    context._build_index = index
+    if path.__class__ is Trace:
+        return path.parse_element(index, subcon, stream, context)
+    return subcon._parsereport(stream, context, path)
+
+
+class TracedArray(Array):  # type: ignore[misc]
+    """A counted array; the number of successive elements without bytes is limited."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        count = evaluate(self.count, context)
+        if not count >= 0:
+            raise RangeError(f"invalid count {count}")
+        values, empty_elements = ListContainer(), 0
+        for index in range(count):
+            element_start = stream.tell()
+            value = _parse_element(self.subcon, index, stream, context, path)
+            if not self.discard:
+                values.append(value)
+            empty_elements = empty_elements + 1 if stream.tell() == element_start else 0
+            if empty_elements > MAX_EMPTY_ELEMENTS:
+                raise MalformedError(f"{count:,} elements without bytes", None, "count-out-of-bounds")
+        return values
+
+
+class TracedRepeatUntil(RepeatUntil):  # type: ignore[misc]
+    """An array that ends with a marked element; each element must take bytes."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        values, index = ListContainer(), 0
+        while True:
+            element_start = stream.tell()
+            value = _parse_element(self.subcon, index, stream, context, path)
+            values.append(value)
+            if self.predicate(value, values, context) if callable(self.predicate) else self.predicate:
+                return values
+            if stream.tell() == element_start:
+                raise MalformedError("an element takes no bytes", None, "count-out-of-bounds")
+            index += 1
+
+
+class TracedGreedyRange(GreedyRange):  # type: ignore[misc]
+    """As many elements as parse; each must take bytes."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        values, index, row_count = ListContainer(), 0, 0
+        is_traced = path.__class__ is Trace
+        if (
+            is_traced and path.recorder is not None and not path.recorder.inside
+        ):  # it reads to the end, wherever that is
+            path.recorder.spoiled = True
+        while _has_bytes_left(stream):
+            element_start = stream.tell()
+            if is_traced:
+                row_count = len(path.rows)
+            try:
+                value = _parse_element(self.subcon, index, stream, context, path)
+            except (StopFieldError, ExplicitError) as stop:
+                if isinstance(stop, ExplicitError):
+                    raise
+                break
+            except Exception as error:
+                stream.seek(element_start)
+                if is_traced:
+                    path.abandon_element(error, row_count, element_start)
+                break
+            if stream.tell() == element_start:
+                break
+            values.append(value)
+            index += 1
+        return values
+
+
+def _has_bytes_left(stream: Any) -> bool:
+    position = stream.tell()
+    more = bool(stream.read(1))
+    stream.seek(position)
+    return more
+
+
+# --- Traced numbers of a fixed layout, the most frequent fields, read without construct's stack of calls ---
+
+
+class TracedNumber(TracedLeaf):
+    """A named number of a fixed layout."""
+
+    unpack: Any
+    size: int
+    code: str
+    """How `struct` writes it, without the byte order; "" where that is not little-endian."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace or path.bits is not None:
+            return super()._parse(stream, context, path)
+        start = stream.tell()
+        data = stream.read(self.size)
+        if len(data) != self.size:
+            stream.seek(start)
+            return super()._parse(stream, context, path)
+        (value,) = self.unpack(data)
+        if path.recorder is not None and self.code:
+            path.recorder.free.append((len(path.rows), self.code))
+        first, name = path.base + start, path.prefix + self.name
+        made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
+        path.rows.append(_make_row(FieldRow, made))
+        return value
+
+
+class TracedNumberRun:
+    """Neighbouring numbers of one byte order, read at once."""
+
+    def __init__(self, members: list[TracedNumber], layout: struct.Struct) -> None:
+        self._members, self._layout = members, layout
+        ends = tuple(accumulate(member.size for member in members))
+        self._codes = [member.code for member in members] if all(member.code for member in members) else []
+        self._places = tuple(zip((member.name for member in members), (0, *ends), ends, strict=False))
+
+    def __call__(self, stream: Any, context: Any, path: Any) -> Any:
+        """Return their values, in order; if bytes are missing, the first number that does not fit raises."""
+        start, size = stream.tell(), self._layout.size
+        data = stream.read(size) if path.__class__ is Trace and path.bits is None else b""
+        if len(data) != size:
+            stream.seek(start)
+            return [member._parse(stream, context, path) for member in self._members]
+        values = self._layout.unpack(data)
+        if path.recorder is not None and self._codes:
+            path.recorder.free += enumerate(self._codes, len(path.rows))
+        at, stem, unit, space, depth = path.base + start, path.prefix, path.unit, path.space, path.depth
+        path.rows += [
+            _make_row(FieldRow, (stem + name, at + first, at + last, value, "", unit, space, None, depth, True, True))
+            for (name, first, last), value in zip(self._places, values, strict=True)
+        ]
+        return values
+
+
+class TracedMagic(TracedNumber):
+    """A named magic of a fixed layout.
+
+    Attributes:
+        known: Number -> the value with its name.
+    """
+
+    known: dict[int, NamedNumber]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is Trace and path.bits is None:
+            start = stream.tell()
+            data = stream.read(self.size)
+            value = self.known.get(self.unpack(data)[0]) if len(data) == self.size else None
+            if value is not None:
+                first, name = path.base + start, path.prefix + self.name
+                span = (name, first, first + self.size, value.shown, value.label)
+                path.rows.append(_make_row(FieldRow, (*span, path.unit, path.space, None, path.depth, True, True)))
+                return value
+            stream.seek(start)
+        return TracedLeaf._parse(self, stream, context, path)
+
+
+# --- Fast versions of what an annotated parse uses in every record ---
+
+_PLAIN_PATH = re.compile(r"this(\['\w+'\])+")
+
+
+def compile_expression(expression: Any) -> Any:
+    """Return a plain function for a `this` expression; anything else is returned unchanged."""
+    match expression:
+        case Path() if _PLAIN_PATH.fullmatch(repr(expression)):
+            return _compile_path(*find_field_paths(expression)[0])
+        case BinExpr():
+            return _compile_binary(
+                expression.op, compile_expression(expression.lhs), compile_expression(expression.rhs)
+            )
+        case UniExpr() if callable(operand := compile_expression(expression.operand)):
+            op = expression.op
+            return lambda this: op(operand(this))
+    return expression
+
+
+def _compile_path(first: str, *names: str) -> Any:
+    if not names:
+        return operator.itemgetter(first)
+    if len(names) == 1:
+        (second,) = names
+        return lambda this: this[first][second]
+    inner = _compile_path(*names)
+    return lambda this: inner(this[first])
+
+
+def _compile_binary(op: Any, left: Any, right: Any) -> Any:
+    if not callable(left):
+        return lambda this: op(left, right(this) if callable(right) else right)
+    if not callable(right):
+        return lambda this: op(left(this), right)
+    return lambda this: op(left(this), right(this))
+
+
+class FastContext(dict[Any, Any]):
+    """The context that expressions of a structure see: a `Container` without its slow bookkeeping of the order."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    __setattr__ = dict.__setitem__
+
+
+class TracedStruct(Struct):  # type: ignore[misc]
+    """A structure.
+
+    Attributes:
+        steps: Name and parser of each member, or the names of several members whose parser gives all values.
+    """
+
+    steps: tuple[tuple[str | tuple[str, ...] | None, Any], ...]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        values, get = Container(_io=stream), dict.get
+        recorder = getattr(path, "recorder", None)
+        inner: Any = (FastContext if recorder is None else RecordingContext)(
+            _=context, _params=get(context, "_params"), _root=None, _parsing=get(context, "_parsing"),
+            _building=get(context, "_building"), _sizing=get(context, "_sizing"), _subcons=self._subcons, _io=stream,
+            _index=get(context, "_index"),
+        )  # fmt: skip
+        if recorder is not None:
+            inner.recorder, inner.stem = recorder, path.prefix
+        inner["_root"] = get(context, "_root", inner)
+        try:
+            for name, read in self.steps:
+                value = read(stream, inner, path)
+                if name.__class__ is tuple:
+                    dict.update(values, zip(name, value, strict=True))
+                    dict.update(inner, zip(name, value, strict=True))
+                elif name:
+                    values[name] = inner[name] = value
+        except StopFieldError:
+            pass
+        finally:
+            inner["_root"] = None  # no cycle: its memory is free at once
+        return values

@@ -1,0 +1,601 @@
+"""Generate Python that decodes bodies: to a dictionary, or to some fields as a tuple."""
+
+from __future__ import annotations
+
+import re
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from construct import Construct
+
+from binlogtool.format_api.field_types import BodySchema, LeafFormat, ScalarForm, make_count_error
+from binlogtool.schema.body_program import (
+    ArgumentNumber,
+    BodyPosition,
+    LoweredBody,
+    ShownBytes,
+    ShownEnum,
+    ShownGroup,
+    ShownList,
+    ShownMember,
+    ShownNumber,
+    ShownTitle,
+    ShownValue,
+    find_needed_paths,
+    find_test_paths,
+    find_unset_variables,
+    iter_all_fields,
+    iter_lists,
+    list_outputs,
+    list_shown_members,
+    lower_body,
+    make_short_error,
+    make_value_error,
+)
+from binlogtool.schema.compile_schema import Unlowerable
+from binlogtool.schema.program import (
+    PYTHON,
+    U64,
+    Assign,
+    AssignRemaining,
+    CaptureBytes,
+    CheckCount,
+    ChooseCase,
+    ExpectBytes,
+    Expr,
+    LoadInteger,
+    Op,
+    Peek,
+    ReadScalar,
+    Repeat,
+    SkipBytes,
+    SourceDialect,
+    SourceLines,
+    TakeRest,
+    find_used_paths,
+    format_test_source,
+    format_value_source,
+    get_fixed_size,
+    iter_operations,
+    list_defined_paths,
+    make_variable_names,
+)
+
+# --- Common part of the generators of body readers ---
+
+FixedSizeOp = LoadInteger | ExpectBytes | SkipBytes
+
+
+class BodyCodeGenerator(ABC):
+    """Generates the lines of a function that reads a body.
+
+    Attributes:
+        end: The variable that says where the body ends.
+        wanted: Variables and byte ranges that are the result.
+        used: These, and the ones that are needed to compute them.
+        position: The current position.
+    """
+
+    dialect: ClassVar[SourceDialect]
+    end: ClassVar[str]
+
+    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], start: BodyPosition) -> None:
+        self.body, self.wanted, self.position = body, find_needed_paths(members), start
+        self.used = self.wanted | find_used_paths(body.ops)
+        self.line = SourceLines()
+        paths = dict.fromkeys(op.path for op in iter_operations(body.ops) if not isinstance(op, ChooseCase))
+        self.names = make_variable_names(tuple(paths))
+        self._variables, self._tests = 0, find_test_paths(members)
+        self.emit_zeros(body.ops)
+
+    def emit_zeros(self, ops: tuple[Op, ...]) -> None:
+        """Set the variables of cases that may not be taken to 0."""
+        for path in sorted(find_unset_variables(ops, self._tests) & self.used):
+            self.line(f"{self.names[path]} = 0")
+
+    def emit_operations(self, ops: tuple[Op, ...]) -> None:
+        """Emit the code for these operations."""
+        index = 0
+        while index < len(ops):
+            run: list[FixedSizeOp] = []
+            while index + len(run) < len(ops) and get_fixed_size(one := ops[index + len(run)]) is not None:
+                run.append(one)  # type: ignore[arg-type]
+            if run:
+                self.emit_fixed_run(run)
+            else:
+                self._emit_operation(ops[index])
+            index += len(run) or 1
+
+    def _emit_operation(self, op: Op) -> None:
+        match op:
+            case SkipBytes(path=path, length=length):
+                self.emit_skip(path, length)
+            case TakeRest(path=path):
+                self.emit_bytes_field(path, self.position, BodyPosition(self.end, 0))
+                self.position = BodyPosition(self.end, 0)
+            case AssignRemaining(path=path):
+                self.line(f"{self.names[path]} = {self.left_source}")
+            case Assign(path=path, value=value):
+                if path in self.used:
+                    self.line(f"{self.names[path]} = {self.format_value(value)}")
+            case ReadScalar():
+                self.emit_scalar(op)
+            case ChooseCase():
+                self._emit_choice(op)
+            case Peek(ops=ops):
+                start = self.position
+                self.emit_operations(ops)
+                self.position = start
+            case CaptureBytes(path=path, ops=ops):
+                start = self.position
+                self.emit_operations(ops)
+                self.emit_bytes_field(path, start, self.position)
+            case CheckCount():
+                self.emit_count_check(op)
+            case _:
+                self.emit_special(op)
+
+    def _emit_choice(self, op: ChooseCase) -> None:
+        end, start = self.new_variable(), self.position
+        for index, (test, arm) in enumerate(op.arms):
+            self.line(f"{'el' if index else ''}if {self.format_test(test)}:")
+            self._emit_branch(arm, start, end)
+        self.line("else:")
+        self._emit_branch(op.other, start, end)
+        self.position = BodyPosition(end, 0)
+
+    def _emit_branch(self, ops: tuple[Op, ...], start: BodyPosition, end: str) -> None:
+        self.position = start
+        with self.line.indent():
+            self.emit_operations(ops)
+            self.line(f"{end} = {self.position}")
+
+    @property
+    def left_source(self) -> str:
+        """Source of the number of bytes that are left."""
+        return f"{self.end} - {self.position.term}"
+
+    def format_value(self, value: Expr) -> str:
+        """Return the source of an expression."""
+        return format_value_source(value, self.names, self.dialect)
+
+    def format_test(self, test: Expr) -> str:
+        """Return the source of a condition."""
+        return format_test_source(test, self.names, self.dialect)
+
+    def new_variable(self) -> str:
+        """Return a new variable for a position."""
+        self._variables += 1
+        return f"p{self._variables}"
+
+    # -- to implement ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
+        """Read neighbouring fields of fixed size."""
+
+    @abstractmethod
+    def emit_skip(self, path: str, length: Expr) -> None:
+        """Pass over bytes whose size other fields give."""
+
+    @abstractmethod
+    def emit_scalar(self, op: ReadScalar) -> None:
+        """Read a value with a kernel."""
+
+    @abstractmethod
+    def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
+        """Make the bytes `[start, end)` a field."""
+
+    @abstractmethod
+    def emit_count_check(self, op: CheckCount) -> None:
+        """Refuse a count whose elements cannot fit."""
+
+    def emit_special(self, op: Op) -> None:
+        """Emit an operation that only some generators support.
+
+        Raises:
+            UnlowerableError: not this one.
+        """
+        raise Unlowerable(op.path, f"{type(op).__name__} in a body")
+
+
+# --- Generate Python that reads bodies ---
+
+_STRUCT_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+class PythonBodyGenerator(BodyCodeGenerator):
+    """Generates a Python function of `data`.
+
+    Attributes:
+        constants: The globals of the function.
+        decoded_paths: Variables that hold decoded values already.
+    """
+
+    dialect = PYTHON
+    end = "limit"
+
+    def __init__(self, body: LoweredBody, members: tuple[ShownMember, ...], arguments: tuple[str, ...] = ()) -> None:
+        super().__init__(body, members, BodyPosition("", 0))
+        self.constants: dict[str, Any] = {
+            "short": make_short_error,
+            "wrong": make_value_error,
+            "too_many": make_count_error,
+        }
+        self.decoded_paths: set[str] = set()
+        self.lists = {items.path: items for items in iter_lists(members)}
+        self._arguments = arguments
+
+    def compile_function(self) -> Callable[..., Any]:
+        """Compile and return the function."""
+        header = f"def read(data{''.join(f', {name}' for name in self._arguments)}):\n    limit = len(data)\n"
+        text = header + "".join(f"    {line}\n" for line in self.line.join().splitlines())
+        namespace = dict(self.constants)
+        exec(compile(text, "<body>", "exec"), namespace)
+        function: Callable[..., Any] = namespace["read"]
+        function.__doc__ = text
+        return function
+
+    def add_constant(self, prefix: str, value: Any) -> str:
+        """Add a constant; return its name."""
+        name = f"{prefix}{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    # -- operations --------------------------------------------------------------------------------------------------
+
+    def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
+        """Unpack the used fields of the run at once."""
+        sizes = tuple((op.path, get_fixed_size(op) or 0) for op in run)
+        end = self.position.advance(sum(size for _, size in sizes))
+        self._emit_raise_if(f"limit < {end}", f"short({self.add_constant('sizes', sizes)}, {self.left_source})")
+        layout, targets, byte_integers = self._make_struct_layout(run)
+        self._emit_unpack(layout, targets)
+        for op in byte_integers:
+            name = self.names[op.path]
+            self.line(f"{name} = int.from_bytes({name}, {'big' if op.big else 'little'!r}, signed={op.signed})")
+        self.position = end
+
+    def _make_struct_layout(self, run: list[FixedSizeOp]) -> tuple[str, list[str], list[LoadInteger]]:
+        """Return the `struct` layout, its target variables, and the integers that it gives as bytes."""
+        layout, targets, byte_integers = "<", list[str](), list[LoadInteger]()
+        for op in run:
+            size = get_fixed_size(op) or 0
+            if isinstance(op, ExpectBytes):
+                raise Unlowerable(op.path, "a constant in a body")
+            if op.path not in (self.used if isinstance(op, LoadInteger) else self.wanted):
+                layout += f"{size}x"
+                continue
+            targets.append(self.names[op.path])
+            code = _STRUCT_CODES.get(size) if isinstance(op, LoadInteger) and not op.big else None
+            layout += (
+                f"{size}s" if code is None else code.lower() if isinstance(op, LoadInteger) and op.signed else code
+            )
+            byte_integers += [op] if isinstance(op, LoadInteger) and code is None else []
+        return layout, targets, byte_integers
+
+    def _emit_unpack(self, layout: str, targets: list[str]) -> None:
+        if layout == "<B":
+            self.line(f"{targets[0]} = data[{self.position}]")
+        elif len(targets) == 1 and re.fullmatch(r"<\d+s", layout):
+            self.line(f"{targets[0]} = data[{self.position}:{self.position.advance(struct.calcsize(layout))}]")
+        elif targets:
+            unpack = self.add_constant("unpack", struct.Struct(layout).unpack_from)
+            where = "" if str(self.position) == "0" else f", {self.position}"
+            self.line(f"{', '.join(targets)}, = {unpack}(data{where})")
+
+    def emit_skip(self, path: str, length: Expr) -> None:
+        """Pass over bytes whose size other fields give."""
+        start, end, size = self.position, self.new_variable(), self.format_value(length)
+        self.line(f"{end} = {start} + {size}")
+        wrong_size = f"limit < {end}" if length.lo >= 0 else f"not {start} <= {end} <= limit"
+        self._emit_raise_if(wrong_size, f"short((({path!r}, {size}),), {self.left_source})")
+        self.position = BodyPosition(end, 0)
+        self.emit_bytes_field(path, start, self.position)
+
+    def emit_scalar(self, op: ReadScalar) -> None:
+        """Decode the frequent forms inline, all others by the kernel."""
+        line, name, end = self.line, self.names[op.path], self.new_variable()
+        line(f"t = data[{self.position}] if {self.position} < limit else -1")
+        for form in (form for form in op.kernel.forms if not form.skips):
+            room = "" if form.layout is None else f" and {self.left_source} >= {form.max_size}"
+            line(f"{'if' if form is op.kernel.forms[0] else 'elif'} {form.first} <= t <= {form.last}{room}:")
+            with line.indent():
+                line(f"{name} = {self._format_scalar_form(form)}")
+                line(f"{end} = {self.position.advance(form.max_size)}")
+        line("else:" if op.kernel.forms else "if True:")
+        with line.indent():
+            line(f"{name}, {end} = {self.add_constant('kernel', op.kernel.read)}(data, {self.position}, limit)")
+            if op.kernel.unsigned:
+                line(f"{name} &= {U64:#x}")
+            self._emit_raise_if(f"{end} < 0", f"wrong({op.path!r}, {end}, {self.left_source})")
+        self.position = BodyPosition(end, 0)
+
+    def _format_scalar_form(self, form: ScalarForm) -> str:
+        if form.layout is None:
+            return f"t - {form.base}" if form.base else "t"
+        order, code = form.layout[0], form.layout[1]
+        where = f"data[{self.position.advance(1)}:{self.position.advance(form.max_size)}]"
+        return f"int.from_bytes({where}, {'big' if order == '>' else 'little'!r}, signed={code.islower()})"
+
+    def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
+        """Slice the bytes where they are read: a case that is not taken has none."""
+        if path in self.wanted:
+            self.line(f"{self.names[path]} = data[{start}:{'' if str(end) == self.end else end}]")
+
+    def emit_count_check(self, op: CheckCount) -> None:
+        """Refuse a count whose elements cannot fit."""
+        count = self.format_value(op.count)
+        self._emit_raise_if(
+            f"{count} > ({self.left_source}) // {op.smallest}", f"too_many({op.what!r}, {count}, {self.left_source})"
+        )
+
+    def emit_special(self, op: Op) -> None:
+        """Read lists."""
+        if not isinstance(op, Repeat):
+            return super().emit_special(op)
+        items = self.lists.get(op.path)
+        sizes = [get_fixed_size(one) for one in op.ops]
+        if (
+            all(isinstance(one, LoadInteger) and not one.big and one.width in _STRUCT_CODES for one in op.ops)
+            and items is not None
+        ):
+            return self._emit_number_list(op, items, sum(size or 0 for size in sizes))
+        return self._emit_element_loop(op, items)
+
+    def _emit_number_list(self, op: Repeat, items: ShownList, size: int) -> None:
+        """Read a list whose elements are numbers of fixed sizes."""
+        start, end, count = self.position, self.new_variable(), self.format_value(op.count)
+        self.line(f"{end} = {start} + {size} * {count}")
+        self._emit_raise_if(
+            f"not {start} <= {end} <= limit", f"short((({op.path!r}, {size} * {count}),), {self.left_source})"
+        )
+        layout, targets, _ = self._make_struct_layout(list(op.ops))  # type: ignore[arg-type]
+        unpack, element = self.add_constant("unpack", struct.Struct(layout).iter_unpack), self.format_element(items)
+        numbers = f"{', '.join(targets)},"
+        source = f"{unpack}(data[{start}:{end}])"
+        self.line(
+            f"{self.names[op.path]} = "
+            + self.format_list(source if element == f"({numbers})" else f"[{element} for {numbers} in {source}]")
+        )
+        self.position = BodyPosition(end, 0)
+
+    def _emit_element_loop(self, op: Repeat, items: ShownList | None) -> None:
+        """Read a list of any elements; each takes at least a byte, so there are never more rounds than bytes."""
+        position, list_name, line = self.new_variable(), self.names[op.path], self.line
+        line(f"{position} = {self.position}")
+        line(f"{list_name} = []")
+        line(f"for _ in range({self.format_value(op.count)}):")
+        with line.indent():
+            self.position = BodyPosition(position, 0)
+            self.emit_zeros(op.ops)
+            self.emit_operations(op.ops)
+            if items is not None:
+                line(f"{list_name}.append({self.format_element(items)})")
+            line(f"{position} = {self.position}")
+        line(f"{list_name} = {self.format_list(list_name)}")
+        self.position = BodyPosition(position, 0)
+
+    def format_list(self, source: str) -> str:
+        """Return the source of a list of what an expression yields."""
+        return source if source.startswith("[") or source.isidentifier() else f"list({source})"
+
+    def format_element(self, items: ShownList) -> str:
+        """Return the source of one element of a list."""
+        return self.format_shown(items.element)
+
+    def _emit_raise_if(self, test: str, error: str) -> None:
+        self.line(f"if {test}: raise {error}")
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def format_dictionary(self, members: tuple[ShownMember, ...]) -> str:
+        """Return the source of a dictionary of unconditional members.
+
+        Raises:
+            UnlowerableError: one of them may be absent.
+        """
+        if any(member.test is not None for member in members):
+            raise Unlowerable(members[0].name, "what is inside of each other is there as a whole")
+        return "{" + ", ".join(f"{member.name!r}: {self.format_shown(member.value)}" for member in members) + "}"
+
+    def format_shown(self, value: ShownValue | ArgumentNumber) -> str:
+        """Return the source of a value as `dump` shows it."""
+        match value:
+            case ShownNumber(path=path) | ShownList(path=path):
+                return self.names[path]
+            case ShownEnum(path=path, names=names):
+                return f"{self.add_constant('names', dict(names))}.get({self.names[path]}, {self.names[path]})"
+            case ShownBytes(path=path, leaf=leaf):
+                name = self.names[path]
+                return name if path in self.decoded_paths else self.format_leaf(leaf, name)
+            case ShownGroup(members=members):
+                return self.format_dictionary(members)
+            case ShownTitle(parts=parts):
+                return "None" if parts is None else "f'" + "".join(map(self._format_title_part, parts)) + "'"
+            case ArgumentNumber(name=name):
+                return name
+
+    def _format_title_part(self, part: str | ShownNumber | ShownBytes | ArgumentNumber) -> str:
+        return repr(part)[1:-1] if isinstance(part, str) else f"{{{self.format_shown(part)}}}"
+
+    def format_leaf(self, leaf: LeafFormat | None, data: str) -> str:
+        """Return the source of bytes as their leaf format shows them."""
+        if leaf is not None and leaf.decode is None:
+            raise Unlowerable(data, "only compiled code writes it")
+        return data if leaf is None else f"{self.add_constant('leaf', leaf.decode)}({data})"
+
+
+# --- Make readers of bodies ---
+
+
+def make_decoder(body_schema: BodySchema) -> Callable[..., dict[str, Any]]:
+    """Return a function of a body, as bytes, and of the numbers that it is given, that returns what `dump` shows of
+    it.
+
+    Raises:
+        UnlowerableError: the schema, or what is to be shown, cannot be compiled.
+    """
+    body = lower_body(body_schema.schema)
+    members = list_shown_members(body_schema, body)
+    generator = _DictionaryGenerator(body, members, body_schema.parameters)
+    generator.emit_operations(generator.drop_useless_tail())
+    generator.emit_result(members)
+    return generator.compile_function()
+
+
+FieldsKind = type[tuple[Any, ...]] | tuple[str, ...] | str
+
+
+def make_fields_reader(schema: Construct, kind: FieldsKind, element: FieldsKind = ()) -> Callable[[bytes], Any]:
+    """Return a function of a body, as bytes, that returns a named tuple, a tuple of fields, or one field.
+
+    Names of a named tuple are those of fields at any depth; a name that the schema does not have gets its default.
+    Codes and flags are numbers, text is bytes, absent fields are None. Arrays are tuples; their elements are of the
+    kind `element`, or tuples of what is shown of them, as are those of nested arrays.
+
+    Args:
+        kind: A named tuple class, a tuple of field names, or one field name.
+        element: The kind of the elements of arrays.
+
+    Raises:
+        UnlowerableError: see `make_decoder`.
+    """
+    body = lower_body(schema)
+    fields = dict(iter_all_fields(body.fields))
+    names = (kind,) if isinstance(kind, str) else _field_names(kind)
+    wanted = {name: fields[name] for name in names if name in fields}
+    generator = _FieldsGenerator(body, tuple(wanted.values()))
+    generator.kinds = {member.value.path: element for member in wanted.values() if isinstance(member.value, ShownList)}
+    generator.emit_absent_values(tuple(wanted.values()))
+    generator.emit_operations(generator.take_needed_operations())
+    generator.line(f"return {generator.format_fields(kind, wanted)}")
+    return generator.compile_function()
+
+
+class _DictionaryGenerator(PythonBodyGenerator):
+    """Generates a function that returns what `dump` shows."""
+
+    def drop_useless_tail(self) -> tuple[Op, ...]:
+        """Return the operations without last ones that can neither fail nor give anything wanted."""
+        ops = self.body.ops
+        while ops and all(
+            isinstance(op, AssignRemaining | TakeRest | ChooseCase) and not {*list_outputs(op)} & self.used
+            for op in iter_operations(ops[-1:])
+        ):
+            ops = ops[:-1]
+        return ops
+
+    def emit_result(self, members: tuple[ShownMember, ...]) -> None:
+        """Emit the dictionary and the return."""
+        self._decode_shared_leaves(members)
+        first_conditional = next((i for i, member in enumerate(members) if member.test is not None), len(members))
+        dictionary = self.format_dictionary(members[:first_conditional])
+        if first_conditional == len(members):
+            self.line(f"return {dictionary}")
+            return
+        self.line(f"out = {dictionary}")
+        last_test: Expr | None = None
+        for member in members[first_conditional:]:
+            if member.test is None:
+                self.line(f"out[{member.name!r}] = {self.format_shown(member.value)}")
+            else:
+                if member.test != last_test:
+                    self.line(f"if {self.format_test(member.test)}:")
+                with self.line.indent():
+                    self.line(f"out[{member.name!r}] = {self.format_shown(member.value)}")
+            last_test = member.test
+        self.line("return out")
+
+    def _decode_shared_leaves(self, members: tuple[ShownMember, ...]) -> None:
+        """Decode a value once that both the title and a member show."""
+        title = members[0].value if members else None
+        for part in title.parts or () if isinstance(title, ShownTitle) else ():
+            if isinstance(part, ShownBytes) and any(member.value == part for member in members[1:]):
+                name = self.names[part.path]
+                self.line(f"{name} = {self.format_leaf(part.leaf, name)}")
+                self.decoded_paths.add(part.path)
+
+
+class _FieldsGenerator(PythonBodyGenerator):
+    """Generates a function that returns plain fields.
+
+    Attributes:
+        kinds: The kinds of the elements of lists, by path; elements of other lists are tuples.
+    """
+
+    kinds: Mapping[str, FieldsKind] = MappingProxyType({})
+
+    def take_needed_operations(self) -> tuple[Op, ...]:
+        """Return the operations up to the last one that gives something wanted."""
+        ops, last = self.body.ops, 0
+        for index, op in enumerate(ops):
+            outputs = {path for one in iter_operations((op,)) for path in (*list_defined_paths(one), one.path)}
+            if outputs & self.wanted:
+                last = index + 1
+        return ops[:last]
+
+    def emit_absent_values(self, wanted: tuple[ShownMember, ...]) -> None:
+        """Set fields that may be absent to None, unless something is computed with their 0."""
+        computed = find_used_paths(self.body.ops)
+        for member in wanted:
+            path = _member_path(member)
+            if member.test is not None and path not in computed and self._find_set_conditions(path) == {member.test}:
+                self.line(f"{self.names[path]} = None")
+                self.decoded_paths.add(path)
+
+    def _find_set_conditions(self, path: str) -> set[Expr | None]:
+        """Return the conditions of the cases that set a variable; None = it is also set otherwise."""
+        conditions: set[Expr | None] = set()
+        for op in self.body.ops:
+            if isinstance(op, ChooseCase):
+                arms = [(test, arm) for test, arm in op.arms] + [(None, op.other)]
+                conditions |= {
+                    test for test, arm in arms if any(path in list_outputs(one) for one in iter_operations(arm))
+                }
+            elif path in list_outputs(op):
+                conditions.add(None)
+        return conditions
+
+    def format_fields(self, kind: FieldsKind, members: dict[str, ShownMember]) -> str:
+        """Return the source of fields as a named tuple, a tuple, or one field."""
+        values = {name: self._format_plain(member) for name, member in members.items()}
+        if isinstance(kind, str):
+            return values[kind]
+        if isinstance(kind, tuple):
+            return f"({', '.join(values[name] for name in kind)},)"
+        defaults: dict[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+        arguments = [values[n] if n in values else repr(defaults[n]) for n in _field_names(kind)]
+        return (
+            f"{self.add_constant('new', tuple.__new__)}({self.add_constant('kind', kind)}, ({', '.join(arguments)},))"
+        )
+
+    def format_element(self, items: ShownList) -> str:
+        """Return the source of one element of a list."""
+        if not isinstance(items.element, ShownGroup):
+            return self._format_plain(ShownMember("", items.element, None))
+        members = {member.name: member for member in items.element.members}
+        return self.format_fields(self.kinds.get(items.path) or tuple(members), members)
+
+    def format_list(self, source: str) -> str:
+        """Return the source of a tuple of what an expression yields."""
+        return f"tuple({source})"
+
+    def _format_plain(self, member: ShownMember) -> str:
+        name = self.names[_member_path(member)]
+        if member.test is None or _member_path(member) in self.decoded_paths:
+            return name
+        return f"{name} if {self.format_test(member.test)} else None"
+
+
+def _field_names(kind: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = kind if type(kind) is tuple else kind._fields
+    return names
+
+
+def _member_path(member: ShownMember) -> str:
+    assert isinstance(member.value, ShownNumber | ShownEnum | ShownBytes | ShownList)
+    return member.value.path

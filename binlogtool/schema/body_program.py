@@ -1,0 +1,552 @@
+"""Compile the schema of a body to operations and to the members that are shown of it.
+
+A body is all of its bytes, so more can be lowered than for a scanner: fields that reach to the end, fields that are
+only there if bytes are left, and arrays. Bindings keep what `dump` needs of fields: texts, flags, marker bits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import construct
+import msgspec
+
+from binlogtool.format_api.field_types import (
+    SHORT,
+    BodySchema,
+    BoundedCount,
+    HiddenField,
+    IfBytesLeft,
+    InterpretedOnly,
+    LeafFormat,
+    MalformedError,
+    NestedSchema,
+    PeekInt,
+    RenamedField,
+    SingleField,
+    SplitInt,
+    ZeroMeansAbsent,
+    make_truncation_error,
+)
+from binlogtool.schema import program
+from binlogtool.schema.compile_schema import (
+    LOWERING_RULES,
+    NO_VALUE,
+    POSITION_MAX,
+    Binding,
+    ByteRangeField,
+    Conditional,
+    FlagInteger,
+    HiddenBinding,
+    ListField,
+    Lowering,
+    LoweringRule,
+    MaskedInt,
+    NamedInteger,
+    StructScope,
+    TitledField,
+    Unlowerable,
+    join_path,
+    merge_bindings,
+    unwrap_binding,
+)
+from binlogtool.schema.program import (
+    Assign,
+    AssignRemaining,
+    Binary,
+    CaptureBytes,
+    CheckCount,
+    ChooseCase,
+    Expr,
+    LoadInteger,
+    LogicalNot,
+    Num,
+    Op,
+    Peek,
+    ReadScalar,
+    Ref,
+    Repeat,
+    Require,
+    SkipBytes,
+    TakeRest,
+    compute_min_size,
+    find_used_paths,
+    is_boolean,
+    iter_operations,
+    iter_references,
+    list_defined_paths,
+    make_binary,
+)
+
+# --- Positions, outputs, unset variables and errors that all generated readers of bodies share ---
+
+
+class BodyPosition(NamedTuple):
+    """A position in the body: a variable ("" = the start of the body) and an offset from it."""
+
+    base: str
+    offset: int
+
+    def __str__(self) -> str:
+        if not self.base:
+            return str(self.offset)
+        return f"{self.base} + {self.offset}" if self.offset else self.base
+
+    def advance(self, size: int) -> BodyPosition:
+        """Return the position `size` bytes further."""
+        return BodyPosition(self.base, self.offset + size)
+
+    @property
+    def term(self) -> str:
+        """The position as an operand of a subtraction."""
+        return f"({self})" if self.base and self.offset else str(self)
+
+
+def list_outputs(op: Op) -> tuple[str, ...]:
+    """Return the paths of the variables, bytes and lists that an operation gives."""
+    return (
+        *list_defined_paths(op),
+        *([op.path] if isinstance(op, SkipBytes | TakeRest | CaptureBytes | Repeat) else []),
+    )
+
+
+def find_unset_variables(ops: tuple[Op, ...], used_elsewhere: set[str]) -> set[str]:
+    """Return the variables that are used although the case that sets them may not be taken; they are 0 then.
+
+    Args:
+        used_elsewhere: Variables that are used beside these operations, set or not.
+    """
+    unset_paths: set[str] = set()
+    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Peek | CaptureBytes) else (op,)))
+    for index, op in enumerate(ops):
+        if isinstance(op, ChooseCase):
+            used_by_others = used_elsewhere | find_used_paths((*ops[:index], *ops[index + 1 :]))
+            unset_paths |= {path for one in iter_operations((op,)) for path in list_defined_paths(one)} & used_by_others
+            for branch in (*(arm for _, arm in op.arms), op.other):
+                unset_paths |= find_unset_variables(branch, used_by_others)
+    return unset_paths
+
+
+def make_short_error(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
+    """Return the error for the first of neighbouring fields (name, size) that does not fit into `left` bytes."""
+    for name, size in sizes:
+        if not 0 <= size <= left:
+            return make_truncation_error(name, size, left)
+        left -= size
+    raise AssertionError(sizes)
+
+
+def make_value_error(name: str, code: int, left: int) -> MalformedError:
+    """Return the error for a value that its kernel refused with this code."""
+    if code == SHORT:
+        return MalformedError(f"{name} is cut off, {max(left, 0):,} bytes left", finding_id="length-out-of-bounds")
+    return MalformedError(f"{name} is no value of its type")
+
+
+# --- Lower the schema of a body to operations and to what is shown of it ---
+
+
+class LoweredBody(msgspec.Struct, frozen=True):
+    """A lowered body.
+
+    Attributes:
+        fields: Name -> what it is bound to, in order.
+    """
+
+    ops: tuple[Op, ...]
+    fields: dict[str, Binding]
+
+
+@lru_cache(maxsize=64)
+def lower_body(schema: construct.Construct) -> LoweredBody:
+    """Return the operations of a body.
+
+    Raises:
+        UnlowerableError: with the field.
+    """
+    lowering = _BodyLowering()
+    while isinstance(schema, construct.Renamed):
+        schema = schema.subcon
+    binding = lowering.lower_node(schema, "", StructScope(""))
+    if not isinstance(binding, StructScope):
+        raise Unlowerable("", "a body is a structure")
+    return LoweredBody(_merge_cases(lowering.ops), binding.names)
+
+
+def _merge_cases(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """Merge neighbouring cases of the same condition into one; a case never changes its own condition."""
+    merged_ops: list[Op] = []
+    for op in ops:
+        previous = merged_ops[-1] if merged_ops else None
+        if isinstance(op, ChooseCase) and isinstance(previous, ChooseCase) and not op.other and not previous.other:
+            (test, arm), *other_arms = op.arms
+            if not other_arms and len(previous.arms) == 1 and previous.arms[0][0] == test:
+                merged_ops[-1] = ChooseCase(previous.path, ((test, (*previous.arms[0][1], *arm)),), ())
+                continue
+        merged_ops.append(op)
+    return tuple(
+        ChooseCase(op.path, tuple((test, _merge_cases(arm)) for test, arm in op.arms), _merge_cases(op.other))
+        if isinstance(op, ChooseCase) else op
+        for op in merged_ops
+    )  # fmt: skip
+
+
+def _find_leaf(node: Any) -> LeafFormat | None:
+    """Return the attribute `leaf`; not by `getattr`, which finds members of a Struct."""
+    leaf = node.__dict__.get("leaf", getattr(type(node), "leaf", None))
+    return leaf if isinstance(leaf, LeafFormat) else None
+
+
+class _BodyLowering(Lowering):
+    rule_by_class: dict[type, LoweringRule | None] = {}
+
+    def lower_node(self, node: Any, path: str, scope: StructScope) -> Binding:
+        if isinstance(node, HiddenField):
+            return HiddenBinding(self.lower_node(node.subcon, path, scope))
+        if isinstance(node, InterpretedOnly):
+            self.ops.append(Require(path, Num(0)))
+            return HiddenBinding(NO_VALUE)
+        if isinstance(node, SingleField):
+            return self._lower_single_field(node, path, scope)
+        if isinstance(node, RenamedField):
+            return TitledField(self.lower_node(node.subcon, path, scope), node.title)
+        if isinstance(node, ZeroMeansAbsent):
+            return self._lower_unless_zero(node, path, scope)
+        leaf = _find_leaf(node)
+        return super().lower_node(node, path, scope) if leaf is None else self._lower_leaf(node, leaf, path, scope)
+
+    def _lower_leaf(self, node: Any, leaf: LeafFormat, path: str, scope: StructScope) -> Binding:
+        if isinstance(node, construct.Subconstruct):
+            ops, binding = self._lower_branch(node.subcon, path, scope)
+            self.ops += ops if isinstance(binding, ByteRangeField) else (CaptureBytes(path, ops),)
+        else:
+            self.ops.append(SkipBytes(path, Num(node.size)))
+        return ByteRangeField(
+            path, leaf, tuple(self._find_outer_field(name, path, scope) for name in leaf.context_fields)
+        )
+
+    def _find_outer_field(self, name: str, path: str, scope: StructScope) -> Ref | ByteRangeField | ListField:
+        """Return the field of this name in the enclosing structures."""
+        outer_scope: StructScope | None = scope
+        while outer_scope is not None and name not in outer_scope.names:
+            outer_scope = outer_scope.parent
+        binding = None if outer_scope is None else unwrap_binding(outer_scope.names[name])
+        if not isinstance(binding, Ref | ByteRangeField | ListField):
+            raise Unlowerable(path, f"{name} is no number, bytes or list of a structure around it")
+        return binding
+
+    def _lower_single_field(self, node: Any, path: str, scope: StructScope) -> Binding:
+        binding = self.lower_node(node.subcon, path, scope)
+        shown_field = binding.names.get(node.shown) if isinstance(binding, StructScope) else None
+        if not isinstance(shown_field, ByteRangeField):
+            raise Unlowerable(path, f"{node.shown} is no field of bytes in it")
+        return ByteRangeField(shown_field.path, node.as_leaf)
+
+    def _lower_unless_zero(self, node: Any, path: str, scope: StructScope) -> Binding:
+        binding = self.lower_node(node.subcon, path, scope)
+        inner = unwrap_binding(binding)
+        number = inner.ref if isinstance(inner, FlagInteger) else inner
+        if not isinstance(number, Ref):
+            raise Unlowerable(path, "only an integer can be 0")
+        return Conditional(inner, make_binary("!=", number, Num(0)))
+
+    def _lower_greedy_bytes(self, node: Any, path: str, scope: StructScope) -> Binding:
+        self.ops.append(TakeRest(path))
+        return ByteRangeField(path)
+
+    def _lower_terminated(self, node: Any, path: str, scope: StructScope) -> Binding:
+        left = join_path(path, "left")
+        self.ops += [AssignRemaining(left), Require(path, make_binary("==", Ref(left, 0, POSITION_MAX), Num(0)))]
+        return NO_VALUE
+
+    def _lower_if_bytes_left(self, node: Any, path: str, scope: StructScope) -> Binding:
+        left = join_path(path, "left")
+        self.ops.append(AssignRemaining(left))
+        test = make_binary(">", Ref(left, 0, POSITION_MAX), Num(0))
+        ops, binding = self._lower_branch(node.subcon, path, scope)
+        self.ops.append(ChooseCase(path, ((test, ops),), ()))
+        return _make_conditional(test, binding)
+
+    def _lower_if(self, node: Any, path: str, scope: StructScope) -> Binding:
+        if node.elsesubcon is not construct.Pass:
+            return super()._lower_if(node, path, scope)
+        test = self.lower_expression(node.condfunc, path, scope)
+        ops, binding = self._lower_branch(node.thensubcon, path, scope)
+        self.ops.append(ChooseCase(path, ((test, ops),), ()))
+        return _make_conditional(test, merge_bindings(binding, NO_VALUE) if isinstance(binding, Ref) else binding)
+
+    def _lower_flags(self, node: Any, path: str, scope: StructScope) -> Binding:
+        value = self.lower_node(node.subcon, path, scope)
+        if not isinstance(value, Ref):
+            raise Unlowerable(path, "flags need an integer")
+        return FlagInteger(value, {str(name): int(mask) for name, mask in node.flags.items()})
+
+    def _lower_split_integer(self, node: Any, path: str, scope: StructScope) -> Binding:
+        stored, high, size = join_path(path, "stored"), join_path(path, "high"), node.size
+        self.ops.append(LoadInteger(stored, size, False, False))
+        whole = Ref(stored, 0, (1 << 8 * size) - 1)
+        self.ops.append(Assign(path, make_binary("&", whole, Num((1 << node.bits) - 1))))
+        self.ops.append(Assign(high, make_binary(">>", whole, Num(node.bits))))
+        return MaskedInt(Ref(path, 0, (1 << node.bits) - 1), Ref(high, 0, (1 << 8 * size - node.bits) - 1))
+
+    def _lower_peek(self, node: Any, path: str, scope: StructScope) -> Binding:
+        left = join_path(path, "left")
+        ops, binding = self._lower_branch(node.subcon, path, scope)
+        enough = make_binary(">=", Ref(left, 0, POSITION_MAX), Num(node.subcon.sizeof()))
+        self.ops.append(program.Peek(path, (AssignRemaining(left), ChooseCase(path, ((enough, ops),), ()))))
+        return HiddenBinding(binding)
+
+    def _lower_count(self, node: Any, path: str, scope: StructScope) -> Binding:
+        binding = self.lower_node(node.subcon, path, scope)
+        number = unwrap_binding(binding)
+        number = number.ref if isinstance(number, MaskedInt) else number
+        if not isinstance(number, Ref):
+            raise Unlowerable(path, "a count is an integer")
+        self.ops.append(CheckCount(path, number, node.smallest, node.what))
+        return HiddenBinding(binding)
+
+    def _lower_array(self, node: Any, path: str, scope: StructScope) -> Binding:
+        count = self.lower_expression(node.count, path, scope)
+        ops, element_binding = self._lower_branch(node.subcon, path, scope)
+        if not compute_min_size(ops) and not any(isinstance(op, ReadScalar) for op in ops):
+            raise Unlowerable(path, "its elements may be empty")
+        self.ops.append(Repeat(path, count, _merge_cases(ops)))
+        return ListField(path, element_binding)
+
+    def _lower_nested_schema(self, node: Any, path: str, scope: StructScope) -> Binding:
+        binding, leaf = self.lower_node(node.subcon, path, scope), _find_leaf(node.detail)
+        return ByteRangeField(path, leaf) if isinstance(binding, ByteRangeField) and leaf is not None else binding
+
+
+def _make_conditional(test: Expr, binding: Binding) -> Binding:
+    """Make a binding conditional; if it has a condition already, it is there when both are met."""
+    if not isinstance(binding, Conditional):
+        return Conditional(binding, test)
+    both = [one if is_boolean(one) else LogicalNot(LogicalNot(one)) for one in (test, binding.test)]
+    return Conditional(binding.inner, Binary("and", both[0], both[1], 0, 1))
+
+
+_BodyLowering.rules = (
+    (NestedSchema, _BodyLowering._lower_nested_schema),
+    (type(construct.GreedyBytes), _BodyLowering._lower_greedy_bytes),
+    (type(construct.Terminated), _BodyLowering._lower_terminated),
+    (IfBytesLeft, _BodyLowering._lower_if_bytes_left),
+    (construct.FlagsEnum, _BodyLowering._lower_flags),
+    (SplitInt, _BodyLowering._lower_split_integer),
+    (PeekInt, _BodyLowering._lower_peek),
+    (BoundedCount, _BodyLowering._lower_count),
+    (construct.Array, _BodyLowering._lower_array),
+    (construct.IfThenElse, _BodyLowering._lower_if),
+    *LOWERING_RULES,
+)
+
+
+# --- What is shown of a lowered body ---
+
+
+class ShownNumber(msgspec.Struct, frozen=True):
+    """An integer: the variable `path`."""
+
+    path: str
+    signed: bool
+
+
+class ShownEnum(msgspec.Struct, frozen=True):
+    """An integer with names for some of its values."""
+
+    path: str
+    signed: bool
+    names: tuple[tuple[int, str], ...]
+
+
+class ShownBytes(msgspec.Struct, frozen=True):
+    """The bytes of the operation at `path`.
+
+    Attributes:
+        given: What its leaf format takes: (variable, True), or (bytes or list, False), of which it takes the start.
+    """
+
+    path: str
+    leaf: LeafFormat | None
+    given: tuple[tuple[str, bool], ...] = ()
+
+
+class ShownGroup(msgspec.Struct, frozen=True):
+    """Nested members."""
+
+    members: tuple[ShownMember, ...]
+
+
+class ShownList(msgspec.Struct, frozen=True):
+    """A list, whose elements the operation at `path` makes.
+
+    Attributes:
+        element: How each of them is shown.
+    """
+
+    path: str
+    element: ShownValue
+
+
+class ShownTitle(msgspec.Struct, frozen=True):
+    """A text made of others; None = null. Strings are constant; `ArgumentNumber` is a number that is not in the
+    body.
+    """
+
+    parts: tuple[str | ShownNumber | ShownBytes | ArgumentNumber, ...] | None
+
+
+class ArgumentNumber(msgspec.Struct, frozen=True):
+    """A number that the reader of the body gets as an argument."""
+
+    name: str
+
+
+ShownValue = ShownNumber | ShownEnum | ShownBytes | ShownGroup | ShownList | ShownTitle
+
+
+class ShownMember(msgspec.Struct, frozen=True):
+    """A named value.
+
+    Attributes:
+        test: It is there if this is not 0; None = always.
+    """
+
+    name: str
+    value: ShownValue
+    test: Expr | None
+
+
+def list_shown_members(body_schema: BodySchema, body: LoweredBody) -> tuple[ShownMember, ...]:
+    """Return what is shown of a body.
+
+    Raises:
+        UnlowerableError: something of it cannot be compiled.
+    """
+    members = tuple(_iter_members(body.fields, ""))
+    if body_schema.title is None:
+        return members
+    name, template = body_schema.title
+    value_by_name = {member.name: member.value for member in _iter_members(body.fields, "", include_hidden=True)}
+    return ShownMember(
+        name,
+        ShownTitle(None if template is None else tuple(_parse_title(template, value_by_name, body_schema.parameters))),
+        None,
+    ), *members
+
+
+def _parse_title(
+    template: str, value_by_name: Mapping[str, ShownValue], arguments: tuple[str, ...]
+) -> Iterator[str | ShownNumber | ShownBytes | ArgumentNumber]:
+    for index, part in enumerate(re.split(r"\{(\w+)\}", template)):
+        value = value_by_name.get(part)
+        if not index % 2:
+            yield part
+        elif part in arguments:
+            yield ArgumentNumber(part)
+        elif isinstance(value, ShownNumber | ShownBytes):
+            yield value
+        else:
+            raise Unlowerable(part, "it is no number and no text")
+
+
+def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False) -> Iterator[ShownMember]:
+    for name, field in fields.items():
+        test: Expr | None = None
+        inner = field
+        title = name
+        while isinstance(inner, Conditional | HiddenBinding | TitledField):
+            if isinstance(inner, HiddenBinding) and not include_hidden:
+                break
+            test = inner.test if isinstance(inner, Conditional) else test
+            title = inner.title if isinstance(inner, TitledField) else title
+            inner = inner.inner
+        if not isinstance(inner, HiddenBinding):
+            yield ShownMember(title, make_shown_value(inner, f"{prefix}{name}"), test)
+
+
+def make_shown_value(field: Binding, path: str) -> ShownValue:
+    """Return how a field is shown.
+
+    Raises:
+        UnlowerableError: it cannot be compiled.
+    """
+    match field:
+        case (
+            Ref(path=variable, lo=lo)
+            | FlagInteger(ref=Ref(path=variable, lo=lo))
+            | MaskedInt(ref=Ref(path=variable, lo=lo))
+        ):
+            return ShownNumber(variable, lo < 0)
+        case NamedInteger(ref=Ref(path=variable, lo=lo), numbers=numbers):
+            return ShownEnum(variable, lo < 0, tuple((number, str(name)) for name, number in numbers.items()))
+        case ByteRangeField(path=variable, leaf=leaf, given=given):
+            return ShownBytes(variable, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
+        case StructScope(names=names):
+            return ShownGroup(tuple(_iter_members(names, f"{path}.")))
+        case ListField(path=variable, element=element):
+            return ShownList(variable, make_shown_value(element, path))
+    raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
+
+
+def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
+    """Yield all fields that are not groups, by their own names; a field inside of a group is there when the group
+    is.
+    """
+    for name, field in fields.items():
+        test: Expr | None = None
+        inner = field
+        while isinstance(inner, Conditional | HiddenBinding):
+            test = inner.test if isinstance(inner, Conditional) else test
+            inner = inner.inner
+        if isinstance(inner, StructScope):
+            for inner_name, member in iter_all_fields(inner.names):
+                yield inner_name, ShownMember(inner_name, member.value, test if member.test is None else member.test)
+            continue
+        try:
+            yield name, ShownMember(name, make_shown_value(inner, name), test)
+        except Unlowerable:
+            continue
+
+
+def find_needed_paths(members: tuple[ShownMember, ...]) -> set[str]:
+    """Return the variables and byte ranges that are used to show the members."""
+    paths = find_test_paths(members)
+    for member in members:
+        match member.value:
+            case ShownGroup(members=inner):
+                paths |= find_needed_paths(inner)
+            case ShownTitle(parts=parts):
+                paths |= {part.path for part in parts or () if isinstance(part, ShownNumber | ShownBytes)}
+            case ShownList(path=path, element=element):
+                paths |= {path} | find_needed_paths((ShownMember("", element, None),))
+            case ShownBytes(path=path, given=given):
+                paths |= {path, *(name for name, _ in given)}
+            case ShownNumber(path=path) | ShownEnum(path=path):
+                paths.add(path)
+    return paths
+
+
+def find_test_paths(members: Iterable[ShownMember]) -> set[str]:
+    """Return the variables that decide which members are there, nested ones included."""
+    paths: set[str] = set()
+    for member in members:
+        paths |= set(iter_references(member.test)) if member.test is not None else set()
+        match member.value:
+            case ShownGroup(members=inner) | ShownList(element=ShownGroup(members=inner)):
+                paths |= find_test_paths(inner)
+    return paths
+
+
+def iter_lists(members: Iterable[ShownMember]) -> Iterator[ShownList]:
+    """Yield all lists, nested ones included."""
+    for member in members:
+        match member.value:
+            case ShownList(element=element) as items:
+                yield items
+                yield from iter_lists((ShownMember("", element, None),))
+            case ShownGroup(members=inner):
+                yield from iter_lists(inner)

@@ -1,0 +1,873 @@
+"""Generate C from kernels and generated walks.
+
+Names are made unique, integer constants are inlined, annotations and decorators are removed, and every byte that is
+loaded from an array becomes a 64-bit integer, so that no kernel has to care about small unsigned types. The types of
+arrays are those that parameters declare (`signatures`).
+
+What means the same in both languages is emitted unchanged; floor division, modulo, shifts and the values of `and` and
+`or` use the runtime (`runtime.c`) or a conditional. C leaves open in which order the operands of an expression are
+computed: where one of them stores, each gets a variable of its own, from left to right.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from itertools import count
+from types import FunctionType
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from binlogtool.format_api.field_types import ArrayType
+from binlogtool.format_api.layout import Kernel
+from binlogtool.schema import native_library
+from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
+
+# --- Declared types of kernels ---
+
+
+class KernelError(ValueError):
+    """A function uses something that a kernel may not use."""
+
+
+class StructType(msgspec.Struct, frozen=True):
+    """A struct. fields: in their order; None: an integer or a truth value."""
+
+    name: str
+    fields: dict[str, ArrayType | None]
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """The types of one kernel.
+
+    Attributes:
+        parameters: In order; None = an integer or a truth value.
+        results: How many integers it returns.
+    """
+
+    parameters: dict[str, ArrayType | StructType | None]
+    results: int
+
+    @property
+    def passed(self) -> list[ArrayType | None]:
+        """What compiled code passes: the fields of a struct one by one."""
+        passed: list[ArrayType | None] = []
+        for kind in self.parameters.values():
+            passed += kind.fields.values() if isinstance(kind, StructType) else [kind]
+        return passed
+
+
+def read_signature(function: Callable[..., Any]) -> Signature:
+    """Return the declared types of a kernel.
+
+    Raises:
+        KernelError: the function is not a plain one, or a type is missing or not one that a kernel can have.
+    """
+    if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+        raise KernelError(f"{function!r} is not a plain module-level function")
+    code = function.__code__
+    if code.co_kwonlyargcount or code.co_flags & 0x0C or function.__defaults__:
+        raise KernelError(f"{_qualify_name(function)}: a kernel has positional parameters only, without defaults")
+    names = code.co_varnames[: code.co_argcount]
+    parameters = {name: _read_parameter_type(function, name) for name in names}
+    return Signature(parameters, _count_results(function, _evaluate_annotation(function, "return")))
+
+
+def struct_of(kind: type) -> StructType:
+    """The declared types of the fields of a `NamedTuple`.
+
+    Raises:
+        KernelError: a field is neither an integer nor an array.
+    """
+    fields = {}
+    for name, declared in kind.__annotations__.items():
+        text = getattr(declared, "__forward_arg__", None)
+        meant = declared if text is None else eval(text, vars(sys.modules[kind.__module__]), vars(builtins))
+        fields[name] = _plain(meant, f"{kind.__module__}.{kind.__qualname__}: the type of field {name!r}")
+    return StructType(f"{kind.__module__}.{kind.__qualname__}", fields)
+
+
+def is_struct(declared: Any) -> bool:
+    """Is it a class made by `NamedTuple`?"""
+    return isinstance(declared, type) and issubclass(declared, tuple) and hasattr(declared, "_fields")
+
+
+def _read_parameter_type(function: FunctionType, name: str) -> ArrayType | StructType | None:
+    declared = _evaluate_annotation(function, name)
+    if is_struct(declared):
+        return struct_of(declared)
+    return _plain(declared, f"{_qualify_name(function)}: the type of parameter {name!r}")
+
+
+def _plain(declared: Any, what: str) -> ArrayType | None:
+    if declared in (int, bool):
+        return None
+    for data in getattr(declared, "__metadata__", ()):
+        if isinstance(data, ArrayType):
+            return data
+    raise KernelError(
+        f"{what} is {declared!r}; declare it as int, bool, an array type of binlogtool.format_api.field_types, or a "
+        "NamedTuple of these"
+    )
+
+
+def _count_results(function: FunctionType, declared: Any) -> int:
+    if declared in (int, bool):
+        return 1
+    elements = get_args(declared)
+    if get_origin(declared) is tuple and len(elements) > 1 and all(one in (int, bool) for one in elements):
+        return len(elements)
+    raise KernelError(
+        f"{_qualify_name(function)}: the type of the result is {declared!r}; declare int, bool or tuple[int, …]"
+    )
+
+
+def _evaluate_annotation(function: FunctionType, name: str) -> Any:
+    """Return the value of an annotation, in the module of the function; None if there is none."""
+    text = function.__annotations__.get(name)
+    if not isinstance(text, str):
+        return text
+    try:
+        return eval(text, function.__globals__, vars(builtins))
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise KernelError(
+            f"{_qualify_name(function)}: the type {text!r} of {name!r} is not known when the module is "
+            f"imported: {error}"
+        ) from None
+
+
+def _qualify_name(function: FunctionType) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+# --- Prepare the source text of kernels for a generated module ---
+
+_ALLOWED_BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
+
+
+class KernelSources:
+    """Collects kernels with all kernels that they call, each once.
+
+    Attributes:
+        trees: Syntax tree by kernel name.
+        signatures: Declared types by kernel name.
+    """
+
+    def __init__(self, name_of: Callable[[Callable[..., Any]], str]) -> None:
+        self.trees: dict[str, ast.FunctionDef] = {}
+        self.signatures: dict[str, Signature] = {}
+        self._name_of = name_of
+        self._names: dict[Callable[..., Any], str] = {}
+
+    def add(self, function: Callable[..., Any]) -> str:
+        """Add a kernel; return its name in the text.
+
+        Raises:
+            KernelError: the kernel or one that it calls has no compiled form.
+        """
+        if function not in self._names:
+            name = self._name_of(function)
+            if name in self.signatures:
+                raise KernelError(f"{function.__module__} has two kernels called {function.__qualname__}")
+            self.signatures[name] = read_signature(function)
+            self._names[function] = name
+            if not function.__dict__.get("kernel_native"):  # the runtime has its own implementation
+                self.trees[name] = ast.fix_missing_locations(self._rewrite(function, name))
+        return self._names[function]
+
+    def _rewrite(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
+        if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+            raise KernelError(f"{function!r} is not a plain module-level function")
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        if not isinstance(tree, ast.FunctionDef):
+            raise KernelError(f"{function.__qualname__} is not a plain function")
+        signature = self.signatures[name]
+        tree.name, tree.decorator_list, tree.returns = name, [], None
+        if ast.get_docstring(tree) is not None:
+            tree.body = tree.body[1:] or [ast.Pass()]
+        structs = _Structs(function, signature)
+        tree = structs.visit(tree)
+        tree.args.args = [ast.arg(one) for one in structs.parameters]
+        arrays = dict(zip(structs.parameters, signature.passed, strict=True))
+        names = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *structs.parameters}
+        rewritten = _KernelRewriter(self, function, {k: v for k, v in arrays.items() if v is not None}, names).visit(
+            tree
+        )
+        assert isinstance(rewritten, ast.FunctionDef)
+        return rewritten
+
+
+class _Structs(ast.NodeTransformer):
+    """Replaces structs by their fields. parameters: the names of all that is passed then."""
+
+    def __init__(self, function: FunctionType, signature: Signature) -> None:
+        self._function = function
+        self._structs = {name: kind for name, kind in signature.parameters.items() if isinstance(kind, StructType)}
+        self._fields: dict[tuple[str, str], str] = {}
+        self.parameters: list[str] = []
+        for name, kind in signature.parameters.items():
+            if not isinstance(kind, StructType):
+                self.parameters.append(name)
+                continue
+            for field in kind.fields:
+                self._fields[name, field] = self._unused(f"{name}_{field}")
+                self.parameters.append(self._fields[name, field])
+
+    def _unused(self, name: str) -> str:
+        while name in self._function.__code__.co_varnames or name in self.parameters:
+            name += "_"
+        return name
+
+    def _error(self, text: str) -> KernelError:
+        return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._structs:
+            raise self._error(f"uses the struct {node.id} other than by a field or as an argument")
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """A field of a parameter."""
+        owner = node.value.id if isinstance(node.value, ast.Name) else ""
+        if (owner, node.attr) not in self._fields or not isinstance(node.ctx, ast.Load):
+            raise self._error(f"uses {ast.unparse(node)}, which is no field of a struct, or writes to it")
+        return ast.Name(self._fields[owner, node.attr], ast.Load())
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """A struct that is passed becomes its fields; one that is made for a call, its values."""
+        called: Any = self._function.__globals__.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        kinds = list(read_signature(called).parameters.values()) if hasattr(called, "kernel_uses") else []
+        kinds += [None] * (len(node.args) - len(kinds))
+        arguments: list[ast.expr] = []
+        for value, kind in zip(node.args, kinds, strict=False):
+            arguments += self._argument(value, kind)
+        node.args = arguments
+        return node
+
+    def _argument(self, value: ast.expr, kind: ArrayType | StructType | None) -> list[ast.expr]:
+        if not isinstance(kind, StructType):
+            return [self.visit(value)]
+        if isinstance(value, ast.Name) and self._structs.get(value.id) == kind:
+            return [ast.Name(self._fields[value.id, field], ast.Load()) for field in kind.fields]
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.keywords:
+            made: Any = self._function.__globals__.get(value.func.id)
+            if is_struct(made) and struct_of(made) == kind and len(value.args) == len(kind.fields):
+                return [self.visit(one) for one in value.args]
+        raise self._error(f"passes {ast.unparse(value)} where {kind.name} is declared")
+
+
+class _KernelRewriter(ast.NodeTransformer):
+    def __init__(
+        self, texts: KernelSources, function: FunctionType, arrays: dict[str, ArrayType], names: set[str]
+    ) -> None:
+        self._texts = texts
+        self._function = function
+        self._arrays = arrays
+        self._locals = names
+
+    def _make_error(self, text: str) -> KernelError:
+        return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._arrays:
+            raise self._make_error(f"uses the array {node.id} other than by an index or as an argument")
+        if node.id in self._locals:
+            return node
+        if node.id not in self._function.__globals__:
+            if node.id in _ALLOWED_BUILTINS and hasattr(builtins, node.id):
+                return node
+            raise self._make_error(f"uses {node.id}, which is unknown")
+        return self._rewrite_global(node.id, self._function.__globals__[node.id])
+
+    def _rewrite_global(self, name: str, value: Any) -> ast.expr:
+        if isinstance(value, int):
+            return _parse_expression(repr(int(value)))
+        if callable(value) and hasattr(value, "kernel_uses"):
+            if value not in self._function.__dict__.get("kernel_uses", ()) and value is not self._function:
+                raise self._make_error(f"calls {name} without naming it in @kernel()")
+            return ast.Name(self._texts.add(value), ast.Load())
+        raise self._make_error(f"uses {name}, which is neither a kernel nor an integer")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Rewrite a call; arrays are passed on by name, to parameters that declare the same elements."""
+        if not isinstance(node.func, ast.Name) or node.keywords or node.func.id in self._locals:
+            raise self._make_error(f"calls other than by a name and by positions: {ast.unparse(node)}")
+        node.func = self.visit_Name(node.func)
+        called = self._texts.signatures.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        kinds = [None] * len(node.args) if called is None else called.passed
+        if len(kinds) != len(node.args):
+            raise self._make_error(
+                f"passes {len(node.args)} arguments where {len(kinds)} are declared: {ast.unparse(node)}"
+            )
+        node.args = [self._rewrite_argument(value, kind) for value, kind in zip(node.args, kinds, strict=True)]
+        return node
+
+    def _rewrite_argument(self, value: ast.expr, kind: ArrayType | None) -> ast.expr:
+        array_type = self._arrays.get(value.id) if isinstance(value, ast.Name) else None
+        if kind is None:
+            return self.visit(value)  # type: ignore[no-any-return]
+        if array_type is None:
+            raise self._make_error(f"passes {ast.unparse(value)} where an array is declared")
+        if array_type.size != kind.size or kind.mutable > array_type.mutable:
+            raise self._make_error(
+                f"passes the array {ast.unparse(value)} where another type is declared: {array_type}, {kind}"
+            )
+        return value
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        array = self._find_array_type(node)
+        node.slice = self.visit(node.slice)
+        if array is None:
+            if not isinstance(node.value, ast.Call):
+                raise self._make_error(
+                    f"takes an element of {ast.unparse(node.value)}, which is not declared as an array"
+                )
+            text = ast.unparse(node.value)
+            node.value = self.visit(node.value)
+            called = self._texts.signatures.get(ast.unparse(node.value.func))  # type: ignore[attr-defined]
+            results = 1 if called is None else called.results
+            if results == 1:
+                raise self._make_error(f"takes an element of {text}, which returns 1 value")
+            if not isinstance(node.slice, ast.Constant) or node.slice.value not in range(results):
+                raise self._make_error(f"takes an element of {text} that is not there")
+            return node
+        if isinstance(node.ctx, ast.Store) and not array.mutable:
+            raise self._make_error(f"writes to {ast.unparse(node.value)}, which is declared as read only")
+        if isinstance(node.ctx, ast.Load) and array.size == 1:
+            return _parse_expression(f"load_u1({ast.unparse(node.value)} + ({ast.unparse(node.slice)}))")
+        return node
+
+    def _find_array_type(self, node: ast.expr) -> ArrayType | None:
+        """Return the type of the array of `name[...]`; None for anything else."""
+        is_named = isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+        return self._arrays.get(node.value.id) if is_named else None  # type: ignore[attr-defined]
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        self.generic_visit(node)
+        target = node.targets[0]
+        if len(node.targets) > 1 and any(map(self._is_byte_element, node.targets)):
+            raise self._make_error("stores one value in several places")
+        if isinstance(target, ast.Tuple) and any(map(self._is_byte_element, target.elts)):
+            return self._rewrite_unpacking(target, node.value)
+        return self._make_store(target, node.value) if self._is_byte_element(target) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if not self._is_byte_element(node.target):
+            self.generic_visit(node)
+            return node
+        old = _parse_expression(ast.unparse(node.target))
+        return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
+
+    def _is_byte_element(self, target: ast.expr) -> bool:
+        """Return True for an element of an array of bytes; those of integers are stored by the emitter."""
+        array = self._find_array_type(target)
+        return array is not None and array.size == 1
+
+    def _make_store(self, target: ast.expr, value: ast.expr) -> ast.stmt:
+        assert isinstance(target, ast.Subscript)
+        where = f"{ast.unparse(target.value)} + ({ast.unparse(target.slice)})"
+        return ast.Expr(_parse_expression(f"store_u1({where}, {ast.unparse(value)})"))
+
+    def _rewrite_unpacking(self, target: ast.Tuple, value: ast.expr) -> list[ast.stmt]:
+        """Rewrite `out[i], p = call()` with a local name."""
+        plain: list[ast.expr] = []
+        stores: list[ast.stmt] = []
+        assigned = {element.id for element in target.elts if isinstance(element, ast.Name)}
+        for number, element in enumerate(target.elts):
+            if not self._is_byte_element(element):
+                plain.append(element)
+                continue
+            if assigned & {node.id for node in ast.walk(element) if isinstance(node, ast.Name)}:
+                raise self._make_error("stores at an index that the same line changes")
+            name = self._make_unused_name(f"stored_{number}")
+            plain.append(ast.Name(name, ast.Store()))
+            stores.append(self._make_store(element, ast.Name(name, ast.Load())))
+        return [ast.Assign([ast.Tuple(plain, ast.Store())], value), *stores]
+
+    def _make_unused_name(self, name: str) -> str:
+        while name in self._locals:
+            name += "_"
+        return name
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        if node.value is None:
+            return None
+        plain = ast.Assign([node.target], node.value)
+        return self.visit_Assign(plain)  # type: ignore[no-any-return]
+
+
+def _parse_expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+# --- Emit C for the restricted Python of kernels and generated walks ---
+
+_INTRINSICS = {
+    f"load_{kind}{size}{order}"
+    for kind in "ui" for size in (1, 2, 4, 8) for order in ("", "_little", "_big", "_native")
+} | {"crc_run"}  # fmt: skip
+_STORE_FUNCTIONS = {"store_u1", "store_i8_native", "store_i8_little", "copy"}
+_SAME_OPERATORS: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+_RUNTIME_FUNCTIONS: dict[type[ast.AST], str] = {
+    ast.FloorDiv: "floor_div", ast.Mod: "floor_mod", ast.LShift: "shift_left", ast.RShift: "shift_right",
+}  # fmt: skip
+_UNSIGNED_OPERATORS: dict[type[ast.AST], str] = {ast.FloorDiv: "/", ast.Mod: "%", ast.RShift: ">>"}
+
+
+class EmitError(ValueError):
+    """The text uses something that has no C of the same meaning."""
+
+
+class EmittedFunction(msgspec.Struct, frozen=True):
+    """What callers must know of a function.
+
+    Attributes:
+        arity: How many values it returns.
+        stores: It writes to memory.
+    """
+
+    arity: int
+    stores: bool
+
+
+class CEmitter:
+    """Turns functions into C, callees first.
+
+    Attributes:
+        emitted: The functions that are done, by name.
+    """
+
+    def __init__(self) -> None:
+        self.emitted: dict[str, EmittedFunction] = {}
+
+    def emit_function(self, tree: ast.FunctionDef, name: str, tables: dict[str, str] | None = None) -> str:
+        """Return one function as C text.
+
+        Args:
+            tables: Constant arrays that it may name -> their names in C.
+
+        Raises:
+            EmitError: it has no C of the same meaning.
+        """
+        writer = _CFunctionWriter(tree, name, self.emitted, tables or {})
+        text = writer.write()
+        self.emitted[name] = EmittedFunction(writer.arity, writer.stores)
+        return text
+
+    def emit_runtime_alias(self, name: str, runtime_name: str, parameters: int) -> str:
+        """Return the C text of a function that calls one of the runtime; it stores, and returns one value."""
+        self.emitted[name] = EmittedFunction(1, True)
+        declared, passed = (", ".join(f"{kind}a{i}" for i in range(parameters)) for kind in ("int64_t ", ""))
+        return f"static int64_t {name}({declared}) {{ return {runtime_name}({passed}); }}\n"
+
+    def emit_export(self, name: str, symbol: str, parameters: int) -> str:
+        """Return the exported form of a function: it takes its arguments from one array and leaves its results in
+        another.
+        """
+        arguments = ", ".join(f"a[{i}]" for i in range(parameters))
+        arity = self.emitted[name].arity
+        if arity == 1:
+            return f"EXPORT void {symbol}(const int64_t *a, int64_t *r) {{ r[0] = {name}({arguments}); }}\n"
+        results = " ".join(f"r[{i}] = t.v[{i}];" for i in range(arity))
+        return (
+            f"EXPORT void {symbol}(const int64_t *a, int64_t *r) {{ values{arity} t = "
+            f"{name}({arguments}); {results} }}\n"
+        )
+
+
+class _CFunctionWriter:
+    def __init__(
+        self, tree: ast.FunctionDef, name: str, emitted: dict[str, EmittedFunction], tables: dict[str, str]
+    ) -> None:
+        self.tree, self.name, self.emitted, self.tables = tree, name, emitted, tables
+        self.parameters = [argument.arg for argument in tree.args.args]
+        self.arity = self._find_arity(tree)
+        self.stores = any(self._is_store(node) for node in ast.walk(tree))
+        self._numbers = count()
+        self._lines: list[str] = []
+
+    def write(self) -> str:
+        body = self.tree.body
+        self._emit_block(body)
+        header = (
+            f"static {self._return_type()} "
+            f"{self.name}({', '.join(f'int64_t {_c_local_name(p)}' for p in self.parameters) or 'void'})"
+        )
+        names = {
+            node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        local_names = sorted(names - set(self.parameters))
+        declared = [f"int64_t {', '.join(f'{_c_local_name(n)} = 0' for n in local_names)};"] if local_names else []
+        return "\n".join([f"{header} {{", *declared, *self._lines, "}", ""])
+
+    def _return_type(self) -> str:
+        return "int64_t" if self.arity == 1 else f"values{self.arity}"
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    def _find_arity(self, tree: ast.FunctionDef) -> int:
+        arities = {self._count_values(node.value) for node in ast.walk(tree) if isinstance(node, ast.Return)} - {0}
+        if len(arities) > 1:
+            raise EmitError(f"{self.name} returns {sorted(arities)} values")
+        return arities.pop() if arities else 1
+
+    def _count_values(self, node: ast.expr | None) -> int:
+        """Return how many values an expression has; 0 for a recursive call, which the other returns determine."""
+        if isinstance(node, ast.Tuple):
+            return len(node.elts)
+        if isinstance(node, ast.IfExp):
+            return self._count_values(node.body) or self._count_values(node.orelse)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == self.tree.name:
+                return 0
+            return self.emitted[node.func.id].arity if node.func.id in self.emitted else 1
+        return 1
+
+    def _is_store(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Subscript):
+            return isinstance(node.ctx, ast.Store)
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            return False
+        function = self.emitted.get(node.func.id)
+        return node.func.id in _STORE_FUNCTIONS or (function is not None and function.stores)
+
+    def _emit_in_order(self, nodes: Sequence[ast.expr]) -> tuple[str, list[str]]:
+        """Return statements to run first, and the values of the nodes, computed from left to right if one of them
+        stores.
+        """
+        values = [self._emit_value(node) for node in nodes]
+        if len(nodes) < 2 or not any(self._is_store(one) for node in nodes for one in ast.walk(node)):
+            return "", values
+        names = [f"c{next(self._numbers)}" for _ in nodes]
+        prelude = " ".join(f"int64_t {name} = {value};" for name, value in zip(names, values, strict=True))
+        return prelude, names
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def _add_line(self, text: str) -> None:
+        self._lines.append(text)
+
+    def _emit_block(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            self._emit_statement(statement)
+
+    def _emit_statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                self._emit_assign(targets, value)
+            case ast.AugAssign(target=target, op=op, value=value):
+                old = ast.parse(ast.unparse(target), mode="eval").body
+                self._emit_assign([target], ast.BinOp(old, op, value))
+            case ast.If(test=test, body=body, orelse=orelse):
+                self._emit_if(test, body, orelse)
+            case ast.While(test=test, body=body, orelse=[]):
+                self._add_line(f"while ({self._emit_test(test)}) {{")
+                self._emit_block(body)
+                self._add_line("}")
+            case ast.For(target=ast.Name(id=name), iter=ast.Call() as over, body=body, orelse=[]):
+                self._emit_for(name, over, body)
+            case ast.Return(value=value):
+                self._emit_return(value)
+            case ast.Expr(value=ast.Call() as value):
+                self._add_line(f"{self._emit_value(value)};")
+            case ast.Pass() | ast.Expr(value=ast.Constant()):
+                self._add_line(";")
+            case ast.Break():
+                self._add_line("break;")
+            case ast.Continue():
+                self._add_line("continue;")
+            case _:
+                raise EmitError(f"{self.name}: {ast.unparse(node)}")
+
+    def _emit_if(self, test: ast.expr, body: list[ast.stmt], orelse: list[ast.stmt]) -> None:
+        self._add_line(f"if ({self._emit_test(test)}) {{")
+        self._emit_block(body)
+        if orelse:
+            self._add_line("} else {")
+            self._emit_block(orelse)
+        self._add_line("}")
+
+    def _emit_for(self, name: str, range_call: ast.Call, body: list[ast.stmt]) -> None:
+        """Emit a loop; the range is computed once, and the variable keeps its last value."""
+        if not isinstance(range_call.func, ast.Name) or range_call.func.id != "range" or range_call.keywords:
+            raise EmitError(f"{self.name}: a loop goes over a range only")
+        bounds = [self._emit_value(argument) for argument in range_call.args]
+        start, stop = ("0", bounds[0]) if len(bounds) == 1 else bounds[:2]
+        step = 1 if len(bounds) < 3 else ast.literal_eval(range_call.args[2])
+        counter, end, compare = f"c{next(self._numbers)}", f"c{next(self._numbers)}", "<" if step > 0 else ">"
+        self._add_line(
+            f"for (int64_t {counter} = {start}, {end} = {stop}; {counter} {compare} {end}; {counter} += {step}) {{"
+        )
+        self._add_line(f"{_c_local_name(name)} = {counter};")
+        self._emit_block(body)
+        self._add_line("}")
+
+    def _emit_return(self, value: ast.expr | None) -> None:
+        if value is None:
+            self._add_line("return 0;")
+        elif self.arity == 1:
+            self._add_line(f"return {self._emit_value(value)};")
+        else:
+            self._add_line(f"return {self._emit_values(value)};")
+
+    def _emit_values(self, value: ast.expr) -> str:
+        if isinstance(value, ast.Tuple):
+            prelude, values = self._emit_in_order(value.elts)
+            return _with_prelude(prelude, f"(values{len(values)}){{{{{', '.join(values)}}}}}")
+        if isinstance(value, ast.IfExp):
+            test, body, orelse = (
+                self._emit_test(value.test),
+                self._emit_values(value.body),
+                self._emit_values(value.orelse),
+            )
+            return f"({test} ? {body} : {orelse})"
+        return self._emit_value(value)
+
+    def _emit_assign(self, targets: list[ast.expr], value: ast.expr) -> None:
+        if len(targets) == 1 and isinstance(targets[0], ast.Tuple):
+            self._emit_unpack(targets[0], value)
+            return
+        if len(targets) == 1 and isinstance(targets[0], ast.Name):
+            self._emit_store(targets[0], self._emit_value(value))
+            return
+        first = f"s{next(self._numbers)}"
+        self._add_line(f"{{ int64_t {first} = {self._emit_value(value)};")
+        for target in targets:
+            self._emit_store(target, first)
+        self._add_line("}")
+
+    def _emit_unpack(self, target: ast.Tuple, value: ast.expr) -> None:
+        unpacked = f"s{next(self._numbers)}"
+        self._add_line(f"{{ values{len(target.elts)} {unpacked} = {self._emit_values(value)};")
+        for index, element in enumerate(target.elts):
+            self._emit_store(element, f"{unpacked}.v[{index}]")
+        self._add_line("}")
+
+    def _emit_store(self, target: ast.expr, value: str) -> None:
+        if isinstance(target, ast.Name):
+            self._add_line(f"{_c_local_name(target.id)} = {value};")
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            self._add_line(
+                f"store_i8_native({self._emit_name(target.value)} + 8 * ({self._emit_value(target.slice)}), {value});"
+            )
+        else:
+            raise EmitError(f"{self.name}: {ast.unparse(target)}")
+
+    # -- expressions ---------------------------------------------------------------------------------------------
+
+    def _emit_test(self, node: ast.expr) -> str:
+        """Return a condition."""
+        match node:
+            case ast.BoolOp(op=op, values=values):
+                return "(" + (" && " if isinstance(op, ast.And) else " || ").join(map(self._emit_test, values)) + ")"
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return f"!({self._emit_test(operand)})"
+            case ast.Compare():
+                return self._emit_compare(node)
+        return f"({self._emit_value(node)}) != 0"
+
+    def _emit_compare(self, node: ast.Compare) -> str:
+        nodes = [node.left, *node.comparators]
+        operators = [_SAME_OPERATORS[type(op)] for op in node.ops]
+        if len(nodes) > 2 and any(self._is_store(one) for one in ast.walk(node)):
+            raise EmitError(f"{self.name}: a chain of comparisons stores in `{ast.unparse(node)}`")
+        prelude, sides = self._emit_in_order(nodes)
+        tests = " && ".join(f"{a} {op} {b}" for a, op, b in zip(sides, operators, sides[1:], strict=False))
+        return _with_prelude(prelude, f"({tests})")
+
+    def _emit_value(self, node: ast.expr) -> str:
+        match node:
+            case ast.Constant(value=value) if isinstance(value, int):
+                return _c_integer(int(value))
+            case ast.Name():
+                return self._emit_name(node)
+            case ast.BinOp():
+                return self._emit_binary(node)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)) if isinstance(value, int):
+                return _c_integer(-int(value))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return f"(-({self._emit_value(operand)}))"
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self._emit_value(operand)
+            case ast.UnaryOp(op=ast.Invert(), operand=operand):
+                return f"(~({self._emit_value(operand)}))"
+            case ast.UnaryOp(op=ast.Not()) | ast.Compare():
+                return f"((int64_t)({self._emit_test(node)}))"
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return f"({self._emit_test(test)} ? {self._emit_value(body)} : {self._emit_value(orelse)})"
+            case ast.BoolOp():
+                return self._emit_bool_op(node)
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+                return self._emit_call(node, name, args)
+            case ast.Subscript():
+                return self._emit_subscript(node)
+        raise EmitError(f"{self.name}: {ast.unparse(node)}")
+
+    def _emit_name(self, node: ast.Name) -> str:
+        return f"(int64_t)(intptr_t){self.tables[node.id]}" if node.id in self.tables else _c_local_name(node.id)
+
+    def _emit_binary(self, node: ast.BinOp) -> str:
+        prelude, (left, right) = self._emit_in_order([node.left, node.right])
+        if type(node.op) in _SAME_OPERATORS:
+            return _with_prelude(prelude, f"({left} {_SAME_OPERATORS[type(node.op)]} {right})")
+        if _is_uint64_call(node.left) and type(node.op) in _UNSIGNED_OPERATORS:
+            return _with_prelude(prelude, f"({left} {_UNSIGNED_OPERATORS[type(node.op)]} {right})")
+        if type(node.op) in _RUNTIME_FUNCTIONS:
+            return _with_prelude(prelude, f"{_RUNTIME_FUNCTIONS[type(node.op)]}({left}, {right})")
+        raise EmitError(f"{self.name}: {ast.unparse(node)}")
+
+    def _emit_bool_op(self, node: ast.BoolOp) -> str:
+        """Return the value of `a and b`, `a or b`: the operand that decides."""
+        text = self._emit_value(node.values[-1])
+        for operand in node.values[-2::-1]:
+            operand_name = f"c{next(self._numbers)}"
+            pick = (
+                f"{operand_name} ? {text} : {operand_name}"
+                if isinstance(node.op, ast.And)
+                else f"{operand_name} ? {operand_name} : {text}"
+            )
+            text = f"({{ int64_t {operand_name} = {self._emit_value(operand)}; {pick}; }})"
+        return text
+
+    def _emit_call(self, node: ast.Call, name: str, args: list[ast.expr]) -> str:
+        if name in _STORE_FUNCTIONS:
+            self._check_store_order(node, args)
+        prelude, values = self._emit_in_order(args)
+        return _with_prelude(prelude, self._format_call(name, args, values))
+
+    def _check_store_order(self, node: ast.Call, args: list[ast.expr]) -> None:
+        """Refuse a store whose address and value both have effects: Python computes the value before the address."""
+        reads = any(isinstance(one, ast.Call) for one in ast.walk(args[0]))
+        if reads and any(self._is_store(one) for one in ast.walk(args[-1])):
+            raise EmitError(f"{self.name}: {ast.unparse(node)}")
+
+    def _format_call(self, name: str, args: list[ast.expr], values: list[str]) -> str:
+        if name in ("int64", "int", "uint64"):
+            return f"((uint64_t)({values[0]}))" if name == "uint64" else f"((int64_t)({values[0]}))"
+        if name == "bool":
+            return f"((int64_t)({self._emit_test(args[0])}))"
+        if name in ("min", "max"):
+            text = values[0]
+            for other in values[1:]:
+                text = f"{name}_of({text}, {other})"
+            return text
+        if name == "abs":
+            return f"abs_of({values[0]})"
+        if name in _INTRINSICS or name in _STORE_FUNCTIONS or name in self.emitted:
+            return f"{name}({', '.join(values)})"
+        if name == self.tree.name:
+            return f"{self.name}({', '.join(values)})"
+        raise EmitError(f"{self.name} calls {name}, which is unknown")
+
+    def _emit_subscript(self, node: ast.Subscript) -> str:
+        if isinstance(node.value, ast.Call) and isinstance(node.slice, ast.Constant):
+            return f"{self._emit_value(node.value)}.v[{node.slice.value!r}]"
+        if isinstance(node.value, ast.Name):
+            return f"load_i8_native({self._emit_name(node.value)} + 8 * ({self._emit_value(node.slice)}))"
+        raise EmitError(f"{self.name}: {ast.unparse(node)}")
+
+
+def _with_prelude(prelude: str, text: str) -> str:
+    """Return a value that needs statements to run first."""
+    return f"({{ {prelude} {text}; }})" if prelude else text
+
+
+def _is_uint64_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "uint64"
+
+
+def _c_local_name(name: str) -> str:
+    return f"{name}_"
+
+
+def _c_integer(value: int) -> str:
+    if not I64_MIN <= value <= U64:
+        raise EmitError(f"{value} has more than 64 bits")
+    if value > I64_MAX:
+        value = wrap_int64(value)
+    return "INT64_MIN" if value == I64_MIN else f"INT64_C({value})" if value >= 0 else f"(-INT64_C({-value}))"
+
+
+# --- Collect the C text of a library ---
+
+
+class CLibrarySource:
+    """Collects functions; `write_text` returns what a C compiler takes."""
+
+    def __init__(self) -> None:
+        self._emitter = CEmitter()
+        self._texts = KernelSources(native_library.make_kernel_name)
+        self._parts: list[str] = []
+        self.symbols: set[str] = set()
+
+    def add_kernel(self, function: Kernel) -> None:
+        """Add a kernel and export it."""
+        name = self._emit_kernel(function)
+        self._emit_export(name, f"entry_{name}", len(self._texts.signatures[name].passed))
+
+    def add_generated(self, symbol: str, text: str, kernels: native_library.KernelNames) -> None:
+        """Add a generated function and export it, after the constant tables and the functions that it calls.
+
+        The names of those that it calls have the hash of their text, so each is emitted once.
+        """
+        if symbol in self.symbols:
+            return
+        for function in kernels.functions.values():
+            self._emit_kernel(function)
+        tables: dict[str, str] = {}
+        *prelude, main_function = ast.parse(text).body
+        for node in prelude:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self._add_table(node.targets[0].id, symbol, ast.literal_eval(node.value), tables)
+            elif isinstance(node, ast.FunctionDef) and node.name not in self._emitter.emitted:
+                self._parts.append(self._emitter.emit_function(node, node.name, tables))
+        assert isinstance(main_function, ast.FunctionDef)
+        self._parts.append(self._emitter.emit_function(main_function, f"own_{symbol}", tables))
+        self._emit_export(f"own_{symbol}", symbol, len(main_function.args.args))
+
+    def _add_table(self, name: str, symbol: str, numbers: list[int], tables: dict[str, str]) -> None:
+        if name in tables:  # two called functions share it
+            return
+        tables[name] = f"{name}_{symbol}"
+        elements = ", ".join(map(str, numbers)) or "0"
+        self._parts.append(f"static const int64_t {tables[name]}[] = {{{elements}}};\n")
+
+    def write_text(self) -> str:
+        """Return the whole C text."""
+        runtime = files("binlogtool.schema").joinpath("runtime.c").read_text(encoding="utf-8")
+        return "\n".join([runtime, *self._parts])
+
+    def _emit_kernel(self, function: Kernel) -> str:
+        """Emit a kernel after those that it calls; return its name.
+
+        Raises:
+            KernelError: the kernel or one that it calls has no compiled form.
+        """
+        name = self._texts.add(function)
+        native = function.__dict__.get("kernel_native")
+        if name not in self._emitter.emitted and native:
+            self._parts.append(self._emitter.emit_runtime_alias(name, native, len(self._texts.signatures[name].passed)))
+        elif name not in self._emitter.emitted:
+            for used in function.__dict__["kernel_uses"]:
+                if used is not function:
+                    self._emit_kernel(used)
+            self._parts.append(self._emitter.emit_function(self._texts.trees[name], name))
+            declared, returned = self._texts.signatures[name].results, self._emitter.emitted[name].arity
+            if declared != returned:
+                title = f"{function.__module__}.{function.__qualname__}"
+                raise KernelError(f"{title} returns {returned} values and declares {declared}")
+        return name
+
+    def _emit_export(self, name: str, symbol: str, parameters: int) -> None:
+        if symbol not in self.symbols:
+            self.symbols.add(symbol)
+            self._parts.append(self._emitter.emit_export(name, symbol, parameters))

@@ -1,0 +1,612 @@
+"""Generate code that writes JSON lines, table cells and single members from the columns of a batch.
+
+One function writes whole records as long as it can: the members that every format has inline, the others by the
+format's kernels (`jsonline.JsonLine`). It stops at the first record that it cannot write, and discards what it wrote of
+it.
+
+The kernels are those of the JSON lines (`jsonline.JsonLine`), so a cell has the value that `dump` shows: texts lose
+their quotes, numbers and times are parsed back from the digits that were just written, and bodies stay JSON.
+
+Conditions are evaluated on them. The kernels are those of the JSON lines (`jsonline.JsonLine`), so a member has the
+value that `dump` shows. The members are selected when the function is called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.format_api.field_types import MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.format import JsonEncoder, JsonLine, JsonMember
+from binlogtool.format_api.json_kernels import UNSUPPORTED, put_hex8, put_unsigned
+from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, zeroed_int64
+from binlogtool.schema.json_members import (
+    BATCH_PARAMETERS,
+    CHECKSUM_ABSENT,
+    CHECKSUM_NONE,
+    CHECKSUM_RIGHT,
+    NOTES_SIZE,
+    ArrayAddresses,
+    BatchAddresses,
+    CompiledMembers,
+    MemberShape,
+    MemberSlot,
+    RecordLoopCode,
+    RecordMask,
+    WrittenRecords,
+    pad_for_copy,
+)
+from binlogtool.schema.native_library import PinnedMemory
+
+# --- Write JSON lines straight from the columns of a batch, with generated code that is compiled when the pac ---
+
+LINE_BUFFER_SIZE = 1 << 20
+_LINE_PARAMETERS = f"{BATCH_PARAMETERS}, marks, head, head_size, notes, out, z, base, first, i, stop"
+
+
+class LineWriter:
+    """Writes the records of one file.
+
+    Args:
+        head: The start of each line, up to and with `"offset":`.
+    """
+
+    def __init__(self, line: JsonLine, layout: LogFileLayout, head: bytes, quote: JsonEncoder) -> None:
+        self._members = CompiledMembers(line, layout, quote)
+        self._code = _make_line_code(self._members.shape)
+        self._out = bytearray(LINE_BUFFER_SIZE)
+        self._pinned = [
+            PinnedMemory(one)
+            for one in (pad_for_copy(self._code.source.words), pad_for_copy(head), zeroed_int64(NOTES_SIZE), self._out)
+        ]
+        self._size = len(head)
+
+    def locate_batch(self, batch: Batch) -> BatchAddresses | None:
+        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
+        return self._members.locate_batch(batch, self._code.source)
+
+    def write(
+        self, addresses: BatchAddresses, start: int, stop: int, mask: bytes | None = None
+    ) -> WrittenRecords[memoryview]:
+        """Write as many of the records `[start, stop)` of a batch as fit.
+
+        Args:
+            mask: See `RecordMask`.
+        """
+        if self._members.has_too_many_texts:
+            return WrittenRecords(memoryview(b""), start, True)
+        function, tables = self._code.source.function, self._members.build_tables()
+        assert function is not None
+        constant, head, notes, out = (held.address for held in self._pinned)
+        record_mask = RecordMask(mask, start)
+        next_record, size, code = function(
+            *addresses.arrays,
+            tables.address,
+            constant,
+            record_mask.address,
+            head,
+            self._size,
+            notes,
+            out,
+            LINE_BUFFER_SIZE,
+            *addresses.numbers,
+            start,
+            stop,
+        )
+        refused = code == UNSUPPORTED or (code < 0 and next_record == start)
+        return WrittenRecords(memoryview(self._out)[:size], next_record, refused)
+
+
+class LineCode:
+    """The generated function that writes lines."""
+
+    def __init__(self, shape: MemberShape) -> None:
+        self.source = RecordLoopCode(shape)
+        self._literal = b""
+        self._emit_function()
+        self.source.find_compiled()
+
+    def _emit_function(self) -> None:
+        """The function `write`."""
+        line = self.source.line
+        line(f"def write({_LINE_PARAMETERS}):")
+        with line.indent():
+            self.source.emit_load_columns()
+            line("done = o = 0")
+            line("while i < stop:")
+            with line.indent():
+                self.source.emit_skip_masked()
+                self.source.emit_load_values()
+                self._emit_members()
+                line("done = o")
+                line("i += 1")
+            line("return i, done, min(o, 0)")
+
+    def _emit_members(self) -> None:
+        """Emit the members in the order of the contract."""
+        self.source.emit_copy("head", "head_size", "out", "o")
+        self._emit_kernel_call(put_unsigned, "offset")
+        self._append_text(',"size":')
+        self._emit_kernel_call(put_unsigned, self.source.size_source)
+        self._append_text(',"record":')
+        self._emit_kernel_call(put_unsigned, self.source.number_source)
+        for slot in self.source.shape.slots:
+            if slot.name == "body":
+                self._emit_checksum()
+            self._emit_member(slot)
+            if slot.name == "body":
+                self._append_text(',"findings":[]')
+                self._emit_inner()
+        self._append_text("}\n")
+        self._emit_pending()
+
+    def _emit_inner(self) -> None:
+        if self.source.is_inner_source == "0":
+            return
+        self._emit_pending()
+        self.source.line(f"if {self.source.is_inner_source}:")
+        with self.source.line.indent():
+            self._append_text(',"inner":{"offset":')
+            self._emit_kernel_call(put_unsigned, "inside")
+            self._append_text(',"size":')
+            self._emit_kernel_call(put_unsigned, "size")
+            self._append_text("}")
+            self._emit_pending()
+
+    def _emit_checksum(self) -> None:
+        source, algorithm = self.source, self.source.shape.algorithm
+        if algorithm is None:
+            self._append_text(',"checksum":null')
+            return
+        self._emit_pending()
+        source.line(f"if {source.checksum_state} == {CHECKSUM_RIGHT}:")
+        self._emit_checksum_values(algorithm, source.stored_checksum, "true")
+        if source.shape.covered is not None:
+            source.line(f"elif {source.checksum_state} == {CHECKSUM_ABSENT}:")
+            self._emit_checksum_values(algorithm, source.computed_checksum, "null")
+        source.line("else:")
+        with source.line.indent():
+            source.emit_stop_if(f"{source.checksum_state} != {CHECKSUM_NONE}", "o", UNSUPPORTED)
+            self._append_text(',"checksum":null')
+            self._emit_pending()
+
+    def _emit_checksum_values(self, algorithm: str, computed: str, ok: str) -> None:
+        with self.source.line.indent():
+            self._append_text(f',"checksum":{{"algorithm":{json.dumps(algorithm)},"stored":"')
+            self._emit_kernel_call(put_hex8, self.source.stored_checksum)
+            self._append_text('","computed":"')
+            self._emit_kernel_call(put_hex8, computed)
+            self._append_text(f'","ok":{ok}}}')
+            self._emit_pending()
+
+    def _emit_member(self, slot: MemberSlot) -> None:
+        self._append_text(f",{json.dumps(slot.name)}:")
+        self._emit_call(self.source.format_member_call(slot, "out", "o"))
+
+    def _emit_kernel_call(self, kernel: Kernel, value: str) -> None:
+        self._emit_call(self.source.format_call(kernel, f"{value}, out, o, z"))
+
+    def _emit_call(self, call: str) -> None:
+        """Emit a call that writes something."""
+        self._emit_pending()
+        self.source.line(f"o = {call}")
+        self.source.emit_stop_if("o < 0", "o")
+
+    def _append_text(self, text: str) -> None:
+        """Append constant text, which is emitted when something else is written."""
+        self._literal += text.encode()
+
+    def _emit_pending(self) -> None:
+        if self._literal:
+            literal, self._literal = self._literal, b""
+            self.source.emit_copy_text(literal, "out", "o")
+
+
+@lru_cache(maxsize=16)
+def _make_line_code(shape: MemberShape) -> LineCode:
+    return LineCode(shape)
+
+
+# --- Make table cells straight from the columns of a batch, with generated code that is compiled when the pac ---
+
+CELL_BUFFER_SIZE = 4 << 20
+"""Bytes of text in one column at most."""
+
+NUMBER_COLUMNS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin", "checksum_ok")
+TEXT_COLUMNS = ("type", "object", "txn", "checksum_stored", "checksum_computed", "body", "extras")
+_JSON_COLUMNS = ("body", "extras")
+_CELL_PARAMETERS = f"{BATCH_PARAMETERS}, marks, notes, texts, ends, valid, numbers, z, base, first, i, stop"
+
+
+class CellColumns(msgspec.Struct, frozen=True):
+    """Columns of `count` records, valid until the next ones are made.
+
+    Attributes:
+        numbers: By name of NUMBER_COLUMNS.
+        texts: By name of TEXT_COLUMNS, the bytes of all cells, and where each ends, after a first 0.
+        valid: By name of either, 1 where there is a value.
+    """
+
+    count: int
+    numbers: dict[str, memoryview]
+    texts: dict[str, tuple[memoryview, memoryview]]
+    valid: dict[str, memoryview]
+
+
+class CellWriter:
+    """Makes the cells of the records of one file.
+
+    Args:
+        rows: Most records at a time.
+        body, extras: Make these columns.
+    """
+
+    def __init__(
+        self,
+        line: JsonLine,
+        layout: LogFileLayout,
+        quote: JsonEncoder,
+        rows: int,
+        *,
+        body: bool = True,
+        extras: bool = True,
+    ) -> None:
+        self._members = CompiledMembers(line, layout, quote, body=body, extras=extras)
+        self._code = _make_cell_code(self._members.shape)
+        self._rows = rows
+        self._pinned = [PinnedMemory(pad_for_copy(self._code.source.words)), PinnedMemory(zeroed_int64(NOTES_SIZE))]
+        self._numbers = {name: zeroed_int64(rows) for name in NUMBER_COLUMNS}
+        self._texts = {name: zeroed_int64(CELL_BUFFER_SIZE >> 3).cast("B") for name in TEXT_COLUMNS}
+        self._ends = {name: zeroed_int64(rows + 1) for name in TEXT_COLUMNS}
+        self._valid = {name: memoryview(bytearray(rows)) for name in (*NUMBER_COLUMNS, *TEXT_COLUMNS)}
+        column_groups = (self._texts, self._ends, self._valid, self._numbers)
+        self._addresses = [ArrayAddresses(list(arrays.values())) for arrays in column_groups]
+
+    def locate_batch(self, batch: Batch) -> BatchAddresses | None:
+        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
+        return self._members.locate_batch(batch, self._code.source)
+
+    def write(
+        self, addresses: BatchAddresses, start: int, stop: int, mask: bytes | None = None
+    ) -> WrittenRecords[CellColumns]:
+        """Make the cells of as many of the records `[start, stop)` of a batch as fit.
+
+        Args:
+            mask: See `RecordMask`.
+        """
+        if self._members.has_too_many_texts:
+            return WrittenRecords(self._slice_columns(0), start, True)
+        function, tables = self._code.source.function, self._members.build_tables()
+        assert function is not None
+        constant, notes = (held.address for held in self._pinned)
+        output_addresses = [place.address for place in self._addresses]
+        record_mask = RecordMask(mask, start)
+        next_record, code, count = function(
+            *addresses.arrays, tables.address, constant, record_mask.address, notes, *output_addresses,
+            CELL_BUFFER_SIZE, *addresses.numbers, start,
+            min(stop, start + self._rows),
+        )  # fmt: skip
+        refused = code == UNSUPPORTED or (code < 0 and next_record == start)
+        return WrittenRecords(self._slice_columns(count), next_record, refused)
+
+    def _slice_columns(self, count: int) -> CellColumns:
+        return CellColumns(
+            count,
+            {name: values[:count] for name, values in self._numbers.items()},
+            {name: (self._texts[name], ends[: count + 1]) for name, ends in self._ends.items()},
+            {name: valid[:count] for name, valid in self._valid.items()},
+        )
+
+
+# -- values out of their texts -----------------------------------------------------------------------------------------
+
+
+@kernel()
+def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
+    """Remove the quotes of the text at `out[o:end]` (read through `buf`); return its new end, or NOT_MINE if it has
+    escapes.
+    """
+    end -= 2
+    for p in range(o, end):
+        byte = buf[p + 1] + 0
+        if byte == 92:
+            return -2
+        out[p] = byte
+    return end
+
+
+@kernel()
+def parse_number(buf: UInt8s, p: int, end: int) -> int:
+    """Parse the decimal number at `buf[p:end]`; return -1 if it is negative or too large."""
+    value = 0
+    if end - p > 18:
+        return -1
+    while p < end:
+        digit = buf[p] - 48
+        if digit < 0 or digit > 9:
+            return -1
+        value = value * 10 + digit
+        p += 1
+    return value
+
+
+@kernel(parse_number)
+def parse_time(buf: UInt8s, p: int) -> int:
+    """Parse the quoted RFC 3339 time at `buf[p]`, as `put_time` writes it, to microseconds since 1970-01-01."""
+    year = parse_number(buf, p + 1, p + 5)
+    month = parse_number(buf, p + 6, p + 8)
+    if month < 3:
+        month += 12
+        year -= 1
+    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5
+    days += parse_number(buf, p + 9, p + 11) - 719469
+    seconds = parse_number(buf, p + 12, p + 14) * 3600 + parse_number(buf, p + 15, p + 17) * 60
+    seconds += parse_number(buf, p + 18, p + 20) + days * 86400
+    return seconds * 1000000 + parse_number(buf, p + 21, p + 27)
+
+
+# -- the function ------------------------------------------------------------------------------------------------------
+
+
+class CellCode:
+    """The generated function that makes cells. Each text goes after that of the record before; e0.. are their ends."""
+
+    def __init__(self, shape: MemberShape) -> None:
+        self.source = RecordLoopCode(shape)
+        self._slots = {slot.name: slot for slot in shape.slots}
+        self._extras = [slot for slot in shape.slots if slot.name not in (*TEXT_COLUMNS, *NUMBER_COLUMNS)]
+        self._emit_function()
+        self.source.find_compiled()
+
+    def _emit_function(self) -> None:
+        line = self.source.line
+        line(f"def write({_CELL_PARAMETERS}):")
+        with line.indent():
+            self.source.emit_load_columns()
+            for name, number in (
+                *_index_array("texts"),
+                *_index_array("ends"),
+                *_index_array("valid"),
+                *_index_array("numbers"),
+            ):
+                line(f"{name} = {number}")
+            line("row = o = 0")
+            for k in range(len(TEXT_COLUMNS)):
+                line(f"e{k} = 0")
+            line("while i < stop:")
+            with line.indent():
+                self.source.emit_skip_masked()
+                self.source.emit_load_values()
+                self._emit_cells()
+                self._emit_commit()
+            line("return i, min(o, 0), row")
+
+    def _emit_cells(self) -> None:
+        self._emit_number("record", self.source.number_source)
+        self._emit_number("offset", "offset")
+        self._emit_number("size", self.source.size_source)
+        inner = self.source.is_inner_source
+        self._emit_number("inner_offset", "inside" if inner != "0" else "0", inner)
+        self._emit_number("inner_size", "size", inner)
+        for name in ("seq", "time", "origin"):
+            self._emit_parsed_number(name)
+        for name in ("type", "object", "txn"):
+            self._emit_text(name)
+        self._emit_checksum()
+        for name in _JSON_COLUMNS:
+            self._emit_json(name)
+
+    def _emit_commit(self) -> None:
+        """Emit the end of a record: everything that was written counts."""
+        line = self.source.line
+        line("row += 1")
+        for k in range(len(TEXT_COLUMNS)):
+            line(f"e{k} = n{k}")
+            line(f"store_i8_native(ends{k} + 8 * row, e{k})")
+        line("i += 1")
+
+    def _emit_number(self, name: str, value: str, valid: str = "1") -> None:
+        k = NUMBER_COLUMNS.index(name)
+        self.source.line(f"store_i8_native(numbers{k} + 8 * row, {value})")
+        self._emit_valid(name, valid)
+
+    def _emit_valid(self, name: str, value: str) -> None:
+        self.source.line(f"store_u1(valid{(*NUMBER_COLUMNS, *TEXT_COLUMNS).index(name)} + row, {value})")
+
+    def _emit_member(self, slot: MemberSlot, k: int, start: str) -> None:
+        """Emit the member's JSON at `start` of text column `k`, up to `o`."""
+        self.source.line(f"o = {self.source.format_member_call(slot, f'texts{k}', start)}")
+        self.source.emit_stop_if("o < 0", "o")
+
+    def _emit_parsed_number(self, name: str) -> None:
+        """Emit a number or a time: its text goes where the next body will overwrite it."""
+        line, k = self.source.line, TEXT_COLUMNS.index("body")
+        self._emit_member(self._slots[name], k, f"e{k}")
+        line(f"there = load_u1(texts{k} + e{k}) != 110")  # not null
+        line("value = 0")
+        line("if there:")
+        with line.indent():
+            if name == "time":
+                line(f"value = {self.source.format_call(parse_time, f'texts{k}, e{k}')}")
+            else:
+                line(f"value = {self.source.format_call(parse_number, f'texts{k}, e{k}, o')}")
+                self.source.emit_stop_if("value < 0", "o", UNSUPPORTED)
+        self._emit_number(name, "value", "there")
+
+    def _emit_text(self, name: str) -> None:
+        line, k = self.source.line, TEXT_COLUMNS.index(name)
+        self._emit_member(self._slots[name], k, f"e{k}")
+        line(f"there = load_u1(texts{k} + e{k}) != 110")
+        line(f"n{k} = o if there else e{k}")
+        line(f"if load_u1(texts{k} + e{k}) == 34:")  # a text, not a number
+        with line.indent():
+            line(f"n{k} = {self.source.format_call(strip_quotes, f'texts{k}, texts{k}, e{k}, o')}")
+            self.source.emit_stop_if(f"n{k} < 0", "o", UNSUPPORTED)
+        self._emit_valid(name, "there")
+
+    def _emit_checksum(self) -> None:
+        source, state, values = self.source, self.source.checksum_state, ("0", "0")
+        source.line("there = 0")
+        if source.shape.algorithm is not None:
+            source.line(f"there = {state} != {CHECKSUM_NONE}")
+            source.line(f"computed = {source.stored_checksum}")
+            source.line(f"if {state} == {CHECKSUM_ABSENT}:")
+            with source.line.indent():
+                if source.shape.covered is None:
+                    source.emit_stop_if("True", "o", UNSUPPORTED)
+                else:
+                    source.line(f"computed = {source.computed_checksum}")
+            values = (source.stored_checksum, "computed")
+        for name, value in zip(("checksum_stored", "checksum_computed"), values, strict=True):
+            k = TEXT_COLUMNS.index(name)
+            source.line(f"n{k} = e{k}")
+            source.line("if there:")
+            with source.line.indent():
+                source.line(f"n{k} = {source.format_call(put_hex8, f'{value}, texts{k}, e{k}, z')}")
+                source.line(f"o = n{k}")
+                source.emit_stop_if("o < 0", "o")
+            self._emit_valid(name, "there")
+        self._emit_number("checksum_ok", "there", f"{state} == {CHECKSUM_RIGHT}")
+
+    def _emit_json(self, name: str) -> None:
+        k = TEXT_COLUMNS.index(name)
+        slot = self._slots.get(name)
+        if slot is not None:
+            self._emit_member(slot, k, f"e{k}")
+        elif name == "extras" and self._extras:
+            self._emit_extras(k)
+        else:
+            self.source.line(f"o = e{k}")
+        self.source.line(f"there = o > e{k} and load_u1(texts{k} + e{k}) != 110")
+        self.source.line(f"n{k} = o if there else e{k}")
+        self._emit_valid(name, "there")
+
+    def _emit_extras(self, k: int) -> None:
+        """Emit the additional members of the format as one JSON object."""
+        self.source.line(f"o = e{k}")
+        separator = "{"
+        for slot in self._extras:
+            self.source.emit_copy_text(f"{separator}{json.dumps(slot.name)}:".encode(), f"texts{k}", "o")
+            self._emit_member(slot, k, "o")
+            separator = ","
+        self.source.emit_copy_text(b"}", f"texts{k}", "o")
+
+
+def _index_array(array: str) -> list[tuple[str, str]]:
+    """Return a variable for each element of an array of addresses."""
+    counts = {
+        "texts": TEXT_COLUMNS,
+        "ends": TEXT_COLUMNS,
+        "valid": (*NUMBER_COLUMNS, *TEXT_COLUMNS),
+        "numbers": NUMBER_COLUMNS,
+    }
+    return [(f"{array}{k}", f"{array}[{k}]") for k in range(len(counts[array]))]
+
+
+@lru_cache(maxsize=16)
+def _make_cell_code(shape: MemberShape) -> CellCode:
+    return CellCode(shape)
+
+
+# --- Write a few members of each record as JSON, with generated code that is compiled when the package is bui ---
+
+PICK_BUFFER_SIZE = 1 << 20
+_PICK_PARAMETERS = f"{BATCH_PARAMETERS}, asked, notes, out, z, base, first, i, stop"
+
+
+class MemberPicker:
+    """Writes a list of members of each record of one file, one line per record.
+
+    Args:
+        names: The members.
+        body: What makes the member `body`.
+    """
+
+    def __init__(
+        self, line: JsonLine, layout: LogFileLayout, quote: JsonEncoder, names: Iterable[str], body: JsonMember
+    ) -> None:
+        self._members = CompiledMembers(replace(line, body=body), layout, quote, extras=False)
+        self._code = _make_pick_code(self._members.shape)
+        self.order = tuple(name for name in self._code.names if name in frozenset(names))
+        self._member_bits = sum(1 << self._code.names.index(name) for name in self.order)
+        self._out = bytearray(PICK_BUFFER_SIZE)
+        self._pinned = [
+            PinnedMemory(one) for one in (pad_for_copy(self._code.source.words), zeroed_int64(NOTES_SIZE), self._out)
+        ]
+
+    def locate_batch(self, batch: Batch) -> BatchAddresses | None:
+        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
+        return self._members.locate_batch(batch, self._code.source)
+
+    def write(self, addresses: BatchAddresses, start: int, stop: int) -> WrittenRecords[memoryview]:
+        """Write the members of as many of the records `[start, stop)` of a batch as fit."""
+        if self._members.has_too_many_texts:
+            return WrittenRecords(memoryview(b""), start, True)
+        function, tables = self._code.source.function, self._members.build_tables()
+        assert function is not None
+        constant, notes, out = (held.address for held in self._pinned)
+        next_record, size, code = function(
+            *addresses.arrays,
+            tables.address,
+            constant,
+            self._member_bits,
+            notes,
+            out,
+            PICK_BUFFER_SIZE,
+            *addresses.numbers,
+            start,
+            stop,
+        )
+        refused = code == UNSUPPORTED or (code < 0 and next_record == start)
+        return WrittenRecords(memoryview(self._out)[:size], next_record, refused)
+
+
+class PickCode:
+    """The generated function that writes such lists.
+
+    Attributes:
+        names: The order of the members.
+    """
+
+    def __init__(self, shape: MemberShape) -> None:
+        self.source = RecordLoopCode(shape)
+        numbers = {"record": self.source.number_source, "offset": "offset", "size": self.source.size_source}
+        calls = {name: self.source.format_call(put_unsigned, f"{value}, out, o, z") for name, value in numbers.items()}
+        calls |= {slot.name: self.source.format_member_call(slot, "out", "o") for slot in shape.slots}
+        self.names = tuple(calls)
+        line = self.source.line
+        line(f"def write({_PICK_PARAMETERS}):")
+        with line.indent():
+            self.source.emit_load_columns()
+            line("done = o = 0")
+            line("while i < stop:")
+            with line.indent():
+                self.source.emit_load_values()
+                self.source.emit_copy_text(b"[", "out", "o")
+                for k, call in enumerate(calls.values()):
+                    line(f"if asked >> {k} & 1:")
+                    with line.indent():
+                        line(f"o = {call}")
+                        self.source.emit_stop_if("o < 0", "o")
+                        self.source.emit_copy_text(b",", "out", "o")
+                line("o -= 1")
+                self.source.emit_copy_text(b"]\n", "out", "o")
+                line("done = o")
+                line("i += 1")
+            line("return i, done, min(o, 0)")
+        self.source.find_compiled()
+
+
+@lru_cache(maxsize=16)
+def _make_pick_code(shape: MemberShape) -> PickCode:
+    return PickCode(shape)

@@ -1,0 +1,689 @@
+"""Generate code that writes the members of records and their bodies as JSON.
+
+A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns what kernels that write JSON return
+(`format_api.json_kernels`). It refuses a truncated body; the general writer reports what is wrong with it. It
+first reads all
+fields, then writes them; a list is read once more for that, element by element, so that long lists take no memory.
+Constant texts are stored eight bytes at a time.
+
+The generated functions (`schema.json_lines`, `schema.json_lines`) loop over the records of a batch; the beginning
+of the
+loop, which loads what the kernels of the format need, is generated here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from binlogtool.format_api.field_types import BodySchema, LeafFormat
+from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
+from binlogtool.format_api.json_kernels import (
+    NO_SPACE,
+    build_name_table,
+    build_text_table,
+    put_bytes,
+    put_signed,
+    put_unsigned,
+)
+from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLayout, RecordPositions, compute_crc32
+from binlogtool.schema import native_library
+from binlogtool.schema.backends import get_native_backend
+from binlogtool.schema.body_decoders import BodyCodeGenerator, FixedSizeOp
+from binlogtool.schema.body_program import (
+    ArgumentNumber,
+    BodyPosition,
+    ShownBytes,
+    ShownEnum,
+    ShownGroup,
+    ShownList,
+    ShownMember,
+    ShownNumber,
+    ShownTitle,
+    ShownValue,
+    list_shown_members,
+    lower_body,
+)
+from binlogtool.schema.compile_schema import Unlowerable
+from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
+from binlogtool.schema.program import (
+    MACHINE,
+    CheckCount,
+    Expr,
+    LoadInteger,
+    Num,
+    Op,
+    ReadScalar,
+    Repeat,
+    Require,
+    RequireOneOf,
+    SkipBytes,
+    SourceLines,
+    format_value_source,
+    get_fixed_size,
+    iter_operations,
+    wrap_int64,
+)
+from binlogtool.schema.walk_codegen import format_load, format_scalar_form
+
+# --- Generate source, compiled to C, that writes bodies as JSON, with the members that `schema.decoders` give ---
+
+_MAX_NUMBER_SIZE = 25
+"""Bytes that a number takes at most, with room to work."""
+
+
+def generate_json_body(body_schema: BodySchema, kernels: native_library.KernelNames) -> tuple[str, str]:
+    """Return the name of the function, which has the hash of its text, and the text with the tables that it uses.
+
+    Raises:
+        UnlowerableError: something of the body has no compiled form.
+    """
+    generator = _JsonBodyGenerator(body_schema, kernels)
+    name = native_library.make_symbol("body", generator.line.join())
+    parameters = ", ".join(["buf", "p", "n", *body_schema.parameters, "out", "o", "z"])
+    function_body = "".join(f"    {line}\n" for line in generator.line.join().splitlines())
+    tables = "".join(f"{table} = {words}\n" for table, words in generator.tables.items())
+    return name, f"{tables}def {name}({parameters}):\n{function_body}"
+
+
+class _JsonBodyGenerator(BodyCodeGenerator):
+    """Generates the lines of the function."""
+
+    dialect = MACHINE
+    end = "n"
+
+    def __init__(self, body_schema: BodySchema, kernels: native_library.KernelNames) -> None:
+        body = lower_body(body_schema.schema)
+        members = list_shown_members(body_schema, body)
+        super().__init__(body, members, BodyPosition("p", 0))
+        self.kernels = kernels
+        self._pending: list[bytes | str] = []
+        self._lists = {op.path: op for op in iter_operations(body.ops) if isinstance(op, Repeat)}
+        self.tables: dict[str, str] = {}
+        self.emit_operations(body.ops)
+        self._emit_object(members)
+        self._emit_pending()
+        self.line("return o")
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
+        """Load each used field of the run."""
+        total = sum(get_fixed_size(op) or 0 for op in run)
+        self._emit_refuse_if(f"n - {self.position.base} < {self.position.offset + total}")
+        for op in run:
+            if isinstance(op, LoadInteger) and op.path in self.used:
+                self.line(f"{self.names[op.path]} = {format_load(op, f'buf + {self.position}')}")
+            elif isinstance(op, SkipBytes):
+                self.emit_bytes_field(op.path, self.position, self.position.advance(get_fixed_size(op) or 0))
+            elif not isinstance(op, LoadInteger):
+                raise Unlowerable(op.path, "a constant in a body")
+            self.position = self.position.advance(get_fixed_size(op) or 0)
+
+    def emit_skip(self, path: str, length: Expr) -> None:
+        """Pass over bytes whose size other fields give."""
+        size, end = self.new_variable(), self.new_variable()
+        self.line(f"{size} = {self.format_value(length)}")
+        self._emit_refuse_if(f"{size} < 0 or {size} > {self.left_source}")
+        self.line(f"{end} = {self.position} + {size}")
+        self.emit_bytes_field(path, self.position, BodyPosition(end, 0))
+        self.position = BodyPosition(end, 0)
+
+    def emit_scalar(self, op: ReadScalar) -> None:
+        """Decode the frequent forms inline, all others by the kernel."""
+        line, name, end = self.line, self.names[op.path], self.new_variable()
+        line(f"t = load_u1(buf + {self.position}) if {self.position} < n else -1")
+        for index, form in enumerate(op.kernel.forms):
+            test = f"{form.first} <= t <= {form.last} and {self.left_source} >= {form.size_expression('t')}"
+            line(f"{'el' if index else ''}if {test}:")
+            with line.indent():
+                line(f"{name} = {format_scalar_form(form, f'buf + {self.position}')}")
+                line(f"{end} = {self.position} + {form.size_expression('t')}")
+        line("else:" if op.kernel.forms else "if True:")
+        with line.indent():
+            line(f"{name}, {end} = {self.kernels.add(op.kernel.read)}(buf, {self.position}, n)")
+            self._emit_refuse_if(f"{end} < 0")
+        self.position = BodyPosition(end, 0)
+
+    def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
+        """Keep the start and the end of the bytes."""
+        if path in self.wanted:
+            self.line(f"{self.names[path]}_a = {start}")
+            self.line(f"{self.names[path]}_z = {end}")
+
+    def emit_count_check(self, op: CheckCount) -> None:
+        """Refuse a count whose elements cannot fit."""
+        count = self.format_value(op.count)
+        self._emit_refuse_if(f"{count} < 0 or {count} > ({self.left_source}) // {op.smallest}")
+
+    def emit_special(self, op: Op) -> None:
+        """Keep where a list begins and how many elements it has, and check that each is complete; check constants."""
+        if isinstance(op, RequireOneOf):
+            return self._emit_refuse_if(" and ".join(f"{self.names[op.path]} != {value}" for value in op.values))
+        if isinstance(op, Require):
+            return self._emit_refuse_if(f"not ({self.format_test(op.test)})")
+        if not isinstance(op, Repeat):
+            return super().emit_special(op)
+        name = self.names[op.path]
+        self.line(f"{name}_a = {self.position}")
+        self.line(f"{name}_n = {self.format_value(op.count)}")
+        return self._emit_elements(op, None)
+
+    def _emit_elements(self, op: Repeat, element: ShownValue | None) -> None:
+        """Read all elements and, if wanted, write them; each takes at least a byte, so the end of the body bounds the
+        count.
+        """
+        position, name = self.new_variable(), self.names[op.path]
+        self.line(f"{position} = {name}_a")
+        self.line(f"for _ in range({name}_n):")
+        with self.line.indent():
+            self.position = BodyPosition(position, 0)
+            self.emit_zeros(op.ops)
+            self.emit_operations(op.ops)
+            self.line(f"{position} = {self.position}")
+            if element is not None:
+                self._emit_value(element)
+                self._append_text(b",")
+                self._emit_pending()
+        self.position = BodyPosition(position, 0)
+
+    def _emit_refuse_if(self, test: str) -> None:
+        self._emit_return_if(test, "-2")
+
+    def _emit_return_if(self, test: str, result: str) -> None:
+        self.line(f"if {test}:")
+        with self.line.indent():
+            self.line(f"return {result}")
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _emit_object(self, members: Iterable[ShownMember]) -> None:
+        separator, has_member = b"{", False
+        test: Expr | None = None
+        for member in members:
+            if member.test is not None and not has_member:
+                raise Unlowerable(member.name, "a first member that may not be there")
+            if member.test != test:
+                self._emit_pending()
+            test = member.test
+            is_named = not (
+                isinstance(member.value, ShownBytes)
+                and member.value.leaf is not None
+                and member.value.leaf.writes_members
+            )
+            name = separator + (json.dumps(member.name).encode() + b":" if is_named else b"")
+            separator, has_member = b",", True
+            if test is None:
+                self._append_text(name)
+                self._emit_value(member.value)
+                continue
+            self.line(f"if {self.format_test(test)}:")
+            with self.line.indent():
+                self._append_text(name)
+                self._emit_value(member.value)
+                self._emit_pending()
+        self._append_text(b"}" if has_member else b"{}")
+
+    def _emit_value(self, value: ShownValue | ArgumentNumber) -> None:
+        match value:
+            case ShownNumber():
+                self._pending.append(self._format_number_call(value))
+            case ArgumentNumber(name=name):
+                self._pending.append(f"{self.kernels.add(put_unsigned)}({name}, out, o, z)")
+            case ShownEnum():
+                self._emit_enum(value)
+            case ShownBytes(path=path, leaf=leaf, given=given):
+                self._emit_leaf(self.names[path], leaf, given)
+            case ShownGroup(members=members):
+                self._emit_object(members)
+            case ShownTitle(parts=None):
+                self._append_text(b"null")
+            case ShownTitle(parts=parts):
+                self._emit_title(parts or ())
+            case ShownList(path=path, element=element):
+                self._emit_list(self._lists[path], element)
+
+    def _emit_list(self, op: Repeat, element: ShownValue) -> None:
+        self._append_text(b"[")
+        self._emit_pending()
+        self._emit_elements(op, element)
+        self.line(f"if {self.names[op.path]}_n > 0:")
+        with self.line.indent():
+            self.line("o -= 1")  # the comma after the last one
+        self._append_text(b"]")
+
+    def _format_number_call(self, value: ShownNumber | ShownEnum) -> str:
+        put = put_signed if value.signed else put_unsigned
+        return f"{self.kernels.add(put)}({self.names[value.path]}, out, o, z)"
+
+    def _emit_enum(self, value: ShownEnum) -> None:
+        self._emit_pending()
+        for index, (number, name) in enumerate(value.names):
+            self.line(f"{'el' if index else ''}if {self.names[value.path]} == {number}:")
+            with self.line.indent():
+                self._append_text(json.dumps(name).encode())
+                self._emit_pending()
+        self.line("else:")
+        with self.line.indent():
+            self._pending.append(self._format_number_call(value))
+            self._emit_pending()
+
+    def _emit_title(self, parts: Iterable[str | ShownNumber | ShownBytes | ArgumentNumber]) -> None:
+        self._append_text(b'"')
+        for part in parts:
+            if isinstance(part, str):
+                self._append_text(json.dumps(part)[1:-1].encode())
+            elif isinstance(part, ShownBytes):
+                if part.leaf is None or not part.leaf.unquoted:
+                    raise Unlowerable(part.path, "it has no text without quotes")
+                self._emit_put(self.names[part.path], part.leaf)
+            else:
+                self._emit_value(part)
+        self._append_text(b'"')
+
+    def _emit_leaf(self, name: str, leaf: LeafFormat | None, given: tuple[tuple[str, bool], ...]) -> None:
+        quote = b'"' if leaf is not None and leaf.unquoted else b""
+        self._append_text(quote)
+        self._emit_put(name, leaf, given)
+        self._append_text(quote)
+
+    def _emit_put(self, name: str, leaf: LeafFormat | None, given: tuple[tuple[str, bool], ...] = ()) -> None:
+        if leaf is not None and leaf.json_kernel is None:
+            raise Unlowerable(name, "only the general writer writes it")
+        put = put_bytes if leaf is None or leaf.json_kernel is None else leaf.json_kernel.value
+        self._emit_pending()
+        table = (
+            f"{self._add_table(leaf.text_table.value)}, " if leaf is not None and leaf.text_table is not None else ""
+        )
+        values = "".join(f"{self.names[path]}{'' if is_number else '_a'}, " for path, is_number in given)
+        self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, {table}{values}out, o, z)")
+        self._emit_return_if("o < 0", "o")
+
+    def _add_table(self, table: bytes) -> str:
+        """Return the name of constant bytes, which are in memory as integers of eight bytes."""
+        words = memoryview(table + bytes(-len(table) % 8)).cast("q").tolist()
+        name = native_library.make_symbol("TABLE", repr(words))
+        self.tables[name] = repr(words)
+        return name
+
+    def _append_text(self, text: bytes) -> None:
+        if self._pending and isinstance(self._pending[-1], bytes):
+            self._pending[-1] += text
+        elif text:
+            self._pending.append(text)
+
+    def _emit_pending(self) -> None:
+        """Emit the pending texts and numbers after one check of the output space."""
+        if not self._pending:
+            return
+        needed = sum(len(one) if isinstance(one, bytes) else _MAX_NUMBER_SIZE for one in self._pending) + 8
+        self._emit_return_if(f"z - o < {needed}", "-1")
+        for one in self._pending:
+            if isinstance(one, str):
+                self.line(f"o = {one}")
+                continue
+            for k in range(0, len(one), 8):
+                word = wrap_int64(int.from_bytes(one[k : k + 8], "little"))
+                where = f"out + o + {k}" if k else "out + o"
+                self.line(f"store_i8_little({where}, {format_value_source(Num(word), {}, MACHINE)})")
+            self.line(f"o += {len(one)}")
+        self._pending = []
+
+
+# --- Inputs of the generated functions that write members of records ---
+
+COPY_PADDING = 8
+"""Bytes behind both places of a copy that must be there."""
+
+MAX_TABLE_TEXTS = 4096
+NOTES_SIZE = 256
+ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
+CHECKSUM_NONE, CHECKSUM_RIGHT, CHECKSUM_ABSENT = range(3)
+"""What the column `checksum` says of a frame; ABSENT: the writer did not compute it."""
+
+_FRAME_COLUMNS = ("offset", "end", "checksum")
+_POSITION_PREFIX = "place."
+_POSITION_COLUMNS = tuple(_POSITION_PREFIX + name for name in RecordPositions._fields)
+BATCH_PARAMETERS = "buf, records, frames, spans, tables, words"
+"""The first parameters of a generated function: addresses of the arena, of columns, of tables and of constant texts."""
+
+D_co = TypeVar("D_co", covariant=True)
+
+
+class WrittenRecords(NamedTuple, Generic[D_co]):
+    """The output for the records before `next_record`; `data` is valid until the next call.
+
+    Attributes:
+        refused: Compiled code cannot write the record `next_record`; else there was no more space, or nothing left to
+            write.
+    """
+
+    data: D_co
+    next_record: int
+    refused: bool
+
+
+class MemberSlot(NamedTuple):
+    """A member that the format writes.
+
+    Attributes:
+        table: Its kernel uses a table of texts.
+        bodies: See `JsonMember`.
+    """
+
+    name: str
+    kernel: Kernel
+    columns: tuple[str, ...]
+    table: bool
+    bodies: JsonBodies | None = None
+
+
+class MemberShape(NamedTuple):
+    """Everything that a generated function depends on.
+
+    Attributes:
+        algorithm: Name of the checksum; stored: the column of its stored value.
+        covered: The columns with the range of a CRC-32, where compiled code also handles frames that have none.
+        start: The column with the start of a frame's rows; None = the frames are the records.
+        inside: See `JsonLine`.
+    """
+
+    slots: tuple[MemberSlot, ...]
+    algorithm: str | None
+    stored: str
+    covered: tuple[str, str] | None
+    start: str | None
+    inside: bool = False
+
+
+class CompiledMembers:
+    """The members of one file's records that compiled code writes.
+
+    Args:
+        body, extras: Write these members.
+    """
+
+    def __init__(
+        self, line: JsonLine, layout: LogFileLayout, quote: JsonEncoder, *, body: bool = True, extras: bool = True
+    ) -> None:
+        self.shape = make_member_shape(line, layout, body=body, extras=extras)
+        self._derive = line.derive
+        native = get_native_backend()
+        self._compile = (lambda kernel: kernel) if native is None else native.compile_kernel
+        members = _list_members(line, body, extras)
+        self._texts = [TextTable(member, quote) for _, member in members if _has_table(member)]
+
+    @property
+    def has_too_many_texts(self) -> bool:
+        """True if rebuilding a table of texts could cost more than compiled code saves."""
+        return any(texts.is_too_large for texts in self._texts)
+
+    def locate_batch(self, batch: Batch, code: RecordLoopCode) -> BatchAddresses | None:
+        """Return the addresses that a function needs, valid as long as the batch; None if compiled code cannot handle
+        the batch.
+        """
+        if code.function is None:
+            return None
+        derived = {} if self._derive is None else self._derive(batch, self._compile)
+        return None if derived is None else BatchAddresses(batch, code, derived)
+
+    def build_tables(self) -> ArrayAddresses:
+        """Return the up-to-date tables of texts."""
+        return ArrayAddresses([texts.build() for texts in self._texts])
+
+
+def make_member_shape(line: JsonLine, layout: LogFileLayout, *, body: bool = True, extras: bool = True) -> MemberShape:
+    """Return what the functions for such records depend on."""
+    slots = tuple(
+        MemberSlot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _list_members(line, body, extras)
+    )
+    checksum, rows = layout.frame.checksum, layout.rows
+    algorithm = None if checksum is None or layout.frame.stored is None or line.inside else checksum.name
+    covered = layout.frame.covered if checksum is CRC32 and rows is None else None
+    start = None if rows is None else rows.start
+    return MemberShape(slots, algorithm, layout.frame.stored or "", covered, start, line.inside)
+
+
+def _list_members(line: JsonLine, body: bool, extras: bool) -> list[tuple[str, JsonMember]]:
+    members = [(name, getattr(line, name)) for name in (*ENVELOPE, *(["body"] if body else ()))]
+    return [*members, *(line.extras if extras else ())]
+
+
+def _has_table(member: JsonMember) -> bool:
+    return member.texts is not None or member.names is not None or member.table is not None
+
+
+class TextTable:
+    """The table of texts of one member, rebuilt when the texts have changed."""
+
+    def __init__(self, member: JsonMember, quote: JsonEncoder) -> None:
+        self._make_table = None if member.table is None else partial(member.table, quote)
+        self._raw_table: bytes | None = None
+        texts = member.texts if member.names is None else member.names
+        self._texts: Mapping[int, Any] = {} if texts is None else texts
+        self._pack = build_text_table if member.names is None else build_name_table
+        self._quote = lru_cache(maxsize=2 * MAX_TABLE_TEXTS)(quote)
+        self._packed_texts: Mapping[int, Any] | None = None
+        self._table = b""
+
+    @property
+    def is_too_large(self) -> bool:
+        """True if rebuilding the table could cost more than compiled code saves."""
+        return len(self._texts) > MAX_TABLE_TEXTS
+
+    def build(self) -> bytes:
+        """Return the up-to-date table."""
+        if self._make_table is not None:
+            return self._pad_table(self._make_table())
+        if self._texts != self._packed_texts:
+            self._packed_texts = dict(self._texts)
+            self._table = self._pack({number: self._quote(text) for number, text in self._packed_texts.items()})
+        return self._table
+
+    def _pad_table(self, table: bytes) -> bytes:
+        """Return a table that the format made itself, padded for copies in steps of eight bytes."""
+        if table is not self._raw_table:
+            self._raw_table, self._table = table, pad_for_copy(table)
+        return self._table
+
+
+class BatchAddresses:
+    """The addresses of the arena and the columns of a batch; keeps them in place."""
+
+    def __init__(self, batch: Batch, code: RecordLoopCode, derived: Mapping[str, Column]) -> None:
+        columns = {**batch.records.columns, **derived}
+        if batch.positions is not None:
+            columns |= {_POSITION_PREFIX + name: column for name, column in batch.positions._asdict().items()}
+        spans = [] if batch.rows is None else [as_int64_memory(batch.span_starts), bytes(batch.packed)]
+        self._pinned = (
+            PinnedMemory(batch.arena),
+            ArrayAddresses([as_int64_memory(columns[name]) for name in code.columns]),
+            ArrayAddresses([as_int64_memory(batch.frames[name]) for name in code.frame_columns]),
+            ArrayAddresses(spans),
+        )
+        self.arrays = tuple(kept.address for kept in self._pinned)
+        self.numbers = (batch.base, batch.first_record)
+
+
+class RecordMask:
+    """Selects records from `first` on, a byte for each; None = all of them."""
+
+    def __init__(self, mask: bytes | None, first: int) -> None:
+        self._pinned = None if mask is None else PinnedMemory(mask)
+        self.address = 0 if self._pinned is None else self._pinned.address - first
+
+
+class ArrayAddresses:
+    """The addresses of several arrays, as an array of its own; keeps them in place."""
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self._arrays = [PinnedMemory(array) for array in arrays]
+        self._list = PinnedMemory(as_int64_memory([held.address for held in self._arrays]))
+        self.address = self._list.address
+
+
+def pad_for_copy(text: bytes) -> bytes:
+    """Return the bytes, padded for copies in steps of eight bytes."""
+    return text + bytes(COPY_PADDING)
+
+
+class RecordLoopCode:
+    """Generates a function that loops over records; what it does with each is added from outside."""
+
+    def __init__(self, shape: MemberShape) -> None:
+        self.shape = shape
+        start = shape.start
+        slot_columns = [name for slot in shape.slots for name in slot.columns]
+        position_columns = ("span",) if start else _POSITION_COLUMNS if shape.inside else ()
+        self.columns = tuple(dict.fromkeys([*position_columns, "offset", "end", *slot_columns]))
+        checksum = (shape.stored, *(shape.covered or ())) if shape.algorithm else ()
+        self.frame_columns = tuple(dict.fromkeys([*_FRAME_COLUMNS, *checksum, *((start,) if start else ())]))
+        self.line = SourceLines()
+        self.words = b""
+        self._tables = [slot for slot in shape.slots if slot.table]
+        self.kernels = native_library.KernelNames()
+        self._helpers: dict[str, str] = {}
+        self.function: NativeFunction | None = None
+
+    def format_text(self) -> str:
+        """Return the function that was generated so far, after those that it calls."""
+        return "\n".join([*self._helpers.values(), self.line.join()])
+
+    @property
+    def symbol(self) -> str:
+        """The name of the function in the library."""
+        return native_library.make_symbol("write", self.format_text())
+
+    def find_compiled(self) -> None:
+        """Look the function up in the library; it stays None if the library does not have it."""
+        native = get_native_backend()
+        self.function = None if native is None else native.find_function(self.symbol, 3, "lines of JSON")
+
+    def emit_load_columns(self) -> None:
+        """Emit, before the loop, the addresses of the columns."""
+        for k in range(len(self.columns)):
+            self.line(f"records{k} = records[{k}]")
+        for k in range(len(self.frame_columns)):
+            self.line(f"frames{k} = frames[{k}]")
+
+    def emit_skip_masked(self) -> None:
+        """Emit, at the beginning of the loop, the test that skips records that the mask leaves out."""
+        self.line("if marks != 0 and load_u1(marks + i) == 0:")
+        with self.line.indent():
+            self.line("i += 1")
+            self.line("continue")
+
+    def emit_load_values(self) -> None:
+        """Emit the values of record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""
+        line, start = self.line, self.shape.start
+        for k in range(len(self.columns)):
+            line(f"r{k} = load_i8_native(records{k} + 8 * i)")
+        line(f"span = {self.record_variable('span') if start else 'i'}")
+        for k in range(len(self.frame_columns)):
+            line(f"f{k} = load_i8_native(frames{k} + 8 * span)")
+        line(f"offset = base + {self.frame_variable('offset')}")
+        line(f"size = {self.record_variable('end')} - {self.record_variable('offset')}")
+        if self.shape.inside:
+            line(f"offset = {self.record_variable(_POSITION_PREFIX + 'offset')}")
+            line(f"inside = {self.record_variable('offset')} - {self.record_variable(_POSITION_PREFIX + 'start')}")
+        if start is not None:
+            line(f"inside = {self.record_variable('offset')} - load_i8_native(spans[0] + 8 * span)")
+            line("packed = load_u1(spans[1] + span)")
+            line("if packed == 0:")
+            with line.indent():
+                line(f"offset = base + {self.frame_variable(start)} + inside")
+
+    def record_variable(self, name: str) -> str:
+        """Return the variable with a column's value of the record."""
+        return f"r{self.columns.index(name)}"
+
+    def frame_variable(self, name: str) -> str:
+        """Return the variable with a column's value of the frame."""
+        return f"f{self.frame_columns.index(name)}"
+
+    @property
+    def size_source(self) -> str:
+        """Source of the bytes that the record takes in the file: those of its container, if that is packed."""
+        if self.shape.inside:
+            return self.record_variable(_POSITION_PREFIX + "size")
+        if self.shape.start is None:
+            return "size"
+        return f"size if packed == 0 else {self.frame_variable('end')} - {self.frame_variable('offset')}"
+
+    @property
+    def number_source(self) -> str:
+        """Source of the number of the record, or of the one that it is inside of."""
+        return self.record_variable(_POSITION_PREFIX + "record") if self.shape.inside else "first + i"
+
+    @property
+    def is_inner_source(self) -> str:
+        """Source of the test that the record is inside of another one, at `inside` with `size`; "0" if none is."""
+        return "1" if self.shape.inside else "0" if self.shape.start is None else "packed != 0"
+
+    @property
+    def checksum_state(self) -> str:
+        """The variable with the state of the checksum."""
+        return self.frame_variable("checksum")
+
+    @property
+    def stored_checksum(self) -> str:
+        """The variable with the stored checksum."""
+        return self.frame_variable(self.shape.stored)
+
+    @property
+    def computed_checksum(self) -> str:
+        """The call that computes the checksum of a frame without one."""
+        low, high = map(self.frame_variable, self.shape.covered or _FRAME_COLUMNS[:2])
+        return self.format_call(compute_crc32, f"buf, {low}, {high}, 0")
+
+    def format_member_call(self, slot: MemberSlot, out: str, o: str) -> str:
+        """Return the call of a member's kernel."""
+        table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
+        values = "".join(f", {self.record_variable(column)}" for column in slot.columns)
+        name = self.kernels.add(slot.kernel)
+        if slot.bodies is not None:
+            name = self._generate_body_member(slot, slot.bodies, name)
+        return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
+
+    def _generate_body_member(self, slot: MemberSlot, bodies: JsonBodies, kernel: str) -> str:
+        """Generate the function that writes the bodies that have a schema and leaves all others to the kernel."""
+        parameters = "buf, texts, notes, out, o, z" + "".join(f", c{k}" for k in range(len(slot.columns)))
+        column = {name: f"c{k}" for k, name in enumerate(slot.columns)}
+        line = SourceLines()
+        for code, shown in bodies.by_code:
+            name, text = generate_json_body(shown, self.kernels)
+            self._helpers[name] = text
+            arguments = "".join(f", {column[dict(bodies.parameters)[one]]}" for one in shown.parameters)
+            line(f"if {column[bodies.code]} == {code}:")
+            with line.indent():
+                line(f"return {name}(buf, {column[bodies.start]}, {column[bodies.end]}{arguments}, out, o, z)")
+        line(f"return {kernel}({parameters})")
+        name = native_library.make_symbol("member", line.join())
+        function_body = "".join(f"    {one}\n" for one in line.join().splitlines())
+        self._helpers[name] = f"def {name}({parameters}):\n{function_body}"
+        return name
+
+    def format_call(self, kernel: Kernel, arguments: str) -> str:
+        """Return the call of a kernel."""
+        return f"{self.kernels.add(kernel)}({arguments})"
+
+    def emit_copy_text(self, text: bytes, out: str, o: str) -> None:
+        """Emit constant text; the loop ends if there is no space."""
+        start, size = len(self.words), len(text)
+        self.words += text
+        self.emit_copy(f"words + {start}", str(size), out, o)
+
+    def emit_copy(self, source: str, size: str, out: str, o: str) -> None:
+        """Emit a copy from memory; the loop ends if there is no space."""
+        self.emit_stop_if(f"{size} + {COPY_PADDING} > z - {o}", o, NO_SPACE)
+        self.line(f"{o} += copy({source}, {out} + {o}, {size})")
+
+    def emit_stop_if(self, test: str, o: str, code: int | None = None) -> None:
+        """Emit a test that leaves the loop with a code in `o`; what was written of this record does not count."""
+        self.line(f"if {test}:")
+        with self.line.indent():
+            if code is not None:
+                self.line(f"{o} = {code}")
+            self.line("break")

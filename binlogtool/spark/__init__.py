@@ -1,0 +1,1 @@
+"""Export and verify on Spark: session, jobs, data source, streaming."""

@@ -1,0 +1,273 @@
+"""The PySpark data source `binlogtool`, and conditions of a query that it pushes down to files and records.
+
+They only narrow what is read; Spark applies every condition again, so only the time depends on them.
+
+    spark.dataSource.register(BinlogSource)
+    spark.read.format("binlogtool").option("columns", "file,offset,type,seq").load("/data/00000000000000000000.xlog")
+
+A partition is a group of whole files, or one part of a big file, because a partition costs Spark far more than a
+batch.
+Damage becomes DAMAGE rows; a bad file never fails a job. Findings that are only notes (such as reserved space at the
+end of a file) become no rows; an incomplete record at the end becomes one if a later file of its log exists
+(`closing`).
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from binlogtool.core.open_log import LogReader
+from binlogtool.core.record_selection import Selection
+from binlogtool.export import record_rows
+from binlogtool.export.incremental import is_closed
+from binlogtool.export.manifest import (
+    HINTS_OPTION,
+    Parts,
+    ReadRequest,
+    TaskFile,
+    TaskPiece,
+    can_split,
+    find_parts,
+    group_files,
+    hints_to_json,
+    pack_tasks,
+    parse_hints,
+    parse_options,
+    plan_tasks,
+)
+from binlogtool.export.record_rows import RowBuilder
+from binlogtool.export.typed_columns import collect_columns
+from binlogtool.format_api.format import Hints
+from binlogtool.spark.read_members import add_histories, open_member, read_member
+
+__all__ = [
+    "HINTS_OPTION",
+    "BinlogReader",
+    "BinlogSource",
+    "ReadPartition",
+    "ReadRequest",
+    "TaskFile",
+    "group_files",
+    "hints_to_json",
+    "read_member",
+]
+
+
+# --- Filter pushdown ---
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LOWER = (EqualTo, GreaterThan, GreaterThanOrEqual)
+_UPPER = (EqualTo, LessThan, LessThanOrEqual)
+
+
+def narrow_request(request: ReadRequest, filters: Iterable[Filter]) -> ReadRequest:
+    """Return the request without what the conditions exclude, as far as that is known before reading."""
+    if not can_split(request.selection):  # counts must apply before Spark's conditions
+        return request
+    for condition in filters:
+        column: Sequence[str] = getattr(condition, "attribute", ())
+        narrow = _NARROWERS.get(column[0]) if len(column) == 1 else None
+        request = request if narrow is None else narrow(request, condition)
+    return request
+
+
+def _allowed_texts(condition: Filter) -> tuple[str, ...] | None:
+    """Return the texts that a condition allows; None if it does not list texts."""
+    values: Any = (
+        condition.value if isinstance(condition, In) else (condition.value,) if isinstance(condition, EqualTo) else ()
+    )
+    return tuple(values) if values and all(isinstance(value, str) for value in values) else None
+
+
+def _narrow_files(request: ReadRequest, condition: Filter) -> ReadRequest:
+    names = _allowed_texts(condition)
+    if names is None:
+        return request
+    members = tuple(m for m in request.members if record_rows.printable_path(m.name) in names)
+    return replace(request, members=members, cuts=())
+
+
+def _narrow_types(request: ReadRequest, condition: Filter) -> ReadRequest:
+    names = _allowed_texts(condition)
+    if names is None or request.selection.types:
+        return request
+    return _with_selection(request, types=names)
+
+
+def _narrow_objects(request: ReadRequest, condition: Filter) -> ReadRequest:
+    names = _allowed_texts(condition)
+    if names is None or request.selection.objects:
+        return request
+    return _with_selection(request, objects=tuple(glob.escape(name) for name in names))
+
+
+def _narrow_time(request: ReadRequest, condition: Filter) -> ReadRequest:
+    value = getattr(condition, "value", None)
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return request
+    microseconds, selection = (value - _EPOCH) // _MICROSECOND, request.selection
+    if isinstance(condition, _LOWER):
+        request = _with_selection(
+            request,
+            start_time=microseconds if selection.start_time is None else max(microseconds, selection.start_time),
+        )
+    if isinstance(condition, _UPPER):
+        request = _with_selection(
+            request,
+            stop_time=microseconds + 1 if selection.stop_time is None else min(microseconds + 1, selection.stop_time),
+        )
+    return request
+
+
+def _narrow_sequence(request: ReadRequest, condition: Filter) -> ReadRequest:
+    value, selection = getattr(condition, "value", None), request.selection
+    if type(value) is not int or value < 0:
+        return request
+    if isinstance(condition, _LOWER) and selection.start is None:
+        request = _with_selection(request, start=f"seq:{value}")
+    if isinstance(condition, _UPPER) and selection.stop is None:
+        request = _with_selection(request, stop=f"seq:{value + 1}")
+    return request
+
+
+def _with_selection(request: ReadRequest, **changes: Any) -> ReadRequest:
+    selection: Selection = replace(request.selection, **changes)
+    return replace(request, selection=selection)
+
+
+_NARROWERS: Mapping[str, Callable[[ReadRequest, Filter], ReadRequest]] = {
+    "file": _narrow_files,
+    "type": _narrow_types,
+    "object": _narrow_objects,
+    "time": _narrow_time,
+    "seq": _narrow_sequence,
+}
+
+
+# --- The PySpark data source `binlogtool` ---
+
+
+class ReadPartition(InputPartition):  # type: ignore[misc]
+    """The pieces that one task reads, in order."""
+
+    def __init__(self, pieces: tuple[TaskPiece, ...]) -> None:
+        super().__init__(pieces)
+        self.pieces = pieces
+
+
+class BinlogSource(DataSource):  # type: ignore[misc]
+    """Spark data source `format("binlogtool")`, with the option `request` or those of `request.from_options`.
+
+    Option pushdown: "true" = filters of the query narrow what is read; Spark's setting
+    `spark.sql.python.filterPushdown.enabled` must be on. Only for a DataFrame that serves one query: Spark 4.3 keeps
+    the filters of one query, and later queries of the same DataFrame would get only its rows.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format`."""
+        return "binlogtool"
+
+    def schema(self) -> str:
+        """Return the selected columns as a Spark DDL string; those of an object are found by scanning the files."""
+        request = parse_options(self.options, files="object" in self.options)
+        if request.object is None:
+            return record_rows.create_layout(request.columns, request.payload).ddl
+        hints = parse_hints(self.options)
+        collector = collect_columns(add_histories(request, hints), hints)
+        return record_rows.build_ddl(collector.fields, collector.ids)
+
+    def reader(self, schema: Any) -> BinlogReader:
+        """Return the reader for the options. schema: as returned by `schema`, or as the user specified it."""
+        request, hints = parse_options(self.options), parse_hints(self.options)
+        if "request" not in self.options:
+            request = add_histories(request, hints)
+        has_pushdown = self.options.get("pushdown") == "true"
+        reader_class = PushdownReader if has_pushdown else BinlogReader
+        if request.object is None:
+            return reader_class(request, hints, record_rows.create_layout(request.columns, request.payload))
+        schema_ids = record_rows.schema_ids(schema)
+        ids = collect_columns(request, hints).ids if schema_ids is None else schema_ids
+        builder = record_rows.TableRowBuilder(record_rows.schema_fields(schema)).for_table(request.object, ids)
+        return reader_class(record_rows.select_object(request, ids), hints, builder)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Return the reader that follows growing files."""
+        from binlogtool.spark.streaming import BinlogStream
+
+        return BinlogStream.from_options(self.options, schema)
+
+
+class BinlogReader(DataSourceReader):  # type: ignore[misc]
+    """Read log files as Arrow record batches; never raises because of the content of a file."""
+
+    def __init__(
+        self, request: ReadRequest, hints: Hints | None = None, builder: RowBuilder = record_rows.DEFAULT_LAYOUT
+    ) -> None:
+        self.request = request
+        self.hints = hints
+        self.builder = builder
+        self._all_members = request.members
+
+    def partitions(self) -> Sequence[ReadPartition]:
+        """Return groups of files of similar total size, and the parts of big files."""
+        request = self.request
+        parts_by_member = request.cuts or tuple(map(self._split_member, request.members))
+        tasks = (
+            plan_tasks(request.members, parts_by_member, request.groups)
+            if request.files is None
+            else pack_tasks(request.members, parts_by_member, request.files)
+        )
+        return [ReadPartition(pieces) for pieces in tasks]
+
+    def for_tasks(self) -> BinlogReader:
+        """Return a copy without the list of parts, for tasks, which receive their own pieces."""
+        return type(self)(replace(self.request, cuts=()), self.hints, self.builder)
+
+    def _split_member(self, member: TaskFile) -> Parts | None:
+        request = self.request
+        if member.size <= request.split_size or not can_split(request.selection):
+            return None
+        return find_parts(
+            member, request.split_size, request.backend, request.limits, request.member_hints(member, self.hints)
+        )
+
+    def read(self, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition, file after file."""
+        for piece in partition.pieces:
+            closed = partial(is_closed, piece.member, self._all_members, self._open_member)
+            yield from read_member(piece.member, self.request, self.hints, piece.part, self.builder, closed)
+
+    def _open_member(self, member: TaskFile) -> LogReader:
+        return open_member(member, self.request, self.hints)
+
+
+class PushdownReader(BinlogReader):
+    """Reader that accepts filters (Spark refuses such a reader if filter pushdown is switched off)."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow the request by the filters; Spark applies all of them again."""
+
+        self.request = narrow_request(self.request, filters)
+        return filters

@@ -1,0 +1,410 @@
+"""Work on many logs in one Spark job: verify them, replay them and fold their states.
+
+A log (a file, or the files of a set) is never divided here. A task costs Spark far more than a log does, so each task
+gets many logs, with similar totals of bytes. Files must have the same paths on all executors.
+
+Decisions about a log need its order, so one task makes them, with bounded memory. The changes of its records become
+entries of keys: the last image, or operations on a row that is not known there. Spark groups them by log, object and
+key; each group is folded in log order, and each live row becomes a number. The sum of the numbers modulo 2^256 is the
+digest: the same as that of a replay in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import os
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core import progress as progress_module
+from binlogtool.core.resolve_paths import LogGroup
+from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.export.manifest import (
+    GROUPS_PER_CORE,
+    ProgressCallback,
+    ProgressStep,
+    SparkJobStats,
+    balance_by_size,
+    describe_job_stats,
+    read_stamp,
+)
+from binlogtool.export.spark_master import SparkMaster
+from binlogtool.format_api.replay import ReplayRules
+from binlogtool.limits import MIB
+from binlogtool.repair.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_log
+from binlogtool.repair.replay_options import ReplayOptions, find_end_positions
+from binlogtool.repair.row_store import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
+from binlogtool.repair.verify import LogVerifyOptions, find_logs, verify_log
+from binlogtool.repair.verify_report import Report, merge_reports
+from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute, use_session
+
+# --- Many logs in one Spark job ---
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_MAX_TASK_BYTES = 8192 * MIB
+"""Approximate limit of a task: if it fails, it is repeated as a whole."""
+
+_SHUTDOWN_RESERVE_S = 2.0
+"""Part of a time limit that is reserved for stopping Spark."""
+
+copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))  # facts of findings
+
+
+class SizedTask(Protocol):
+    """Work for an executor."""
+
+    @property
+    def size(self) -> int:
+        """Number of bytes that the work has to read."""
+
+
+class LogTask(msgspec.Struct, frozen=True):
+    """A log for an executor.
+
+    path: index of the path that named it. home: its file or directory. format: None = detected by content. size:
+      bytes.
+    """
+
+    path: int
+    home: str
+    format: str | None
+    names: tuple[str, ...]
+    is_set: bool
+    size: int
+    strays: tuple[str, ...] = ()
+
+    def to_group(self) -> LogGroup:
+        """Return the log itself."""
+        format_ = None if self.format is None else open_file_module.find_format(self.format)
+        return LogGroup(self.home, format_, self.names, self.is_set, self.strays)
+
+
+class SparkJobRunner(msgspec.Struct, frozen=True):
+    """Run work on many logs, on Spark or in this process, and report progress.
+
+    master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which
+      the job
+    is cancelled; None = no limit. in_process: `results` are computed in this process. work: name of the jobs in
+    Spark's UI.
+    record: receives statistics of the jobs.
+    """
+
+    master: str | SparkMaster = "local[*]"
+    session: SparkJobSession | None = None
+    on_step: ProgressCallback | None = None
+    timeout: float | None = None
+    in_process: bool = False
+    work: str = "binlogtool"
+    record: SparkJobStats = msgspec.field(default_factory=SparkJobStats)
+
+    def run(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
+        """Return the rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) ->
+        RDD.
+
+        Raises:
+            LimitError, MissingExtraError, KeyboardInterrupt.
+            InputOutputError: Spark failed.
+        """
+        total = sum(unit.size for unit in units)
+        if self.session is None:
+            self._report_step("starting Spark", 0, total)
+        with use_session(self.session, SparkMaster.coerce(self.master).named_for(self.work)) as session:
+            context = session.spark.sparkContext
+
+            def run_job() -> list[Any]:
+                from binlogtool.spark.executor_backends import create_backend_accumulator, report_backend
+
+                tasks = max(GROUPS_PER_CORE * session.count_cores(), total // _MAX_TASK_BYTES)
+                shares = balance_by_size([unit.size for unit in units], tasks)
+                numbered = [[(i, units[i]) for i in share] for share in shares]
+                backends = create_backend_accumulator(context)
+                distributed = context.parallelize(numbered, max(1, len(numbered)))
+                distributed = distributed.mapPartitions(partial(report_backend, backend_names=backends))
+                rows: list[Any] = job(distributed, max(1, len(numbered))).collect()
+                self.record.backends |= backends.value
+                return rows
+
+            def report_progress(progress: Any) -> None:
+                self._report_step(progress.waiting or stage, total * progress.done // max(progress.total, 1), total)
+
+            self._report_step(stage, 0, total)
+            name = f"{self.work}: {stage}, {len(units):,} logs"
+            on_progress = None if self.on_step is None else report_progress
+            return session.run(run_job, on_progress, self.timeout, name=name, record=self.record)
+
+    def compute_results(
+        self, stage: str, units: Sequence[SizedTask], job: Callable[[Iterable[tuple[int, Any]]], Any]
+    ) -> list[Any]:
+        """Return what `job` makes of each unit, in their order. job: `run_each` with its other arguments bound.
+
+        Raises:
+            As `run`; and the first error among the results.
+        """
+        if self.in_process:
+            self._report_step(stage, 0, sum(unit.size for unit in units))
+            results = dict(job(enumerate(units)))
+        else:
+            results = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
+        return [result_or_raise(results[number]) for number in range(len(units))]
+
+    def report_job_stats(self) -> None:
+        """Report retried tasks, lost executors and slow backends to the progress listener."""
+        for text in describe_job_stats(self.record.to_dict()):
+            progress_module.report_note(text)
+
+    def _report_step(self, stage: str, done: int, total: int) -> None:
+        if self.on_step is not None:
+            self.on_step(ProgressStep(stage, done, total))
+
+
+def make_log_tasks(number: int, path: str, groups: Sequence[LogGroup]) -> Iterator[LogTask]:
+    """Yield the logs of a path as tasks that can be sent to executors."""
+    if path == "-":
+        raise UsageError("--master needs files: standard input cannot be read on other machines")
+    for group in groups:
+        size = sum(_file_size(group.member_path(name)) for name in group.names)
+        format_ = None if group.format is None else group.format.spec
+        yield LogTask(number, group.path, format_, group.names, group.is_set, size, group.strays)
+
+
+def _file_size(path: str) -> int:
+    """Return the size of a file in bytes; 0 if it cannot be read, which the executor reports."""
+    try:
+        return read_stamp(path)[0]
+    except (BinlogtoolError, ValueError):
+        return 0
+
+
+def verify_on_spark(
+    paths: Iterable[str],
+    format: str,
+    options: LogVerifyOptions,
+    runner: SparkJobRunner,
+) -> list[Report | None]:
+    """Verify logs on Spark; return one report per path, as `recovery.verify` makes it.
+
+    A report is None if `limits.timeout` passed before the path was done.
+
+    Raises:
+        UsageError, MissingExtraError, InputOutputError, KeyboardInterrupt.
+    """
+    timeout = options.limits.timeout
+    deadline = None if timeout is None else time.time() + max(timeout - _SHUTDOWN_RESERVE_S, 0.1)
+    units: list[LogTask] = []
+    reports_by_path: list[list[Report | None]] = []
+    unit_positions: list[tuple[int, int]] = []
+    for number, path in enumerate(paths):
+        reports_by_path.append([])
+        for log in find_logs(path, format):
+            if isinstance(log, Report):
+                reports_by_path[number].append(log)
+                continue
+            units += make_log_tasks(number, log.path, [log.group])
+            unit_positions.append((number, len(reports_by_path[number])))
+            reports_by_path[number].append(None)
+    job = partial(_verify_logs, options=options, deadline=deadline, home=os.getcwd())
+    for (number, place), report in zip(unit_positions, runner.compute_results("verify", units, job), strict=True):
+        reports_by_path[number][place] = report
+    runner.report_job_stats()
+    return [None if None in part else merge_reports(report for report in part if report) for part in reports_by_path]
+
+
+def _verify_logs(
+    units: Iterable[tuple[int, LogTask]], *, options: LogVerifyOptions, deadline: float | None, home: str
+) -> Iterator[tuple[int, Report | Exception | None]]:
+    """Verify all logs of a task, on an executor."""
+    return run_each(units, work=partial(_verify_log, options=options, deadline=deadline), home=home)
+
+
+def _verify_log(unit: LogTask, *, options: LogVerifyOptions, deadline: float | None) -> Report | None:
+    """Verify one log, on an executor. deadline: deadline in seconds since 1970; None is returned after it."""
+    if deadline is None:
+        return verify_log(unit.to_group(), options)
+    remaining = deadline - time.time()
+    if remaining <= 0:
+        return None
+    return verify_log(unit.to_group(), replace(options, limits=replace(options.limits, timeout=remaining)))
+
+
+def run_each(
+    units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str
+) -> Iterator[tuple[int, T | Exception]]:
+    """Yield, on an executor, the result of each log, or the exception that ended its work; other logs are unaffected.
+
+    home: the directory that relative paths refer to.
+    """
+    with _change_directory(home):
+        for number, unit in units:
+            try:
+                yield number, work(unit)
+            except Exception as error:
+                yield number, to_portable_error(error)
+
+
+@contextlib.contextmanager
+def _change_directory(home: str) -> Iterator[None]:
+    """Work in the driver's directory, if this machine has it."""
+    make_module_paths_absolute()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(contextlib.chdir(home))
+        yield
+
+
+def to_portable_error(error: Exception) -> Exception:
+    """Return an error that can be pickled and sent to the driver."""
+    if isinstance(error, BinlogtoolError | MemoryError):
+        return error
+    return RuntimeError("".join(traceback.format_exception(error)))
+
+
+def result_or_raise(result: T | Exception) -> T:
+    """Return the result; raise it if it is an exception."""
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+# --- Replays on Spark ---
+
+RowKey = tuple[int, str, str, bytes]
+"""Number of the log, its format, object, key."""
+
+ObjectBases = dict[str, tuple[int, ObjectState]]
+
+
+class LogDecision(NamedTuple):
+    """A log after its decisions. bases: see `State.bases`; None = it leaves no state. spilled: see `with_state`."""
+
+    replayed: ReplayResult
+    bases: ObjectBases | None = None
+    spilled: int = 0
+
+
+class KeySums(NamedTuple):
+    """Sum of the rows of one task, by object and its epoch."""
+
+    log: int
+    name: str
+    epoch: int
+    state: ObjectState
+
+
+def replay_on_spark(
+    paths: Iterable[str], format: str, options: ReplayOptions, runner: SparkJobRunner
+) -> list[ReplayResult]:
+    """Replay logs on Spark; return one result per log, as `recovery.replay` does.
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError, LimitError, MissingExtraError, KeyboardInterrupt.
+    """
+    logs = [(number, path, group) for number, path in enumerate(paths) for group in find_logs_to_replay(path, format)]
+    units = [unit for number, path, group in logs for unit in make_log_tasks(number, path, [group])]
+    ends = find_end_positions(options.until, [group for _, _, group in logs])
+    decide = partial(_decide_logs, options=options, ends=ends, home=os.getcwd())
+
+    def distribute(spread: Any, tasks: int) -> Any:
+        return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_fold_keys)
+
+    rows = runner.run("replay", units, distribute)
+    runner.report_job_stats()
+    decided = {row[0]: row[1] for row in rows if not isinstance(row, KeySums)}
+    sums = defaultdict[int, list[KeySums]](list)
+    for row in rows:
+        if isinstance(row, KeySums):
+            sums[row.log].append(row)
+    return [_combine_result(result_or_raise(decided[number]), sums[number], options) for number in range(len(units))]
+
+
+# -- on executors --------------------------------------------------------------------------------------------------
+
+
+def _decide_logs(
+    units: Iterable[tuple[int, LogTask]], *, options: ReplayOptions, ends: Sequence[str | None], home: str
+) -> Iterator[tuple[RowKey, tuple[int, Any]]]:
+    """Replay each log; yield its entries with their order, then its decisions. ends: see `untils`."""
+    for number, unit in units:
+        states: list[ReplayState] = []
+        own_options = replace(options, until=ends[number])
+        ((_, decision),) = run_each(
+            [(number, unit)], work=partial(_replay_log, options=own_options, states=states), home=home
+        )
+        try:
+            if isinstance(decision, Exception) or decision.bases is None:
+                yield (number, "", "", b""), (-1, decision)
+                continue
+            for order, ((name, key), entry) in enumerate(states[0].iter_entries()):
+                yield (number, decision.replayed.format, name, key), (order, entry)
+            yield (number, "", "", b""), (-1, decision._replace(spilled=states[0].spilled))
+        finally:
+            for state in states:
+                state.close()
+
+
+def _replay_log(unit: LogTask, *, options: ReplayOptions, states: list[ReplayState]) -> LogDecision:
+    """Replay one log; its row changes go to a state that is appended to `states`."""
+
+    def create_state(patch: Patch | None) -> Any:
+        states.append(ReplayState(options.limits.max_memory, patch))
+        return states[0].apply_changes
+
+    replayed = replay_log(unit.to_group(), options, make_change_sink=create_state)
+    stateless = _replay_rules(replayed.format).effects is None or not options.digest
+    return LogDecision(replayed, None if stateless else states[0].base_states())
+
+
+@lru_cache
+def _replay_rules(format: str) -> ReplayRules:
+    rules = open_file_module.find_format(format).replay
+    assert rules is not None
+    return rules
+
+
+def _fold_keys(groups: Iterable[tuple[RowKey, Iterable[tuple[int, Any]]]]) -> Iterator[Any]:
+    """Fold the entries of every key, and yield sums of the rows by object; values without a key pass unchanged."""
+    sums: dict[tuple[int, str, int], ObjectState] = {}
+    for (log, format, name, key), values in groups:
+        if not format:
+            yield from ((log, value) for _, value in values)
+            continue
+        patch = _replay_rules(format).patch
+        row = hash_final_row(name, key, _join_entries(values, patch), patch)
+        total = sums.setdefault((log, name, 0 if row is None else row[0]), ObjectState())
+        if row is not None:
+            total.add(row[1])
+    yield from (KeySums(*place, state) for place, state in sums.items())
+
+
+def _join_entries(values: Iterable[tuple[int, KeyEntry]], patch: Patch | None) -> KeyEntry:
+    """Join the entries of one key in log order."""
+    (_, first), *later = sorted(values, key=lambda value: value[0])
+    for _, entry in later:
+        first = merge_entries(first, entry, patch)
+    return first
+
+
+# -- on the driver -------------------------------------------------------------------------------------------------
+
+
+def _combine_result(decided: LogDecision, sums: list[KeySums], options: ReplayOptions) -> ReplayResult:
+    """Return the result with its state; rows of an object that was truncated later do not count."""
+    if decided.bases is None:
+        return decided.replayed
+    state = {name: rows for name, (_, rows) in decided.bases.items()}
+    for _, name, epoch, task_state in sums:
+        total = state.setdefault(name, ObjectState())
+        if epoch == decided.bases.get(name, (0, None))[0]:
+            total.add(task_state.total, 1, task_state.keys)
+    return add_state(decided.replayed, dict(sorted(state.items())), decided.spilled, max_objects(options.limits))

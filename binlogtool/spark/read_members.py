@@ -1,0 +1,118 @@
+"""Read the rows of one file, with the table definitions of earlier files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock
+from binlogtool.errors import BinlogtoolError
+from binlogtool.export import record_rows
+from binlogtool.export.incremental import is_damage, log_key, sequence_numbers
+from binlogtool.export.manifest import ReadRequest, TaskFile, resolve_format, write_notes
+from binlogtool.export.record_rows import RowBuilder, read_row_parts
+from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.format import Format, Hints
+
+# --- Table definitions from earlier files of a log, for tasks that read its files one by one ---
+
+
+def add_histories(request: ReadRequest, hints: Hints | None) -> ReadRequest:
+    """Return the request with the state that earlier files carry over to each member: one pass over the files'
+    statements.
+
+    Only for formats whose files are not self-contained.
+    """
+    history_numbers: dict[str, int] = {}
+    earlier: dict[str, int] = {}
+    for log in _group_by_log(request.members):
+        for path, history in _read_histories(log, request, hints):
+            earlier[path] = history_numbers.setdefault(history, len(history_numbers))
+    members = tuple(replace(one, earlier=earlier.get(one.path)) for one in request.members)
+    return replace(request, members=members, histories=tuple(history_numbers))
+
+
+def _group_by_log(members: Sequence[TaskFile]) -> list[list[TaskFile]]:
+    """Return the members of each log that has several, in its order."""
+    logs: dict[str, list[TaskFile]] = {}
+    for member in members:
+        if not member.trouble and _carries_state(member):
+            logs.setdefault(log_key(member.path), []).append(member)
+    return [sorted(log, key=lambda one: sequence_numbers(one.path)) for log in logs.values() if len(log) > 1]
+
+
+def _carries_state(member: TaskFile) -> bool:
+    with contextlib.suppress(BinlogtoolError):
+        return open_file_module.find_format(resolve_format(member.path, member.format)).reading.carries_state
+    return False
+
+
+def _read_histories(
+    members: Sequence[TaskFile], request: ReadRequest, hints: Hints | None
+) -> Iterator[tuple[str, str]]:
+    """Yield (path, carried state) of those members to which state is carried over."""
+    files: list[tuple[str, str, Format | None]] = [
+        (one.path, one.path, open_file_module.find_format(resolve_format(one.path, one.format))) for one in members
+    ]
+    log = LogReader(files, request.limits, request.backend, hints or Hints())
+    with contextlib.closing(log):
+        for number, member in enumerate(members):
+            with contextlib.suppress(BinlogtoolError):
+                history = log.export_carried_state(number)
+                if history is not None:
+                    yield member.path, history
+
+
+# --- Read one file as Arrow batches, for the data source and for its streams ---
+
+
+def read_member(
+    member: TaskFile,
+    request: ReadRequest,
+    hints: Hints | None = None,
+    part: FilePart = WHOLE_FILE,
+    builder: RowBuilder = record_rows.DEFAULT_LAYOUT,
+    is_file_closed: Callable[[], bool] = bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) become a DAMAGE row as well.
+
+    is_file_closed: returns True if the file is closed, see `is_damage`.
+    """
+    format_, notes = member.format, list[Finding]()
+    if member.trouble:
+        yield builder.build_damage_batch(
+            member.name, format_, make_finding("input-unreadable", None, 0, member.trouble)
+        )
+        return
+    try:
+        with open_member(member, request, hints) as log:
+            format_ = log.files[0].format.name
+            for item in read_row_parts(log, member.name, member.selection or request.selection, part, builder):
+                if isinstance(item, RecordBlock):
+                    yield from builder.build_batches(replace(item, file=member.name))
+                elif not isinstance(item, FileFinding):
+                    yield item
+                elif is_damage(item.finding, is_file_closed):
+                    yield builder.build_damage_batch(member.name, format_, item.finding)
+                else:
+                    notes.append(item.finding)
+    except BinlogtoolError as error:
+        changed_finding = make_finding("changed-while-read", None, 0, f"readable before, not now: {error}")
+        yield builder.build_damage_batch(member.name, format_, changed_finding)
+    if notes and request.notes is not None:
+        write_notes(request.notes, record_rows.printable_path(member.name), repr(part), notes)
+
+
+def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> LogReader:
+    """Open the log of one file, as the request specifies."""
+    member_hints = request.member_hints(member, hints)
+    return open_log(
+        member.path,
+        ReadOptions(format=member.format, limits=request.limits, backend=request.backend, hints=member_hints),
+        LogReader,
+    )

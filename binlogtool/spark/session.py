@@ -1,0 +1,656 @@
+"""Start and stop the Spark session: settings, executors, package for the cluster, Ctrl-C.
+
+Spark and its Python workers run in a process group of their own, so a terminal's Ctrl-C reaches only this process.
+Their output goes to a file in the temporary directory; its end is shown if Spark cannot start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from zipimport import zipimporter
+
+import msgspec
+
+from binlogtool.errors import InputOutputError, LimitError
+from binlogtool.export.atomic_output import create_work_folder
+from binlogtool.export.manifest import SparkJobStats
+from binlogtool.export.output_options import require_extra
+from binlogtool.export.spark_master import (
+    SparkMaster,
+    build_settings,
+    check_master_answers,
+    check_master_url,
+    is_local_url,
+    is_loopback,
+    read_user_settings,
+)
+from binlogtool.spark import java
+from binlogtool.spark.java import JvmCache, build_class_path, can_launch_directly, make_spark_home
+
+# --- Run work in a thread while the main thread waits, polls and handles Ctrl-C ---
+
+T = TypeVar("T")
+
+_POLL_INTERVAL_S = 0.2
+STOP_TIMEOUT_S = 2.0
+"""How long Spark may take to stop cleanly."""
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def run_in_background(
+    action: Callable[[], T], poll: Callable[[], None] = _do_nothing, on_interrupt: Callable[[], None] = _do_nothing
+) -> T:
+    """Run `action` in a thread and return its result; poll meanwhile, and turn SIGINT into KeyboardInterrupt.
+
+    A signal only sets a flag here, so that it never interrupts a call to the Java side.
+
+    Args:
+        action: the work.
+        poll: called regularly while waiting; may raise.
+        on_interrupt: must make `action` fail; called repeatedly until it ends, for at most STOP_TIMEOUT_S.
+    """
+    outcome: list[T] = []
+    errors: list[BaseException] = []
+    finished, interrupted = threading.Event(), threading.Event()
+
+    def run_action() -> None:
+        try:
+            outcome.append(action())
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            finished.set()
+
+    with _set_on_interrupt(interrupted):
+        threading.Thread(target=run_action, name="binlogtool-spark", daemon=True).start()
+        while not finished.wait(_POLL_INTERVAL_S):
+            if interrupted.is_set():
+                break
+            poll()
+        if interrupted.is_set():
+            _repeat_until_finished(on_interrupt, finished)
+            raise KeyboardInterrupt
+    if errors:
+        raise errors[0]
+    return outcome[0]
+
+
+def _repeat_until_finished(act: Callable[[], None], finished: threading.Event) -> None:
+    end = time.monotonic() + STOP_TIMEOUT_S
+    with suppress_logging():
+        act()
+        while not finished.wait(_POLL_INTERVAL_S / 2) and time.monotonic() < end:
+            act()
+
+
+@contextlib.contextmanager
+def suppress_logging() -> Iterator[None]:
+    """Suppress logging and warnings while connections to Java are closed on purpose, which py4j reports at length."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _set_on_interrupt(flag: threading.Event) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: flag.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- Watch a cluster for executors ---
+
+WAITING = "waiting for executors"
+
+_CHECK_INTERVAL_S = 1.0
+_STABLE_S = 2.0
+"""Seconds without a new executor after which all are assumed to be registered."""
+_REGISTRATION_TIMEOUT_S = 30.0
+"""How long to wait for the configured number of executors, as Spark itself does."""
+
+
+class ExecutorWatch:
+    """Check regularly whether a Spark context has executors.
+
+    Args:
+        context: the SparkContext.
+        timeout: seconds without any executor before giving up.
+        expected: number of executors that the settings configure; None = it depends on the cluster.
+    """
+
+    def __init__(self, context: Any, timeout: float, expected: int | None = None) -> None:
+        self._context = context
+        self._timeout = timeout
+        self._expected = expected
+        self._last_seen = self._last_checked = time.monotonic()
+        self._max_count = expected or 0
+        self._waiting = self._settled = False
+
+    def restart_timeout(self) -> None:
+        """Restart the timeout."""
+        self._last_seen = self._last_checked = time.monotonic()
+
+    @property
+    def waiting_text(self) -> str:
+        """Progress text while waiting for executors."""
+        return f"{WAITING}: 0 of {self._max_count}" if self._max_count else f"{WAITING}: none yet"
+
+    def is_waiting(self) -> bool:
+        """Return True while there is no executor.
+
+        Raises:
+            InputOutputError: there was none for as long as the timeout.
+        """
+        now = time.monotonic()
+        if now - self._last_checked >= _CHECK_INTERVAL_S:
+            self._last_checked = now
+            self._waiting = not self._count_executors()
+            if not self._waiting:
+                self._last_seen = now
+            elif now - self._last_seen > self._timeout:
+                raise InputOutputError(
+                    f"no executor for {self._timeout:g} seconds: the cluster has none free, or lost them all"
+                    " (--wait-executors SECONDS waits longer)"
+                )
+        return self._waiting
+
+    def wait_until_registered(self) -> None:
+        """Wait until all expected executors have registered, so that a job gets enough tasks. Only waits once per
+        session.
+        """
+        first_time = last_time = None
+        count, end = 0, time.monotonic() + self._timeout
+        while not self._settled and (now := time.monotonic()) < end:
+            if (current := self._count_executors()) != count:
+                count, last_time = current, now
+                first_time = first_time or now
+            is_stable = last_time is not None and now - last_time > (
+                _STABLE_S if self._expected is None else _REGISTRATION_TIMEOUT_S
+            )
+            is_late = first_time is not None and now - first_time > _REGISTRATION_TIMEOUT_S
+            self._settled = bool(count) and (count == self._expected or is_stable or is_late)
+            time.sleep(_CHECK_INTERVAL_S / 4)
+        self._settled = True
+
+    def _count_executors(self) -> int:
+        """Return the number of registered executors; Spark's list also contains the driver."""
+        count = int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        self._max_count = max(self._max_count, count)
+        return count
+
+
+def configured_executors(get_setting: Any) -> int | None:
+    """Return how many executors the settings configure; None if they do not say. get_setting: returns a setting
+    or None.
+    """
+    if get_setting("spark.dynamicAllocation.enabled") == "true":
+        return None
+    for name in ("spark.executor.instances",):
+        if (value := get_setting(name)) is not None and value.isdigit():
+            return int(value)
+    cores, max_cores = get_setting("spark.executor.cores"), get_setting("spark.cores.max")
+    return (
+        int(max_cores) // int(cores)
+        if cores and max_cores and cores.isdigit() and max_cores.isdigit() and cores != "0"
+        else None
+    )
+
+
+# --- Zip of this package for the executors of a cluster, where it need not be installed ---
+
+_ENTRY_TIME = (2020, 1, 1, 0, 0, 0)
+_EXCLUDED_FOLDERS = ("__pycache__",)
+
+
+def write_package_zip(target: Path) -> Path:
+    """Write the package with its formats to `target`, and return that path; the same files give the same bytes."""
+    root = Path(__file__).parents[1]
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in _list_files(root):
+            entry = zipfile.ZipInfo(str(path.relative_to(root.parent)), _ENTRY_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+    return target
+
+
+def make_module_paths_absolute() -> None:
+    """Make the module search path absolute on an executor, so that changing the directory does not break imports.
+
+    Spark names the zip by a relative path.
+    """
+    sys.path[:] = [os.path.abspath(one) if one else one for one in sys.path]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != "binlogtool":
+            continue
+        if hasattr(module, "__path__"):
+            module.__path__ = [os.path.abspath(one) for one in module.__path__]
+        loader = getattr(module.__spec__, "loader", None)
+        if isinstance(loader, zipimporter) and module.__file__:
+            module.__file__ = os.path.abspath(module.__file__)
+            loader.archive = os.path.abspath(loader.archive)
+
+
+def _list_files(root: Path) -> Iterator[Path]:
+    """Yield the files in a fixed order; the link `formats` of a source tree is followed, and forms no cycle."""
+    for folder, folders, names in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if name not in _EXCLUDED_FOLDERS)
+        yield from (Path(folder) / name for name in sorted(names) if not name.endswith(".pyc"))
+
+
+# --- Start and stop Spark ---
+
+_SHOWN_LOG_LINES = 2
+_FINAL_CALL_TIMEOUT_S = 0.5
+"""How long to wait for the last call to a killed Java process, which fails silently."""
+_STACK_TRACE_LINE = re.compile(r"\s*(at |\.\.\. \d+ )")
+_JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
+_LOG4J_PROPERTIES = """\
+rootLogger.level = error
+rootLogger.appenderRef.c.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %p %c{1}: %m%n
+logger.gw.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gw.level = error
+"""
+
+
+class SparkProgress(msgspec.Struct, frozen=True):
+    """Progress of the running Spark job, in tasks; `total` grows when later stages appear.
+
+    waiting: text that says that executors are missing; empty if there are some.
+    """
+
+    done: int
+    total: int
+    waiting: str = ""
+
+
+OnProgress = Callable[[SparkProgress], None]
+
+
+class SparkJobSession(msgspec.Struct, frozen=True):
+    """A running Spark session.
+
+    spark: the SparkSession. folder: temporary directory, removed at the end. executors: watches the executors of a
+      cluster;
+    None = Spark runs locally.
+    """
+
+    spark: Any
+    folder: Path
+    executors: ExecutorWatch | None = None
+
+    def run(
+        self,
+        action: Callable[[], T],
+        on_progress: OnProgress | None = None,
+        timeout: float | None = None,
+        *,
+        name: str = "",
+        record: SparkJobStats | None = None,
+    ) -> T:
+        """Run `action`, which uses Spark, in the background; report progress and handle Ctrl-C.
+
+        timeout: seconds. name: of its jobs in Spark. record: receives statistics of the jobs.
+
+        Raises:
+            LimitError: the timeout passed; the job is cancelled.
+            InputOutputError: there is no executor.
+            KeyboardInterrupt: on SIGINT; Spark has been killed then, leave the `with` block.
+        """
+        context, deadline = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
+        record = record or SparkJobStats()
+        group = record.start_group()
+        if self.executors is not None:
+            self.executors.restart_timeout()
+
+        def run_in_group() -> T:
+            context.setJobGroup(group, name)
+            return action()
+
+        def poll() -> None:
+            if deadline is not None and time.monotonic() > deadline:
+                context.cancelAllJobs()
+                raise LimitError("the time limit ended the work")
+            waiting = self.executors.waiting_text if self.executors is not None and self.executors.is_waiting() else ""
+            if on_progress:
+                on_progress(self._read_progress(group, waiting))
+
+        result = run_in_background(run_in_group, poll, context._gateway.proc.kill)
+        record.update(context)
+        return result
+
+    def count_cores(self) -> int:
+        """Return how many tasks run in parallel; waits for the executors of a cluster."""
+        if self.executors is not None:
+            self.executors.wait_until_registered()
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    def _read_progress(self, group: str, waiting: str) -> SparkProgress:
+        tracker = self.spark.sparkContext.statusTracker()
+        stages: set[int] = set()
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            stages.update(info.stageIds if info else ())
+        infos = [info for info in map(tracker.getStageInfo, stages) if info]
+        estimated = (len(stages) - len(infos)) * max((i.numTasks for i in infos), default=0)
+        return SparkProgress(
+            sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos) + estimated, waiting
+        )
+
+
+@contextlib.contextmanager
+def open_session(master: str | SparkMaster = "local[*]", *, small: bool = False) -> Iterator[SparkJobSession]:
+    """Start Spark for the duration of a `with` block; afterwards its processes and files are removed.
+
+    Args:
+        master: local[N], or a cluster, whose executors receive this package but need a Python with its dependencies:
+            at
+            the path of this one, or PYSPARK_PYTHON. For more settings see `settings`.
+        small: for one short job without the data source; Java is tuned for that, and killed at the end.
+
+    Raises:
+        UsageError: there is no such kind of master.
+        MissingExtraError: pyspark, pyarrow or a usable Java is missing.
+        InputOutputError: Spark cannot start (the message ends with its output), the master does not answer, or the
+            Java
+            process ended within the block or refused a call.
+        KeyboardInterrupt: on SIGINT while it starts.
+    """
+    chosen = SparkMaster.coerce(master)
+    check_master_url(chosen.url)
+    require_extra("this", "pyspark", "pyarrow")
+    check_master_answers(chosen.url)
+    user_conf = read_user_settings(chosen.conf)
+    java_program = java.find_java()
+    cache_context = _select_jvm_cache(java_program, chosen, small=small and not user_conf)
+    with create_work_folder() as folder, _restore_module_path(folder), cache_context as jvm_cache:
+        options = (*(java.SMALL_JOB_OPTIONS if small else ()), *(jvm_cache.options if jvm_cache is not None else ()))
+        home = java.make_java_home(java_program, folder, options)
+        with _set_environment(**_worker_environment(chosen.url)), _mute_py4j():
+            with _set_environment(JAVA_HOME=str(home)):  # only while starting: other programs keep their own Java
+                spark = _start_spark(chosen, user_conf, folder, small=small)
+            is_killed = small and user_conf.get("spark.eventLog.enabled") != "true"  # the event log needs a clean stop
+            new_cache = jvm_cache if jvm_cache is not None and not jvm_cache.exists else None
+            try:
+                with _translate_java_errors():
+                    yield SparkJobSession(spark, folder, _create_executor_watch(spark.sparkContext, chosen))
+            except BaseException as error:
+                new_cache, is_killed = (
+                    None,
+                    is_killed or isinstance(error, KeyboardInterrupt),
+                )  # after which nothing is left to stop
+                raise
+            finally:
+                _stop_spark(spark, new_cache, is_killed=is_killed)
+
+
+@contextlib.contextmanager
+def _restore_module_path(folder: Path) -> Iterator[None]:
+    """Remove the zips in `folder`, which Spark adds, from the module search path at the end."""
+    try:
+        yield
+    finally:
+        sys.path[:] = [one for one in sys.path if not one.startswith(f"{folder}{os.sep}")]
+
+
+@contextlib.contextmanager
+def use_session(session: SparkJobSession | None, master: str | SparkMaster) -> Iterator[SparkJobSession]:
+    """Provide the given session, or a new one at `master`."""
+    if session is not None:
+        with _translate_java_errors():
+            yield session
+    else:
+        with open_session(master) as opened:
+            yield opened
+
+
+@contextlib.contextmanager
+def _translate_java_errors() -> Iterator[None]:
+    """Convert errors of the Java side, or its loss, to InputOutputError."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    try:
+        yield
+    except Py4JNetworkError as error:
+        raise InputOutputError("Spark's Java process ended in the middle of the work") from error
+    except Py4JError as error:
+        raise InputOutputError(f"Spark could not do it: {root_cause(error)}") from error
+
+
+@contextlib.contextmanager
+def _mute_py4j() -> Iterator[None]:
+    """Drop the tracebacks that py4j writes to the root logger for each lost connection."""
+
+    def is_not_py4j(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    logging.root.addFilter(is_not_py4j)
+    try:
+        yield
+    finally:
+        logging.root.removeFilter(is_not_py4j)
+
+
+def root_cause(error: Exception) -> str:
+    """Return the innermost cause that Java reports, or the first line, without the names of Java classes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
+
+
+def _select_jvm_cache(
+    java_program: Path, master: SparkMaster, *, small: bool
+) -> contextlib.AbstractContextManager[JvmCache | None]:
+    """Return the class cache for jobs with the same classes; none for a cluster, whose driver is started by scripts.
+
+    small: see `launch`.
+    """
+    if not (master.is_local and can_launch_directly()):
+        return contextlib.nullcontext()
+    return java.open_jvm_cache(java_program, java.read_java_version(java_program), [build_class_path(small=small)])
+
+
+def _create_executor_watch(context: Any, master: SparkMaster) -> ExecutorWatch | None:
+    return (
+        None
+        if master.is_local
+        else ExecutorWatch(context, master.wait_executors, configured_executors(context.getConf().get))
+    )
+
+
+def _worker_environment(master: str) -> dict[str, str]:
+    """Return environment variables for Spark's Python workers.
+
+    They run this Python and find this package, even in a source tree that is not installed; they import nothing from
+    the working directory, which is a private one (`_launch_java`).
+    """
+    package_root = str(Path(__file__).parents[2])
+    paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    python = sys.executable if is_local_url(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    values = {
+        "PYSPARK_PYTHON": python,
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)),
+        "PYTHONSAFEPATH": "1",
+    }
+    if is_loopback(master):
+        values["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return values
+
+
+@contextlib.contextmanager
+def _set_environment(**values: str) -> Iterator[None]:
+    """Set environment variables for a while; PySpark only takes paths from there."""
+    old_values = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in old_values.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _start_spark(master: SparkMaster, user_conf: Mapping[str, str], folder: Path, *, small: bool) -> Any:
+    (folder / "log4j2.properties").write_text(_LOG4J_PROPERTIES)
+    abandoned = threading.Event()
+
+    def give_up() -> None:
+        abandoned.set()
+        _kill_java(folder)
+
+    try:
+        return run_in_background(
+            lambda: _create_spark_session(
+                _launch_java(master, user_conf, folder, small=small), folder, abandoned, small=small
+            ),
+            on_interrupt=give_up,
+        )
+    except Exception as error:
+        _kill_java(folder)
+        _reset_pyspark()
+        raise InputOutputError(f"Spark cannot start: {_read_last_messages(folder) or error}") from error
+
+
+def _create_spark_session(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event, *, small: bool) -> Any:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    conf, gateway = launched
+    if abandoned.is_set():
+        _kill_java(folder)
+    context = SparkContext(conf=conf, gateway=gateway)
+    context._accumulatorServer.handle_error = _ignore_error  # the connection breaks when Java is killed
+    spark = SparkSession(context)
+    if not small:
+        from binlogtool.spark.data_source import BinlogSource
+
+        spark.dataSource.register(BinlogSource)
+    return spark
+
+
+def _launch_java(master: SparkMaster, user_conf: Mapping[str, str], folder: Path, *, small: bool) -> tuple[Any, Any]:
+    """Return Spark's settings, and the connection to its Java process."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    conf_values = build_settings(folder, user_conf, loopback=is_loopback(master.url), name=master.name, small=small)
+    spark_home = None
+    if master.is_local:
+        spark_home = make_spark_home(Path(os.environ["JAVA_HOME"]), conf_values, folder, small=small and not user_conf)
+    else:
+        conf_values["spark.submit.pyFiles"] = str(write_package_zip(folder / "binlogtool.zip"))
+    conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(conf_values.items()))
+    home_variable = {} if spark_home is None else {"SPARK_HOME": str(spark_home)}
+    with (folder / "spark.log").open("wb") as log, _set_environment(**home_variable):
+        _write_python_stub(folder, os.environ["PYSPARK_PYTHON"])
+        popen_options = {"stdout": log, "stderr": log, "start_new_session": True, "cwd": folder}
+        return conf, launch_gateway(conf, popen_options)
+
+
+def _write_python_stub(folder: Path, python: str) -> None:
+    """Write a script that starts this Python where the driver looks for the Python of an archive for executors."""
+    if "/" not in python or os.path.isabs(python):
+        return
+    script = folder / python
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o700)
+
+
+def _ignore_error(*_: object) -> None:
+    pass
+
+
+def _stop_spark(spark: Any, cache: JvmCache | None, *, is_killed: bool) -> None:
+    """Stop Spark cleanly, with a time limit, then end its Java process. is_killed: only end the process.
+
+    cache: class cache that Java is to write when it ends.
+    """
+    gateway = spark.sparkContext._gateway
+    done = threading.Event()
+
+    def stop_cleanly() -> None:
+        with contextlib.suppress(Exception):
+            spark.stop()
+            gateway.shutdown()
+        done.set()
+
+    with suppress_logging():
+        if not is_killed or cache is not None:
+            threading.Thread(target=stop_cleanly, daemon=True).start()
+            done.wait(STOP_TIMEOUT_S if cache is None else java.WRITE_TIMEOUT_S)
+        process = gateway.proc
+        process.stdin.close()
+        if cache is not None and done.is_set():
+            cache.finish(process)
+        if not done.is_set():
+            process.kill()
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if not is_killed or cache is not None:
+            done.wait(_FINAL_CALL_TIMEOUT_S)
+    _reset_pyspark()
+
+
+def _kill_java(folder: Path) -> None:
+    """Kill the Java process; its Python workers end with it, as their pipes close."""
+    pid_file = java.pid_file_path(folder)
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        pid_file.unlink()
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reset_pyspark() -> None:
+    """Reset PySpark's class attributes, which refer to the dead session, so that a later session can start."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def _read_last_messages(folder: Path) -> str:
+    """Return the last messages that Spark printed, without stack traces."""
+    with contextlib.suppress(OSError):
+        text = (folder / "spark.log").read_text(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not _STACK_TRACE_LINE.match(line)]
+        causes = [line for line in lines if line.startswith("Caused by:")]
+        return " | ".join(_JAVA_CLASS.sub("", line) for line in (causes or lines)[-_SHOWN_LOG_LINES:])
+    return ""

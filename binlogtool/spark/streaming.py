@@ -1,0 +1,202 @@
+"""Streaming reader of Spark: follow growing and rotating logs, and yield each durable record once.
+
+An offset contains how far each file was read, always up to a point where no transaction is open
+(`stream_offset.ReadPosition`); what comes after the last such point waits. Once a later file of the log was written to,
+a file is read to its end: it is done. A finished file that its server removed is dropped, so the offset stays as small
+as the log is.
+
+Events that a server never causes become DAMAGE rows (`changed-while-read`), and the query continues: a reset of one log
+must not stop the reading of all others. A file that was replaced (RESET MASTER, a restored copy) is then read from its
+beginning. If a file is replaced after its new bytes were planned and before they were read, such a row takes their
+place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.export import record_rows
+from binlogtool.export.incremental import (
+    GrowingFileFinding,
+    IncrementalInput,
+    PlannedRead,
+    ReadBudget,
+    ReadPosition,
+    ReadPositions,
+)
+from binlogtool.export.manifest import (
+    ReadRequest,
+    TaskFile,
+    group_by_size,
+    list_members,
+    parse_hints,
+    parse_options,
+    parse_paths,
+)
+from binlogtool.export.record_rows import RowBuilder
+from binlogtool.export.typed_columns import collect_columns
+from binlogtool.findings import make_finding
+from binlogtool.format_api.format import Hints
+from binlogtool.limits import parse_size
+from binlogtool.spark.read_members import add_histories, read_member
+
+
+class StreamPartition(InputPartition):  # type: ignore[misc]
+    """Pieces that one task reads. ids: other names of the request's table."""
+
+    def __init__(self, pieces: Sequence[PlannedRead | GrowingFileFinding], ids: Sequence[str]) -> None:
+        super().__init__(pieces)
+        self.pieces = pieces
+        self.ids = ids
+
+
+class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """`spark.readStream.format("binlogtool")` with the options of the batch reader, and maxFilesPerTrigger or
+    maxBytesPerTrigger.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], format: str, request: ReadRequest, hints: Hints | None = None,
+        builder: RowBuilder = record_rows.DEFAULT_LAYOUT, limit: ReadLimit | None = None,
+    ) -> None:  # fmt: skip
+        self.source = IncrementalInput(paths, format, request, hints)
+        self.request = request
+        self.hints = hints
+        self.builder = builder
+        self.limit = limit
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str], schema: Any) -> BinlogStream:
+        """Create the reader for the options of a query. schema: of its rows, as Spark passes it.
+
+        Raises:
+            UsageError: an option has an invalid value.
+        """
+        request = parse_options(options, files=False)
+        builder: RowBuilder = (
+            record_rows.create_layout(request.columns, request.payload) if request.object is None
+            else record_rows.TableRowBuilder(record_rows.schema_fields(schema))
+        )  # fmt: skip
+        paths, format_ = parse_paths(options), options.get("format", "auto")
+        for path in paths:
+            if "*" in path and not os.path.exists(path):  # otherwise the query would wait for it
+                raise UsageError(f"{path}: name the directory of the log; patterns are not looked up")
+        return cls(paths, format_, request, parse_hints(options), builder, parse_read_limit(options))
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the offset of a query that has read nothing."""
+        return {"files": {}}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the options set."""
+        return self.limit or ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Ignore files and bytes that appear after this call."""
+        self.source.freeze()
+
+    def latestOffset(self, start: Mapping[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Return how far each file is to be read; a file that cannot be read keeps its position."""
+        positions = parse_positions(start)
+        self.source.advance(positions, to_budget(limit))
+        offset = {"files": {name: one.to_dict() for name, one in positions.items()}}
+        return offset | self._find_table_ids(start or {})
+
+    def _find_table_ids(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the table's other names once they are found; later its definition may be in a file that was
+        removed.
+        """
+        if self.request.object is None or start.get("ids") is not None:
+            return {"ids": start["ids"]} if "ids" in start else {}
+        members = tuple(member for path in self.source.paths for member in self._list_members(path))
+        collector = collect_columns(add_histories(replace(self.request, members=members), self.hints), self.hints)
+        return {"ids": sorted(collector.ids)} if collector.is_described else {}
+
+    def _list_members(self, path: str) -> list[TaskFile]:
+        try:
+            return list_members(path, self.source.format)
+        except BinlogtoolError:
+            return []
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[StreamPartition]:
+        """Return what is new between two offsets: parts of big files, and groups of small ones."""
+        pieces = self.source.list_reads(parse_positions(start), parse_positions(end))
+        return [StreamPartition(share, end.get("ids") or ()) for share in self._group_pieces(pieces)]
+
+    def _group_pieces(
+        self, pieces: Sequence[PlannedRead | GrowingFileFinding]
+    ) -> Iterator[list[PlannedRead | GrowingFileFinding]]:
+        request = self.request
+        sizes = [piece.member.size if isinstance(piece, PlannedRead) else 0 for piece in pieces]
+        yield from ([piece] for piece, size in zip(pieces, sizes, strict=True) if size >= request.split_size)
+        small = [i for i, size in enumerate(sizes) if size < request.split_size]
+        yield from group_by_size([pieces[i] for i in small], [sizes[i] for i in small], request.groups)
+
+    def read(self, partition: StreamPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        request, builder, name = self.request, self.builder, self.request.object
+        if name is not None and isinstance(builder, record_rows.TableRowBuilder):
+            request, builder = record_rows.select_object(request, partition.ids), builder.for_table(name, partition.ids)
+        for piece in partition.pieces:
+            if isinstance(piece, GrowingFileFinding):
+                yield self.builder.build_damage_batch(piece.file, piece.format, piece.finding)
+            elif self.source.is_as_planned(piece):
+                is_file_closed = partial(bool, piece.reached.done)
+                hints = self.hints
+                if piece.earlier is not None:
+                    hints = replace(hints or Hints(), earlier=piece.earlier)
+                yield from read_member(piece.member, request, hints, piece.part, builder, is_file_closed)
+            else:
+                found = make_finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
+                yield self.builder.build_damage_batch(piece.member.name, piece.member.format, found)
+
+
+def parse_positions(offset: Mapping[str, Any] | None) -> ReadPositions:
+    """Return the read positions in an offset."""
+    return {name: ReadPosition.from_dict(one) for name, one in (offset or {}).get("files", {}).items()}
+
+
+def parse_read_limit(options: Mapping[str, str]) -> ReadLimit | None:
+    """Return the limit of a micro-batch: maxFilesPerTrigger (a number) or maxBytesPerTrigger (such as `1GiB`).
+
+    Raises:
+        UsageError: both are given, or a value is not positive.
+    """
+    files, size = options.get("maxFilesPerTrigger"), options.get("maxBytesPerTrigger")
+    if files is not None and size is not None:
+        raise UsageError("choose one of maxFilesPerTrigger and maxBytesPerTrigger")
+    if files is not None:
+        if not files.isascii() or not files.isdecimal() or int(files) < 1:
+            raise UsageError(f"maxFilesPerTrigger {files!r}: give a number from 1 on")
+        return ReadMaxFiles(int(files))
+    if size is None:
+        return None
+    if (max_bytes := parse_size(size)) < 1:
+        raise UsageError(f"maxBytesPerTrigger {size!r}: give a size from 1 byte on")
+    return ReadMaxBytes(max_bytes)
+
+
+def to_budget(limit: ReadLimit | None) -> ReadBudget:
+    """Return the budget of one micro-batch."""
+    if isinstance(limit, ReadMaxFiles):
+        return ReadBudget(files=limit.max_files)
+    return ReadBudget(bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)

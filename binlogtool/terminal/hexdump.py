@@ -1,0 +1,587 @@
+"""Format annotated rows as lines of a hexdump, in bulk by compiled code.
+
+Only bytes of the data and escaped text go into a line; colours are a few fixed codes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool.limits import KIB
+from binlogtool.schema import annotation, backends
+from binlogtool.schema.annotated_parse_state import ElementShape, FoldedRow, unfold_rows
+from binlogtool.schema.annotation import OFFSET_DIGITS, AddressSpace, AnnotatedPiece, FieldRow, HexInt
+from binlogtool.terminal.escape import escape, fold_column, fold_line
+
+# --- Annotated rows as text lines ---
+
+MAX_VALUE_LENGTH = 64
+"""Characters of a value; longer ones are cut."""
+
+_LABEL_WIDTH, _MIN_LABEL_WIDTH = 28, 20
+"""Columns for labels that are wanted, and below which they stand over the bytes and not beside them."""
+
+_OFFSET_FORMATS = {"hex": (8, "x"), "dec": (10, "d"), "oct": (11, "o"), "bin": (32, "b")}
+_BORDERS = {"unicode": "│", "ascii": "|", "none": " "}
+_COLORS = {"offset": "2", "path": "36", "bad": "1;31", "good": "32", "heading": "1"}
+_ASCII_TABLE = bytes(byte if 0x20 <= byte < 0x7F else 0x2E for byte in range(256))
+
+
+class HexdumpOptions(msgspec.Struct, frozen=True):
+    """Options of a hexdump.
+
+    Args:
+        width: bytes in a line.
+        group: bytes written together (1, 2, 4 or 8).
+        base: of the offsets (hex, dec, oct, bin).
+        depth: nesting levels that are shown, None = all.
+        squeeze: equal lines of a field become one `*`.
+        border: unicode, ascii, none.
+        columns: of the terminal that the lines must fit, None = no limit.
+    """
+
+    width: int = 16
+    columns: int | None = None
+    group: int = 1
+    base: str = "hex"
+    depth: int | None = None
+    squeeze: bool = True
+    border: str = "unicode"
+    color: bool = False
+
+
+_DEFAULT_OPTIONS = HexdumpOptions()
+
+
+def choose_width(columns: int | None, base: str = "hex") -> int:
+    """Return the bytes in a line that leave space for labels beside them; at least 4."""
+    if columns is None:
+        return 16
+    layouts = (_get_layout(HexdumpOptions(width=width, columns=columns, base=base)) for width in (16, 8))
+    return next((page.options.width for page in layouts if page.label_width >= _LABEL_WIDTH), 4)
+
+
+def render_hexdump(
+    rows: Iterable[FieldRow],
+    spaces: Iterable[AddressSpace],
+    options: HexdumpOptions = _DEFAULT_OPTIONS,
+    heading: bool = True,
+) -> Iterator[str]:
+    """Yield lines without line ends; unpacked bytes get a section of their own after the record that holds them.
+
+    heading: False leaves out the line of column numbers (for the second and further pieces of a long dump).
+    """
+    data = _RowBytes(spaces)
+    layout = _get_layout(options)
+    if heading:
+        yield layout.header()
+    rows_by_space: dict[str, list[FieldRow]] = {}
+    is_plain = options.depth is None and options.columns is None
+    for row in rows:
+        space, depth, leaf = row[6], row[8], row[9]
+        if space:
+            rows_by_space.setdefault(space, []).append(row)
+            continue
+        if rows_by_space and depth == 0:
+            yield from _render_sections(rows_by_space, data, layout)
+            rows_by_space = {}
+        if is_plain and leaf and (lines := layout.render_short(row, data)):
+            yield from lines
+        elif not is_plain or leaf or not row.ok:
+            yield from layout.render_row(row, data)
+    yield from _render_sections(rows_by_space, data, layout)
+
+
+def _render_sections(
+    rows_by_space: Mapping[str, list[FieldRow]], data: _RowBytes, layout: _LineLayout
+) -> Iterator[str]:
+    for name, rows in rows_by_space.items():
+        lines = [line for row in rows for line in layout.render_row(row, data)]
+        if lines:
+            size = len(data.spaces[name][-1].data) if name in data.spaces else 0
+            for text in layout.fold(f"{escape(name)} (decompressed, {size:,} bytes)"):
+                yield layout.paint(text, "heading")
+            yield from lines
+
+
+def make_label(row: FieldRow, options: HexdumpOptions) -> str:
+    """Return the label beside the bytes of a row."""
+    return _get_layout(options)._format_label(row).rstrip()
+
+
+def line_template(options: HexdumpOptions) -> tuple[list[int], bytes]:
+    """Return the layout of a line for `schema.annotation`, and a line without bytes and label; with hex offsets."""
+    layout = _get_layout(options)
+    blank = layout._format_line(0, "", "", _BLANK_ROW, ".")[:-1].rstrip()
+    text = blank[: blank.rindex(layout.bar)].rindex(layout.bar) + 2
+    begin, extra_bytes = OFFSET_DIGITS + 3, len(layout.bar.encode()) - 1  # bars may take several bytes
+    byte_columns = [begin + extra_bytes + column for column in layout.columns]
+    return [options.width, len(blank.encode()), OFFSET_DIGITS, text + 2 * extra_bytes, *byte_columns], blank.encode()
+
+
+class _RowBytes:
+    """The bytes of the rows; ranges of the file may be given in several pieces."""
+
+    def __init__(self, spaces: Iterable[AddressSpace]) -> None:
+        self.spaces: dict[str, list[AddressSpace]] = {}
+        for space in spaces:
+            self.spaces.setdefault(space.name, []).append(space)
+
+    def row_bytes(self, row: FieldRow) -> bytes:
+        """Return the bytes of a row, as far as they are given."""
+        return self.range_bytes(row.space, row.start, row.end)
+
+    def range_bytes(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of a range, as far as they are given."""
+        for space in self.spaces.get(name, ()):
+            base, data = space.base, space.data
+            if base <= start < base + len(data):
+                return data[start - base : end - base]
+        return b""
+
+
+class _LineLayout(msgspec.Struct):
+    """Layout of a line, computed once."""
+
+    options: HexdumpOptions
+    bar: str = ""
+    separators: list[str] = msgspec.field(default_factory=list)
+    columns: list[int] = msgspec.field(default_factory=list)
+    hex_width: int = 0
+    ellipsis: str = "…"
+    label_width: int = 0
+    offset_format: str = ""
+    """How `%` writes an offset; "": it cannot."""
+    templates: dict[tuple[int, int, bool], str] = msgspec.field(default_factory=dict)
+    """See `_form`."""
+
+    def __post_init__(self) -> None:
+        width, group = self.options.width, self.options.group
+        self.bar = _BORDERS[self.options.border]
+        digits, kind = _OFFSET_FORMATS[self.options.base]
+        self.offset_format = "" if kind == "b" else f"%0{digits}{kind}"
+        self.ellipsis = "…" if self.options.border == "unicode" else "..."
+        self.separators = [
+            ("  " if at % 8 == 0 and at < width else " " if at % group == 0 else "") for at in range(1, width)
+        ] + [""]
+        position = 0
+        for seam in self.separators:
+            self.columns.append(position)
+            position += 2 + len(seam)
+        self.hex_width = position
+        if self.options.columns is not None:
+            self.label_width = self.options.columns - len(self._format_line(0, "", "", _BLANK_ROW, ".")) + 1
+
+    def fold(self, text: str) -> list[str]:
+        """Return a text as lines that fit."""
+        return [text] if self.options.columns is None else fold_line(text, self.options.columns)
+
+    def paint(self, text: str, style: str) -> str:
+        return text if not self.options.color or not text else f"\x1b[{_COLORS[style]}m{text}\x1b[0m"
+
+    def format_offset(self, value: int) -> str:
+        digits, kind = _OFFSET_FORMATS[self.options.base]
+        return f"{value:0{digits}{kind}}"
+
+    def header(self) -> str:
+        """Return the column numbers above the hex."""
+        names = "".join(f"{at:02x}"[-2:] + self.separators[at] for at in range(self.options.width))
+        return self.paint(" " * (_OFFSET_FORMATS[self.options.base][0] + 3) + names, "offset")
+
+    def render_short(self, row: FieldRow, data: _RowBytes) -> tuple[str, ...]:
+        """Return the lines of a leaf whose bytes are in one or two lines, as for most; () = use `render_row`."""
+        path, start, end, value, meaning, _, space, bits, _, _, ok = row
+        width, size = self.options.width, end - start
+        column = start % width
+        if not 0 < size <= 2 * width - column:
+            return ()
+        row_bytes = data.range_bytes(space, start, end)
+        if len(row_bytes) != size:
+            return ()
+        is_plain_number = (
+            value.__class__ is int and not meaning and not bits and -_MAX_PLAIN_NUMBER < value < _MAX_PLAIN_NUMBER
+        )
+        if is_plain_number and not self.options.color and path.isascii() and path.isprintable():
+            label = f"{path.removesuffix('.value')} = {value}"
+        else:
+            label = self._format_label(row)
+        if column + size <= width:
+            return (self._render_short_line(start - column, column, row_bytes, ok, label),)
+        first_size, line_offset = width - column, start - column
+        return (
+            self._render_short_line(line_offset, column, row_bytes[:first_size], ok, label),
+            self._render_short_line(line_offset + width, 0, row_bytes[first_size:], ok, ""),
+        )
+
+    def _render_short_line(self, line_offset: int, column: int, line_bytes: bytes, ok: bool, label: str) -> str:
+        """Return a line with bytes at these columns."""
+        key = column, len(line_bytes), ok
+        template = self.templates.get(key) or self.templates.setdefault(key, self._make_template(*key))
+        text = line_bytes.translate(_ASCII_TABLE).decode("ascii")
+        return (
+            template
+            % (line_offset if self.offset_format else self.format_offset(line_offset), *line_bytes, text, label)
+        ).rstrip()
+
+    def _make_template(self, column: int, size: int, ok: bool) -> str:
+        """Return the `%` template of a line with bytes at these columns: offset, each byte, text, label."""
+        seams = self.separators[column : column + size]
+        used = self.columns[column] + 2 * size + sum(map(len, seams))
+        hexes = " " * self.columns[column] + "".join("%02x" + seam for seam in seams) + " " * (self.hex_width - used)
+        text = " " * column + "%s" + " " * (self.options.width - column - size)
+        columns = f"{hexes} {self.bar} {text} {self.bar}"
+        mark = " "
+        if not ok:
+            mark, columns = self.paint("!", "bad"), self.paint(columns, "bad")
+        return f"{self.paint(self.offset_format or '%s', 'offset')}{mark}{self.bar} {columns} %s"
+
+    def render_row(self, row: FieldRow, data: _RowBytes) -> Iterator[str]:
+        """Yield the lines of a leaf or of a container at the last shown level; of other containers only errors."""
+        depth = self.options.depth
+        if depth is not None and row.depth >= depth:
+            if row.depth > depth:
+                return
+        elif not row.leaf:
+            if not row.ok and row.meaning:
+                yield from self._add_labels(row, iter([(row.start, "", "")]))
+            return
+        yield from self._add_labels(row, self._iter_lines(row, data.row_bytes(row)))
+
+    def _add_labels(self, row: FieldRow, lines: Iterator[tuple[int, str, str]]) -> Iterator[str]:
+        """Yield the lines of a row with its label beside them, or above them where the screen is too narrow."""
+        labels = self._fold_label(row)
+        if self.options.columns is not None and self.label_width < _MIN_LABEL_WIDTH:
+            yield from labels
+            labels = []
+        remaining_labels = iter(labels)
+        for offset, hexes, text in lines:
+            yield self._format_line(offset, hexes, text, row, next(remaining_labels, ""))
+        for label in remaining_labels:
+            yield self._format_line(None, "", "", row, label)
+
+    def _fold_label(self, row: FieldRow) -> list[str]:
+        """Return the label, folded to fit the columns."""
+        label, columns = self._format_label(row), self.options.columns
+        if columns is None:
+            return [label]
+        if self.label_width >= _MIN_LABEL_WIDTH:
+            return fold_column(label, self.label_width)
+        return [f"  {text}" for text in fold_line(label, columns - 2)]
+
+    def _iter_lines(self, row: FieldRow, data: bytes) -> Iterator[tuple[int, str, str]]:
+        """Yield (offset, hex, ASCII) of each line."""
+        width = self.options.width
+        start, end = row.start, row.start + len(data)
+        if not data:
+            yield start, "", ""
+            return
+        previous, squeezed = b"", False
+        for line in range(start - start % width, end, width):
+            first, last = max(line, start), min(line + width, end)
+            piece = data[first - start : last - start]
+            if self.options.squeeze and piece == previous and len(piece) == width and last < end:
+                if not squeezed:
+                    yield line, "*", ""
+                squeezed = True
+                continue
+            previous, squeezed = piece, False
+            yield line, self._format_hex(piece, first - line), " " * (first - line) + _format_ascii(piece)
+        if end < row.end:
+            yield end, f"{self.ellipsis} {row.end - end:,} bytes more", ""
+
+    def _format_hex(self, piece: bytes, column: int) -> str:
+        digits = piece.hex()
+        seams = self.separators
+        cells = [digits[2 * i : 2 * i + 2] + seams[column + i] for i in range(len(piece))]
+        return " " * self.columns[column] + "".join(cells)
+
+    def _format_line(self, offset: int | None, hexes: str, text: str, row: FieldRow, label: str) -> str:
+        """Return one line; without an offset it continues a label."""
+        mark = " " if row.ok else "!"
+        columns = f"{hexes:<{self.hex_width}} {self.bar} {text:<{self.options.width}} {self.bar}"
+        if len(hexes) > self.hex_width and not text and not label:
+            columns = hexes
+        offset_text = self.format_offset(0 if offset is None else offset)
+        offset_text = " " * len(offset_text) if offset is None else offset_text
+        if not self.options.color:
+            return f"{offset_text}{mark}{self.bar} {columns} {label}".rstrip()
+        offset_text = self.paint(offset_text, "offset")
+        if not row.ok:
+            mark, columns = self.paint(mark, "bad"), self.paint(columns, "bad")
+        return f"{offset_text}{mark}{self.bar} {columns} {label}".rstrip()
+
+    def _format_label(self, row: FieldRow) -> str:
+        """Return `path = value (meaning)`; a verdict such as `ok (crc32c of …)` has its own parentheses."""
+        name, _, _, raw_value, meaning, _, _, bit_range, _, _, _ = row
+        path = self.paint(escape(name.removesuffix(".value")), "path")
+        value = (
+            str(raw_value)
+            if raw_value.__class__ is int and -_MAX_PLAIN_NUMBER < raw_value < _MAX_PLAIN_NUMBER
+            else format_value(raw_value, self.ellipsis)
+        )
+        if not meaning and not bit_range:
+            return f"{path} = {value}" if value else path
+        bits = f" [bits {bit_range[0]}..{bit_range[1]}]" if bit_range else ""
+        meaning = escape(meaning)
+        if meaning:
+            wrapped = f"  {meaning}" if meaning.endswith(")") or not row.ok else f" ({meaning})"
+            style = "bad" if not row.ok else "good" if meaning.startswith("ok (") else ""
+            meaning = self.paint(wrapped, style) if style else wrapped
+        return path + (f" = {value}" if value else "") + bits + meaning
+
+
+_MAX_PLAIN_NUMBER = 1 << 64
+"""Numbers below it are shown in full."""
+_BLANK_ROW = FieldRow("", 0, 0, None)
+
+
+@lru_cache(maxsize=8)
+def _get_layout(options: HexdumpOptions) -> _LineLayout:
+    return _LineLayout(options)
+
+
+def _format_ascii(piece: bytes) -> str:
+    return piece.translate(_ASCII_TABLE).decode("ascii")
+
+
+def format_value(value: Any, ellipsis: str = "…") -> str:
+    """Format a value as one short escaped line: text in quotes, printable bytes as text, else their number."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case HexInt():
+            return repr(value)
+        case int() if value.bit_length() > 256:
+            return f"a number of {value.bit_length():,} bits"
+        case int() | float():
+            return str(value)
+        case str():
+            return _quote(value, ellipsis)
+        case bytes() | bytearray() | memoryview():
+            return _format_bytes(bytes(value), ellipsis)
+        case _:
+            return _shorten(escape(str(value)[: MAX_VALUE_LENGTH + 1]), ellipsis)
+
+
+def _format_bytes(data: bytes, ellipsis: str) -> str:
+    try:
+        text = data[:1024].decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if len(data) > 1024 or not text.isprintable():
+        return f"{len(data):,} byte{'' if len(data) == 1 else 's'}"
+    return _quote(text, ellipsis)
+
+
+def _quote(text: str, ellipsis: str) -> str:
+    return f'"{_shorten(escape(text[: MAX_VALUE_LENGTH + 1]), ellipsis)}"'
+
+
+def _shorten(text: str, ellipsis: str) -> str:
+    return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + ellipsis
+
+
+def render_markers(options: HexdumpOptions, line_text: str, line: int, ranges: Iterable[tuple[int, int]]) -> str:
+    """Return the markers under a line of bytes from offset `line` on: `^` under those in the ranges; "" = none."""
+    layout = _get_layout(options)
+    if layout.format_offset(line) not in line_text[:48]:  # a line that has only a label
+        return ""
+    begin = _OFFSET_FORMATS[options.base][0] + 3
+    markers: dict[int, str] = {}
+    for start, end in ranges:
+        for at in range(max(start, line), min(end, line + options.width)):
+            column = begin + layout.columns[at - line]
+            markers[column] = markers[column + 1] = "^"
+    return "".join(markers.get(column, " ") for column in range(max(markers) + 1)) if markers else ""
+
+
+# --- Fast hexdump ---
+
+_FIELDS_AT_ONCE = 4096
+"""Fields that are drawn at once."""
+_MAX_SMALL_PIECE = 64 * KIB
+"""Bytes of a piece that is drawn together with others."""
+_MAX_OFFSET = 1 << 32
+
+
+def kernel_compiler(backend: str) -> Callable[[Any], Any] | None:
+    """Return the function that compiles kernels; None = this backend has none."""
+    selected_backend = backends.choose_backend(backend)
+    return selected_backend.compile_kernel if selected_backend.name == "native" else None
+
+
+def draw_hexdump(
+    rows: Iterable[FieldRow], spaces: Iterable[AddressSpace], options: HexdumpOptions, heading: bool, compile_: Any
+) -> Iterator[bytes]:
+    """Yield the text, in pieces that end with a line. compile_: compiles a kernel, None = there is none."""
+    spaces, rows = tuple(spaces), list(rows)
+    if compile_ is None or not _has_default_format(options) or not _is_one_range(rows, spaces):
+        yield from _encode_lines(render_hexdump(unfold_rows(rows), spaces, options, heading))
+        return
+    if heading:
+        yield from _encode_lines(render_hexdump((), (), options))
+    lines = _FieldBuffer(spaces[0], options, _compile_put_lines(compile_))
+    for row in lines.unfold(rows):
+        if not lines.add_row(row):
+            yield lines.draw()
+            yield from _encode_lines(render_hexdump((row,), spaces, options, heading=False))
+        elif len(lines.starts) >= _FIELDS_AT_ONCE:
+            yield lines.draw()
+    yield lines.draw()
+
+
+def join_small_pieces(pieces: Iterable[AnnotatedPiece]) -> Iterator[tuple[list[FieldRow], tuple[AddressSpace, ...]]]:
+    """Yield rows and spaces of the pieces; several small consecutive ones are joined."""
+    rows, data_parts, base, end = list[FieldRow](), list[bytes](), 0, 0
+    for piece in pieces:
+        is_small = _is_small_piece(piece)
+        if rows and (not is_small or piece.start != end or len(rows) >= _FIELDS_AT_ONCE):
+            yield rows, (AddressSpace("", base, b"".join(data_parts)),)
+            rows, data_parts = [], []
+        if is_small:
+            base = base if rows else piece.start
+            rows += piece.rows
+            data_parts.append(piece.spaces[0].data)
+            end = piece.end
+        else:
+            yield piece.rows, piece.spaces
+    if rows:
+        yield rows, (AddressSpace("", base, b"".join(data_parts)),)
+
+
+def _is_small_piece(piece: AnnotatedPiece) -> bool:
+    """Return True if the piece consists of few bytes of the file alone, all of which are present."""
+    if len(piece.spaces) != 1 or piece.spaces[0].name or piece.spaces[0].base != piece.start:
+        return False
+    return len(piece.spaces[0].data) == piece.end - piece.start <= _MAX_SMALL_PIECE
+
+
+@lru_cache(maxsize=4)
+def _compile_put_lines(compile_: Callable[[Any], Any]) -> Any:
+    return compile_(annotation.put_hexdump_lines)
+
+
+def _has_default_format(options: HexdumpOptions) -> bool:
+    """Return True if lines are not folded or coloured, and have borders and hexadecimal offsets."""
+    is_plain = options.depth is None and options.columns is None and not options.color
+    return is_plain and options.base == "hex" and options.border != "none"
+
+
+def _is_one_range(rows: list[FieldRow], spaces: tuple[AddressSpace, ...]) -> bool:
+    """Return True if all bytes are those of one range of the file."""
+    return len(spaces) == 1 and not spaces[0].name and spaces[0].base + len(spaces[0].data) < _MAX_OFFSET
+
+
+def _encode_lines(lines: Iterable[str]) -> Iterator[bytes]:
+    lines = iter(lines)
+    while chunk := list(islice(lines, _FIELDS_AT_ONCE)):
+        yield ("\n".join(chunk) + "\n").encode("utf-8", "backslashreplace")
+
+
+class _ShapeLines(NamedTuple):
+    """How the fields of a shape are drawn. labels: with a NUL for the path of the element, and `%d` for numbers."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    marks: tuple[int, ...]
+    labels: str
+
+
+class _FieldBuffer(msgspec.Struct):
+    """Fields that wait to be drawn."""
+
+    space: AddressSpace
+    options: HexdumpOptions
+    put_lines: Any
+    starts: list[int] = msgspec.field(default_factory=list)
+    ends: list[int] = msgspec.field(default_factory=list)
+    marks: list[int] = msgspec.field(default_factory=list)
+    labels: list[str] = msgspec.field(default_factory=list)
+    _shape_lines: dict[int, tuple[ElementShape, _ShapeLines | None]] = msgspec.field(default_factory=dict)
+    """By identity of a shape, which is kept alive."""
+
+    def unfold(self, rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
+        """Yield the rows, without the elements that are buffered as a whole; of other elements their own rows."""
+        for row in rows:
+            if row.__class__ is not FoldedRow:
+                yield row
+            elif not self._add_element(row):
+                yield from row.expand_rows()
+
+    def _add_element(self, row: FoldedRow) -> bool:
+        if row.space or not row.path.isascii() or not row.path.isprintable():
+            return False
+        cached = self._shape_lines.get(id(row.shape))
+        if cached is None:
+            cached = self._shape_lines[id(row.shape)] = row.shape, self._make_shape_lines(row)
+        shape_lines, start = cached[1], row.start
+        if shape_lines is None or start < self.space.base or row.end > self.space.base + len(self.space.data):
+            return False
+        self.starts += [start + low for low in shape_lines.starts]
+        self.ends += [start + high for high in shape_lines.ends]
+        self.marks += shape_lines.marks
+        self.labels.append((shape_lines.labels % row.read_numbers()).replace("\0", row.path))
+        return True
+
+    def _make_shape_lines(self, row: FoldedRow) -> _ShapeLines | None:
+        """Return the lines of a shape; None where a field may need more than two lines."""
+        leaves = [one for one in row.expand_rows() if one.leaf]
+        if any(one.end - one.start > self.options.width + 1 for one in leaves):
+            return None
+        number_places, labels = set(row.shape.places), list[str]()
+        for leaf_row in leaves:
+            if leaf_row.start - row.start in number_places:
+                labels.append(f"\0{leaf_row.path[len(row.path) :].removesuffix('.value')} = %d")
+            else:
+                label = make_label(leaf_row, self.options)
+                labels.append("\0" + label[len(row.path) :].replace("%", "%%"))
+        if any("\0" in label[1:] for label in labels):
+            return None
+        starts, ends = (
+            tuple(place - row.start for place in places) for places in zip(*(one[1:3] for one in leaves), strict=True)
+        )
+        return _ShapeLines(starts, ends, (32,) * len(leaves), "".join(label + "\n" for label in labels))
+
+    def add_row(self, row: FieldRow) -> bool:
+        """Add the lines of a field; return False if it is not a short one."""
+        path, start, end, value, meaning, _, space, bits, _, leaf, ok = row
+        if not leaf:
+            return ok or not meaning
+        width, base = self.options.width, self.space.base
+        if space or not start < end <= start - start % width + 2 * width or start < base:
+            return False
+        if end > base + len(self.space.data):
+            return False
+        is_plain_number = (
+            value.__class__ is int and not meaning and not bits and -_MAX_PLAIN_NUMBER < value < _MAX_PLAIN_NUMBER
+        )
+        if is_plain_number and path.isascii() and path.isprintable():
+            self.labels.append(f"{path.removesuffix('.value')} = {value}\n")
+        else:
+            self.labels.append(make_label(row, self.options) + "\n")
+        self.starts.append(start)
+        self.ends.append(end)
+        self.marks.append(32 if ok else 33)
+        return True
+
+    def draw(self) -> bytes:
+        """Draw and remove all buffered fields."""
+        count = len(self.starts)
+        if not count:
+            return b""
+        layout, blank = line_template(self.options)
+        texts = "".join(self.labels).encode("utf-8", "backslashreplace")
+        out = bytearray(2 * count * (len(blank) + 2) + len(texts))
+        integers = (array("q", one) for one in (self.starts, self.ends, self.marks, layout, list(blank)))
+        size = self.put_lines(self.space.data, self.space.base, count, *integers, texts, out)
+        for buffer in (self.starts, self.ends, self.marks, self.labels):
+            buffer.clear()
+        return bytes(memoryview(out)[:size])

@@ -1,0 +1,214 @@
+"""Progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 prints one line at any time.
+
+On a terminal the line is no wider than the terminal, and is erased before anything else is written there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from binlogtool.terminal.escape import escape
+
+_MIN_NAME_COLUMNS = 12
+"""Minimum columns for the name of the work; figures are dropped first."""
+
+
+class ProgressDisplay:
+    """Progress of a command: reading is reported through `log.watch`; commands with their own stages call `update`.
+
+    done and total: bytes; total None = unknown. command: shown before the file. part: which of several paths. endless:
+    the work has no end to estimate.
+    """
+
+    def __init__(self, mode: str = "never", command: str = "") -> None:
+        self._mode = mode
+        self._started = self._last_shown = self._stage_start = time.monotonic()
+        self._has_line = self._has_stages = False
+        self._file_ends: dict[str, int] = {}
+        self._read_bytes = self._processed_bytes = self._stage_offset = 0
+        self.command = command
+        self.part = ""
+        self.endless = False
+        self.activity = "starting"
+        self.done = 0
+        self.total: int | None = None
+        self.records = 0
+        self.skipped_files: dict[str, tuple[Any, ...]] = {}
+        """By directory: files that are not logs (`log.left.SkippedFile`)."""
+        self.work_messages: list[str] = []
+        """Messages about the work on a cluster."""
+
+    def disable_line(self) -> None:
+        """Show no line on a terminal from now on, where it would mix with data."""
+        self.clear_line()
+        if self._mode == "auto":
+            self._mode = "never"
+
+    def clear_line(self) -> None:
+        """Erase the line on the terminal; the next step writes it again."""
+        if self._has_line:
+            _write_stderr("\r\x1b[K")
+            self._has_line = False
+
+    def handle_sigusr1(self) -> None:
+        """Print one line whenever SIGUSR1 is received."""
+        signal.signal(signal.SIGUSR1, self._print_line)
+
+    def _print_line(self, _number: int, _frame: FrameType | None) -> None:
+        self.clear_line()
+        _write_stderr(f"{self._format_line()}\n")
+
+    def start_pass(self, total: int) -> None:
+        """Start a pass over the files of a log (see `log.watch`)."""
+        if not self._has_stages:
+            self._file_ends.clear()
+            self.done, self._read_bytes, self._processed_bytes, self._stage_start = 0, 0, 0, time.monotonic()
+            self.total = None if self.endless else total or None
+
+    def advance(self, file: str, end: int, read: int) -> None:
+        """Count bytes that were read (see `log.watch`)."""
+        if not self._has_stages:
+            self._processed_bytes, self._read_bytes = (
+                self._read_bytes,
+                self._read_bytes + read,
+            )  # the new bytes are processed only from now on
+            self.done += end - self._file_ends.get(file, 0)
+            self._file_ends[file] = end
+            self.activity = f"{self.command} {file}{self.part}"
+            self._show_throttled()
+
+    def skip_files(self, path: str, files: Sequence[Any]) -> None:
+        """Keep the files of a directory that are not logs (see `log.watch`)."""
+        if files:
+            self.skipped_files[path] = tuple(files)
+
+    def note(self, text: str) -> None:
+        """Keep a message about the work (see `log.watch`)."""
+        self.work_messages.append(text)
+
+    def update_stage(self, activity: str, done: int, *, total: int | None = None, records: int = 0) -> None:
+        """Show the progress of a stage; from now on reading by itself is not shown."""
+        if activity != self.activity or not self._has_stages:
+            self._stage_start, self._stage_offset = time.monotonic(), done
+        self._has_stages = True
+        self.activity, self.done, self.total, self.records, self._processed_bytes = (
+            activity,
+            done,
+            total,
+            records,
+            done - self._stage_offset,
+        )
+        self._show_throttled()
+
+    def _show_throttled(self) -> None:
+        """Show the progress, at most five times a second (plain and JSON: once in two seconds)."""
+        now = time.monotonic()
+        if self._mode == "never" or now - self._last_shown < (0.2 if self._mode == "auto" else 2.0):
+            return
+        self._last_shown = now
+        if self._mode == "json":
+            import json
+
+            _write_stderr(f"{json.dumps(self._to_dict())}\n")
+        elif self._mode == "plain":
+            _write_stderr(f"{self._format_line()}\n")
+        elif sys.stderr is not None and sys.stderr.isatty():
+            _write_stderr(f"\r\x1b[K{self._format_line(_terminal_columns() - 1)}")
+            self._has_line = True
+
+    def end(self) -> None:
+        """Clear the line on a terminal."""
+        self.clear_line()
+
+    def _format_line(self, width: int | None = None) -> str:
+        """Return one line. width: if too narrow, drop the program's name, then the least important figures, then
+        shorten.
+        """
+        activity, figures = escape(self.activity), self._format_figures()
+        line = f"binlogtool: {activity}: {', '.join(figures)}"
+        if width is None or _count_cells(line) <= width:
+            return line
+        while len(figures) > 1 and _count_cells(", ".join(figures)) + 2 + _MIN_NAME_COLUMNS > width:
+            figures.pop(0 if len(figures) > 2 else 1)
+        name_columns = width - _count_cells(", ".join(figures)) - 2
+        return _cut_to_width(f"{_shorten_start(activity, name_columns)}: {', '.join(figures)}", width)
+
+    def _format_figures(self) -> list[str]:
+        """Return the figures, the least important first."""
+        from binlogtool.report.wording import format_size
+
+        done, remaining, rate = format_size(self.done), self._remaining_seconds(), self._bytes_per_second()
+        amount = f"{done} of {format_size(self.total)}" if self.total else done
+        figures = [f"{self.records:,} records"] if self.records or not self.total else []
+        figures.append(amount)
+        if rate:
+            figures.append(f"{format_size(int(rate))}/s")
+        if self.total:
+            figures.append(f"{100 * self.done / self.total:.0f} %")
+        return [*figures, f"{_format_duration(remaining)} left"] if remaining is not None else figures
+
+    def _bytes_per_second(self) -> float:
+        """Return bytes per second in this stage."""
+        return self._processed_bytes / max(0.001, time.monotonic() - self._stage_start)
+
+    def _remaining_seconds(self) -> float | None:
+        """Return the estimated remaining seconds of this stage; None if unknown."""
+        if not self.total or not self._processed_bytes:
+            return None
+        return max(0, self.total - self.done) / self._bytes_per_second()
+
+    def _to_dict(self) -> dict[str, object]:
+        seconds = round(time.monotonic() - self._started, 3)
+        figures = {"done": self.done, "total": self.total, "records": self.records, "seconds": seconds}
+        remaining = self._remaining_seconds()
+        estimates = {} if remaining is None else {"left": round(remaining, 3), "rate": round(self._bytes_per_second())}
+        return {"schema": "binlogtool/progress/1", "what": self.activity, **figures, **estimates}
+
+
+def _format_duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def _terminal_columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _count_cells(text: str) -> int:
+    from binlogtool.terminal.escape import count_columns
+
+    return count_columns(text)
+
+
+def _shorten_start(text: str, columns: int) -> str:
+    """Return the end of a text that fits into `columns` columns: for a path, the file name."""
+    if _count_cells(text) <= columns:
+        return text
+    while text and _count_cells(text) > columns - 2:
+        text = text[1:]
+    return f"..{text}"
+
+
+def _cut_to_width(text: str, width: int) -> str:
+    while _count_cells(text) > width:
+        text = text[:-1]
+    return text
+
+
+def _write_stderr(text: str) -> None:
+    if sys.stderr is not None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            pass  # progress is optional

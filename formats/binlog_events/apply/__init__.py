@@ -1,1 +1,0 @@
-"""Prediction of what a server's applier does with events."""

@@ -1,0 +1,422 @@
+"""Row changes of a log: who, where, in which transaction, before and after image.
+
+Names, keys and types of columns come from the table maps, --schema, or the log's DDL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import ROWS_DIVERGE, Finding, Severity
+from binlogtool.format_api import outputs
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import Batch, DecompressionError
+from binlogtool.format_api.outputs import (
+    BEGIN,
+    DDL,
+    DELETE,
+    END,
+    INSERT,
+    TRUNCATE,
+    UPDATE,
+    ChangeEvent,
+    ChangePosition,
+    ChangeTransaction,
+    RecordChanges,
+    SqlTable,
+    qualify_name,
+    split_name,
+)
+from binlogtool.formats.binlog_events.changes import row_tables
+from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
+from binlogtool.formats.binlog_events.ddl.statements import (
+    QUOTED_NAME,
+    find_altered_table,
+    find_created_table,
+    find_renames,
+    first_keyword,
+    is_table_statement,
+    is_truncate,
+    iter_emptied_tables,
+    normalize_statement,
+    skip_gap,
+)
+from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableKnowledge
+from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
+from binlogtool.formats.binlog_events.event_schemas import get_event, parse_xid
+from binlogtool.formats.binlog_events.gtid.gtid_events import read_mariadb_gtid, read_mysql_gtid
+from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, decode_rows, fill_unchanged_json
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql.script_state import (
+    EventContext,
+    event_finding,
+    get_event_context,
+    get_statement_kind,
+    read_query,
+)
+from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END, GroupStep, QueryKind, TransactionGroups
+from binlogtool.formats.binlog_events.values.column_types import (
+    MAX_CHARACTER_BYTES,
+    ColumnType,
+    LogicalType,
+    TableMapColumn,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    EVENT_TYPE_NAMES,
+    GTID_EVENTS,
+    MYSQL_GTID_EVENTS,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    EventType,
+)
+from binlogtool.limits import Limits
+
+# --- Describe the tables of row events for change messages (Debezium, Maxwell, Canal) ---
+
+_C = ColumnType
+_TYPE_NAMES: Mapping[int, str] = {
+    _C.TINY: "tinyint",
+    _C.SHORT: "smallint",
+    _C.INT24: "mediumint",
+    _C.LONG: "int",
+    _C.LONGLONG: "bigint",
+    _C.FLOAT: "float",
+    _C.DOUBLE: "double",
+    _C.NEWDECIMAL: "decimal",
+    _C.DECIMAL: "decimal",
+    _C.BIT: "bit",
+    _C.ENUM: "enum",
+    _C.SET: "set",
+    _C.YEAR: "year",
+    _C.DATE: "date",
+    _C.NEWDATE: "date",
+    _C.TIME: "time",
+    _C.TIME2: "time",
+    _C.DATETIME: "datetime",
+    _C.DATETIME2: "datetime",
+    _C.TIMESTAMP: "timestamp",
+    _C.TIMESTAMP2: "timestamp",
+    _C.JSON: "json",
+    _C.TYPED_ARRAY: "json",
+    _C.GEOMETRY: "geometry",
+    _C.VECTOR: "vector",
+}
+_SIZE_PREFIXES = {1: "tiny", 2: "", 3: "medium", 4: "long"}
+"""Bytes of the length of a value -> what stands before TEXT or BLOB."""
+_BLOB_LENGTH_BYTES: Mapping[int, int] = {_C.TINY_BLOB: 1, _C.MEDIUM_BLOB: 3, _C.LONG_BLOB: 4}
+_FRACTION_TYPES = frozenset({_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2})
+_GEOMETRIES: Mapping[int | None, str] = {
+    1: "point", 2: "linestring", 3: "polygon", 4: "multipoint", 5: "multilinestring", 6: "multipolygon",
+    7: "geometrycollection",
+}  # fmt: skip
+
+
+def change_table(table_map: TableMap) -> outputs.SqlTable | None:
+    """Return the table of a map for change messages; None if its column names are unknown."""
+    change_table_: outputs.SqlTable | None = table_map.memo.get("change")
+    if change_table_ is None and table_map.column_keys == tuple(column.name for column in table_map.columns):
+        columns = tuple(map(_change_column, table_map.columns, table_map.column_keys))
+        key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
+        change_table_ = table_map.memo["change"] = outputs.SqlTable(table_map.database, table_map.table, columns, key)
+    return change_table_
+
+
+def _change_column(column: TableMapColumn, name: str) -> outputs.SqlColumn:
+    scale = column.metadata & 0xFF if column.type == _C.NEWDECIMAL else column.fraction or 0
+    if column.type in _FRACTION_TYPES:
+        scale = column.metadata
+    return outputs.SqlColumn(
+        name,
+        _sql_type_name(column),
+        column.nullable,
+        bool(column.unsigned),
+        _column_size(column),
+        scale,
+        column.values or (),
+        _character_length(column),
+        _GEOMETRIES.get(column.geometry_type, "") if column.type == _C.GEOMETRY else "",
+        column_type_name(column),
+    )
+
+
+def _column_size(column: TableMapColumn) -> int:
+    if column.type == _C.NEWDECIMAL:
+        return column.metadata >> 8
+    return column.metadata if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.BIT) else 0
+
+
+def _character_length(column: TableMapColumn) -> int:
+    """Return the longest value in characters; 0 if the character set is unknown."""
+    if column.type not in (_C.STRING, _C.VARCHAR, _C.VAR_STRING) or column.charset is None:
+        return 0
+    return column.metadata // MAX_CHARACTER_BYTES.get(column.charset, 1)
+
+
+def _sql_type_name(column: TableMapColumn) -> str:
+    if column.logical is not None and column.logical is not LogicalType.JSON:
+        return str(column.logical.value)
+    type_name = _TYPE_NAMES.get(column.type)
+    if type_name is not None:
+        return type_name
+    is_binary = column.charset == "binary"
+    if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
+        return ("" if column.type == _C.STRING else "var") + ("binary" if is_binary else "char")
+    size = _BLOB_LENGTH_BYTES.get(column.type, column.metadata if column.type == _C.BLOB else 2)
+    return _SIZE_PREFIXES.get(size, "") + ("blob" if is_binary else "text")
+
+
+# --- Produce the row changes of a log (`OutputRules.start_changes`) ---
+
+_T = EventType
+_XA_DECISION = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
+_DDL_STATEMENT = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
+_DATABASE_DDL = re.compile(
+    rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED_NAME}|[\w$]+)",
+    re.IGNORECASE,
+)
+_UNKNOWN_NAMES = "the names of its columns are not known: --schema FILE.sql with its CREATE TABLE gives them"
+_PARTIAL_IMAGES = "the log does not have all of its columns (binlog_row_image): they are left out"
+_DIFF_MEMBER = "$diff"
+
+
+class RowChanges(msgspec.Struct):
+    """Follows the events of a log and produces row changes.
+
+    Attributes:
+        current: the open transaction.
+        query: the statement of the next row events.
+        reported: (table, text) of findings that were reported.
+    """
+
+    groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    current: ChangeTransaction | None = None
+    query: str | None = None
+    reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
+
+    def read_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordChanges]:
+        """See `format_api.outputs.ChangeReader`."""
+        self.knowledge.load_schema(context.hints.schema)
+        notes = context.tracker.track_batch(batch)
+        for i in range(start, stop):
+            scene = get_event_context(context, batch, i, get_event(batch, i), notes.owners[i], notes.maps[i], limits)
+            try:
+                yield self._process_event(scene)
+            except (MalformedError, DecompressionError) as error:
+                yield _report_undecodable(scene, str(error.args[0]))
+
+    def note_gap(self) -> None:
+        """See `format_api.outputs.ChangeReader`."""
+        self.groups.reset()
+        self.current = self.query = None
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _process_event(self, scene: EventContext) -> RecordChanges:
+        event, code = scene.event, scene.event.code
+        if scene.file.encrypted_without_key and code not in EVENT_TYPE_NAMES:
+            return RecordChanges()  # a finding about the file reports it once
+        step = GroupStep.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.add_event(code, event.body)
+        if code in GTID_EVENTS or (step is GroupStep.OPENS and self.current is None):
+            self._begin_transaction(scene)
+            if code == _T.GTID:
+                return RecordChanges((ChangeEvent(BEGIN, self._make_place(scene, self.current), self.current),))
+        if code in ROW_EVENTS:
+            return self._process_rows(scene)
+        if code in (_T.ROWS_QUERY, _T.ANNOTATE_ROWS):
+            self.query = bytes(event.body[code == _T.ROWS_QUERY :]).decode("utf-8", "backslashreplace")
+        if code in QUERY_EVENTS or code == _T.EXECUTE_LOAD_QUERY:
+            return self._process_query(scene, step)
+        if step is GroupStep.ENDS:
+            return RecordChanges(
+                (self._end_transaction(scene, parse_xid(bytes(event.body)) if code == _T.XID else None),)
+            )
+        if code == _T.INCIDENT:
+            return _report_undecodable(scene, row_tables.INCIDENT)
+        return RecordChanges()
+
+    def _begin_transaction(self, scene: EventContext) -> None:
+        event, time, thread_id = scene.event, None, None
+        if event.code == _T.GTID:
+            thread_id = read_mariadb_gtid(bytes(event.body)).thread_id
+        elif event.code in GTID_EVENTS and event.code != _T.ANONYMOUS_GTID:
+            time = read_mysql_gtid(event.code, bytes(event.body)).original_commit_timestamp or None
+        elif event.code in QUERY_EVENTS:
+            thread_id = read_query(scene)[0].thread_id
+        self.query = None
+        begun = event.code not in MYSQL_GTID_EVENTS
+        self.current = ChangeTransaction(scene.owner.gtid, _file_name(scene), event.start, time, thread_id, begun)
+
+    def _end_transaction(self, scene: EventContext, xid_number: int | None = None, statement: str = "") -> ChangeEvent:
+        ended, self.current, self.query = self.current, None, None
+        return ChangeEvent(END, self._make_place(scene, ended), ended, statement=statement, xid=xid_number)
+
+    def _process_transaction_statement(self, scene: EventContext, step: GroupStep, sql: bytes) -> RecordChanges:
+        """Process a statement about a transaction; one about a prepared transaction is its own group."""
+        if step is not GroupStep.ENDS and not _XA_DECISION.match(sql):
+            return RecordChanges()
+        return RecordChanges((self._end_transaction(scene, statement=sql.decode("utf-8", "backslashreplace")),))
+
+    def _make_place(self, scene: EventContext, transaction: ChangeTransaction | None) -> ChangePosition:
+        event = scene.event
+        time = transaction.time if transaction is not None else None
+        if time is None and event.time:
+            time = event.time * 1_000_000
+        engine = "mariadb" if scene.file.description.is_mariadb else "mysql"
+        logged_time = event.time or None
+        return ChangePosition(
+            _file_name(scene), event.start, event.end, event.server_id, engine, time, logged_time, 0, self.query
+        )
+
+    def _process_query(self, scene: EventContext, step: GroupStep) -> RecordChanges:
+        kind, (parts, sql) = get_statement_kind(scene), read_query(scene)
+        if kind is QueryKind.BEGIN and self.current is not None:
+            self.current = msgspec.structs.replace(
+                self.current, thread=parts.thread_id, has_begin=True, offset=scene.event.start
+            )
+            return RecordChanges((ChangeEvent(BEGIN, self._make_place(scene, self.current), self.current),))
+        if kind is not None and kind is not QueryKind.STATEMENT:
+            text = row_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
+            notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
+            return msgspec.structs.replace(self._process_transaction_statement(scene, step, sql), findings=notes)
+        sql_text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
+        changes, findings, table = list(self._process_ddl(scene, sql_text, database)), tuple[Finding, ...](), None
+        if row_tables.changes_rows(sql_text):
+            findings = _report_undecodable(scene, row_tables.STATEMENT_WITHOUT_ROWS).findings
+            name = self.knowledge.find_only_changed_table(sql_text, database)
+            table = _table_by_name(name or "")
+            findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, sql_text))
+        if is_table_statement(sql_text[:4096]):
+            self.knowledge.apply_statement(sql, parts)
+        if step in (GroupStep.ENDS, GroupStep.ALONE):
+            changes.append(self._end_transaction(scene))
+        return RecordChanges(changes, findings, table)
+
+    def _process_ddl(self, scene: EventContext, text: str, database: str) -> Iterator[ChangeEvent]:
+        """Produce the changes of a statement that defines or empties tables."""
+        place, current = self._make_place(scene, self.current), self.current
+        if not _DDL_STATEMENT.match(text, skip_gap(text)):
+            return
+        actions, new_names = list(_iter_ddl_actions(text, database)), dict(_parse_renames(text, database))
+        for action, name in actions or [("", "")]:
+            table_database, table = split_name(name)[0], _table_by_name(name)
+            if action == "truncate":
+                yield ChangeEvent(TRUNCATE, place, current, table)
+            yield ChangeEvent(
+                DDL, place, current, table, database=table_database or database, statement=text, action=action,
+                becomes=_table_by_name(new_names.get(name, "")),
+            )  # fmt: skip
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _process_rows(self, scene: EventContext) -> RecordChanges:
+        event = scene.event
+        size = scene.file.description.table_id_size
+        if scene.table is None:
+            ends_only = int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID
+            return RecordChanges() if ends_only else _report_undecodable(scene, "its TABLE_MAP is missing")
+        table_map = self.knowledge.describe_with_key(scene.table)
+        table = change_table(table_map)
+        if table is None:
+            return _report_undecodable(scene, table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}")
+        rows = decode_rows(event.code, event.body, table_map, scene.limits)
+        place, transaction = self._make_place(scene, self.current), self.current
+        if event.body[size] & STMT_END:
+            self.query = None
+        if event.code == _T.PARTIAL_UPDATE_ROWS:
+            rows = [
+                {**row, "after": _drop_json_diffs(fill_unchanged_json(row["before"], row["after"]))} for row in rows
+            ]
+        cascade_findings = self.cascades.check_event(
+            self.knowledge.foreign_keys, event, size, table.full_name, lambda: rows
+        )
+        return RecordChanges(
+            _iter_row_changes(rows, place, transaction, table),
+            (*self._report_partial_images(scene, table, rows), *cascade_findings),
+        )
+
+    def _report_partial_images(
+        self, scene: EventContext, table: SqlTable, rows: list[dict[str, dict[str, object]]]
+    ) -> tuple[Finding, ...]:
+        """Report images that lack columns, once for each table."""
+        name = table.full_name
+        count, findings = len(table.columns), []
+        is_full = all(len(image) == count for row in rows[:1] for image in row.values())
+        if not is_full and (name, _PARTIAL_IMAGES) not in self.reported:
+            self.reported.add((name, _PARTIAL_IMAGES))
+            findings.append(event_finding(scene, "statement-inexact", f"{name}: {_PARTIAL_IMAGES}", Severity.WARNING))
+        return tuple(findings)
+
+
+def _iter_ddl_actions(text: str, database: str) -> Iterator[tuple[str, str]]:
+    """Iterate over (action, "database.table" or database) of a DDL statement; nothing if it is about something else."""
+    statement_verb = first_keyword(text)
+    of_database = _DATABASE_DDL.match(text, skip_gap(text))
+    if of_database is not None:
+        yield statement_verb.lower(), qualify_name(of_database[1].strip("`").replace("``", "`"), "")
+    elif is_truncate(text) or statement_verb == "DROP":
+        yield from (("truncate" if is_truncate(text) else "drop", name) for name in iter_emptied_tables(text, database))
+    elif (created_table := find_created_table(text, database)) is not None:
+        yield "create", created_table
+    elif (altered_table := find_altered_table(text, database)) is not None:
+        yield "alter", altered_table[0]
+    elif statement_verb == "RENAME":
+        yield from (("rename", one) for one, _ in _parse_renames(text, database))
+
+
+def _parse_renames(text: str, database: str) -> list[tuple[str, str]]:
+    """Parse the renames of a statement; nothing if it cannot be parsed."""
+    try:
+        return find_renames(text, database) if first_keyword(text) in ("ALTER", "RENAME") else []
+    except UsageError:
+        return []
+
+
+def _table_by_name(name: str) -> SqlTable | None:
+    """Return a table without columns by its name ("database.table"); None if there is no table in the name."""
+    database, table = split_name(name)
+    return SqlTable(database, table, ()) if table else None
+
+
+def _iter_row_changes(
+    rows: list[dict[str, dict[str, object]]],
+    position: ChangePosition,
+    transaction: ChangeTransaction | None,
+    table: SqlTable,
+) -> Iterator[ChangeEvent]:
+    """Iterate over the changes of an event, one for each row."""
+    for number, row in enumerate(rows):
+        before, after = row.get("before"), row.get("after")
+        kind = DELETE if after is None else INSERT if before is None else UPDATE
+        row_place = position if not number else msgspec.structs.replace(position, row=number)
+        yield ChangeEvent(kind, row_place, transaction, table, before, after)
+
+
+def _drop_json_diffs(image: dict[str, object]) -> dict[str, object]:
+    """Drop JSON columns of which the log has only a difference: their value is unknown."""
+    if not any(isinstance(value, dict) and _DIFF_MEMBER in value for value in image.values()):
+        return image
+    return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFF_MEMBER in v)}
+
+
+def _report_undecodable(scene: EventContext, reason: str) -> RecordChanges:
+    text = f"{type_name(scene.event.code)} makes no message: {reason}"
+    table = scene.table if scene.event.code in ROW_EVENTS else None
+    described_table = None if table is None else SqlTable(table.database, table.table, ())
+    return RecordChanges((), (event_finding(scene, "payload-undecodable", text),), described_table)
+
+
+def _file_name(scene: EventContext) -> str:
+    return scene.file.name.rpartition("/")[2]
+
+
+def make_row_changes() -> RowChanges:
+    """See `format_api.format.OutputRules.start_changes`."""
+    return RowChanges()

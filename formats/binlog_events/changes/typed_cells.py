@@ -1,0 +1,722 @@
+"""Rows of ROWS events as cells of typed columns, filled by compiled code.
+
+A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is the end of the text,
+which starts at the end of the row before. Flags say which cells have a value. Kernels return UNSUPPORTED for values
+that only the general Python code can decode, and FULL if the buffers have no space left.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from mmap import mmap
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool.format_api.field_types import (
+    Int64s,
+    MalformedError,
+    MutableInt64s,
+    MutableUInt8s,
+    UInt8s,
+    kernel,
+    load_big_endian,
+    load_little_endian,
+)
+from binlogtool.format_api.json_kernels import is_utf8
+from binlogtool.format_api.layout import DecompressionError, Kernel
+from binlogtool.format_api.outputs import CellSlice, ColumnCells, TableSchema
+from binlogtool.formats.binlog_events.rows.json_kernels import (
+    digit_group_size,
+    find_value_bounds,
+    load_digit_group,
+    next_group_digits,
+    put_time2,
+)
+from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, parse_rows_head
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
+from binlogtool.formats.binlog_events.values.column_types import (
+    BLOBS,
+    ColumnKind,
+    TableMapColumn,
+    ValueKind,
+    charset_decoder,
+)
+from binlogtool.formats.binlog_events.values.decode import DecodeBudget, value_converter
+from binlogtool.formats.binlog_events.wire_format import EventType, unpack_block
+from binlogtool.limits import Limits
+
+# --- Kernels that store the rows of row events in typed column buffers, following the plan of `cells` ---
+
+# ruff: noqa: SIM109 - kernels have no `in`
+
+PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 12
+"""Words of a plan: before the columns (how many there are, and how many the images before and after have), and of each:
+kind, parameter, bytes, bytes of the length; then for the image before and the one after: place of its cells, of its
+flags, of its texts; room for these; in which images it is (1 = before, 2 = after, 3 = both)."""
+SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, ENUM_OR_SET, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
+"""Kinds of fixed width. WIDE: two words. CHOICE: an ENUM or SET; the parameter is the highest number that it has."""
+TIME, UTF8, SINGLE_BYTE_TEXT, BYTES, RAW = range(32, 37)
+"""Kinds of texts. LATIN: the parameter is the highest byte that stands for itself. BYTES: the parameter is the least
+size, with zero bytes at the end. RAW: bytes as they are stored."""
+FIRST_TEXT_KIND = TIME
+"""Kinds from here on are those of texts."""
+FULL, UNSUPPORTED = -1, -2
+
+
+@kernel()
+def days_since_epoch(year: int, month: int, day: int) -> int:
+    """Return the days since 1970-01-01; -10000000 for an invalid date."""
+    if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
+        return -10000000
+    month_days = 30 + ((month + (month >> 3)) & 1)
+    if month == 2:
+        month_days = 28 + (1 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 0)
+    if day > month_days:
+        return -10000000
+    if month < 3:
+        month += 12
+        year -= 1
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719469
+
+
+@kernel(load_big_endian)
+def load_microseconds(buf: UInt8s, pos: int, digits: int) -> int:
+    """Load the fraction of a second as microseconds; -1 if it is out of range."""
+    width = (digits + 1) >> 1
+    value = load_big_endian(buf, pos, width)
+    if width == 1:
+        return value * 10000 if value < 100 else -1
+    if width == 2:
+        return value * 100 if value < 10000 else -1
+    return value if value < 1000000 else -1
+
+
+@kernel(days_since_epoch, load_big_endian, load_microseconds)
+def store_moment(buf: UInt8s, pos: int, kind: int, digits: int, cells: MutableInt64s, cell: int) -> int:
+    """Store a DATETIME or TIMESTAMP as microseconds since 1970 in `cells[cell]`: 0, or UNSUPPORTED."""
+    if kind == TIMESTAMP:
+        seconds = load_big_endian(buf, pos, 4)
+        pos += 4
+        if seconds == 0:
+            return -2
+    else:
+        packed = load_big_endian(buf, pos, 5) - 0x8000000000
+        pos += 5
+        if packed < 0:
+            return -2
+        months = packed >> 22
+        days = days_since_epoch(months // 13, months - 13 * (months // 13), packed >> 17 & 31)
+        hour = packed >> 12 & 31
+        minute = packed >> 6 & 63
+        second = packed & 63
+        if days < -9999999 or hour > 23 or minute > 59 or second > 59:
+            return -2
+        seconds = days * 86400 + hour * 3600 + minute * 60 + second
+    microseconds = load_microseconds(buf, pos, digits) if digits > 0 else 0
+    if microseconds < 0:
+        return -2
+    cells[cell] = seconds * 1000000 + microseconds
+    return 0
+
+
+@kernel(load_digit_group, next_group_digits, digit_group_size)
+def store_decimal(buf: UInt8s, pos: int, precision: int, scale: int, cells: MutableInt64s, cell: int) -> int:
+    """Store a packed decimal of up to 38 digits, without its point, as 128 bits in two words from `cells[cell]`.
+
+    It is computed in four parts of 32 bits. Returns 0, or UNSUPPORTED.
+    """
+    mask = 0 if buf[pos] >= 128 else 255
+    first = pos
+    a = 0
+    b = 0
+    c = 0
+    d = 0
+    digits_left = precision
+    while digits_left > 0:
+        digits = next_group_digits(digits_left, scale)
+        value = load_digit_group(buf, pos, digits, pos == first, mask)
+        if value < 0:
+            return -2
+        pos += digit_group_size(digits)
+        digits_left -= digits
+        factor = 1
+        for _ in range(digits):
+            factor *= 10
+        value += a * factor
+        a = value & 0xFFFFFFFF
+        value = (value >> 32) + b * factor
+        b = value & 0xFFFFFFFF
+        value = (value >> 32) + c * factor
+        c = value & 0xFFFFFFFF
+        d = ((value >> 32) + d * factor) & 0xFFFFFFFF
+    low = a | b << 32
+    high = c | d << 32
+    if mask:
+        low = -low
+        high = -high - 1
+        if low == 0:
+            high += 1
+    cells[cell] = low
+    cells[cell + 1] = high
+    return 0 if precision >= scale else -2
+
+
+@kernel(days_since_epoch, load_big_endian, load_little_endian, store_decimal, store_moment)
+def store_fixed_value(
+    buf: UInt8s, pos: int, size: int, kind: int, parameter: int, cells: MutableInt64s, cell: int
+) -> int:
+    """Store a value of fixed width in `cells[cell]`: 0, or UNSUPPORTED."""
+    if kind == SIGNED:
+        value = load_little_endian(buf, pos, size)
+        if size < 8:
+            sign = 1 << 8 * size - 1
+            value = (value ^ sign) - sign
+        cells[cell] = value
+        return 0
+    if kind == UNSIGNED or kind == REAL:
+        cells[cell] = load_little_endian(buf, pos, size)
+        return 0
+    if kind == DECIMAL:
+        return store_decimal(buf, pos, parameter >> 8, parameter & 255, cells, cell)
+    if kind == DATETIME or kind == TIMESTAMP:
+        return store_moment(buf, pos, kind, parameter, cells, cell)
+    if kind == DATE:
+        packed = load_little_endian(buf, pos, 3)
+        days = days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31)
+        cells[cell] = days
+        return 0 if days > -9999999 else -2
+    if kind == BITS:
+        cells[cell] = load_big_endian(buf, pos, size)
+        return 0
+    if kind == WIDE or kind == WIDE_BITS:
+        cells[cell] = load_little_endian(buf, pos, size) if kind == WIDE else load_big_endian(buf, pos, size)
+        cells[cell + 1] = 0
+        return 0
+    if kind == YEAR:
+        cells[cell] = 1900 + buf[pos] if buf[pos] else 0
+        return 0
+    value = load_little_endian(buf, pos, size)
+    cells[cell] = value
+    return 0 if value >= 0 and value <= parameter else -2
+
+
+@kernel(is_utf8, put_time2)
+def store_text_value(
+    buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
+    """Store a text at `out[out_pos:out_limit]`; returns its end, or FULL, or UNSUPPORTED."""
+    if out_limit - out_pos < 2 * (limit - pos) + 64 + parameter:
+        return -1
+    if kind == TIME:
+        text_end = put_time2(buf, pos, parameter, out, out_pos)
+        if text_end < 0:
+            return -2
+        for i in range(out_pos, text_end - 2):
+            byte = out[i + 1] + 0
+            out[i] = byte
+        return text_end - 2
+    if kind == UTF8 and not is_utf8(buf, pos, limit):
+        return -2
+    if kind == SINGLE_BYTE_TEXT:
+        while pos < limit:
+            char = buf[pos] + 0
+            pos += 1
+            if char > parameter or (char >= 0x80 and char < 0xA0):
+                return -2
+            if char >= 0x80:
+                out[out_pos] = 0xC0 | char >> 6
+                out_pos += 1
+                char = 0x80 | char & 0x3F
+            out[out_pos] = char
+            out_pos += 1
+        return out_pos
+    for i in range(limit - pos):
+        out[out_pos + i] = buf[pos + i] + 0
+    out_pos += limit - pos
+    if kind == BYTES:
+        for _ in range(limit - pos, parameter):
+            out[out_pos] = 0
+            out_pos += 1
+    return out_pos
+
+
+@kernel()
+def store_missing_value(
+    plan: Int64s, column: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
+) -> int:
+    """Store the cell of a column without a value; `column` is the position of the column in the plan."""
+    out[plan[column + 6 + side] + row] = 0
+    if plan[column] >= FIRST_TEXT_KIND:
+        at = plan[column + 4 + side] + row
+        text_end = cells[at] + 0
+        cells[at + 1] = text_end
+    return 0
+
+
+@kernel(store_missing_value)
+def store_missing_image(
+    plan: Int64s, plan_at: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
+) -> int:
+    """Store the cells of an image that the event does not have.
+
+    Args:
+        plan_at: position of the plan in `plan`.
+    """
+    column = plan_at + PLAN_HEAD_WORDS
+    for _ in range(plan[plan_at]):
+        column += PLAN_COLUMN_WORDS + store_missing_value(plan, column, side, row, cells, out)
+    return 0
+
+
+@kernel(find_value_bounds, store_missing_value, store_fixed_value, store_text_value)
+def store_image(
+    buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, side: int, row: int, cells: MutableInt64s,
+    out: MutableUInt8s
+) -> tuple[int, int]:  # fmt: skip
+    """Store the image at `buf[pos]`; returns (end of the image, 0 or FULL or UNSUPPORTED).
+
+    Args:
+        plan_at: position of the plan in `plan`.
+        side: 0 = before image, 1 = after image.
+    """
+    count = plan[plan_at]
+    nulls = pos
+    bit = 0
+    pos += (plan[plan_at + 1 + side] + 7) >> 3
+    if pos > limit:
+        return pos, -2
+    column = plan_at + PLAN_HEAD_WORDS
+    for _ in range(count):
+        kind = plan[column]
+        at = plan[column + 4 + side]
+        is_null = 1
+        if plan[column + 11] >> side & 1:
+            is_null = buf[nulls + (bit >> 3)] >> (bit & 7) & 1
+            bit += 1
+        if is_null:
+            store_missing_value(plan, column, side, row, cells, out)
+        else:
+            pos, end = find_value_bounds(buf, pos, limit, plan[column + 2], plan[column + 3])
+            if end < 0:
+                return pos, -2
+            out[plan[column + 6 + side] + row] = 1
+            if kind >= FIRST_TEXT_KIND:
+                base = plan[column + 8 + side]
+                text_end = store_text_value(
+                    buf, pos, end, kind, plan[column + 1], out, base + cells[at + row], base + plan[column + 10]
+                )
+                if text_end < 0:
+                    return pos, text_end
+                cells[at + row + 1] = text_end - base
+            else:
+                wide_shift = 1 if kind == WIDE or kind == WIDE_BITS or kind == DECIMAL else 0
+                status = store_fixed_value(buf, pos, end - pos, kind, plan[column + 1], cells, at + (row << wide_shift))
+                if status < 0:
+                    return pos, status
+            pos = end
+        column += PLAN_COLUMN_WORDS
+    return pos, 0
+
+
+class CellTarget(NamedTuple):
+    """Where cells are written, and how many rows there is room for."""
+
+    capacity: int
+    cells: MutableInt64s
+    out: MutableUInt8s
+
+
+@kernel(store_image, store_missing_image)
+def store_rows(
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    texts: UInt8s,
+    plan: Int64s,
+    plan_at: int,
+    sides: int,
+    row: int,
+    target: CellTarget,
+) -> int:
+    """Store all rows of the images `buf[pos:limit]`, from row `row` on; returns the next row, or FULL, or
+    UNSUPPORTED.
+
+    Args:
+        texts: one zero byte; only there because kernels of this signature take it.
+        plan_at: position of the plan in `plan`.
+        sides: 1 = there is a before image, 2 = there is an after image.
+    """
+    if texts[0] != 0:
+        return -2
+    while pos < limit:
+        if row >= target.capacity:
+            return -1
+        start = pos
+        status = 0
+        if sides & 1:
+            pos, status = store_image(buf, pos, limit, plan, plan_at, 0, row, target.cells, target.out)
+        else:
+            status = store_missing_image(plan, plan_at, 0, row, target.cells, target.out)
+        if sides & 2 and status == 0:
+            pos, status = store_image(buf, pos, limit, plan, plan_at, 1, row, target.cells, target.out)
+        elif status == 0:
+            status = store_missing_image(plan, plan_at, 1, row, target.cells, target.out)
+        if status < 0:
+            return status
+        if pos <= start:
+            return -2
+        row += 1
+    return row
+
+
+class PickedEvents(NamedTuple):
+    """The row events of one table.
+
+    picks: numbers of entries of `which` and `layouts` (`run_kernels.FoundRows`). starts, ends: of the bodies of all
+    events.
+    """
+
+    picks: Int64s
+    which: Int64s
+    layouts: Int64s
+    starts: Int64s
+    ends: Int64s
+
+
+class RowLayouts(NamedTuple):
+    """shapes: of each layout three words: the sides, where the images are in the body, where the plan is in `plans`."""
+
+    shapes: Int64s
+    plans: Int64s
+
+
+@kernel(store_rows)
+def store_events(
+    pick: int,
+    stop: int,
+    picked: PickedEvents,
+    buf: UInt8s,
+    texts: UInt8s,
+    row_layouts: RowLayouts,
+    row: int,
+    max_rows: int,
+    target: CellTarget,
+    sizes: MutableInt64s,
+) -> tuple[int, int, int]:
+    """Store the rows of the events `picks[first:stop]` until there are `max_rows` rows.
+
+    Args:
+        found_events, layouts: found events and their layouts, see `run_kernels.follow_row_events`.
+        shapes: three words per layout: the sides, offset of the images in the body, position of the plan in `plans`.
+        sizes: receives the number of rows of each event.
+        texts: see `store_rows`.
+
+    Returns:
+        (first event that was not stored, next row, 0 or FULL or UNSUPPORTED: why that event was not stored).
+    """
+    while pick < stop and row < max_rows:
+        event = picked.picks[pick]
+        batch_index = picked.which[event]
+        shape = 3 * picked.layouts[event]
+        next_row = store_rows(
+            buf,
+            picked.starts[batch_index] + row_layouts.shapes[shape + 1],
+            picked.ends[batch_index],
+            texts,
+            row_layouts.plans,
+            row_layouts.shapes[shape + 2] + 0,
+            row_layouts.shapes[shape] + 0,
+            row,
+            target,
+        )
+        if next_row < 0:
+            return pick, row, next_row
+        if next_row == row:
+            return pick, row, -2
+        sizes[event] = next_row - row
+        row = next_row
+        pick += 1
+    return pick, row, 0
+
+
+# --- Store rows of one table in column buffers that compiled code fills (`cell_kernels`) ---
+
+MAX_FILLER_ROWS = 8192
+"""When a filler has so many rows, another one follows."""
+FILLER_CAPACITY = 4 * MAX_FILLER_ROWS
+"""Rows that it has room for."""
+_TEXT_BYTES = 24 << 20
+_MIN_TEXT_BYTES = 1 << 18
+MAX_COMPILED_COLUMNS = 256
+_MAX_CACHED_PLANS = _MAX_CACHED_LAYOUTS = 64
+_ASCII, _LATIN1_UPPER = bytes(range(128)), bytes(range(0xA0, 0x100))
+_FIXED_KINDS = {
+    ValueKind.SIGNED: SIGNED, ValueKind.FLOAT: UNSIGNED, ValueKind.DOUBLE: REAL,
+    ValueKind.YEAR: YEAR,
+    ValueKind.DATE: DATE, ValueKind.DATETIME2: DATETIME, ValueKind.TIMESTAMP2: TIMESTAMP,
+}  # fmt: skip
+
+
+def _kernel_kind(column: TableMapColumn, kind: ColumnKind) -> tuple[int, int]:
+    """Return the kernels' kind of a column, and its parameter; RAW = Python decodes each value."""
+    value_kind = kind.kind
+    if value_kind == ValueKind.GUESS and column.type in BLOBS:
+        return BYTES, 0
+    if value_kind in _FIXED_KINDS:
+        return _FIXED_KINDS[ValueKind(value_kind)], kind.parameter
+    if value_kind == ValueKind.UNSIGNED:
+        return (WIDE if kind.fixed == 8 else UNSIGNED), 0
+    if value_kind == ValueKind.BIT:
+        return (WIDE_BITS if kind.parameter == 64 else BITS), 0
+    if value_kind == ValueKind.DECIMAL and kind.parameter >> 8 <= 38:
+        return DECIMAL, kind.parameter
+    if value_kind == ValueKind.ENUM:
+        return ENUM_OR_SET, (1 << 16) - 1 if column.values is None else len(column.values)
+    if value_kind == ValueKind.SET and column.values is not None and len(column.values) < 63:
+        return ENUM_OR_SET, (1 << len(column.values)) - 1
+    if value_kind == ValueKind.TIME2:
+        return TIME, kind.parameter
+    if value_kind in (ValueKind.UTF8, ValueKind.GUESS):
+        return UTF8, 0
+    if value_kind == ValueKind.BYTES:
+        return BYTES, column.padded_size
+    if value_kind == ValueKind.TEXT:
+        decode = charset_decoder(column.charset)
+        if decode(_ASCII) == _ASCII.decode():
+            return SINGLE_BYTE_TEXT, 255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127
+    return RAW, 0
+
+
+_WIDE_KINDS = (WIDE, WIDE_BITS, DECIMAL)
+
+
+class ImageLayout(msgspec.Struct, frozen=True):
+    """The images of a row event, and their columns.
+
+    Attributes:
+        sides: 1 = before, 2 = after, 3 = both.
+        images_at: offset of the first image, or of the compressed block, in the body.
+        bitmaps: present columns of the before and the after image.
+        absent: (side, column) of columns that an image lacks.
+    """
+
+    sides: int
+    images_at: int
+    compressed: bool
+    bitmaps: tuple[bytes | None, bytes | None]
+    absent: tuple[tuple[int, int], ...]
+
+
+def parse_image_layout(code: int, body: Any, table_map: TableMap) -> ImageLayout | None:
+    """Parse the layout of a row event; None if it does not fit its map. Layouts are cached in the map.
+
+    Raises:
+        MalformedError: a part of its head does not fit.
+    """
+    memo, head_at = table_map.memo, table_map.table_id_size + 2
+    size = memo.get(("head", code))
+    if size is not None:
+        cached: ImageLayout | None = memo.get(("layout", code, bytes(body[head_at:size])))
+        if cached is not None:
+            return cached
+    head = parse_rows_head(code, body, table_map.table_id_size)
+    if head.n_cols != len(table_map.columns):
+        return None
+    if len(memo) > _MAX_CACHED_LAYOUTS:
+        memo.clear()
+    memo["head", code] = head.images_at
+    layout = memo["layout", code, bytes(body[head_at : head.images_at])] = _make_layout(head)
+    return layout
+
+
+def _make_layout(head: RowsHead) -> ImageLayout:
+    bitmaps = head.before, head.after
+    absent = [
+        (side, index)
+        for side, bitmap in enumerate(bitmaps)
+        if bitmap is not None and not _has_all_columns(bitmap, head.n_cols)
+        for index in range(head.n_cols)
+        if not _has_column(bitmap, index)
+    ]
+    sides = (head.before is not None) + 2 * (head.after is not None)
+    return ImageLayout(sides, head.images_at, head.compressed, bitmaps, tuple(absent))
+
+
+def _has_column(bitmap: bytes | None, index: int) -> bool:
+    return bitmap is not None and bool(bitmap[index >> 3] >> (index & 7) & 1)
+
+
+class RowCellFiller:
+    """Column buffers for rows of one table, with any combination of images.
+
+    Attributes:
+        rows: number of rows stored.
+        cells: 64-bit integers of the cells.
+        out: flags and texts.
+    """
+
+    def __init__(self, table_map: TableMap, table: TableSchema) -> None:
+        self.table, self.rows = table, 0
+        self._kinds = [_kernel_kind(*pair) for pair in zip(table_map.columns, column_kinds(table_map), strict=True)]
+        self._raw_columns = [index for index, (kind, _) in enumerate(self._kinds) if kind == RAW]
+        self._table_map = table_map
+        text_columns = 2 * sum(kind >= TIME for kind, _ in self._kinds)
+        self._text_bytes = max(_MIN_TEXT_BYTES, _TEXT_BYTES // max(text_columns, 1))
+        self._plan = array("q", [len(self._kinds), 0, 0, 0])
+        self._plans: dict[tuple[bytes | None, bytes | None], array[int]] = {}
+        words = size = 0
+        for (kind, parameter), column_kind in zip(self._kinds, column_kinds(table_map), strict=True):
+            offsets = [0] * 8
+            for side in (0, 1):
+                offsets[side], offsets[2 + side] = words, size
+                words += 2 * FILLER_CAPACITY if kind in _WIDE_KINDS else FILLER_CAPACITY + 1
+                size += FILLER_CAPACITY
+                if kind >= TIME:
+                    offsets[4 + side], offsets[6] = size, self._text_bytes
+                    size += self._text_bytes
+            self._plan.extend([kind, parameter, column_kind.fixed, column_kind.prefix, *offsets])
+        self.cells = memoryview(mmap(-1, 8 * words)).cast("q")
+        self.out = memoryview(mmap(-1, size + 64))
+
+    def make_plan(self, layout: ImageLayout) -> array[int]:
+        """Return the plan for images with the layout's columns; cached."""
+        plan = self._plans.get(layout.bitmaps)
+        if plan is None:
+            plan = self._plan[:]
+            for index in range(len(self._kinds)):
+                presence = [_has_column(bitmap, index) for bitmap in layout.bitmaps]
+                plan[PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index + 11] = presence[0] + 2 * presence[1]
+                plan[1] += presence[0]
+                plan[2] += presence[1]
+            if len(self._plans) >= _MAX_CACHED_PLANS:
+                self._plans.clear()
+            self._plans[layout.bitmaps] = plan
+        return plan
+
+    def add_rows(self, store_rows: Kernel, data: Any, offset: int, layout: ImageLayout) -> int:
+        """Store the rows of the images in `data` from `offset` on; returns their number, or FULL, or UNSUPPORTED.
+
+        Args:
+            store_rows: compiled `cell_kernels.store_rows`.
+        """
+        plan = self.make_plan(layout)
+        target = CellTarget(FILLER_CAPACITY, self.cells, self.out)
+        next_row = store_rows(data, offset, len(data), b"\0", plan, 0, layout.sides, self.rows, target)
+        if next_row < 0:
+            return int(next_row)
+        count, self.rows = next_row - self.rows, next_row
+        return int(count)
+
+    @property
+    def has_raw_columns(self) -> bool:
+        """True if some columns are decoded by Python, value by value."""
+        return bool(self._raw_columns)
+
+    def can_decode_raw_values(self, start: int, stop: int, limits: Limits) -> bool:
+        """Check if the raw values of the rows `[start, stop)` of an event can be decoded."""
+        budget = DecodeBudget(limits)
+        try:
+            for index in self._raw_columns:
+                for side in (0, 1):
+                    self._decode_raw_values(self.read_column(index, side, start, stop), index, budget)
+        except (MalformedError, DecompressionError, ValueError):
+            return False
+        return True
+
+    def _decode_raw_values(self, cells: ColumnCells, index: int, budget: DecodeBudget) -> None:
+        convert = value_converter(self._table_map.columns[index], column_kinds(self._table_map)[index])
+        assert cells.data is not None
+        for row, valid in enumerate(cells.valid):
+            if valid:
+                convert(bytes(cells.data[cells.values[row] : cells.values[row + 1]]), budget)
+
+    def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
+        """See `format_api.outputs.CellSlice`."""
+        kind, _ = self._kinds[index]
+        plan_at = PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index
+        at, flags, base = (self._plan[plan_at + k + side] for k in (4, 6, 8))
+        valid = self.out[flags + start : flags + stop]
+        column = self._table_map.columns[index]
+        if kind >= TIME:
+            ends = self.cells[at + start : at + stop + 1]
+            data = self.out[base : base + self._text_bytes]
+            decode_leaf = None
+            if kind == RAW:
+                convert = value_converter(column, column_kinds(self._table_map)[index])
+                decode_leaf = _make_leaf_decoder(convert)
+            return ColumnCells(ends, valid, data, leaf=decode_leaf)
+        is_wide = kind in _WIDE_KINDS
+        values = self.cells[at + 2 * start : at + 2 * stop] if is_wide else self.cells[at + start : at + stop]
+        texts: Sequence[Any] | None = None
+        if kind == ENUM_OR_SET and column.values is not None:
+            texts = column.values
+        return ColumnCells(values, valid, None, wide=is_wide, texts=texts)
+
+
+def _make_leaf_decoder(convert: Callable[[bytes, DecodeBudget], Any]) -> Callable[[bytes, Limits], Any]:
+    return lambda raw, limits: convert(raw, DecodeBudget(limits))
+
+
+class RowCellFillers:
+    """The current filler of each table of a log.
+
+    Args:
+        compile_kernel: returns the native form of a kernel, or the kernel itself.
+    """
+
+    def __init__(self, compile_kernel: Callable[[Kernel], Kernel]) -> None:
+        self._store_rows = compile_kernel(store_rows)
+        self.is_compiled = self._store_rows is not store_rows
+        self._open: dict[int, tuple[TableMap, RowCellFiller]] = {}
+
+    def store_event(
+        self, code: int, body: Any, table_map: TableMap, table: TableSchema, limits: Limits
+    ) -> CellSlice | None:
+        """Store the rows of an event; None if compiled code cannot decode them."""
+        if (
+            not self.is_compiled
+            or code == EventType.PARTIAL_UPDATE_ROWS
+            or len(table_map.columns) > MAX_COMPILED_COLUMNS
+        ):
+            return None
+        try:
+            layout = parse_image_layout(code, body, table_map)
+            if layout is None:
+                return None
+            offset = layout.images_at
+            data, offset = (unpack_block(body[offset:], limits), 0) if layout.compressed else (body, offset)
+            filler = self.current_filler(table_map, table)
+            start = filler.rows
+            count = filler.add_rows(self._store_rows, data, offset, layout)
+            if count == FULL and start:
+                self.close_filler(table_map)
+                filler = self.current_filler(table_map, table)
+                start = 0
+                count = filler.add_rows(self._store_rows, data, offset, layout)
+        except (MalformedError, DecompressionError):
+            return None
+        if count <= 0:
+            return None
+        if not filler.can_decode_raw_values(start, start + count, limits):
+            filler.rows = start
+            return None
+        return CellSlice(filler, start, count, layout.sides, layout.absent)
+
+    def close_filler(self, table_map: TableMap) -> None:
+        """Make the next rows of this map go to a new filler."""
+        self._open.pop(id(table_map), None)
+
+    def current_filler(self, table_map: TableMap, table: TableSchema) -> RowCellFiller:
+        """Return the filler for the next rows of a table."""
+        current = self._open.get(id(table_map))
+        if current is None or current[1].rows >= MAX_FILLER_ROWS or current[1].table is not table:
+            if len(self._open) >= 16:
+                self._open.clear()
+            current = self._open[id(table_map)] = table_map, RowCellFiller(table_map, table)
+        return current[1]
+
+
+def _has_all_columns(bitmap: bytes, count: int) -> bool:
+    return int.from_bytes(bitmap, "little") & (1 << count) - 1 == (1 << count) - 1

@@ -1,0 +1,690 @@
+"""Column definitions of CREATE TABLE and ALTER TABLE statements.
+
+The words come from sqlglot's tokenizer for MySQL (`ddl.words`). Its grammar is not used: it rejects types
+and clauses that dumps of real servers have (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.ddl.statements import SqlStatement, SqlWord, split_words
+from binlogtool.formats.binlog_events.values.column_types import (
+    BLOBS,
+    ColumnHint,
+    ColumnType,
+    LogicalType,
+    normalize_charset_name,
+)
+
+# --- Column definitions in SQL as hints ---
+
+_C = ColumnType
+
+_STRING_CODES = frozenset({_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED})
+_BLOB_CODES = BLOBS | {_C.BLOB_COMPRESSED}
+_FLOAT_CODES = frozenset({_C.FLOAT, _C.DOUBLE})
+_DECIMAL_CODES = frozenset({_C.NEWDECIMAL, _C.DECIMAL})
+_GEOMETRIES = (
+    "GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON",
+    "GEOMETRYCOLLECTION", "GEOMCOLLECTION",
+)  # fmt: skip
+
+
+def _map_names(types: frozenset[ColumnType], *names: str) -> dict[str, frozenset[ColumnType]]:
+    """Return type names mapped to their type codes."""
+    return dict.fromkeys(names, types)
+
+
+_INTEGER_TYPES = {
+    **_map_names(frozenset({_C.TINY}), "TINYINT", "INT1", "BOOL", "BOOLEAN"),
+    **_map_names(frozenset({_C.SHORT}), "SMALLINT", "INT2"),
+    **_map_names(frozenset({_C.INT24}), "MEDIUMINT", "INT3", "MIDDLEINT"),
+    **_map_names(frozenset({_C.LONG}), "INT", "INTEGER", "INT4"),
+    **_map_names(frozenset({_C.LONGLONG}), "BIGINT", "INT8", "SERIAL"),
+}
+_NUMBER_TYPES = {
+    **_INTEGER_TYPES,
+    **_map_names(_FLOAT_CODES, "FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"),
+    **_map_names(_DECIMAL_CODES, "DECIMAL", "DEC", "NUMERIC", "FIXED", "NUMBER"),
+}
+_CHARACTER_TYPES = {
+    **_map_names(
+        _STRING_CODES | _BLOB_CODES, "CHAR", "CHARACTER", "NCHAR", "VARCHAR", "VARCHARACTER", "NVARCHAR", "NATIONAL"
+    ),
+    **_map_names(_STRING_CODES | _BLOB_CODES, "VARCHAR2", "CLOB", "LONG"),
+    **_map_names(_BLOB_CODES, "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
+}
+_BYTE_TYPES = {
+    **_map_names(_STRING_CODES | _BLOB_CODES, "BINARY", "VARBINARY", "RAW"),
+    **_map_names(_BLOB_CODES, "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
+}
+_OTHER_TYPES = {
+    **_map_names(frozenset({_C.BIT}), "BIT"),
+    **_map_names(frozenset({_C.YEAR}), "YEAR"),
+    **_map_names(frozenset({_C.DATE, _C.NEWDATE}), "DATE"),
+    **_map_names(frozenset({_C.TIME, _C.TIME2}), "TIME"),
+    **_map_names(frozenset({_C.DATETIME, _C.DATETIME2}), "DATETIME"),
+    **_map_names(frozenset({_C.TIMESTAMP, _C.TIMESTAMP2}), "TIMESTAMP"),
+    **_map_names(frozenset({_C.GEOMETRY}), *_GEOMETRIES),
+    **_map_names(_BLOB_CODES | {_C.JSON}, "JSON"),
+    **_map_names(frozenset({_C.ENUM}), "ENUM"),
+    **_map_names(frozenset({_C.SET}), "SET"),
+    **_map_names(_STRING_CODES, "UUID", "INET4", "INET6"),
+    **_map_names(_STRING_CODES | {_C.VECTOR}, "VECTOR"),
+}
+_TYPE_CODES: Mapping[str, frozenset[ColumnType]] = {**_NUMBER_TYPES, **_CHARACTER_TYPES, **_BYTE_TYPES, **_OTHER_TYPES}
+_LOGICAL_TYPES = {kind.name: kind for kind in LogicalType}
+_NATIONAL_TYPES = ("NATIONAL", "NCHAR", "NVARCHAR")
+
+
+def parse_column(name: str, definition: Sequence[SqlWord], default: str | None) -> ColumnHint:
+    """Parse the definition of one column into a hint.
+
+    Args:
+        definition: the words after the name.
+        default: the character set of the table; None if unknown.
+    """
+    type_name = definition[0].upper
+    upper_words = [word.upper for word in definition]
+    charset = _column_charset(type_name, definition, default)
+    return ColumnHint(
+        name=name,
+        types=frozenset(code.value for code in _TYPE_CODES.get(type_name, ())),
+        unsigned=_is_unsigned(type_name, upper_words) if type_name in _NUMBER_TYPES else None,
+        charset=charset,
+        values=_parse_enum_values(definition) if type_name in ("ENUM", "SET") else None,
+        logical=_LOGICAL_TYPES.get(type_name),
+        generated=_is_generated(upper_words),
+        fraction=_fraction_digits(upper_words) if type_name in ("TIME", "DATETIME", "TIMESTAMP") else None,
+        text=True if type_name in _CHARACTER_TYPES and charset != "binary" else None,
+        nullable=False if _is_not_null(upper_words) else None,
+        metadata=_type_metadata(type_name, upper_words),
+    )
+
+
+def _is_not_null(upper_words: Sequence[str]) -> bool:
+    """Return whether the definition has NOT NULL."""
+    outside, depth = list[str](), 0
+    for word in upper_words:
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        outside += [word] if not depth else []
+    return ("NOT", "NULL") in pairwise(outside)
+
+
+def _type_metadata(type_name: str, upper_words: Sequence[str]) -> int | None:
+    """Return the table map metadata for the numbers in parentheses after the type; None if it is not compared."""
+    sizes = [int(word) for word in _parenthesized(upper_words) if word.isdecimal()]
+    if type_name in ("DECIMAL", "DEC", "NUMERIC", "FIXED"):
+        precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
+        return (precision or 10) << 8 | scale
+    return None
+
+
+def _parenthesized(upper_words: Sequence[str]) -> Sequence[str]:
+    """Return the words in the parentheses after the type."""
+    if len(upper_words) < 3 or upper_words[1] != "(" or ")" not in upper_words:
+        return ()
+    return upper_words[2 : upper_words.index(")")]
+
+
+def _fraction_digits(upper_words: Sequence[str]) -> int:
+    """Return the fractional digits in the parentheses after the type."""
+    digits = upper_words[2] if len(upper_words) > 3 and upper_words[1] == "(" else ""
+    return int(digits) if digits.isdecimal() and int(digits) <= 6 else 0
+
+
+def _is_unsigned(type_name: str, upper_words: Sequence[str]) -> bool:
+    """Return whether a number type is unsigned."""
+    return type_name == "SERIAL" or "UNSIGNED" in upper_words or "ZEROFILL" in upper_words
+
+
+def _is_generated(upper_words: Sequence[str]) -> bool:
+    """Return whether the column has `[GENERATED ALWAYS] AS (…)` or belongs to a period (`AS ROW START`)."""
+    positions = [place for place, word in enumerate(upper_words) if word == "AS"]
+    return any(upper_words[place + 1 : place + 2] in (["("], ["ROW"]) for place in positions)
+
+
+def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str | None) -> str | None:
+    """Return the character set of a column; None if it has none or it is unknown."""
+    if type_name in _BYTE_TYPES or (type_name == "LONG" and _is_varbinary(definition)):
+        return "binary"
+    if type_name == "JSON":
+        return "utf8mb4"
+    if type_name in _NATIONAL_TYPES:
+        return "utf8mb3"
+    if type_name not in _CHARACTER_TYPES and type_name not in ("ENUM", "SET"):
+        return None
+    explicit = find_charset(definition)
+    return explicit if explicit is not None else default
+
+
+def _is_varbinary(definition: Sequence[SqlWord]) -> bool:
+    """Return whether the type is LONG VARBINARY."""
+    return len(definition) > 1 and definition[1].upper == "VARBINARY"
+
+
+def find_charset(words: Sequence[SqlWord]) -> str | None:
+    """Return the character set that a column's attributes or a table's options name; None for none or an unknown
+    one.
+    """
+    found: str | None = None
+    for index, word in enumerate(words):
+        value = next((w.text for w in words[index + 1 : index + 3] if w != SqlWord("=", False)), "")
+        match word.upper:
+            case "CHARSET":
+                found = normalize_charset_name(value)
+            case "CHARACTER" | "CHAR" if words[index + 1 : index + 2] == [SqlWord("SET", False)] or _is_set(
+                words, index
+            ):
+                value = next((w.text for w in words[index + 2 : index + 4] if w != SqlWord("=", False)), "")
+                found = normalize_charset_name(value)
+            case "COLLATE" if found is None:
+                found = normalize_charset_name(value.partition("_")[0])
+            case "ASCII" if index:
+                found = "latin1"
+            case "UNICODE" if index:
+                found = "ucs2"
+            case "BYTE" if index:
+                found = "binary"
+    return found
+
+
+def _is_set(words: Sequence[SqlWord], index: int) -> bool:
+    """Return whether SET follows."""
+    return index + 1 < len(words) and words[index + 1].upper == "SET"
+
+
+def _parse_enum_values(definition: Sequence[SqlWord]) -> tuple[str, ...] | None:
+    """Return the texts in the parentheses after ENUM or SET."""
+    if len(definition) < 2 or definition[1].upper != "(":
+        return None
+    texts: list[str] = []
+    for word in definition[2:]:
+        if word.upper == ")":
+            return tuple(texts)
+        if word.quoted:
+            texts.append(word.text)
+    return None
+
+
+# --- Parser of one CREATE TABLE statement, as `mysqldump`, SHOW CREATE TABLE and logs write it ---
+
+ColumnHints = tuple[ColumnHint, ...]
+
+_KEY_WORDS = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
+_KEY_WORD_PAIRS = {("PERIOD", "FOR"), ("VECTOR", "KEY"), ("VECTOR", "INDEX"), ("LIKE",)}
+ROW_TIMES = tuple(
+    ColumnHint(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
+    for name in ("row_start", "row_end")
+)
+"""Columns that WITH SYSTEM VERSIONING adds where the statement does not declare them."""
+
+
+class CreateTable:
+    """One CREATE TABLE statement.
+
+    `columns`: None if the statement does not declare them (LIKE, AS SELECT). `charset`: of columns that name
+    none: the statement's, or the argument; None if unknown. `versioned`: the table keeps the history of its
+    rows.
+
+    Raises:
+        UsageError: the statement is not supported.
+    """
+
+    def __init__(self, statement: SqlStatement, charset: str | None = None) -> None:
+        self._statement = statement
+        self._words = split_words(statement)
+        self._at = next(i for i, word in enumerate(self._words) if word.upper == "TABLE") + 1
+        if [word.upper for word in self._words[self._at : self._at + 3]] == ["IF", "NOT", "EXISTS"]:
+            self._at += 3
+        self.database, self.name = self._read_table_name()
+        self.charset = charset
+        self.versioned = _has_versioning([word.upper for word in self._words])
+        self.columns = self._read_columns() if self._word_at(self._at).upper == "(" else None
+
+    def _make_error(self, reason: str) -> UsageError:
+        """Return the error with its line."""
+        return UsageError(f"line {self._statement.line}: CREATE TABLE {reason}")
+
+    def _word_at(self, at: int) -> SqlWord:
+        """Return a word; an empty one after the end."""
+        return self._words[at] if at < len(self._words) else SqlWord("", False)
+
+    def _read_table_name(self) -> tuple[str | None, str]:
+        """Read the name: (database or None, table)."""
+        names = [self._word_at(self._at).text]
+        self._at += 1
+        while self._word_at(self._at).upper == ".":
+            names.append(self._word_at(self._at + 1).text)
+            self._at += 2
+        if len(names) > 2 or not all(names):
+            raise self._make_error("has no name that can be read")
+        return (names[0] if len(names) == 2 else None), names[-1]
+
+    def _read_columns(self) -> ColumnHints | None:
+        """Read the columns; None if the statement does not declare them."""
+        items = list(self._iter_items())
+        options = self._words[self._at :]
+        self.charset = find_charset(_table_options(options)) or self.charset
+        columns = [item for item in items if not _is_key_clause(item)]
+        if any(item[0].upper == "LIKE" for item in items):
+            return None
+        hints = [self._make_hint(item, self.charset) for item in columns]
+        if not hints:
+            raise self._make_error(f"{self.name} has no columns")
+        periods = [item for item in items if item[0].upper == "PERIOD" and "SYSTEM_TIME" in [w.upper for w in item]]
+        if self.versioned and not periods:
+            hints += ROW_TIMES
+        return tuple(hints)
+
+    def _make_hint(self, item: Sequence[SqlWord], default: str | None) -> ColumnHint:
+        """Return the hint for one column definition."""
+        if len(item) < 2 or item[1].quoted or not item[1].text[:1].isalpha():
+            raise self._make_error(f"{self.name}: column {item[0].text!r} has no type")
+        return parse_column(item[0].text, item[1:], default)
+
+    def _iter_items(self) -> Iterator[list[SqlWord]]:
+        """Yield the definitions between the outer parentheses, and advance past them."""
+        depth, item = 0, list[SqlWord]()
+        for at in range(self._at, len(self._words)):
+            word = self._words[at]
+            depth += {"(": 1, ")": -1}.get(word.upper, 0)
+            if depth == 0 or (depth == 1 and word.upper == ","):
+                if not item:
+                    raise self._make_error(f"{self.name} has an empty definition")
+                yield item
+                item = []
+            elif depth > 1 or word.upper != "(" or item:
+                item.append(word)
+            if depth == 0:
+                self._at = at + 1
+                return
+        raise self._make_error(f"{self.name}: a bracket is not closed")
+
+
+def _has_versioning(upper_words: Sequence[str]) -> bool:
+    """Return whether WITH SYSTEM VERSIONING is there, of the table or of a column."""
+    return any(
+        word == "VERSIONING" and list(upper_words[at - 2 : at]) == ["WITH", "SYSTEM"]
+        for at, word in enumerate(upper_words)
+    )
+
+
+def _is_key_clause(item: Sequence[SqlWord]) -> bool:
+    """Return whether a definition is a key or another clause, not a column."""
+    first = item[0].upper
+    second = item[1].upper if len(item) > 1 else ""
+    return first in _KEY_WORDS or (first, second) in _KEY_WORD_PAIRS or (first,) in _KEY_WORD_PAIRS
+
+
+def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
+    """Return the table's options: the words outside of parentheses and before its partitions."""
+    options, depth = list[SqlWord](), 0
+    for word in words:
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if word.upper == "PARTITION":
+            break
+        if depth == 0:
+            options.append(word)
+    return options
+
+
+# --- Column definitions of a table and their changes by the clauses of ALTER TABLE ---
+
+KeyPart = tuple[str, int]
+"""A column of a key, in lower case, and its characters; 0 = all."""
+
+_ALTER_KEY_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PARTITION"))
+_ALTER_KEY_WORD_PAIRS = frozenset((("VECTOR", "INDEX"), ("VECTOR", "KEY"), ("PERIOD", "FOR")))
+_CLAUSES_WITHOUT_EFFECT = frozenset((
+    "ENGINE", "TYPE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM",
+    "TABLE_CHECKSUM", "PAGE_CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "PACK_KEYS", "STATS_PERSISTENT",
+    "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "COMPRESSION", "ENCRYPTION", "ENCRYPTED", "ENCRYPTION_KEY_ID",
+    "TRANSACTIONAL", "INSERT_METHOD", "CONNECTION", "DATA", "UNION", "ENABLE", "DISABLE", "FORCE", "ALGORITHM", "LOCK",
+    "WITH", "WITHOUT", "TABLESPACE", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "AUTOEXTEND_SIZE", "SEQUENCE",
+    "PARTITION", "REMOVE", "COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR", "TRUNCATE",
+    "EXCHANGE", "DISCARD", "IMPORT", "SECONDARY_LOAD", "SECONDARY_UNLOAD", "SECONDARY_ENGINE", "INDEX", "STORAGE",
+    "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PASSWORD", "IETF_QUOTES", "START", "ALTER", "COLLATE",
+))  # fmt: skip
+"""First words of clauses that leave the columns unchanged."""
+
+
+class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Definition of a table.
+
+    `key`: its primary key. `charset`: of columns that name none; None if unknown. `versioned`: it keeps the
+    history of its rows. `given`: it comes from --schema and was not changed since.
+    """
+
+    columns: ColumnHints
+    key: tuple[KeyPart, ...] = ()
+    charset: str | None = None
+    versioned: bool = False
+    given: bool = False
+
+
+class _NewColumn(msgspec.Struct, frozen=True):
+    """Column that an ALTER TABLE defines.
+
+    `old`: the column that it replaces; None if it is added. `after`: the column before it; "" for the first
+    place, None if the statement does not say.
+    """
+
+    hint: ColumnHint
+    old: str | None = None
+    after: str | None = None
+
+
+class _AlterTable(msgspec.Struct):
+    """Clauses of one ALTER TABLE.
+
+    Column names in them are those before the statement, except after AFTER (`mysql_prepare_alter_table` of the
+    servers).
+    """
+
+    before: TableDefinition
+    key: tuple[KeyPart, ...]
+    charset: str | None
+    versioned: bool
+    dropped: set[str] = msgspec.field(default_factory=set)
+    renamed: dict[str, str] = msgspec.field(default_factory=dict)
+    new_columns: list[_NewColumn] = msgspec.field(default_factory=list)
+    converts: bool = False
+    has_period: bool = False
+    adds_versioning: bool = False
+    drops_versioning: bool = False
+    in_order_by: bool = False
+
+    def add_clause(self, clause: Sequence[SqlWord]) -> None:
+        """Add one clause.
+
+        Raises:
+            UsageError: the clause is not supported.
+        """
+        clause_words = _strip_partitioning(clause)
+        if not clause_words:
+            return
+        first, rest = clause_words[0].upper, list(clause_words[1:])
+        handler = _CLAUSES.get(first)
+        if handler is not None:
+            handler(self, rest)
+        elif first in _CLAUSES_WITHOUT_EFFECT:
+            self.charset = find_charset([SqlWord("", False), *clause_words]) or self.charset
+        elif self.in_order_by and (
+            len(clause_words) == 1 or (len(clause_words) == 2 and clause_words[1].upper in ("ASC", "DESC"))
+        ):
+            return
+        else:
+            raise UsageError(f"ALTER TABLE has a clause {first or clause_words[0].text}")
+
+    # -- clauses -------------------------------------------------------------------------------------------------------
+
+    def _add_item(self, rest: list[SqlWord]) -> None:
+        """Take ADD: columns, a key, system versioning."""
+        pair = _upper_word(rest, 0), _upper_word(rest, 1)
+        if pair == ("SYSTEM", "VERSIONING"):
+            self.versioned = self.adds_versioning = True
+        elif pair[0] == "PRIMARY" or (pair[0] == "CONSTRAINT" and "PRIMARY" in [_upper_word(rest, i) for i in (1, 2)]):
+            self.key = _parse_key(rest)
+        elif pair in _ALTER_KEY_WORD_PAIRS:
+            self.has_period = self.has_period or (pair[0] == "PERIOD" and _upper_word(rest, 2) == "SYSTEM_TIME")
+        elif pair[0] not in _ALTER_KEY_WORDS and pair[0] != "CONSTRAINT":
+            rest, if_missing = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "NOT", "EXISTS")
+            for definition in _split_parenthesized(rest) if _upper_word(rest, 0) == "(" else [rest]:
+                if not (if_missing and self._has_column(_column_name(definition))):
+                    self._define_column(definition, None)
+
+    def _drop_item(self, rest: list[SqlWord]) -> None:
+        """Take DROP: a column, a key, system versioning."""
+        pair = _upper_word(rest, 0), _upper_word(rest, 1)
+        if pair == ("SYSTEM", "VERSIONING"):
+            self.versioned, self.drops_versioning = False, True
+        elif pair == ("PRIMARY", "KEY"):
+            self.key = ()
+        elif pair[0] not in _ALTER_KEY_WORDS and pair not in _ALTER_KEY_WORD_PAIRS and pair[0] != "CONSTRAINT":
+            rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
+            name = _column_name(rest)
+            if self._require_old_column(name, if_exists):
+                self.dropped.add(name)
+
+    def _modify_column(self, rest: list[SqlWord]) -> None:
+        """Take MODIFY COLUMN."""
+        rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
+        if self._require_old_column(_column_name(rest), if_exists):
+            self._define_column(rest, _column_name(rest))
+
+    def _change_column(self, rest: list[SqlWord]) -> None:
+        """Take CHANGE COLUMN."""
+        rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
+        if self._require_old_column(_column_name(rest), if_exists):
+            self._define_column(rest[1:], _column_name(rest))
+
+    def _rename_column(self, rest: list[SqlWord]) -> None:
+        """Take RENAME COLUMN."""
+        if _upper_word(rest, 0) != "COLUMN":
+            return  # of the table, or of an index
+        rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
+        if _upper_word(rest, 1) != "TO" or len(rest) < 3:
+            raise UsageError("RENAME COLUMN has no TO")
+        if self._require_old_column(_column_name(rest), if_exists):
+            self.renamed[_column_name(rest)] = rest[2].text
+
+    def _convert_charset(self, rest: list[SqlWord]) -> None:
+        """Take CONVERT TO CHARACTER SET."""
+        if _upper_word(rest, 0) == "TO":
+            self.charset, self.converts = find_charset(rest), True
+        elif _upper_word(rest, 0) not in ("PARTITION", "TABLE"):
+            raise UsageError("ALTER TABLE ... CONVERT is not understood")
+
+    def _set_default_charset(self, rest: list[SqlWord]) -> None:
+        """Take DEFAULT CHARACTER SET."""
+        self.charset = find_charset([SqlWord("DEFAULT", False), *rest]) or self.charset
+
+    def _set_charset(self, rest: list[SqlWord]) -> None:
+        """Take CHARACTER SET."""
+        self.charset = find_charset([SqlWord("CHARACTER", False), *rest])
+
+    def _order_by(self, rest: list[SqlWord]) -> None:
+        """Take ORDER BY."""
+        self.in_order_by = True
+
+    # -- columns -------------------------------------------------------------------------------------------------------
+
+    def _has_column(self, name: str) -> bool:
+        """Return whether a column of this name exists or is added."""
+        return any(_lower_name(c) == name for c in self.before.columns) or any(
+            _lower_name(one.hint) == name for one in self.new_columns
+        )
+
+    def _require_old_column(self, name: str, if_exists: bool) -> bool:
+        """Return whether this column existed before the statement.
+
+        Raises:
+            UsageError: it did not, and the statement has no IF EXISTS.
+        """
+        if any(_lower_name(column) == name for column in self.before.columns):
+            return True
+        if if_exists:
+            return False
+        raise UsageError(f"there is no column {name}")
+
+    def _define_column(self, words: list[SqlWord], old: str | None) -> None:
+        """Add a column definition."""
+        words, after = _split_placement(words)
+        if len(words) < 2 or not words[0].text:
+            raise UsageError("ALTER TABLE has a column without a type")
+        hint = parse_column(words[0].text, words[1:], self.charset)
+        self.new_columns.append(_NewColumn(hint, old, after))
+        upper_words = [word.upper for word in words[1:]]
+        if "PRIMARY" in upper_words or (
+            "KEY" in upper_words and "UNIQUE" not in upper_words and "COLUMN_FORMAT" not in upper_words
+        ):
+            self.key = ((_lower_name(hint), 0),)
+
+    def build_definition(self) -> TableDefinition:
+        """Return the table after the statement.
+
+        Raises:
+            UsageError: no server accepts such a table.
+        """
+        replaced = {one.old: one for one in self.new_columns if one.old is not None}
+        implicit = [c for c in self.before.columns if c in ROW_TIMES]
+        columns: list[ColumnHint] = []
+        for column in self.before.columns:
+            name, replacement = _lower_name(column), replaced.get(_lower_name(column))
+            if name in self.dropped or column in implicit:
+                continue
+            if replacement is not None:
+                columns += [replacement.hint] if replacement.after is None else []
+            else:
+                column = self._convert_column(column)
+                columns.append(replace(column, name=self.renamed[name]) if name in self.renamed else column)
+        for added in self.new_columns:
+            if added.after == "":
+                columns.insert(0, added.hint)
+            elif added.after is not None:
+                columns.insert(_find_column(columns, added.after) + 1, added.hint)
+            elif added.old is None:
+                columns.append(added.hint)
+        if not self.drops_versioning:
+            columns += implicit
+        if self.adds_versioning and not self.has_period and not implicit:
+            columns += ROW_TIMES
+        names = [_lower_name(column) for column in columns]
+        if len(set(names)) != len(names):
+            raise UsageError("it would have two columns of one name")
+        return TableDefinition(tuple(columns), self._build_key(replaced), self.charset, self.versioned)
+
+    def _convert_column(self, column: ColumnHint) -> ColumnHint:
+        """Return a column with the character set of CONVERT TO."""
+        if not self.converts or not (column.charset not in (None, "binary") or column.text):
+            return column
+        return replace(column, charset=self.charset)
+
+    def _build_key(self, replaced: dict[str, _NewColumn]) -> tuple[KeyPart, ...]:
+        """Return the primary key with the column names after the statement.
+
+        A key that the statement itself defines has these names already.
+        """
+        if self.key is not self.before.key:
+            return self.key
+        names = {old: _lower_name(one.hint) for old, one in replaced.items()}
+        names |= {old: new.lower() for old, new in self.renamed.items()}
+        return tuple((names.get(name, name), size) for name, size in self.key if name not in self.dropped)
+
+
+_CLAUSES: dict[str, Callable[[_AlterTable, list[SqlWord]], None]] = {
+    "ADD": _AlterTable._add_item,
+    "DROP": _AlterTable._drop_item,
+    "MODIFY": _AlterTable._modify_column,
+    "CHANGE": _AlterTable._change_column,
+    "RENAME": _AlterTable._rename_column,
+    "CONVERT": _AlterTable._convert_charset,
+    "DEFAULT": _AlterTable._set_default_charset,
+    "CHARACTER": _AlterTable._set_charset,
+    "CHARSET": _AlterTable._set_default_charset,
+    "ORDER": _AlterTable._order_by,
+}
+
+
+def apply_alter_table(before: TableDefinition, clauses: Sequence[Sequence[SqlWord]]) -> TableDefinition:
+    """Return the table after these clauses of ALTER TABLE.
+
+    Raises:
+        UsageError: a clause is not supported or does not fit the table.
+    """
+    alter_table = _AlterTable(before, before.key, before.charset, before.versioned)
+    for clause in clauses:
+        alter_table.add_clause(clause)
+    return alter_table.build_definition()
+
+
+def _lower_name(column: ColumnHint) -> str:
+    """Return a column's name in lower case."""
+    return (column.name or "").lower()
+
+
+def _upper_word(words: Sequence[SqlWord], at: int) -> str:
+    """Return a word in capitals; empty after the last one."""
+    return words[at].upper if at < len(words) else ""
+
+
+def _column_name(words: Sequence[SqlWord]) -> str:
+    """Return the first word, a column name, in lower case."""
+    if not words:
+        raise UsageError("ALTER TABLE has no name of a column where one should be")
+    return words[0].text.lower()
+
+
+def _find_column(columns: Sequence[ColumnHint], name: str) -> int:
+    """Return the index of a column."""
+    names = [_lower_name(column) for column in columns]
+    if name not in names:
+        raise UsageError(f"there is no column {name} to put another one after")
+    return names.index(name)
+
+
+def _skip_optional(words: list[SqlWord], optional: str) -> list[SqlWord]:
+    """Return the words after an optional first one."""
+    return words[1:] if _upper_word(words, 0) == optional else words
+
+
+def _skip_exists(words: list[SqlWord], *expected: str) -> tuple[list[SqlWord], bool]:
+    """Return the words after IF [NOT] EXISTS, and whether it is there."""
+    found = [word.upper for word in words[: len(expected)]] == list(expected)
+    return (words[len(expected) :] if found else words), found
+
+
+def _split_placement(words: list[SqlWord]) -> tuple[list[SqlWord], str | None]:
+    """Return a definition and the column that it goes after: "" for FIRST, None if it does not say."""
+    if _upper_word(words, len(words) - 1) == "FIRST":
+        return words[:-1], ""
+    if len(words) > 2 and words[-2].upper == "AFTER":
+        return words[:-2], words[-1].text.lower()
+    return words, None
+
+
+def _strip_partitioning(clause: Sequence[SqlWord]) -> Sequence[SqlWord]:
+    """Return the clause up to PARTITION BY or REMOVE PARTITIONING, which follow the last one without a comma."""
+    depth = 0
+    for at, word in enumerate(clause):
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if depth == 0 and (word.upper, _upper_word(clause, at + 1)) in (
+            ("PARTITION", "BY"),
+            ("REMOVE", "PARTITIONING"),
+        ):
+            return clause[:at]
+    return clause
+
+
+def _split_parenthesized(words: list[SqlWord]) -> list[list[SqlWord]]:
+    """Return the definitions in ADD (a ..., b ...)."""
+    definitions, depth = [list[SqlWord]()], 0
+    for word in words:
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if depth == 0:
+            break
+        if depth == 1 and word.upper == ",":
+            definitions.append([])
+        elif depth > 1 or word.upper != "(":
+            definitions[-1].append(word)
+    return definitions
+
+
+def _parse_key(words: Sequence[SqlWord]) -> tuple[KeyPart, ...]:
+    """Return the columns in the parentheses after PRIMARY KEY."""
+    parts: list[KeyPart] = []
+    depth = 0
+    for word in words:
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if depth == 2 and word.text.isdecimal() and parts:
+            parts[-1] = parts[-1][0], int(word.text)
+        elif depth == 1 and word.upper not in ("(", ")", ",", "ASC", "DESC"):
+            parts.append((word.text.lower(), 0))
+    return tuple(parts)

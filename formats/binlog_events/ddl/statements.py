@@ -1,0 +1,825 @@
+"""Split SQL scripts into statements and words; what CREATE, ALTER, RENAME, DROP TABLE and row-changing statements
+do to which table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from binlogtool.errors import UsageError
+from binlogtool.format_api.outputs import qualify_name
+from binlogtool.formats.binlog_events.event_schemas import QueryParts
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables
+from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
+from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
+
+# --- SQL scripts as statements, and statements as words, by the lexical rules of MySQL and MariaDB ---
+
+_MAX_CACHED_LENGTH = 4096
+"""Characters of a statement whose words are kept for the next question."""
+
+QUOTED_NAME = r"`(?:[^`]|``)+`"
+"""The pattern of a quoted name."""
+
+SINGLE_QUOTED, DOUBLE_QUOTED = (rf"{mark}[^{mark}\\]*(?:\\(?:.|\Z)[^{mark}\\]*)*(?:{mark}|\Z)" for mark in "'\"")
+"""The patterns of texts between quotation marks, with backslashes that escape: each byte is taken in one way only, and
+one that is not closed goes to the end, so that nothing is read twice."""
+
+COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)"
+"""The pattern of a comment that no server executes."""
+
+
+class SqlStatement(NamedTuple):
+    """One statement: the line that it starts in, from 1, and its text with blanks in place of comments."""
+
+    line: int
+    text: str
+
+
+class SqlWord(NamedTuple):
+    """One word of a statement; `quoted`: a name or string, without its quotation marks."""
+
+    text: str
+    quoted: bool
+
+    @property
+    def upper(self) -> str:
+        """A bare word in capitals; empty for a quoted one."""
+        return "" if self.quoted else self.text.upper()
+
+
+_LEXICAL_PARTS = r"""
+    (?P<quoted> '[^'\\]*(?:\\.[^'\\]*)*' | "[^"\\]*(?:\\.[^"\\]*)*" | `[^`]*` )
+  | (?P<unclosed> ['"`] )
+  | (?P<comment> --(?=\s|\Z)[^\n]* | \#[^\n]* | /\*(?!M?!) .*? (?:\*/|\Z) )
+  | (?P<opens> /\*M?!\d* )
+  | (?P<closes> \*/ )
+  | ^[ \t]*DELIMITER[ \t]+ (?P<delimiter> \S+ ) [^\n]*
+  | (?P<ends> %s )
+"""
+_BLANK = re.compile(r"[^\n]")
+_GAP = re.compile(r"\s+|--(?=\s|\Z)[^\n]*|#[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/", re.DOTALL)
+
+
+def _lexical_pattern(delimiter: str) -> re.Pattern[str]:
+    """Return the pattern of what matters between statements, for a delimiter."""
+    return re.compile(_LEXICAL_PARTS % re.escape(delimiter), re.VERBOSE | re.DOTALL | re.MULTILINE | re.IGNORECASE)
+
+
+def split_statements(sql: str) -> Iterator[SqlStatement]:
+    """Yield the statements of a script; the content of `/*! … */` is part of them.
+
+    Raises:
+        UsageError: a quotation mark is not closed.
+    """
+    line = counted = 0
+    for offset, text in _iter_statement_texts(sql):
+        body = text.strip()
+        if body:
+            start = offset + len(text) - len(text.lstrip())
+            line, counted = line + sql.count("\n", counted, start), start
+            yield SqlStatement(line + 1, body)
+
+
+def _iter_statement_texts(sql: str) -> Iterator[tuple[int, str]]:
+    """Yield (offset, text) of each statement; comments are replaced by blanks of the same length."""
+    pattern = _lexical_pattern(";")
+    begin = at = 0
+    parts, is_blank = list[str](), True
+    while (match := pattern.search(sql, at)) is not None:
+        parts.append(sql[at : match.start()])
+        is_blank = is_blank and not parts[-1].strip()
+        at = match.end()
+        kind = match.lastgroup
+        if kind == "unclosed":
+            line = sql.count("\n", 0, match.start()) + 1
+            raise UsageError(f"line {line}: the quotation mark {match[0]} is not closed")
+        if kind == "ends" or (kind == "delimiter" and is_blank):
+            yield begin, "".join(parts)
+            parts, is_blank, begin = [], True, at
+            if kind == "delimiter":
+                pattern = _lexical_pattern(match["delimiter"])
+        else:
+            parts.append(match[0] if kind in ("quoted", "delimiter") else _BLANK.sub(" ", match[0]))
+            is_blank = is_blank and kind not in ("quoted", "delimiter")
+    yield begin, "".join(parts) + sql[at:]
+
+
+def skip_gap(sql: str, at: int = 0) -> int:
+    """Return the offset of the next word, after blanks, comments and the marks of executable comments.
+
+    At the start of a statement MariaDB's `SET STATEMENT variable=value, … FOR` is skipped too. This is a loop:
+    a pattern that contained the gap would try each of its parts again for every way in which the rest fails.
+    """
+    start = at
+    while (match := _GAP.match(sql, at)) is not None:
+        at = match.end()
+    if not start and (match := _SET_STATEMENT.match(sql, at)) is not None:
+        after_for = _find_for_end(sql, match.end())
+        return at if after_for is None else skip_gap(sql, after_for)
+    return at
+
+
+_SET_STATEMENT = re.compile(r"SET\s+STATEMENT\b", re.IGNORECASE)
+_SET_PIECES = re.compile(rf"{SINGLE_QUOTED}|{DOUBLE_QUOTED}|`[^`]*`|{COMMENT}|[()]|\bFOR\b", re.DOTALL | re.IGNORECASE)
+
+
+def is_undecided(sql: str) -> bool:
+    """Return whether the beginning of a statement ends before its first word (in a comment, or in SET STATEMENT)."""
+    at = skip_gap(sql)
+    return len(sql) - at < 32 or sql[at : at + 2] == "/*" or _SET_STATEMENT.match(sql, at) is not None
+
+
+def _find_for_end(sql: str, at: int) -> int | None:
+    """Return the end of the FOR that ends the variables of SET STATEMENT."""
+    depth = 0
+    for match in _SET_PIECES.finditer(sql, at):
+        word = match[0].upper()
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if word == "FOR" and not depth:
+            return match.end()
+    return None
+
+
+def split_words(statement: SqlStatement) -> list[SqlWord]:
+    """Return the words of a statement.
+
+    Raises:
+        UsageError: it does not follow the lexical rules.
+    """
+    from sqlglot.errors import SqlglotError
+
+    splitter = _split_cached if len(statement.text) <= _MAX_CACHED_LENGTH else _tokenize
+    try:
+        return list(splitter(statement.text))
+    except SqlglotError:
+        raise UsageError(f"line {statement.line}: the statement cannot be read as SQL") from None
+
+
+def _tokenize(text: str) -> tuple[SqlWord, ...]:
+    """Split a text into words."""
+    import sqlglot
+    from sqlglot import TokenType
+
+    result: list[SqlWord] = []
+    for token in sqlglot.tokenize(text, dialect="mysql"):
+        quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.NATIONAL_STRING)
+        result += [SqlWord(token.text, True)] if quoted else [SqlWord(part, False) for part in token.text.split()]
+    return tuple(result)
+
+
+_split_cached = lru_cache(maxsize=256)(_tokenize)
+"""For short ones: each statement is looked at for tables, keys and sequences, and many come again."""
+
+
+# --- Statements normalized to the default quoting rules ---
+
+ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
+"""Bits of sql_mode that change what a quotation mark or a backslash means (MODE_ANSI_QUOTES, MODE_NO_BACKSLASH_ESCAPES
+of the servers)."""
+
+_COMMENTS = rf"--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}"
+
+
+def normalize_statement(sql: bytes, parts: QueryParts) -> str:
+    """Return the text of a statement of the log in default quoting, see `normalize_quotes`.
+
+    Args:
+        sql: the statement, uncompressed.
+
+    Raises:
+        MalformedError: its status variables cannot be read.
+    """
+    status = decode_status_variables(parts.status_vars)
+    decoder = charset_decoder(charset_of_collation(status["charset"]["client"])) if "charset" in status else None
+    text = decoder(sql) if decoder is not None else None
+    if not isinstance(text, str):
+        text = sql.decode("utf-8", "surrogateescape")
+    return normalize_quotes(text, status.get("sql_mode", 0))
+
+
+def normalize_quotes(sql: str, mode: int) -> str:
+    """Return the statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES.
+
+    Args:
+        mode: its sql_mode.
+    """
+    mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
+    return sql if not mode else _quoting_pattern(mode).sub(lambda match: _normalize_part(match[0], mode), sql)
+
+
+@cache
+def _quoting_pattern(mode: int) -> re.Pattern[str]:
+    """Return the pattern of strings, names and comments in this sql_mode."""
+    single = "'[^']*(?:'|\\Z)" if mode & NO_BACKSLASH_ESCAPES else SINGLE_QUOTED
+    double = '"[^"]*(?:""[^"]*)*(?:"|\\Z)'  # in either mode a backslash between double quotes is an ordinary character
+    return re.compile(f"`[^`]*`|{single}|{double}|{_COMMENTS}", re.DOTALL)
+
+
+def _normalize_part(part: str, mode: int) -> str:
+    """Return a string, name or comment in default quoting."""
+    if part[0] == '"' and mode & ANSI_QUOTES and part.count('"') % 2 == 0:  # otherwise it is not closed
+        return "`" + part[1:-1].replace('""', '"').replace("`", "``") + "`"
+    return part.replace("\\", "\\\\") if part[0] in "'\"" and mode & NO_BACKSLASH_ESCAPES else part
+
+
+# --- Executable comments that a server ignores ---
+
+_COMMENT_PATTERN = re.compile(
+    rf"{SINGLE_QUOTED}|{DOUBLE_QUOTED}|`[^`]*`|/\*(M?)!(\d{{5,6}})?|--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}", re.DOTALL
+)
+_NOT_FOR_MARIADB = range(50700, 100000)
+"""Versions of MySQL whose comments MariaDB does not execute."""
+
+
+def strip_ignored_comments(sql: str, server_version: str) -> str:
+    """Return the statement without the executable comments that a server of this version ignores."""
+    major, minor, patch = parse_version_numbers(server_version)
+    number = 10000 * major + 100 * minor + patch
+    if not number or ("/*!" not in sql and "/*M!" not in sql):
+        return sql
+    mariadb, parts, at = "mariadb" in server_version.lower(), list[str](), 0
+    while (match := _COMMENT_PATTERN.search(sql, at)) is not None:
+        end = match.end()
+        if match[1] is not None and not _is_executed(match, number, is_mariadb=mariadb):
+            close = sql.find("*/", end)
+            parts.append(sql[at : match.start()] + " ")
+            at = len(sql) if close < 0 else close + 2
+            continue
+        parts.append(sql[at:end])
+        at = end
+    return "".join(parts) + sql[at:]
+
+
+def _is_executed(match: re.Match[str], number: int, *, is_mariadb: bool) -> bool:
+    """Return whether a server executes this comment."""
+    if match[1] and not is_mariadb:
+        return False
+    required_version = int(match[2] or 0)
+    return required_version <= number and not (is_mariadb and not match[1] and required_version in _NOT_FOR_MARIADB)
+
+
+# --- Tables named in the statements of a log ---
+
+_NAME = rf"(?:{QUOTED_NAME}|[\w$]+)"
+TABLE_PATTERN = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
+_EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
+_START = re.compile(r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I)
+_CREATE = re.compile(r"CREATE", re.I)
+_CREATE_TABLE = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
+_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
+_DROP = re.compile(rf"DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I)
+_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{TABLE_PATTERN}", re.I)
+_SEQUENCE = re.compile(rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+{_EXISTS}{TABLE_PATTERN}", re.I)
+_DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I)
+_ENGINE = re.compile(r"\bENGINE(?:\s*=)?\s*['\"`]?(\w+)", re.I)
+_KEY_CHANGES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.I)
+_NON_TRANSACTIONAL_ENGINES = frozenset(
+    {"MYISAM", "ARIA", "MEMORY", "HEAP", "CSV", "ARCHIVE", "MERGE", "MRG_MYISAM", "BLACKHOLE", "S3"}
+)
+_WORDS = re.compile(_NAME)
+_MAX_SEARCHED = 1 << 20
+_MAX_START = 4096
+
+
+class TableEngine(NamedTuple):
+    """Table ("database.table"), and whether its engine can roll back."""
+
+    table: str
+    transactional: bool
+
+
+class DeclaredKey(NamedTuple):
+    """Primary key that a CREATE TABLE declares.
+
+    `columns`: number of columns of the table. `parts`: (column index from 0, characters in the key; 0 = all).
+    """
+
+    columns: int
+    parts: tuple[tuple[int, int], ...]
+
+
+def _match_start(pattern: re.Pattern[str], sql: str) -> re.Match[str] | None:
+    """Match a pattern at the first word of a statement."""
+    return pattern.match(sql, skip_gap(sql))
+
+
+def _match_create_table(sql: str) -> re.Match[str] | None:
+    """Match CREATE TABLE: between its first words servers write comments, and comment marks around OR REPLACE."""
+    create = _match_start(_CREATE, sql)
+    return None if create is None else _CREATE_TABLE.match(sql, skip_gap(sql, create.end()))
+
+
+def is_table_statement(sql: str) -> bool:
+    """Return whether a statement may be one of those that are supported here."""
+    return _match_start(_START, sql) is not None
+
+
+def may_be_table_statement(sql: bytes) -> bool:
+    """Return whether the beginning of a statement may be one of those that are supported here.
+
+    Usually its first bytes decide.
+    """
+    text = sql[:_MAX_START].decode("latin-1")
+    if len(sql) > _MAX_START and is_undecided(text):
+        text = sql.decode("latin-1")
+    return is_table_statement(text)
+
+
+def first_keyword(sql: str) -> str:
+    """Return the first word of a supported statement in capitals; "" for others."""
+    matched = _match_start(_START, sql)
+    return "" if matched is None else matched[1].upper()
+
+
+def find_engine(sql: str, database: str) -> TableEngine | None:
+    """Return the engine that CREATE TABLE or ALTER TABLE gives a table; None if the statement names none."""
+    if not is_table_statement(sql):
+        return None
+    matched = _match_create_table(sql) or _match_start(_ALTER, sql)
+    engine = None if matched is None else _ENGINE.search(sql, matched.end(), matched.end() + _MAX_SEARCHED)
+    if matched is None or engine is None:
+        return None
+    return TableEngine(
+        qualify_table_name(matched["table"], database), engine[1].upper() not in _NON_TRANSACTIONAL_ENGINES
+    )
+
+
+def mentions_any_table(sql: str, database: str, tables: Collection[str]) -> bool:
+    """Return whether a statement names one of these tables; names in strings and comments count too."""
+    names = [_unquote_name(name) for name in _WORDS.findall(sql[:_MAX_SEARCHED])]
+    return any(qualify_name(database, name) in tables for name in names) or any(
+        qualify_name(first, second) in tables for first, second in pairwise(names)
+    )
+
+
+def find_created_table(sql: str, database: str) -> str | None:
+    """Return the table that a CREATE TABLE creates."""
+    matched = _match_create_table(sql)
+    return None if matched is None else qualify_table_name(matched["table"], database)
+
+
+def find_altered_table(sql: str, database: str) -> tuple[str, bool] | None:
+    """Return the table that an ALTER TABLE changes, and whether its key may change."""
+    matched = _match_start(_ALTER, sql)
+    return (
+        None
+        if matched is None
+        else (qualify_table_name(matched["table"], database), _KEY_CHANGES.search(sql) is not None)
+    )
+
+
+def iter_emptied_tables(sql: str, database: str) -> Iterator[str]:
+    """Yield the tables that a statement drops or empties."""
+    if (matched := _match_start(_DROP, sql)) is not None:
+        for name in _iter_table_names(matched["list"]):
+            yield qualify_table_name(name, database)
+    elif (matched := _match_start(_TRUNCATE, sql)) is not None or (
+        (matched := _match_create_table(sql)) is not None and matched["replace"]
+    ):
+        yield qualify_table_name(matched["table"], database)
+
+
+def find_sequence(sql: str, database: str) -> str | None:
+    """Return the sequence that a statement creates, changes or drops."""
+    matched = _match_start(_SEQUENCE, sql)
+    return None if matched is None else qualify_table_name(matched["table"], database)
+
+
+def is_truncate(sql: str) -> bool:
+    """Return whether a statement empties a table that remains."""
+    return _match_start(_TRUNCATE, sql) is not None
+
+
+def find_dropped_database(sql: str) -> str | None:
+    """Return the database that a statement drops."""
+    matched = _match_start(_DROP_DATABASE, sql)
+    return None if matched is None else _unquote_name(matched["database"])
+
+
+def qualify_table_name(name: str, database: str) -> str:
+    """Return database.table for a table as a statement writes it."""
+    parts = [_unquote_name(part) for part in _WORDS.findall(name)]
+    return qualify_name(*parts[:2]) if len(parts) > 1 else qualify_name(database, parts[0])
+
+
+def _iter_table_names(names: str) -> Iterator[str]:
+    """Yield the table names of a list."""
+    for matched in re.finditer(TABLE_PATTERN, names):
+        yield matched["table"]
+
+
+def _unquote_name(name: str) -> str:
+    """Return a name without backticks."""
+    return name[1:-1].replace("``", "`") if name[:1] == "`" else name
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def find_primary_key(sql: str) -> DeclaredKey | None:
+    """Return the primary key of a CREATE TABLE; None if it has none or is not supported."""
+    try:
+        statement = next(iter(split_statements(sql)), None)
+        word_list = [] if statement is None else split_words(statement)
+    except UsageError:
+        return None
+    items = list(_iter_items(word_list))
+    columns = [item for item in items if not _is_clause(item)]
+    names = [item[0].text.lower() for item in columns]
+    for item in items:
+        parts = _parse_key_parts(item)
+        if _is_clause(item) and parts and all(name in names for name, _ in parts):
+            return DeclaredKey(len(columns), tuple((names.index(name), size) for name, size in parts))
+    for index, item in enumerate(columns):
+        if _is_key_column(item):
+            return DeclaredKey(len(columns), ((index, 0),))
+    return None
+
+
+def _iter_items(word_list: list[SqlWord]) -> Iterator[list[SqlWord]]:
+    """Yield the columns and clauses between the outer parentheses."""
+    depth, item = 0, list[SqlWord]()
+    for word in word_list:
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if depth == 0 and word.upper == ")":
+            break
+        if depth == 1 and word.upper in ("(", ","):
+            if item:
+                yield item
+            item = []
+        elif depth >= 1:
+            item.append(word)
+    if item:
+        yield item
+
+
+_CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD"}
+
+
+def _is_clause(item: list[SqlWord]) -> bool:
+    """Return whether a definition item is a key or another clause."""
+    return item[0].upper in _CLAUSES
+
+
+def _parse_key_parts(item: list[SqlWord]) -> list[tuple[str, int]]:
+    """Return the columns of PRIMARY KEY (a, b(10)), in lower case."""
+    upper_words = [word.upper for word in item]
+    if "PRIMARY" not in upper_words or "(" not in upper_words:
+        return []
+    parts: list[tuple[str, int]] = []
+    depth = 0
+    for word in item[upper_words.index("(") :]:
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if depth == 0:
+            break
+        if depth == 2 and word.text.isdecimal() and parts:
+            parts[-1] = parts[-1][0], int(word.text)
+        elif depth == 1 and word.upper not in ("(", ")", ",", "ASC", "DESC"):
+            parts.append((word.text.lower(), 0))
+    return parts
+
+
+def _is_key_column(item: list[SqlWord]) -> bool:
+    """Return whether a column definition declares the primary key."""
+    upper_words = [word.upper for word in item[1:]]
+    return any(
+        word == "PRIMARY" or (word == "KEY" and upper_words[max(at - 1, 0)] not in ("UNIQUE", "PRIMARY", "COLUMN"))
+        for at, word in enumerate(upper_words)
+    )
+
+
+# --- Effects of ALTER TABLE, RENAME TABLE and CREATE TABLE on existing rows ---
+
+_CLAUSES_WITHOUT_EFFECT = frozenset((
+    "ENGINE", "TYPE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM",
+    "TABLE_CHECKSUM", "PAGE_CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "PACK_KEYS", "STATS_PERSISTENT",
+    "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "COMPRESSION", "ENCRYPTION", "ENCRYPTED", "ENCRYPTION_KEY_ID",
+    "TRANSACTIONAL", "INSERT_METHOD", "CONNECTION", "DATA", "UNION", "DEFAULT", "CHARACTER", "CHARSET", "COLLATE",
+    "ALTER", "ENABLE", "DISABLE", "FORCE", "ALGORITHM", "LOCK", "ORDER", "WITH", "WITHOUT", "TABLESPACE",
+    "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "AUTOEXTEND_SIZE",
+))  # fmt: skip
+"""First words of clauses that leave rows and columns as they are."""
+
+_INDEX_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"))
+_RENAME_OBJECTS = frozenset(("COLUMN", "INDEX", "KEY"))
+
+TableName = tuple[str, ...]
+"""(table,) or (database, table)."""
+
+
+class StatementReader:
+    """Reader of the words of one statement.
+
+    Raises:
+        UsageError: the statement does not follow the lexical rules, or `read_name` finds no name.
+    """
+
+    def __init__(self, sql: str) -> None:
+        statement = next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, ";"))
+        first, *rest = statement.text.split(None, 1)
+        if first.upper() in ("CREATE", "ALTER", "DROP"):
+            self.words = split_words(statement)
+        else:  # sqlglot returns a whole RENAME as one word
+            self.words = [SqlWord(first, False), *split_words(statement._replace(text="".join(rest)))]
+        self.at = 0
+
+    @classmethod
+    def from_words(cls, word_list: Sequence[SqlWord]) -> StatementReader:
+        """Create a reader of some words of a statement."""
+        reader = cls(";")
+        reader.words = list(word_list)
+        return reader
+
+    @property
+    def next_word(self) -> str:
+        """The next word in capitals; empty for a quoted one and at the end."""
+        return self.words[self.at].upper if self.at < len(self.words) else ""
+
+    def skip_words(self, *expected: str) -> bool:
+        """Skip these words and return True if they are next; otherwise return False."""
+        upcoming = [word.upper for word in self.words[self.at : self.at + len(expected)]]
+        if upcoming != list(expected):
+            return False
+        self.at += len(expected)
+        return True
+
+    def read_name(self) -> TableName:
+        """Read the name of a table."""
+        parts = self.words[self.at : self.at + 3]
+        if not parts or parts[0].upper in (",", "(", ")", ".", "="):
+            raise UsageError("the statement has no name where one should be")
+        if len(parts) == 3 and parts[1].upper == ".":
+            self.at += 3
+            return parts[0].text, parts[2].text
+        self.at += 1
+        return (parts[0].text,)
+
+    def skip_wait(self) -> None:
+        """Skip WAIT n and NOWAIT."""
+        if self.skip_words("WAIT"):
+            self.at += 1
+        self.skip_words("NOWAIT")
+
+    def iter_clauses(self) -> Iterator[list[SqlWord]]:
+        """Yield the remaining words, split at commas outside of parentheses."""
+        depth, clause = 0, list[SqlWord]()
+        for word in self.words[self.at :]:
+            depth += {"(": 1, ")": -1}.get(word.upper, 0)
+            if depth == 0 and word.upper == ",":
+                yield clause
+                clause = []
+            else:
+                clause.append(word)
+        yield clause
+
+
+def find_renames(sql: str, database: str) -> list[tuple[str, str]]:
+    """Return the (old, new) names of tables that RENAME TABLE or ALTER TABLE ... RENAME renames, in order.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    reader = StatementReader(sql)
+    if reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES"):
+        return [(_qualify(one, database), _qualify(other, database)) for one, other in iter_renamed_pairs(reader)]
+    table = _read_altered_name(reader)
+    if table is None:
+        return []
+    new_names = [name for name in map(find_new_table_name, reader.iter_clauses()) if name is not None]
+    return [(_qualify(table, database), _qualify(name, database)) for name in new_names]
+
+
+def read_altered_table(sql: str, database: str) -> tuple[str, StatementReader] | None:
+    """Return the table that an ALTER TABLE changes, and a reader positioned at its clauses.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    reader = StatementReader(sql)
+    table = _read_altered_name(reader)
+    return None if table is None else (_qualify(table, database), reader)
+
+
+def is_row_preserving(sql: str) -> bool:
+    """Return whether an ALTER TABLE leaves all rows of its table, their columns and key unchanged.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    reader = StatementReader(sql)
+    return _read_altered_name(reader) is None or all(map(_is_row_preserving_clause, reader.iter_clauses()))
+
+
+def find_exchanged_table(sql: str, database: str) -> str | None:
+    """Return the table that ALTER TABLE ... EXCHANGE PARTITION p WITH TABLE name changes too.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    reader = StatementReader(sql)
+    if _read_altered_name(reader) is None or not reader.skip_words("EXCHANGE", "PARTITION"):
+        return None
+    reader.at += 1
+    return _qualify(reader.read_name(), database) if reader.skip_words("WITH", "TABLE") else None
+
+
+def find_like_source(sql: str, database: str) -> str | None:
+    """Return the table whose definition CREATE TABLE ... LIKE copies.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    reader = _skip_created_name(sql)
+    if reader is None or not (reader.skip_words("LIKE") or reader.skip_words("(", "LIKE")):
+        return None
+    return _qualify(reader.read_name(), database)
+
+
+def has_select(sql: str) -> bool:
+    """Return whether it is CREATE TABLE ... SELECT, which also inserts rows.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    reader = _skip_created_name(sql)
+    return reader is not None and any(word.upper == "SELECT" for word in reader.words[reader.at :])
+
+
+def is_create_if_not_exists(sql: str) -> bool:
+    """Return whether it is CREATE TABLE IF NOT EXISTS, which changes nothing if the table exists.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    return StatementReader(sql).skip_words("CREATE", "TABLE", "IF", "NOT", "EXISTS")
+
+
+def _skip_created_name(sql: str) -> StatementReader | None:
+    """Return a reader positioned after the table name of a CREATE TABLE; None for other statements."""
+    reader = StatementReader(sql)
+    if not reader.skip_words("CREATE"):
+        return None
+    reader.skip_words("OR", "REPLACE")
+    if not reader.skip_words("TABLE"):
+        return None
+    reader.skip_words("IF", "NOT", "EXISTS")
+    reader.read_name()
+    return reader
+
+
+def _read_altered_name(reader: StatementReader) -> TableName | None:
+    """Read the table name of an ALTER TABLE; its clauses are next. None for other statements."""
+    if not reader.skip_words("ALTER"):
+        return None
+    while reader.next_word in ("ONLINE", "IGNORE"):
+        reader.at += 1
+    if not reader.skip_words("TABLE"):
+        return None
+    reader.skip_words("IF", "EXISTS")
+    name = reader.read_name()
+    reader.skip_wait()
+    return name
+
+
+def iter_renamed_pairs(reader: StatementReader) -> Iterator[tuple[TableName, TableName]]:
+    """Yield the (old, new) names of RENAME TABLE, from the reader's position on.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    reader.skip_words("IF", "EXISTS")
+    while True:
+        old_name = reader.read_name()
+        reader.skip_wait()
+        if not reader.skip_words("TO"):
+            raise UsageError("RENAME TABLE has no TO")
+        yield old_name, reader.read_name()
+        if not reader.skip_words(","):
+            return
+
+
+def find_new_table_name(clause: Sequence[SqlWord]) -> TableName | None:
+    """Return the name that a clause RENAME [TO | AS | =] of ALTER TABLE gives its table; None for other clauses.
+
+    Raises:
+        UsageError: the clause has no name.
+    """
+    heads = [word.upper for word in clause[:2]]
+    if heads[:1] != ["RENAME"] or heads[1:] in ([one] for one in _RENAME_OBJECTS):
+        return None
+    start = 2 if heads[1:] in (["TO"], ["AS"], ["="]) else 1
+    parts = [word.text for word in clause[start : start + 3]]
+    if not parts:
+        raise UsageError("ALTER TABLE ... RENAME has no name")
+    return (parts[0], parts[2]) if parts[1:2] == ["."] and len(parts) == 3 else (parts[0],)
+
+
+def _is_row_preserving_clause(clause: Sequence[SqlWord]) -> bool:
+    """Return whether a clause of ALTER TABLE leaves rows, columns and key unchanged."""
+    heads = [word.upper for word in clause if word.upper not in ("IF", "NOT", "EXISTS")][:3] + [""] * 3
+    first, second = heads[:2]
+    if first == "RENAME":
+        return second != "COLUMN"
+    if first == "ADD":
+        adds_primary_key = second == "CONSTRAINT" and "PRIMARY" in [word.upper for word in clause[:4]]
+        return second in (*_INDEX_WORDS, "CONSTRAINT", "PARTITION") and not adds_primary_key
+    if first == "DROP":
+        return second in (*_INDEX_WORDS, "CONSTRAINT")
+    return first in _CLAUSES_WITHOUT_EFFECT or not clause
+
+
+def _qualify(name: TableName, database: str) -> str:
+    """Return the full name of a table."""
+    return qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0])
+
+
+# --- The table that a DML statement changes, where the statement alone decides it ---
+
+_MAX_STATEMENT = 1 << 16
+_MODIFIERS = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL")
+_AFTER_DELETE_TABLE = ("", "WHERE", "ORDER", "LIMIT", "RETURNING", ";")
+_HARMLESS_WORDS = frozenset((
+    "VALUES", "VALUE", "IN", "AND", "OR", "NOT", "XOR", "SELECT", "SET", "WHERE", "ON", "USING", "FROM", "AS", "EXISTS",
+    "ALL", "ANY", "SOME", "UNION", "EXCEPT", "INTERSECT", "BETWEEN", "LIKE", "THEN", "ELSE", "WHEN", "CASE", "BY",
+    "HAVING", "LIMIT", "INTERVAL", "DISTINCT", "KEY", "UPDATE", "OVER", "IS", "DIV", "MOD", "JOIN", "RETURNING",
+    "NOW", "CURRENT_TIMESTAMP", "CURDATE", "CURTIME", "SYSDATE", "UTC_TIMESTAMP", "UNIX_TIMESTAMP", "FROM_UNIXTIME",
+    "DATE", "TIME", "TIMESTAMP", "YEAR", "MONTH", "DAY", "DATE_ADD", "DATE_SUB", "DATE_FORMAT", "STR_TO_DATE",
+    "CONCAT", "CONCAT_WS", "REPEAT", "REPLACE", "LOWER", "UPPER", "TRIM", "LTRIM", "RTRIM", "SUBSTRING", "SUBSTR",
+    "LEFT", "RIGHT", "LPAD", "RPAD", "LENGTH", "CHAR_LENGTH", "HEX", "UNHEX", "MD5", "SHA1", "SHA2", "UUID", "RAND",
+    "COUNT", "SUM", "MIN", "MAX", "AVG", "ABS", "ROUND", "FLOOR", "CEIL", "CEILING", "GREATEST", "LEAST", "IF",
+    "IFNULL", "NULLIF", "COALESCE", "PARTITION", "CAST", "CONVERT", "CHAR", "BINARY", "DECIMAL", "VARCHAR",
+    "JSON_OBJECT", "JSON_ARRAY", "JSON_SET", "JSON_EXTRACT", "JSON_VALUE", "TO_BASE64", "FROM_BASE64", "USER",
+    "CURRENT_USER", "LAST_INSERT_ID",
+))  # fmt: skip
+"""Words that a bracket can follow without a call of a stored function, which could change any table."""
+
+
+def find_changed_table(sql: str, database: str) -> str | None:
+    """Return the full name of the only table that the statement names as changed; None if that cannot be decided.
+
+    It may change several, or call what could change others. Triggers, views and foreign keys are not considered
+    here.
+    """
+    if len(sql) > _MAX_STATEMENT:
+        return None
+    try:
+        reader = StatementReader(sql)
+        created_name = find_created_table(sql, database)
+        table = (created_name,) if created_name is not None else _read_changed_table(reader)
+    except UsageError:
+        return None
+    if table is None or _has_function_call(reader.words[reader.at :]):
+        return None
+    if created_name is not None:
+        return created_name
+    return qualify_name(*table) if len(table) > 1 else qualify_name(database, table[0])
+
+
+def _read_changed_table(reader: StatementReader) -> TableName | None:
+    """Read the changed table, and leave the reader after it."""
+    verb = reader.next_word
+    reader.at += 1
+    while reader.next_word in _MODIFIERS:
+        reader.at += 1
+    if verb in ("INSERT", "REPLACE"):
+        reader.skip_words("INTO")
+        return reader.read_name()
+    if verb == "UPDATE":
+        table = reader.read_name()
+        return (
+            table
+            if "SET" in [word.upper for word in reader.words[reader.at : reader.at + 3]] and _is_single_table(reader)
+            else None
+        )
+    if verb == "DELETE" and reader.skip_words("FROM"):
+        table = reader.read_name()
+        return table if reader.next_word in _AFTER_DELETE_TABLE and reader.at <= len(reader.words) else None
+    while verb == "LOAD" and reader.at < len(reader.words):
+        if reader.skip_words("INTO", "TABLE"):
+            return reader.read_name()
+        reader.at += 1
+    return None
+
+
+def _is_single_table(reader: StatementReader) -> bool:
+    """Return whether nothing but an alias precedes SET."""
+    next_words = [word.upper for word in reader.words[reader.at : reader.at + 3]]
+    return not {",", "JOIN", "("} & set(next_words[: next_words.index("SET")])
+
+
+def _has_function_call(words: Sequence[SqlWord]) -> bool:
+    """Return whether what may be a stored function is called."""
+    for before, word in pairwise(words):
+        if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _HARMLESS_WORDS)):
+            return True
+    return False
+
+
+def _is_name(text: str) -> bool:
+    """Return whether a word is a name; names may begin with a digit, and no number precedes a parenthesis."""
+    return text[0].isalnum() or text[0] in "_$"

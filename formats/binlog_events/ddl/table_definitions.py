@@ -1,0 +1,467 @@
+"""Table definitions as the statements of a log and of --schema leave them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.errors import UsageError
+from binlogtool.format_api.outputs import qualify_name, split_name
+from binlogtool.formats.binlog_events.ddl.column_definitions import (
+    CreateTable,
+    TableDefinition,
+    apply_alter_table,
+    find_charset,
+)
+from binlogtool.formats.binlog_events.ddl.statements import (
+    QUOTED_NAME,
+    SqlStatement,
+    SqlWord,
+    StatementReader,
+    TableName,
+    find_altered_table,
+    find_created_table,
+    find_new_table_name,
+    find_primary_key,
+    has_select,
+    iter_renamed_pairs,
+    skip_gap,
+    split_statements,
+)
+
+# --- Definitions of a log's tables by its statements ---
+
+MAX_TABLES, MAX_COLUMNS = 100_000, 1_000_000
+"""Tables that are followed, and columns of all of them together."""
+
+_MAX_CACHED_LENGTH = 16 << 10
+"""Characters of a statement that is not worth its place among the remembered ones."""
+
+_SEQUENCE_COLUMNS = """CREATE TABLE s (next_not_cached_value BIGINT, minimum_value BIGINT, maximum_value BIGINT,
+start_value BIGINT, increment BIGINT, cache_size BIGINT UNSIGNED, cycle_option TINYINT UNSIGNED, cycle_count BIGINT)"""
+"""Those of CREATE SEQUENCE without a type of its own."""
+
+UNDECLARED = ""
+"""In place of a definition: the table is there, and nothing says what its columns are."""
+
+
+class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
+    """Statement of the log that may be about tables.
+
+    `database`: the default one. `thread`: of the session. `failed`: it was logged with an error code.
+    `charset`: the server's default, for databases created without one.
+    """
+
+    database: str
+    text: str
+    thread: int = 0
+    failed: bool = False
+    charset: str | None = None
+
+
+class TableDefinitions(msgspec.Struct):
+    """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported
+    statement).
+
+    `databases`: their default character sets. `sequences`: the tables that are sequences. `temporary`: tables
+    of one session, by its thread and full name; statements of that session refer to them. `conflicts`: number
+    of statements that no server could have run on these tables. `fold`: names are compared in lower case.
+    `has_capitals`: some name has capitals. `given`: the statements are those of --schema. `columns`: of all
+    definitions together.
+    """
+
+    tables: dict[str, TableDefinition | str] = msgspec.field(default_factory=dict)
+    databases: dict[str, str] = msgspec.field(default_factory=dict)
+    sequences: set[str] = msgspec.field(default_factory=set)
+    temporary: set[tuple[int, str]] = msgspec.field(default_factory=set)
+    lost: str = ""
+    conflicts: int = 0
+    fold: bool = False
+    given: bool = False
+    has_capitals: bool = False
+    columns: int = 0
+
+    def apply_statement(self, statement: DdlStatement) -> None:
+        """Apply one statement."""
+        try:
+            reader = StatementReader(statement.text)
+        except UsageError:
+            self._invalidate_named(statement)
+            return
+        word = reader.next_word
+        try:
+            if word == "CREATE":
+                self._apply_create(reader, statement)
+            elif word == "DROP":
+                self._apply_drop(reader, statement)
+            elif word == "ALTER":
+                self._apply_alter(reader, statement)
+            elif word == "RENAME":
+                self._apply_rename(reader, statement)
+        except UsageError:
+            self._invalidate_named(statement)
+
+    def get_definition(self, name: str) -> TableDefinition | None:
+        """Return the table with a full name; if no statement names its database, the one with its bare name.
+
+        Raises:
+            UsageError: its columns are not certain; the message says why.
+        """
+        state = self.get_state(name)
+        if isinstance(state, str):
+            if state:
+                raise UsageError(state)
+            return None
+        return state
+
+    def get_state(self, name: str) -> TableDefinition | str:
+        """Return the definition of a table, or why there is none."""
+        key = self._table_key(name)
+        if key not in self.tables:
+            key = qualify_name("", split_name(key)[1])
+        return self.tables.get(key, self.lost)
+
+    def invalidate(self, reason: str) -> None:
+        """Drop all definitions but those of --schema that no statement changed: statements may be missing."""
+        self.tables = {k: v for k, v in self.tables.items() if isinstance(v, TableDefinition) and v.given}
+        self.columns = sum(map(_column_count, self.tables.values()))
+        self.lost = reason
+
+    def copy(self) -> TableDefinitions:
+        """Return an independent copy."""
+        return replace(
+            self, tables=dict(self.tables), databases=dict(self.databases), sequences=set(self.sequences),
+            temporary=set(self.temporary),
+        )  # fmt: skip
+
+    def fold_names(self) -> TableDefinitions:
+        """Return a copy with names in lower case, as servers with lower_case_table_names compare them."""
+        copy = replace(self.copy(), fold=True)
+        for name in [name for name in copy.tables if name != name.lower()]:
+            copy.tables.setdefault(name.lower(), copy.tables[name])
+            del copy.tables[name]
+        copy.databases = {name.lower(): charset for name, charset in copy.databases.items()}
+        return copy
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def _table_key(self, name: str) -> str:
+        """Return the name under which a table is stored."""
+        if self.fold:
+            return name.lower()
+        self.has_capitals = self.has_capitals or name != name.lower()
+        return name
+
+    def _qualify(self, name: TableName, database: str) -> str:
+        """Return the key of a table named in a statement."""
+        return self._table_key(qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0]))
+
+    def _store(self, name: str, definition: TableDefinition | str) -> None:
+        """Store the state of a table, within the limits."""
+        self.sequences.discard(name)
+        size = self.columns + _column_count(definition) - _column_count(self.tables.get(name, UNDECLARED))
+        if size <= MAX_COLUMNS and (name in self.tables or len(self.tables) < MAX_TABLES):
+            self.tables[name], self.columns = definition, size
+        else:
+            self._delete(name)
+            self.lost = "the log has more tables and columns than are followed"
+
+    def _delete(self, name: str) -> None:
+        """Delete a table."""
+        self.columns -= _column_count(self.tables.pop(name, UNDECLARED))
+
+    def _drop_table(self, name: str) -> None:
+        """Drop a table."""
+        self.sequences.discard(name)
+        bare = qualify_name("", split_name(name)[1])
+        if bare in self.tables and bare != name:
+            self._store(name, UNDECLARED)  # hides the definition that --schema has for this name
+        else:
+            self._delete(name)
+
+    def _invalidate_named(self, statement: DdlStatement) -> None:
+        """Mark the tables that an unreadable statement may be about as uncertain."""
+        altered_table = find_altered_table(statement.text, statement.database)
+        name = find_created_table(statement.text, statement.database) if altered_table is None else altered_table[0]
+        if name is None:
+            self.invalidate("a statement of the log about tables cannot be read")
+        else:
+            self._store(self._table_key(name), "a statement of the log about it cannot be read")
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _apply_create(self, reader: StatementReader, statement: DdlStatement) -> None:
+        """Apply CREATE DATABASE, SEQUENCE or TABLE."""
+        reader.skip_words("CREATE")
+        is_replace = reader.skip_words("OR", "REPLACE")
+        is_temporary = reader.skip_words("TEMPORARY")
+        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+            self._apply_create_database(reader, statement)
+        elif reader.skip_words("SEQUENCE"):
+            reader.skip_words("IF", "NOT", "EXISTS")
+            name = self._qualify(reader.read_name(), statement.database)
+            self._store(name, parse_sequence(statement.text))
+            self.sequences.add(name)
+        elif reader.skip_words("TABLE"):
+            if_missing = reader.skip_words("IF", "NOT", "EXISTS")
+            name = self._qualify(reader.read_name(), statement.database)
+            if is_temporary:
+                self.temporary.add((statement.thread, name))
+                return
+            if statement.failed:
+                self._store(name, "a CREATE TABLE of it failed")
+                return
+            exists = name in self.tables
+            if exists and if_missing:
+                return
+            self.conflicts += exists and not is_replace
+            self._store(name, self._build_created(reader, statement, name))
+
+    def _build_created(self, reader: StatementReader, statement: DdlStatement, name: str) -> TableDefinition | str:
+        """Return the definition of the table whose name was read."""
+        if reader.skip_words("LIKE") or reader.skip_words("(", "LIKE"):
+            name = self._qualify(reader.read_name(), statement.database)
+            if (statement.thread, name) in self.temporary:
+                return "it was created LIKE a temporary table"
+            source = self.get_state(name)
+            if isinstance(source, str):
+                return source or "it was created LIKE a table whose columns are not known"
+            return replace(source, given=self.given)
+        charset = self.databases.get(self._table_key(split_name(name)[0]))
+        try:
+            definition = parse_definition(statement.text, charset)
+        except UsageError as error:
+            return f"its CREATE TABLE cannot be followed: {error}"
+        if definition is None:
+            return "its CREATE TABLE does not declare all of its columns"
+        definition = replace(definition, given=self.given)
+        before = self.tables.get(name)
+        if self.given and not split_name(name)[0] and isinstance(before, TableDefinition) and before != definition:
+            return f"--schema has two tables {split_name(name)[1]!r} and no database for them"
+        return definition
+
+    def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
+        """Apply CREATE DATABASE."""
+        reader.skip_words("IF", "NOT", "EXISTS")
+        name = self._table_key(reader.read_name()[0])
+        charset = find_charset(reader.words[reader.at :]) or statement.charset
+        if charset is not None and not statement.failed:
+            self.databases[name] = charset
+
+    def _apply_drop(self, reader: StatementReader, statement: DdlStatement) -> None:
+        """Apply DROP DATABASE, TABLE or SEQUENCE."""
+        reader.skip_words("DROP")
+        is_temporary = reader.skip_words("TEMPORARY")
+        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+            reader.skip_words("IF", "EXISTS")
+            database = self._table_key(reader.read_name()[0])
+            for name in [name for name in self.tables if split_name(name)[0] == database]:
+                self._drop_table(name)
+            self.databases.pop(database, None)
+        elif reader.skip_words("TABLE") or reader.skip_words("TABLES") or reader.skip_words("SEQUENCE"):
+            reader.skip_words("IF", "EXISTS")
+            while reader.next_word or reader.at < len(reader.words):
+                name = self._qualify(reader.read_name(), statement.database)
+                if (statement.thread, name) in self.temporary:
+                    self.temporary.discard((statement.thread, name))
+                elif not is_temporary:
+                    self._drop_table(name)
+                if not reader.skip_words(","):
+                    break
+
+    def _apply_alter(self, reader: StatementReader, statement: DdlStatement) -> None:
+        """Apply ALTER DATABASE, SEQUENCE or TABLE."""
+        reader.skip_words("ALTER")
+        if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
+            remaining_words = reader.words[reader.at :]
+            has_name = bool(remaining_words) and remaining_words[0].upper not in (
+                "CHARACTER",
+                "CHARSET",
+                "COLLATE",
+                "DEFAULT",
+                "UPGRADE",
+            )
+            charset = find_charset(remaining_words)
+            if charset is not None:
+                self.databases[self._table_key(remaining_words[0].text if has_name else statement.database)] = charset
+            return
+        if reader.skip_words("SEQUENCE"):
+            reader.skip_words("IF", "EXISTS")
+            name = self._qualify(reader.read_name(), statement.database)
+            if name not in self.sequences:
+                self._store(name, parse_sequence(""))
+                self.sequences.add(name)
+            return
+        while reader.next_word in ("ONLINE", "IGNORE"):
+            reader.at += 1
+        if not reader.skip_words("TABLE"):
+            return
+        reader.skip_words("IF", "EXISTS")
+        name = self._qualify(reader.read_name(), statement.database)
+        reader.skip_wait()
+        before = self.get_state(name)
+        clauses = list(reader.iter_clauses())
+        new_names = [
+            self._qualify(other, statement.database) for other in map(find_new_table_name, clauses) if other is not None
+        ]
+        if (statement.thread, name) in self.temporary:
+            self.temporary.discard((statement.thread, name))
+            self.temporary |= {(statement.thread, new_names[-1] if new_names else name)}
+            return
+        after = before
+        if statement.failed:
+            after = "an ALTER TABLE of it failed" if isinstance(before, TableDefinition) else before
+        elif isinstance(before, TableDefinition):
+            try:
+                after = apply_alter_table(before, clauses)
+            except UsageError as error:
+                self.conflicts += 1
+                after = f"the log's ALTER TABLE does not fit its definition: {error}"
+                after += "; --schema must say what it was before the first log" if before.given else ""
+        self._store(name, after)
+        for other in new_names:
+            self._rename_table(name, other)
+        self._apply_convert_partition(clauses, name, after, statement.database)
+
+    def _apply_convert_partition(
+        self, clauses: list[list[SqlWord]], name: str, after: TableDefinition | str, database: str
+    ) -> None:
+        """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates a table) and CONVERT TABLE x TO PARTITION (drops
+        it).
+        """
+        for clause in clauses:
+            heads = [word.upper for word in clause]
+            if heads[:1] != ["CONVERT"]:
+                continue
+            reader = StatementReader.from_words(clause)
+            reader.at = 1
+            if reader.skip_words("TABLE"):
+                self._drop_table(self._qualify(reader.read_name(), database))
+            elif "TABLE" in heads:
+                reader.at = heads.index("TABLE") + 1
+                self._store(self._qualify(reader.read_name(), database), after)
+
+    def _apply_rename(self, reader: StatementReader, statement: DdlStatement) -> None:
+        """Apply RENAME TABLE."""
+        if not (reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES")):
+            return
+        for old_name, new_name in iter_renamed_pairs(reader):
+            old, new = self._qualify(old_name, statement.database), self._qualify(new_name, statement.database)
+            if (statement.thread, old) in self.temporary:
+                self.temporary.discard((statement.thread, old))
+                self.temporary.add((statement.thread, new))
+            elif statement.failed:
+                self._store(old, "a RENAME TABLE of it failed")
+                self._store(new, "a RENAME TABLE of it failed")
+            else:
+                self._rename_table(old, new)
+
+    def _rename_table(self, old: str, new: str) -> None:
+        """Move a definition to another name."""
+        if old == new:
+            return
+        state, is_sequence = self.get_state(old), old in self.sequences
+        self.conflicts += self.tables.get(new, UNDECLARED) != UNDECLARED
+        self._drop_table(old)
+        self._store(new, state)
+        if is_sequence:
+            self.sequences.add(new)
+
+
+def _column_count(definition: TableDefinition | str) -> int:
+    """Return the number of columns of a definition."""
+    return 0 if isinstance(definition, str) else len(definition.columns)
+
+
+def has_capital_names(statement: DdlStatement) -> bool:
+    """Return whether a statement names a table or database that is not in lower case."""
+    if statement.text == statement.text.lower() and statement.database == statement.database.lower():
+        return False
+    scratch = TableDefinitions()
+    scratch.apply_statement(statement)
+    return scratch.has_capitals
+
+
+def parse_definition(sql: str, charset: str | None = None) -> TableDefinition | None:
+    """Return the table of a CREATE TABLE; None if the statement does not declare all of its columns.
+
+    The last ones are cached: a plan, its proof and the verify after it read the same statements.
+
+    Args:
+        charset: of tables that name none.
+
+    Raises:
+        UsageError: the statement is not supported.
+    """
+    return (
+        _parse_definition_uncached(sql, charset)
+        if len(sql) > _MAX_CACHED_LENGTH
+        else _parse_definition_cached(sql, charset)
+    )
+
+
+def _parse_definition_uncached(sql: str, charset: str | None) -> TableDefinition | None:
+    """Parse a CREATE TABLE."""
+    statement = next(iter(split_statements(sql[skip_gap(sql) :])), SqlStatement(1, ""))
+    table = CreateTable(statement, charset)
+    if table.columns is None or has_select(statement.text):
+        return None
+    key = find_primary_key(statement.text)
+    parts = () if key is None else tuple(((table.columns[at].name or "").lower(), size) for at, size in key.parts)
+    return TableDefinition(table.columns, parts, table.charset, table.versioned)
+
+
+_parse_definition_cached = lru_cache(256)(_parse_definition_uncached)
+
+
+def parse_sequence(sql: str) -> TableDefinition | str:
+    """Return the table of a CREATE SEQUENCE; one with a declared type has columns of that type (MariaDB 11.5)."""
+    upper_words = sql.upper().split()
+    if "AS" in upper_words:
+        return "it is a sequence of a type of its own"
+    return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED
+
+
+# --- Statements of --schema ---
+
+_CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b", re.IGNORECASE)
+_USE = re.compile(rf"\s*USE\s+({QUOTED_NAME}|\S+)\s*\Z", re.IGNORECASE)
+
+
+def parse_schema_statements(sql: str) -> list[DdlStatement]:
+    """Return the statements of a script with the database that each runs in; "" if the script does not say.
+
+    Raises:
+        UsageError: they do not follow the lexical rules; the message names the line.
+    """
+    database, result = "", []
+    for statement in split_statements(sql):
+        use = _USE.match(statement.text)
+        if use is not None:
+            database = use[1].strip("`").replace("``", "`")
+        else:
+            result.append(DdlStatement(database, statement.text))
+    return result
+
+
+@lru_cache(8)
+def parse_schema(sql: str) -> TableDefinitions:
+    """Return the definitions after these statements; copy them before changing them.
+
+    Raises:
+        UsageError: a CREATE TABLE is not supported; the message names its line.
+    """
+    try:
+        for statement in split_statements(sql):
+            if _CREATE.match(statement.text):
+                CreateTable(statement)
+        definitions = TableDefinitions(given=True)
+        for ddl in parse_schema_statements(sql):
+            definitions.apply_statement(ddl)
+    except UsageError as error:
+        raise UsageError(f"--schema: {error}") from None
+    definitions.given, definitions.conflicts = False, 0
+    return definitions

@@ -1,0 +1,649 @@
+"""Decode events in file order: type, sequence, object, time, transaction and body; track transactions and table
+maps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import (
+    BodyWithFindings,
+    BodyWithLongValues,
+    EnvelopeColumns,
+    Hints,
+    make_long_value,
+    split_into_pieces,
+)
+from binlogtool.format_api.layout import Batch, DecompressionError, LogFileLayout, to_int_list
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
+from binlogtool.formats.binlog_events.event_schemas import (
+    DB_LEN_AT,
+    ENCRYPTED_TYPE,
+    QUERY_HEAD_SIZE,
+    STATUS_LEN_AT,
+    decode_body,
+    parse_query,
+)
+from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
+from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, decode_rows, parse_rows_head
+from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    EVENT_TYPE_NAMES,
+    GTID_EVENTS,
+    HEADER_SIZE,
+    MAGIC,
+    MAX_EVENT_SIZE,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    ROW_EVENTS_WITH_EXTRA_DATA,
+    EventFlag,
+    EventType,
+    FormatDescription,
+    iter_block_pieces,
+    read_declared_size,
+)
+from binlogtool.limits import Limits
+
+# --- Transaction and table of each event, tracked in one pass in file order for all readers ---
+
+MAX_TABLE_MAPS = 1 << 16
+"""Table maps that are kept at a time; a server forgets them at the end of a statement."""
+
+_TABLE_MAP = EventType.TABLE_MAP
+_COLUMN_NAMES = ("type_code", "server_id", "body_start", "body_end")
+
+
+class TransactionOwner(NamedTuple):
+    """Transaction of an event: its GTID as text, and the sequence number in it."""
+
+    gtid: str | None
+    seq: int | None
+
+
+NO_OWNER = TransactionOwner(None, None)
+
+
+class TrackedBatch(NamedTuple):
+    """Transaction and table map of each record of a batch; `maps`: of TABLE_MAP and row events."""
+
+    owners: Sequence[TransactionOwner]
+    maps: Sequence[TableMap | None]
+
+
+class TableMaps(msgspec.Struct):
+    """Table maps by table id; each is parsed once for all repetitions.
+
+    `history`: table definitions from statements; None to use maps as stored. `is_mariadb`: whether a MariaDB
+    server wrote them; None if unknown (see `parse_table_map`). `version`: how often definitions changed, so
+    that parsed maps were dropped.
+    """
+
+    id_size: int = 6
+    is_mariadb: bool | None = None
+    history: TableHistory | None = None
+    version: int = 0
+    by_id: dict[int, TableMap] = msgspec.field(default_factory=dict)
+    _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
+
+    def add_map(self, body: bytes) -> TableMap | None:
+        """Return the map of a TABLE_MAP event and make it valid from now on; None if it cannot be read."""
+        table_map = self._parsed.get(body)
+        if table_map is None:
+            try:
+                table_map = parse_table_map(body, self.id_size, self.is_mariadb)
+            except MalformedError:
+                self.by_id.pop(int.from_bytes(body[: self.id_size], "little"), None)
+                return None
+            table_map = table_map if self.history is None else self.history.complete_table_map(table_map)
+            if len(self._parsed) >= MAX_TABLE_MAPS:
+                self._parsed.clear()
+            self._parsed[body] = table_map
+        if len(self.by_id) >= MAX_TABLE_MAPS:
+            self.by_id.clear()
+        self.by_id[table_map.table_id] = table_map
+        return table_map
+
+    def add_query(self, code: int, body: memoryview) -> None:
+        """Take a QUERY event: after one that changes a table every map is a new one."""
+        if self.history is not None and self.history.add_query(code, body):
+            self.by_id.clear()
+            self._parsed.clear()
+            self.version += 1
+
+    def discard_definitions(self) -> None:
+        """Discard definitions: a part of the log was skipped, and perhaps a statement about a table."""
+        if self.history is not None:
+            self.history.discard()
+            self._parsed.clear()
+            self.version += 1
+
+    def find_map(self, body: memoryview) -> TableMap | None:
+        """Return the map that a row event refers to."""
+        return self.by_id.get(int.from_bytes(body[: self.id_size], "little"))
+
+    def create_nested(self) -> TableMaps:
+        """Return the maps for nested events, which bring their own."""
+        return TableMaps(6, self.is_mariadb, self.history, self.version, {}, self._parsed)
+
+
+NO_RECORD = -1
+"""The number of none."""
+
+
+class EventTracker(msgspec.Struct):
+    """Tracks the events of one file.
+
+    `track_batch` may be called again for a batch, but not for one before the last. `previous_relay_log`:
+    tracker of the preceding relay log, which may have ended inside of a group. `preceding_file`: tracker of the
+    preceding file and the end of that file; if it has tracked all of it, table definitions continue from there.
+    `compiled_tracker`: compiled code with the effect of `track_records` for a whole batch. `container_record`:
+    where each group is separate, the number of the record that contains the last event; otherwise None.
+    """
+
+    previous_relay_log: EventTracker | None = None
+    maps: TableMaps = msgspec.field(default_factory=TableMaps)
+    transactions: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    current_owner: TransactionOwner = NO_OWNER
+    compiled_tracker: Callable[[Batch], TrackedBatch] | None = None
+    container_record: int | None = None
+    preceding_file: tuple[EventTracker, int] | None = None
+    _start: tuple[int, TableHistory | None] = (-1, None)
+    _tracked_end: int = -1
+    _last_notes: TrackedBatch = msgspec.field(default_factory=partial(TrackedBatch, (), ()))
+    _last_batch_start: int = -1
+    _container_owners: dict[int, TransactionOwner] = msgspec.field(default_factory=dict)
+    _nested_notes: tuple[Batch, TrackedBatch] | None = None
+    """The last batch of events inside of another one."""
+
+    def track_batch(self, batch: Batch) -> TrackedBatch:
+        """Return the transaction and table map of each record of a batch."""
+        if batch.container is not None:
+            if self._nested_notes is None or self._nested_notes[0] is not batch:
+                self._nested_notes = (
+                    batch,
+                    self._track_nested(batch, self._container_owners.get(batch.container.record, NO_OWNER)),
+                )
+            return self._nested_notes[1]
+        start = batch.base + int(batch.frames["offset"][0]) if batch.frames.count else -1
+        if start != self._last_batch_start:
+            if self._tracked_end == -1:
+                self._continue_preceding(start)
+            elif self._tracked_end != start:
+                self.reset(start)
+            self._last_batch_start, self._container_owners, self._nested_notes = start, {}, None
+            self._last_notes = (
+                self.compiled_tracker(batch)
+                if self.compiled_tracker
+                else self.track_records(batch, 0, batch.frames.count)
+            )
+            self._tracked_end = batch.base + int(batch.frames["end"][batch.frames.count - 1])
+        return self._last_notes
+
+    def _continue_preceding(self, start: int) -> None:
+        """Continue the group of the preceding relay log, and the table definitions of the preceding file."""
+        history = self.load_first_history()
+        if history is not None:
+            self._start = start, history.copy()
+        before, self.previous_relay_log = self.previous_relay_log, None
+        if before is not None:
+            self.transactions, self.current_owner = replace(before.transactions), before.current_owner
+            self.maps.by_id.update(before.maps.by_id)
+
+    def load_first_history(self) -> TableHistory | None:
+        """Return the table definitions at the beginning of the file, from the preceding file if it was tracked."""
+        earlier, self.preceding_file = self.preceding_file, None
+        history = self.maps.history
+        before = earlier[0].maps.history if earlier is not None and earlier[0].has_tracked(earlier[1]) else None
+        if history is not None and before is not None:
+            history.continue_from(before)
+        return history
+
+    def set_end(self, history: TableHistory, end: int) -> None:
+        """Take over the table definitions at the end of the file from another tracker."""
+        self.maps.history, self._tracked_end = history, end
+
+    def copy(self) -> EventTracker:
+        """Return an independent copy."""
+        history = None if self.maps.history is None else self.maps.history.copy()
+        maps = replace(self.maps, by_id=dict(self.maps.by_id), history=history, _parsed={})
+        group_state = replace(self.transactions)
+        result = EventTracker(None, maps, group_state, self.current_owner)
+        result._tracked_end = self._tracked_end
+        return result
+
+    def has_tracked(self, end: int) -> bool:
+        """Return whether all events of the file up to this offset were tracked."""
+        return self._tracked_end >= end
+
+    def reset(self, start: int = -1) -> None:
+        """Reset the state: a part of the log was skipped, or all of it is read again.
+
+        Args:
+            start: where reading continues.
+        """
+        self.transactions.reset()
+        self.maps.by_id.clear()
+        self.maps.discard_definitions()
+        if start == self._start[0] and self.maps.history is not None and self._start[1] is not None:
+            self.maps.history.continue_from(self._start[1])
+        self.current_owner = NO_OWNER
+
+    def track_records(self, batch: Batch, start: int, stop: int) -> TrackedBatch:
+        """Return the transaction and table map of the records `[start, stop)`; to be called once for each, in order."""
+        owners: list[TransactionOwner] = []
+        maps: list[TableMap | None] = []
+        window, add_event = batch.window, self.transactions.add_event
+        codes, servers, starts, ends = (to_int_list(batch.frames[n], start, stop) for n in _COLUMN_NAMES)
+        for i, (code, server, body_start, body_end) in enumerate(zip(codes, servers, starts, ends, strict=True), start):
+            body = window[body_start:body_end]
+            step = add_event(code, body)
+            if code in QUERY_EVENTS:
+                self.maps.add_query(code, body)
+            if code in GTID_EVENTS:
+                self.current_owner = read_owner(code, server, body)
+            elif step is GroupStep.OPENS:
+                self.current_owner = NO_OWNER
+            owners.append(NO_OWNER if step is GroupStep.OUTSIDE else self.current_owner)
+            maps.append(self._find_map(code, body))
+            if code == EventType.TRANSACTION_PAYLOAD:
+                self._container_owners[batch.first_record + i] = self.current_owner
+            if step is GroupStep.ENDS:
+                self.current_owner = NO_OWNER
+        return TrackedBatch(owners, maps)
+
+    def _find_map(self, code: int, body: memoryview) -> TableMap | None:
+        """Return the table map of an event."""
+        if code == _TABLE_MAP:
+            return self.maps.add_map(bytes(body))
+        return self.maps.find_map(body) if code in ROW_EVENTS else None
+
+    def _track_nested(self, batch: Batch, owner: TransactionOwner) -> TrackedBatch:
+        """Return the transaction and table map of nested events."""
+        maps = self.maps.create_nested()
+        codes, _, starts, ends = (to_int_list(batch.frames[n], 0, batch.frames.count) for n in _COLUMN_NAMES)
+        table_maps: list[TableMap | None] = []
+        window, add_map, find_map = batch.window, maps.add_map, maps.find_map
+        for code, body_start, body_end in zip(codes, starts, ends, strict=True):
+            if code == _TABLE_MAP:
+                table_maps.append(add_map(bytes(window[body_start:body_end])))
+            else:
+                table_maps.append(find_map(window[body_start:body_end]) if code in ROW_EVENTS else None)
+        return TrackedBatch([owner] * batch.frames.count, table_maps)
+
+
+def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:
+    """Return the transaction that a GTID event opens; none for an anonymous or malformed one."""
+    try:
+        numbers = read_gtid_numbers(code, server, bytes(body))
+    except MalformedError:
+        return NO_OWNER
+    if numbers is None:
+        return NO_OWNER
+    return TransactionOwner(format_gtid(code, *numbers), numbers[1])
+
+
+# --- Prove single events in logs without checksums (docs/spec/mysql_binlog.md#resynchronization) ---
+
+_T = EventType
+_HEADER = struct.Struct("<IBIIIH")
+_TEN_YEARS = 10 * 366 * 86400
+_KNOWN_FLAGS = int(sum(EventFlag))
+_KNOWN_ROW_FLAGS = 0x9F
+_MAX_SERVERS = 1_000
+_CHECKED_CHARS = 32
+"""Characters of a statement that are looked at."""
+
+_FIXED_SIZES: Mapping[int, int] = {_T.STOP: 0, _T.XID: 8, _T.INTVAR: 9, _T.RAND: 16}
+"""Bodies that always have one size."""
+
+_MIN_SIZES: Mapping[int, int] = {_T.ROTATE: 9, _T.GTID: 19, _T.GTID_LIST: 6, _T.ANNOTATE_ROWS: 1, _T.ROWS_QUERY: 2}
+"""Bodies that have at least this size."""
+
+
+class PriorEvents(msgspec.Struct):
+    """Servers, and the first and last time, of the events before damage; events after it are compared with them.
+
+    One of the times may be wrong itself, because nothing proves it: so a time only has to be close to one of the two.
+    """
+
+    servers: set[int] = msgspec.field(default_factory=set)
+    first: int = 0
+    last: int = 0
+
+    def add_events(self, times: Sequence[int], servers: Iterable[int]) -> None:
+        """Add consecutive events."""
+        known_times = [time for time in times if time]
+        if known_times:
+            self.first, self.last = self.first or known_times[0], known_times[-1]
+        if len(self.servers) < _MAX_SERVERS:
+            self.servers.update(servers)
+
+    def is_plausible(self, time: int, server: int) -> bool:
+        """Check if an event of this time and this server is plausible in the log."""
+        is_near = not time or not self.first or min(abs(time - self.first), abs(time - self.last)) <= _TEN_YEARS
+        return is_near and (not self.servers or server in self.servers)
+
+
+def record_prior_events(context: Any, batch: Batch) -> None:
+    """Record times and servers of a run of good events (`FrameLevel.observe`)."""
+    table = batch.frames
+    times, servers = (to_int_list(table[name], 0, table.count) for name in ("timestamp", "server_id"))
+    context.prior_events.add_events(times, set(servers))
+
+
+def read_prior_events(data: bytes, offset: int) -> PriorEvents:
+    """Read times and servers of the events at the start of a file.
+
+    Args:
+        data: the start of the file.
+        offset: offset of the first event.
+    """
+    prior_events = PriorEvents()
+    while len(data) - offset >= HEADER_SIZE:
+        time, _, server, size, _, _ = _HEADER.unpack_from(data, offset)
+        if size < HEADER_SIZE or size > len(data) - offset:
+            break
+        prior_events.add_events((time,), (server,))
+        offset += size
+    return prior_events
+
+
+def is_proven_event(frame: bytes, context: Any) -> bool:
+    """Check if bytes without a checksum are certainly an event: valid header, and a body that fits exactly."""
+    if len(frame) < HEADER_SIZE:
+        return False
+    time, code, server, size, _, flags = _HEADER.unpack_from(frame)
+    if code not in EVENT_TYPE_NAMES or code == 0 or flags & ~_KNOWN_FLAGS or size > MAX_EVENT_SIZE:
+        return False
+    if not context.prior_events.is_plausible(time, server) or (code == _T.QUERY and not _starts_as_text(frame)):
+        return False
+    body = frame[
+        HEADER_SIZE : size - (4 if code == _T.FORMAT_DESCRIPTION and context.description.checksum_alg == 0 else 0)
+    ]
+    try:
+        return _is_valid_body(code, body, context.description, server)
+    except (MalformedError, DecompressionError):
+        return False
+
+
+def is_proven_despite_checksum(frame: bytes, context: Any) -> bool:
+    """Check the same for an event that ends with a wrong checksum."""
+    return is_proven_event(frame[:-CHECKSUM_SIZE], context)
+
+
+def _is_valid_body(code: int, body: bytes, description: FormatDescription, server: int) -> bool:
+    if len(body) != _FIXED_SIZES.get(code, len(body)) or len(body) < _MIN_SIZES.get(code, 0):
+        return False
+    if code == _T.TABLE_MAP:
+        table_map = parse_table_map(body, description.table_id_size)
+        return table_map.database.isprintable() and table_map.table.isprintable()
+    if code in ROW_EVENTS:
+        head = parse_rows_head(code, body, description.table_id_size)
+        return (
+            head.table_id > 0 and head.n_cols > 0 and not head.flags & ~_KNOWN_ROW_FLAGS and head.images_at <= len(body)
+        )
+    value = decode_body(code, body, description, server)
+    if code in (_T.QUERY, _T.ANNOTATE_ROWS, _T.ROWS_QUERY):
+        return _is_text(value.get("sql"))
+    if code == _T.ROTATE:
+        name = value.get("name")
+        return isinstance(name, str) and name.isprintable() and value.get("position", 0) >= 4
+    if code in GTID_EVENTS:
+        return _is_valid_gtid(value)
+    return True
+
+
+def _starts_as_text(frame: bytes) -> bool:
+    """Check if the statement of a QUERY starts without control characters, before `_is_text` decodes all of it."""
+    body = frame[HEADER_SIZE : HEADER_SIZE + QUERY_HEAD_SIZE].ljust(QUERY_HEAD_SIZE, b"\0")
+    text_at = HEADER_SIZE + QUERY_HEAD_SIZE + 1 + (body[STATUS_LEN_AT] | body[STATUS_LEN_AT + 1] << 8) + body[DB_LEN_AT]
+    return _has_no_controls(frame[text_at : text_at + _CHECKED_CHARS])
+
+
+def _is_text(sql: Any) -> bool:
+    """Check that a statement is text without control characters, or (other character sets) starts as text."""
+    beginning = sql[:_CHECKED_CHARS]
+    if isinstance(beginning, bytes):
+        return _has_no_controls(beginning)
+    return bool(beginning) and all(char.isprintable() or char in "\t\r\n" for char in beginning)
+
+
+def _has_no_controls(beginning: bytes) -> bool:
+    return bool(beginning) and all(byte >= 0x20 or byte in b"\t\r\n" for byte in beginning)
+
+
+def _is_valid_gtid(value: Mapping[str, Any]) -> bool:
+    number = value.get("gno", value.get("seq_no", 0))
+    return isinstance(number, int) and 0 <= number < 1 << 62
+
+
+# --- Context of the file, or of the group of events, that events are read from ---
+
+
+class BinlogFileContext(msgspec.Struct):
+    """What the format knows about one file.
+
+    Attributes:
+        description: the current FORMAT_DESCRIPTION; in a relay log it changes on the way.
+        is_relay_log: a relay log.
+        events_at: offset of the first event.
+        encrypted_without_key: encrypted, and no key was given.
+        prior_events: times and servers of the events so far.
+    """
+
+    description: FormatDescription
+    tracker: EventTracker
+    is_relay_log: bool = False
+    events_at: int = len(MAGIC)
+    encrypted_without_key: bool = False
+    name: str = ""
+    hints: Hints = Hints()
+    prior_events: PriorEvents = msgspec.field(default_factory=PriorEvents)
+
+
+class BinlogFileSummary(msgspec.Struct, frozen=True):
+    """What is kept of a file after reading, without the bytes and the time of its FORMAT_DESCRIPTION."""
+
+    description: FormatDescription
+    is_relay_log: bool
+    events_at: int
+    encrypted_without_key: bool
+
+
+def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
+    """Drop what only the file's records needed."""
+    context = layout.context
+    if not isinstance(context, BinlogFileContext):
+        return layout
+    description = replace(context.description, event=b"", post_header_len=b"", create_timestamp=0)
+    summary = replace(
+        layout,
+        context=BinlogFileSummary(description, context.is_relay_log, context.events_at, context.encrypted_without_key),
+    )
+    return summary if summary.findings or summary.decrypt is not None else _share_layout(summary)
+
+
+@lru_cache(maxsize=64)
+def _share_layout(layout: LogFileLayout) -> LogFileLayout:
+    """Return one shared layout for equal files of a server; layouts with findings or keys are not shared."""
+    return layout
+
+
+def fork_context(context: Any) -> Any:
+    """Return an independent copy of a context."""
+    return replace(context, tracker=context.tracker.copy()) if isinstance(context, BinlogFileContext) else context
+
+
+# --- Decode statements too long to hold in memory ---
+
+_MIN_PACKED_BYTES = 512
+"""Bytes of an event that may hold a long text: nothing is packed to less than a thousandth of its size."""
+
+_HEAD_BYTES = 1 << 17
+"""Bytes: more than what can stand before the text. The text itself is copied once only: it may be all that fits."""
+
+
+def decode_long_statement(
+    code: int, body: memoryview, description: FormatDescription | None, limits: Limits
+) -> BodyWithLongValues | None:
+    """Decode the body of a statement whose text is longer than `limits.max_whole`; None for any other event.
+
+    Raises:
+        MalformedError, CodecError: the body does not match its type.
+    """
+    max_whole, is_compressed = limits.max_whole, code == EventType.QUERY_COMPRESSED
+    if max_whole is None or code not in QUERY_EVENTS or len(body) < (_MIN_PACKED_BYTES if is_compressed else max_whole):
+        return None
+    head = bytes(body[:_HEAD_BYTES])
+    text_at = len(head) - len(parse_query(head).sql)
+    sql = bytes(body[text_at:])
+    if (read_declared_size(sql) if is_compressed else len(sql)) <= max_whole:
+        return None
+    fields = decode_body(EventType.QUERY, head[:text_at], description)
+    fields["sql"] = make_long_value(
+        (lambda: iter_block_pieces(sql, limits)) if is_compressed else split_into_pieces(sql)
+    )
+    return BodyWithLongValues(fields)
+
+
+# --- Decode events ---
+
+_NO_EXTRA = b"\x02\0"
+"""Length of extra data that is none: it counts itself."""
+
+_HEADER_COLUMNS = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
+
+
+class _TypeNames(dict[int, str]):
+    """Names of event types; unknown ones get their number."""
+
+    def __missing__(self, code: int) -> str:
+        return f"TYPE_{code}"
+
+
+_TYPE_NAMES = _TypeNames(EVENT_TYPE_NAMES)
+_ENCRYPTED_TYPE_NAMES = _TypeNames({**EVENT_TYPE_NAMES, ENCRYPTED_TYPE: "ENCRYPTED"})
+
+
+def type_name(code: int, *, encrypted_without_key: bool = False) -> str:
+    """Return the name of an event type, also of an unknown one.
+
+    Args:
+        encrypted_without_key: the log is encrypted and no key was given.
+    """
+    return _ENCRYPTED_TYPE_NAMES[code] if encrypted_without_key else _TYPE_NAMES[code]
+
+
+def describe_events(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
+    """Return the envelopes of events; also records table maps and transactions for later events."""
+    table, notes = batch.frames, context.tracker.track_batch(batch)
+    times = to_int_list(table["timestamp"], start, stop)
+    names = _ENCRYPTED_TYPE_NAMES if context.encrypted_without_key else _TYPE_NAMES
+    owners = notes.owners[start:stop]
+    return EnvelopeColumns(
+        type=[names[code] for code in to_int_list(table["type_code"], start, stop)],
+        seq=[owner.seq for owner in owners],
+        time=[second * 1_000_000 if second else None for second in times],
+        object=[None if known is None else known.qualified_name for known in notes.maps[start:stop]],
+        origin=list(to_int_list(table["server_id"], start, stop)),
+        txn=[owner.gtid for owner in owners],
+    )
+
+
+def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+    """Decode the body of each event with the field names of the specification; a `Finding` if it cannot be decoded."""
+    table, maps = batch.frames, context.tracker.track_batch(batch).maps[start:stop]
+    columns = (to_int_list(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
+    result: list[Any] = []
+    for i, (code, server, body_start, body_end, table_map) in enumerate(zip(*columns, maps, strict=True), start):
+        try:
+            body = _decode_event_body(context, code, server, batch.window[body_start:body_end], table_map, limits)
+            uncertain = "" if table_map is None or code in ROW_EVENTS else table_map.uncertain
+            result.append(
+                BodyWithFindings(body, (_report_uncertain_names(batch, i, uncertain),)) if uncertain else body
+            )
+        except (MalformedError, DecompressionError) as error:
+            problem = report_undecodable(batch, i, error)
+            if code in ROW_EVENTS and table_map is not None and table_map.has_unknown_fractions:
+                warning = replace(problem, severity=Severity.WARNING, message=f"{UNKNOWN_FRACTIONS}: {error.args[0]}")
+                result.append(
+                    BodyWithFindings(
+                        decode_rows_body(context, code, batch.window[body_start:body_end], None, limits), (warning,)
+                    )
+                )
+            else:
+                result.append(problem)
+    return result
+
+
+def _decode_event_body(
+    context: BinlogFileContext, code: int, server: int, body: memoryview, table_map: TableMap | None, limits: Limits
+) -> dict[str, Any] | BodyWithLongValues:
+    if context.encrypted_without_key and code == ENCRYPTED_TYPE:
+        return {"event_size": HEADER_SIZE + len(body)}
+    if code in ROW_EVENTS:
+        return decode_rows_body(context, code, body, table_map, limits)
+    if code == EventType.TABLE_MAP and table_map is not None:
+        return table_map.as_body()
+    long_statement = decode_long_statement(code, body, context.description, limits)
+    return (
+        decode_body(code, bytes(body), context.description, server, limits)
+        if long_statement is None
+        else long_statement
+    )
+
+
+def decode_rows_body(
+    context: BinlogFileContext, code: int, body: memoryview, table_map: TableMap | None, limits: Limits
+) -> dict[str, Any]:
+    """Decode a row event: its head, and its rows if the table map is known (else the images as bytes)."""
+    if table_map is None:
+        head = parse_rows_head(code, body, context.description.table_id_size)
+        return _rows_head_as_json(head) | {"n_cols": head.n_cols, "images": bytes(body[head.images_at :])}
+    size = table_map.table_id_size
+    if len(body) < size + 2 or (code in ROW_EVENTS_WITH_EXTRA_DATA and body[size + 2 : size + 4] != _NO_EXTRA):
+        fields = _rows_head_as_json(parse_rows_head(code, body, size))
+    else:
+        fields = {"table_id": table_map.table_id, "flags": body[size] | body[size + 1] << 8}
+    return {**fields, "table": table_map.qualified_name, "rows": decode_rows(code, body, table_map, limits)}
+
+
+def _rows_head_as_json(head: RowsHead) -> dict[str, Any]:
+    fields: dict[str, Any] = {"table_id": head.table_id, "flags": head.flags}
+    return {**fields, "extra": head.extra} if head.extra else fields
+
+
+def report_undecodable(batch: Batch, index: int, error: MalformedError | DecompressionError) -> Finding:
+    """Create the finding about an event whose body does not match its type."""
+    offset, size, record = batch.container_position(index)
+    name = type_name(int(batch.frames["type_code"][index]))
+    return make_finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
+
+
+def _report_uncertain_names(batch: Batch, index: int, text: str) -> Finding:
+    offset, size, record = batch.container_position(index)
+    return make_finding("meta-mismatch", offset, size, text, record=record, severity=Severity.WARNING)
+
+
+def header_extras(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+    """Return {"header": …} of each event: the stored common header."""
+    columns = [to_int_list(batch.frames[name], start, stop) for name in _HEADER_COLUMNS]
+    return [{"header": dict(zip(_HEADER_COLUMNS, values, strict=True))} for values in zip(*columns, strict=True)]
+
+
+def flag_extras(
+    context: BinlogFileContext, batch: Batch, start: int, stop: int
+) -> list[Mapping[str, Any] | None] | None:
+    """Return only the flags of the common headers, if any are set (`ReplayRules.decode_extras`)."""
+    values = to_int_list(batch.frames["flags"], start, stop)
+    return [{"header": {"flags": value}} if value else None for value in values] if any(values) else None

@@ -1,0 +1,946 @@
+"""Schemas of event frames and of the bodies of all event types; decode bodies to JSON-able values.
+
+See docs/spec/mysql_binlog.md#event-bodies. The body is the whole stream of
+each
+schema. Types without a described body are opaque `data`.
+
+Flags stay numbers, other codes become their names. Text that is not valid UTF-8 stays bytes.
+
+See docs/spec/mysql_binlog.md#format_description-and-checksums.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from construct import (
+    Bytes,
+    Check,
+    Computed,
+    Construct,
+    ConstructError,
+    Container,
+    Enum,
+    EnumIntegerString,
+    FlagsEnum,
+    GreedyBytes,
+    GreedyRange,
+    If,
+    IfThenElse,
+    Int8ul,
+    Int16ul,
+    Int32sl,
+    Int32ul,
+    Int64ul,
+    Pass,
+    RepeatUntil,
+    Struct,
+    Subconstruct,
+    Switch,
+    Tell,
+    stream_read,
+    stream_seek,
+    stream_tell,
+    stream_write,
+    this,
+)
+
+from binlogtool.findings import Severity
+from binlogtool.format_api.field_types import (
+    BodySchema,
+    CompressedSchema,
+    CrcCheck,
+    HiddenField,
+    IfBytesLeft,
+    LeafFormat,
+    MalformedError,
+    NestedSchema,
+    PeekInt,
+    ScalarKernel,
+    TextField,
+    UInt8s,
+    decode_text,
+    field_offset,
+    kernel,
+    make_body_decoder,
+    make_fields_decoder,
+    make_flag_condition,
+    make_integer_decoder,
+    make_truncation_error,
+    make_tuple_decoder,
+)
+from binlogtool.format_api.layout import CRC32, Batch, DecompressionError, Decompressor, to_int_list
+from binlogtool.formats.binlog_events.crypt.decrypt import ENCRYPTED_EVENT_HEAD
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    GTID,
+    GTID_LIST,
+    GTID_LOG,
+    GTID_TAGGED_LOG,
+    PREVIOUS_GTIDS,
+    decode_gtid_list,
+    decode_previous_gtids,
+    decode_tagged_gtid,
+)
+from binlogtool.formats.binlog_events.rows.annotated_rows import (
+    TableMapLookup,
+    rows_event_construct,
+    table_map_construct,
+)
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
+from binlogtool.formats.binlog_events.status_variables import (
+    StatementText,
+    StatusVars,
+    decode_status_variables,
+    recode_statement_text,
+)
+from binlogtool.formats.binlog_events.values.decode import make_decimal_reader
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    COMPRESSIONS,
+    HEADER,
+    HEADER_SIZE,
+    MAX_EVENT_SIZE,
+    ROW_EVENTS,
+    UNCOMPRESSED,
+    ZSTD,
+    ChecksumAlgorithm,
+    EventFlag,
+    EventType,
+    FormatDescription,
+    Lenenc,
+    NulPadded,
+    PayloadFields,
+    PostHeaderLengths,
+    check_block,
+    unpack_block,
+    unpack_payload,
+)
+from binlogtool.limits import Limits
+
+# --- Decode the value of USER_VAR (docs/spec/mysql_binlog.md#event-bodies) ---
+
+
+class UserVarType(enum.IntEnum):
+    """Type of a user variable (`Item_result`)."""
+
+    STRING = 0
+    REAL = 1
+    INT = 2
+    DECIMAL = 4
+
+
+UNSIGNED = 1
+
+
+class RawValue:
+    """Mixin: a decoded value that keeps its stored bytes."""
+
+    raw: bytes
+
+
+class RawDecimalText(str, RawValue):
+    """A DECIMAL as text, with its bytes."""
+
+
+def decode_user_value(kind: int, data: bytes, flags: int | None) -> Any:
+    """Decode the value of a user variable: int, float, text of a decimal number, or text (bytes if not UTF-8).
+
+    Raises:
+        MalformedError: the size does not fit the type.
+    """
+    if kind == UserVarType.INT or kind == UserVarType.REAL:
+        if len(data) != 8:
+            raise make_truncation_error("the number", 8, len(data))
+        if kind == UserVarType.REAL:
+            return struct.unpack("<d", data)[0]
+        return int.from_bytes(data, "little", signed=not (flags or 0) & UNSIGNED)
+    return decode_decimal_text(data) if kind == UserVarType.DECIMAL else decode_text(data)
+
+
+def decode_decimal_text(data: bytes) -> str:
+    """Decode a DECIMAL: precision, scale, packed digits.
+
+    Raises:
+        MalformedError: precision and scale do not fit each other or the number of bytes.
+    """
+    if len(data) < 2:
+        raise make_truncation_error("precision and scale", 2, len(data))
+    precision, scale = data[0], data[1]
+    if not scale <= precision or not 1 <= precision <= 81:
+        raise MalformedError(f"DECIMAL({precision},{scale}) is not possible")
+    return make_decimal_reader(precision, scale)(data[2:])
+
+
+class UserValue(Subconstruct):  # type: ignore[misc]
+    """Construct of `value`: its type is in an earlier field, and the byte after it says if an INT is unsigned."""
+
+    leaf = LeafFormat(bytes)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        data = self.subcon._parsereport(stream, context, path)
+        offset = stream.tell()
+        flags_byte = stream.read(1)
+        stream.seek(offset)
+        value = decode_user_value(int(context.type), data, flags_byte[0] if flags_byte else None)
+        if int(context.type) == UserVarType.DECIMAL:
+            value = RawDecimalText(value)
+            value.raw = data
+        return value
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        data = _encode_user_value(int(context.type), obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+def _encode_user_value(kind: int, value: Any) -> bytes:
+    if kind == UserVarType.INT:
+        return int(value & (1 << 64) - 1).to_bytes(8, "little")
+    if kind == UserVarType.REAL:
+        return struct.pack("<d", value)
+    if kind == UserVarType.DECIMAL:
+        return bytes(value.raw)
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+# --- Bodies of all event types ---
+
+_T = EventType
+_TEXT_TO_END = TextField(GreedyBytes)
+_OPAQUE_BODY = Struct("data" / GreedyBytes)
+
+# -- statements --------------------------------------------------------------------------------------------------------
+
+_QUERY_HEAD = (
+    "thread_id" / Int32ul,
+    "exec_time" / Int32ul,
+    "db_len" / HiddenField(Int8ul),
+    "error_code" / Int16ul,
+    "status_len" / HiddenField(Int16ul),
+)
+_QUERY_VARIABLES_AND_DB = (
+    "status_vars" / NestedSchema(Bytes(this.status_len), StatusVars()),
+    "db" / TextField(Bytes(this.db_len)),
+    "db_nul" / HiddenField(Int8ul),
+)
+
+QUERY = Struct(*_QUERY_HEAD, *_QUERY_VARIABLES_AND_DB, "sql" / StatementText(GreedyBytes))
+
+QUERY_COMPRESSED = Struct(
+    *_QUERY_HEAD,
+    *_QUERY_VARIABLES_AND_DB,
+    "sql" / NestedSchema(GreedyBytes, CompressedSchema(Struct("text" / _TEXT_TO_END), unpack_block, "zlib")),
+)
+
+EXECUTE_LOAD_QUERY = Struct(
+    *_QUERY_HEAD,
+    "file_id" / Int32ul,
+    "fn_pos_start" / Int32ul,
+    "fn_pos_end" / Int32ul,
+    "dup_handling" / Enum(Int8ul, ERROR=0, IGNORE=1, REPLACE=2),
+    *_QUERY_VARIABLES_AND_DB,
+    "sql" / StatementText(GreedyBytes),
+)
+
+LOAD_BLOCK = Struct("file_id" / Int32ul, "data" / GreedyBytes)
+
+DELETE_FILE = Struct("file_id" / Int32ul)
+
+ROWS_QUERY = Struct("length" / HiddenField(Int8ul), "sql" / _TEXT_TO_END)
+
+ANNOTATE_ROWS = Struct("sql" / _TEXT_TO_END)
+
+INTVAR = Struct("type" / Enum(Int8ul, LAST_INSERT_ID=1, INSERT_ID=2), "value" / Int64ul)
+
+RAND = Struct("seed1" / Int64ul, "seed2" / Int64ul)
+
+_USER_VALUE = Struct(
+    "type" / Enum(Int8ul, UserVarType),
+    "charset" / Int32ul,
+    "value_len" / HiddenField(Int32ul),
+    "value" / UserValue(Bytes(this.value_len)),
+    "flags" / IfBytesLeft(FlagsEnum(Int8ul, UNSIGNED=1)),
+    "rest" / IfBytesLeft(GreedyBytes),
+)
+
+USER_VAR = Struct(
+    "name_len" / HiddenField(Int32ul),
+    "name" / TextField(Bytes(this.name_len)),
+    "is_null" / Int8ul,
+    "content" / If(this.is_null == 0, _USER_VALUE),
+)
+
+# -- ends of transactions ----------------------------------------------------------------------------------------------
+
+XID = Struct("xid" / Int64ul)
+
+XA_PREPARE = Struct(
+    "one_phase" / Int8ul,
+    "format_id" / Int32sl,
+    "gtrid_len" / HiddenField(Int32sl),
+    "bqual_len" / HiddenField(Int32sl),
+    "gtrid" / TextField(Bytes(this.gtrid_len)),
+    "bqual" / TextField(Bytes(this.bqual_len)),
+)
+
+# -- the file and its set ----------------------------------------------------------------------------------------------
+
+FORMAT_DESCRIPTION = Struct(
+    "binlog_version" / Int16ul,
+    "server_version" / NulPadded(Bytes(50)),
+    "create_timestamp" / Int32ul,
+    "header_length" / Int8ul,
+    "post_header_len" / PostHeaderLengths(),
+    "checksum_alg" / IfBytesLeft(Enum(Int8ul, ChecksumAlgorithm)),
+)
+
+ROTATE = Struct("position" / Int64ul, "name" / _TEXT_TO_END)
+
+HEARTBEAT = Struct("name" / _TEXT_TO_END)
+
+INCIDENT = Struct(
+    "incident" / Enum(Int16ul, LOST_EVENTS=1),
+    "message_len" / HiddenField(Int8ul),
+    "message" / TextField(Bytes(this.message_len)),
+)
+
+BINLOG_CHECKPOINT = Struct("name_len" / HiddenField(Int32ul), "name" / TextField(Bytes(this.name_len)))
+
+START_ENCRYPTION = Struct("scheme" / Int8ul, "key_version" / Int32ul, "nonce" / Bytes(12))
+
+
+def _is_end_field(field: Any, fields: Any, context: Any) -> bool:
+    return int(field.type) == 0
+
+
+_HEARTBEAT_FIELD = Struct(
+    "type" / Enum(Lenenc(), END=0, LOG_FILENAME=1, LOG_POSITION=2),
+    "length" / If(this.type != "END", Lenenc()),
+    "value"
+    / Switch(
+        this.type,
+        {"END": Pass, "LOG_FILENAME": TextField(Bytes(this.length)), "LOG_POSITION": Lenenc()},
+        Bytes(this.length),
+    ),
+)
+
+HEARTBEAT_V2 = Struct("fields" / RepeatUntil(_is_end_field, _HEARTBEAT_FIELD))
+"""Only on the wire; no sample."""
+
+# -- containers --------------------------------------------------------------------------------------------------------
+
+
+PARTIAL_ROW_DATA = Struct(
+    "head" / PeekInt(Int64ul),
+    "total_first" / HiddenField(Computed((this.head & 0xFFFFFFFF) > (this.head >> 32))),
+    "fragment"
+    / IfThenElse(
+        this.total_first,
+        Struct("total" / Int32ul, "number" / Int32ul),
+        Struct("number" / Int32ul, "total" / Int32ul),
+    ),
+    "flags" / FlagsEnum(Int8ul, FL_ORIG_EVENT_SIZE=1),
+    "original_size" / If(make_flag_condition("flags", "FL_ORIG_EVENT_SIZE"), Int64ul),
+    "data" / GreedyBytes,
+)
+"""Sources disagree on the order of the first two numbers; a number is never more than the total."""
+
+
+def payload_construct(events: Construct, codec: Decompressor) -> Construct:
+    """Return the construct of TRANSACTION_PAYLOAD.
+
+    Args:
+        events: schema of the unpacked bytes.
+        codec: unpacks a whole body (`unpack_payload`).
+    """
+    packed = CompressedSchema(events, _PayloadCodec(codec), "zstd")
+    return Struct(
+        "fields" / PayloadFields(),
+        "payload" / NestedSchema(GreedyBytes, Switch(_payload_compression, {ZSTD: packed, UNCOMPRESSED: events})),
+    )
+
+
+def _payload_compression(this_: Any) -> int:
+    return int(this_.fields.get("compression", ZSTD))
+
+
+class _PayloadCodec:
+    """Unpacks the bytes after the fields of a payload."""
+
+    def __init__(self, codec: Decompressor) -> None:
+        self.codec = codec
+
+    def __call__(self, packed: memoryview, limits: Limits) -> bytes | bytearray:
+        """Unpack the bytes.
+
+        Raises:
+            CodecError: they cannot be unpacked, or are too many.
+        """
+        return self.codec(memoryview(b"\0" + bytes(packed)), limits)
+
+
+# -- by type -----------------------------------------------------------------------------------------------------------
+
+
+def row_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
+    """Return the constructs of the row events by type.
+
+    Args:
+        table_map_lookup: table id -> its current table map; None = the images stay opaque.
+    """
+    return MappingProxyType(
+        {int(kind): rows_event_construct(kind, table_map_lookup, table_id_size) for kind in ROW_EVENTS}
+    )
+
+
+MAX_PAYLOAD_MAPS = 1024
+"""Table maps of payloads that are kept."""
+
+
+def payload_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
+    """Return the constructs of the events inside a TRANSACTION_PAYLOAD by type.
+
+    A TABLE_MAP that the annotated parse finds there applies to the following rows.
+
+    Args:
+        table_map_lookup: finds the table map of all other table ids.
+    """
+    payload_maps: dict[int, TableMap] = {}
+
+    def remember_map(table_map: TableMap) -> None:
+        if len(payload_maps) >= MAX_PAYLOAD_MAPS:
+            payload_maps.clear()
+        payload_maps[table_map.table_id] = table_map
+
+    def find_map(table_id: int) -> TableMap | None:
+        return payload_maps.get(table_id) or table_map_lookup(table_id)
+
+    table_map_constructs = {_T.TABLE_MAP.value: table_map_construct(table_id_size, remember_map, False)}
+    return MappingProxyType({**BODIES, **row_event_constructs(find_map, table_id_size), **table_map_constructs})
+
+
+def _find_no_map(table_id: int) -> None:
+    return None
+
+
+BODIES: Mapping[int, Construct] = MappingProxyType(
+    {int(kind): _OPAQUE_BODY for kind in EventType}
+    | {
+        _T.QUERY.value: QUERY,
+        _T.STOP.value: Struct(),
+        _T.ROTATE.value: ROTATE,
+        _T.INTVAR.value: INTVAR,
+        _T.APPEND_BLOCK.value: LOAD_BLOCK,
+        _T.DELETE_FILE.value: DELETE_FILE,
+        _T.RAND.value: RAND,
+        _T.USER_VAR.value: USER_VAR,
+        _T.FORMAT_DESCRIPTION.value: FORMAT_DESCRIPTION,
+        _T.XID.value: XID,
+        _T.BEGIN_LOAD_QUERY.value: LOAD_BLOCK,
+        _T.EXECUTE_LOAD_QUERY.value: EXECUTE_LOAD_QUERY,
+        _T.TABLE_MAP.value: table_map_construct(),
+        _T.INCIDENT.value: INCIDENT,
+        _T.HEARTBEAT.value: HEARTBEAT,
+        _T.ROWS_QUERY.value: ROWS_QUERY,
+        _T.GTID_LOG.value: GTID_LOG,
+        _T.ANONYMOUS_GTID.value: GTID_LOG,
+        _T.PREVIOUS_GTIDS.value: PREVIOUS_GTIDS,
+        _T.XA_PREPARE.value: XA_PREPARE,
+        _T.TRANSACTION_PAYLOAD.value: payload_construct(Struct("events" / GreedyBytes), unpack_payload),
+        _T.HEARTBEAT_V2.value: HEARTBEAT_V2,
+        _T.GTID_TAGGED_LOG.value: GTID_TAGGED_LOG,
+        _T.ANNOTATE_ROWS.value: ANNOTATE_ROWS,
+        _T.BINLOG_CHECKPOINT.value: BINLOG_CHECKPOINT,
+        _T.GTID.value: GTID,
+        _T.GTID_LIST.value: GTID_LIST,
+        _T.START_ENCRYPTION.value: START_ENCRYPTION,
+        _T.QUERY_COMPRESSED.value: QUERY_COMPRESSED,
+        _T.PARTIAL_ROW_DATA.value: PARTIAL_ROW_DATA,
+    }
+    | dict(row_event_constructs(_find_no_map))
+)
+"""The schema of the body by event type; row images, and the events inside a payload, opaque."""
+
+SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
+    {kind: BodySchema(schema) for kind, schema in BODIES.items()}
+    | {
+        _T.GTID_LOG.value: BodySchema(GTID_LOG, ("gtid", "{sid}:{gno}")),
+        _T.ANONYMOUS_GTID.value: BodySchema(GTID_LOG, ("gtid", None)),
+        _T.GTID.value: BodySchema(GTID, ("gtid", "{domain_id}-{server_id}-{seq_no}"), ("server_id",)),
+    }
+)
+"""What is shown of the bodies. server_id: of the common header."""
+
+
+# --- Offsets of fields in the body of QUERY, for kernels ---
+
+DB_LEN_AT = field_offset(QUERY, "db_len")
+STATUS_LEN_AT = field_offset(QUERY, "status_len")
+QUERY_HEAD_SIZE = field_offset(QUERY, "status_vars")
+"""Bytes of constant size; status variables, the name of the database and a NUL stand before the text."""
+
+
+# --- One event of a batch as plain values, and a rule violation found in it ---
+
+
+class Event(NamedTuple):
+    """One event.
+
+    Attributes:
+        start, end: offsets in the file (of the outer frame, for an event inside a payload).
+        record: its number in the file.
+        batch_index: its index in the batch.
+    """
+
+    code: int
+    time: int
+    server_id: int
+    end_log_pos: int
+    flags: int
+    start: int
+    end: int
+    record: int
+    body: memoryview
+    batch_index: int = 0
+
+
+class EventFault(NamedTuple):
+    """A rule that an event violates.
+
+    Attributes:
+        id: id of the finding.
+        diagnosis: the rule as a short, machine-readable phrase.
+        severity: None = that of the finding's id.
+    """
+
+    id: str
+    text: str
+    diagnosis: str
+    severity: Severity | None = None
+    facts: dict[str, Any] = {}
+
+
+def get_event(batch: Batch, index: int) -> Event:
+    """Return event `index` of a batch; an event inside a payload has the offsets of its outer frame."""
+    table = batch.frames
+    start, size, record = batch.container_position(index)
+    return Event(
+        int(table["type_code"][index]), int(table["timestamp"][index]), int(table["server_id"][index]),
+        int(table["end_log_pos"][index]), int(table["flags"][index]), start, start + size, record,
+        batch.window[int(table["body_start"][index]) : int(table["body_end"][index])], index,
+    )  # fmt: skip
+
+
+def iter_events(batch: Batch, start: int, stop: int) -> Iterator[Event]:
+    """Iterate over the events `[start, stop)` of a batch; faster than `get_event` for many."""
+    table, window = batch.frames, batch.window
+    names = ("type_code", "timestamp", "server_id", "end_log_pos", "flags", "body_start", "body_end")
+    codes, times, servers, positions, flags, body_starts, body_ends = (
+        to_int_list(table[name], start, stop) for name in names
+    )
+    records = batch.record_numbers(start, stop)
+    if batch.is_inside:
+        places = [batch.container_position(i) for i in range(start, stop)]
+        starts, ends = [one.offset for one in places], [one.offset + one.size for one in places]
+    else:
+        starts = [batch.base + place for place in to_int_list(table["offset"], start, stop)]
+        ends = [batch.base + place for place in to_int_list(table["end"], start, stop)]
+    bodies = [window[first:last] for first, last in zip(body_starts, body_ends, strict=True)]
+    columns = (codes, times, servers, positions, flags, starts, ends, records, bodies, range(start, stop))
+    yield from map(Event, *columns)
+
+
+# --- Decode bodies of events to JSON-able values for `dump`, with readers generated from the schemas ---
+
+_MARIADB_GTID = EventType.GTID.value
+_COMPRESSED = EventType.QUERY_COMPRESSED.value
+_STATEMENTS = frozenset({_T.QUERY.value, _T.EXECUTE_LOAD_QUERY.value})
+_TABLE_MAP = EventType.TABLE_MAP.value
+_LIMITS = Limits()
+_USER_TYPES = {int(kind): kind.name for kind in UserVarType}
+
+
+class QueryParts(NamedTuple):
+    """Fields of QUERY without its lengths; status_vars, db and sql are raw bytes."""
+
+    thread_id: int
+    exec_time: int
+    error_code: int
+    status_vars: bytes
+    db: bytes
+    sql: bytes
+
+
+parse_query = make_fields_decoder(QUERY, QueryParts)
+parse_load_query = make_fields_decoder(EXECUTE_LOAD_QUERY, QueryParts)
+parse_xid = make_integer_decoder(XID, "xid")
+
+# -- those that a schema alone does not say ----------------------------------------------------------------------------
+
+
+def _decode_query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
+    fields = BODY_READERS[_COMPRESSED](body)
+    try:
+        sql = unpack_block(fields["sql"], limits)
+    except DecompressionError as error:
+        raise MalformedError(str(error), finding_id=error.finding_id) from None
+    return {**fields, "sql": decode_text(sql)}
+
+
+def check_compressed_query(body: bytes, limits: Limits = _LIMITS) -> None:
+    """Check a QUERY_COMPRESSED without keeping its text, which may be large.
+
+    Raises:
+        MalformedError: as `decode_body`.
+    """
+    parts = parse_query(body)
+    decode_status_variables(parts.status_vars)
+    try:
+        check_block(parts.sql, limits)
+    except DecompressionError as error:
+        raise MalformedError(str(error), finding_id=error.finding_id) from None
+
+
+_parse_user_var = make_tuple_decoder(USER_VAR, "name", "is_null", "type", "charset", "value", "flags")
+
+
+def _decode_user_var(body: bytes) -> dict[str, Any]:
+    name, is_null, kind, charset, raw, flags = _parse_user_var(body)
+    if is_null:
+        return {"name": decode_text(name), "is_null": True, "value": None}
+    flags = flags or 0
+    value = decode_user_value(kind, raw, flags)
+    type_ = _USER_TYPES.get(kind, kind)
+    return {
+        "name": decode_text(name),
+        "is_null": False,
+        "type": type_,
+        "charset": charset,
+        "value": value,
+        "flags": flags,
+    }
+
+
+def _decode_payload_fields(body: bytes) -> dict[str, Any]:
+    head: dict[str, Any] = dict(PayloadFields().parse(body))
+    if "compression" in head:
+        head["compression"] = COMPRESSIONS.get(head["compression"], head["compression"])
+    return head
+
+
+_parse_fragment = make_tuple_decoder(PARTIAL_ROW_DATA, "number", "total", "flags", "original_size", "data")
+
+
+def _decode_partial_row_data(body: bytes) -> dict[str, Any]:
+    number, total, flags, size, data = _parse_fragment(body)
+    if size is None:
+        return {"fragment": number, "fragments": total, "flags": flags, "data": data}
+    return {"fragment": number, "fragments": total, "flags": flags, "original_size": size, "data": data}
+
+
+def _decode_by_schema(type_code: int, body: bytes) -> dict[str, Any]:
+    """Decode a body with the type's schema to plain dictionaries and lists, without lengths and padding."""
+    schema = BODIES.get(type_code)
+    if schema is None:
+        return {"data": body} if body else {}
+    try:
+        value = to_plain_value(schema.parse(body))
+    except MalformedError:
+        raise
+    except (ConstructError, ArithmeticError, ValueError, RecursionError) as error:
+        message = str(error).split("\n", 1)[-1] if str(error).startswith("Error in path") else str(error)
+        raise MalformedError(message[:300], finding_id="length-out-of-bounds") from None
+    return value if isinstance(value, dict) else {"data": value}
+
+
+_OMITTED_MEMBERS = frozenset({"length"})
+
+
+def to_plain_value(value: Any) -> Any:
+    """Convert a parsed value to a JSON-able one: enums and flags by name, without absent members."""
+    if isinstance(value, EnumIntegerString):
+        return str(value)
+    if isinstance(value, Container):
+        if value.get("_flagsenum"):
+            return [str(name) for name, is_set in value.items() if is_set is True and name != "_flagsenum"]
+        members = ((name, inner) for name, inner in value.items() if name not in _OMITTED_MEMBERS and name[:1] != "_")
+        return {name: to_plain_value(inner) for name, inner in members if inner is not None}
+    if isinstance(value, list):
+        return [to_plain_value(inner) for inner in value]
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _decode_format_description(body: bytes) -> dict[str, Any]:
+    fields = _decode_by_schema(_T.FORMAT_DESCRIPTION, body)
+    return {**fields, "post_header_len": list(fields["post_header_len"])}
+
+
+class _BodyReaders(dict[int, Callable[..., dict[str, Any]]]):
+    """Body readers by type code, generated from the schema on first use."""
+
+    def __missing__(self, type_code: int) -> Callable[..., dict[str, Any]]:
+        shown = SHOWN_BODIES.get(type_code)
+        reader: Callable[..., dict[str, Any]] | None = None
+        if shown is not None and type_code not in ROW_EVENTS:
+            reader = make_body_decoder(shown).build()
+        self[type_code] = reader or partial(_decode_by_schema, type_code)
+        return self[type_code]
+
+
+BODY_READERS: Mapping[int, Callable[..., dict[str, Any]]] = _BodyReaders(
+    {
+        _T.GTID_TAGGED_LOG: decode_tagged_gtid,
+        _T.FORMAT_DESCRIPTION: _decode_format_description,
+        _T.PREVIOUS_GTIDS: decode_previous_gtids,
+        _T.GTID_LIST: decode_gtid_list,
+        _T.USER_VAR: _decode_user_var,
+        _T.TRANSACTION_PAYLOAD: _decode_payload_fields,
+        _T.PARTIAL_ROW_DATA: _decode_partial_row_data,
+        _T.HEARTBEAT_V2: partial(_decode_by_schema, _T.HEARTBEAT_V2),
+    }
+)
+"""By type: a function of the body; of MariaDB's GTID also of the server's id."""
+
+
+def decode_body(
+    type_code: int,
+    body: bytes | memoryview,
+    description: FormatDescription | None,
+    server_id: int = 0,
+    limits: Limits = _LIMITS,
+) -> dict[str, Any]:
+    """Decode the body of an event (without header and checksum) to the field names of the specification.
+
+    Of row events only the head; of TRANSACTION_PAYLOAD only the fields before the payload.
+
+    Args:
+        description: only needed for a TABLE_MAP.
+        server_id: from the common header, for the middle number of MariaDB's GTIDs.
+
+    Raises:
+        MalformedError: the body does not match its type.
+    """
+    if body.__class__ is not bytes:
+        body = bytes(body)
+    if type_code == _MARIADB_GTID:
+        return BODY_READERS[type_code](body, server_id)
+    if type_code == _TABLE_MAP:
+        if description is None:
+            return parse_table_map(body).as_body()
+        return parse_table_map(body, description.table_id_size, description.is_mariadb).as_body()
+    if type_code == _COMPRESSED:
+        return recode_statement_text(_decode_query_compressed(body, limits))
+    if type_code in _STATEMENTS:
+        return recode_statement_text(BODY_READERS[type_code](body))
+    return BODY_READERS[type_code](body)
+
+
+# --- The event on disk ---
+
+SCAN_COLUMNS = (
+    "timestamp",
+    "type_code",
+    "server_id",
+    "event_size",
+    "end_log_pos",
+    "flags",
+    "body_start",
+    "body_end",
+    "crc32",
+)
+"""What the scanner gives for each event, in every form. `crc32` is 0 where there is none."""
+
+_DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
+_MAX_DESCRIPTION_BYTES = 4096
+
+
+class EventForm(enum.IntEnum):
+    """How events end (docs/spec/mysql_binlog.md#format_description-and-checksums).
+
+    BARE: servers without checksums; PLAIN: checksum_alg 0, only FORMAT_DESCRIPTION ends with a checksum; CRC: every
+    event does.
+    """
+
+    BARE = 1
+    PLAIN = 2
+    CRC = 3
+
+
+@kernel()
+def find_event_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+    """Determine the `EventForm` that the FORMAT_DESCRIPTION with its body at `buf[pos]` demands; consumes no bytes."""
+    size = buf[pos - 10] | buf[pos - 9] << 8 | buf[pos - 8] << 16 | buf[pos - 7] << 24
+    if size < 19 + 57 or size > 4096:
+        return 0, -2
+    if size - 19 > limit - pos:
+        return 0, -1
+    major = 0
+    minor = 0
+    patch = 0
+    number = 0
+    cursor = pos + 2
+    while cursor < pos + 12:
+        digit = buf[cursor] - 48
+        cursor += 1
+        if digit >= 0 and digit <= 9:
+            if number == 0:
+                major = major * 10 + digit
+            elif number == 1:
+                minor = minor * 10 + digit
+            elif number == 2:
+                patch = patch * 10 + digit
+        elif digit == -2:
+            number += 1
+        else:
+            cursor = pos + 12
+    is_mariadb = 0
+    for i in range(pos + 2, pos + 45):
+        if buf[i] == 77 and buf[i + 1] == 97 and buf[i + 2] == 114 and buf[i + 3] == 105 and buf[i + 4] == 97:
+            is_mariadb = 1
+    version = major * 1000000 + minor * 1000 + patch
+    if version < 5003000 or (is_mariadb == 0 and version < 5006001):
+        return 1, pos
+    if buf[pos - 19 + size - 5] == 1:
+        return 3, pos
+    return 2, pos
+
+
+@kernel()
+def compute_in_use_crc_change(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+    """Compute how the in-use flag of the FORMAT_DESCRIPTION with its body at `buf[pos]` changes its CRC-32.
+
+    Consumes no bytes. A CRC is linear: the difference is the CRC register of a single one bit, followed by zeros.
+    """
+    size = buf[pos - 10] | buf[pos - 9] << 8 | buf[pos - 8] << 16 | buf[pos - 7] << 24
+    if buf[pos - 2] & 1 == 0 or size < 23 or size > 4096:
+        return 0, pos
+    register = 1
+    for _ in range(8 * (size - 4 - 17)):
+        if register & 1:
+            register = register >> 1 ^ 0xEDB88320
+        else:
+            register = register >> 1
+    return register, pos
+
+
+class HeaderDerivedNumber(Computed):  # type: ignore[misc]
+    """Construct of a number without bytes, which a kernel computes from the common header and the body around it."""
+
+    def __init__(self, read: Callable[..., tuple[int, int]]) -> None:
+        super().__init__(None)
+        self.scan = ScalarKernel(read)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        offset = stream_tell(stream, path)
+        stream_seek(stream, offset - HEADER_SIZE, 0, path)
+        data = stream.read(_MAX_DESCRIPTION_BYTES)
+        stream_seek(stream, offset, 0, path)
+        value, status = self.scan.read(data, HEADER_SIZE, len(data))
+        if status == -1:
+            stream_read(stream, len(data) + 1, path)
+        if status < 0:
+            raise MalformedError("FORMAT_DESCRIPTION has an impossible size", path, "bad-header")
+        return value
+
+
+_HEADER_TO_SIZE, _HEADER_AFTER_SIZE = HEADER.subcons[:4], HEADER.subcons[4:]
+
+
+def event_construct(form: EventForm, bodies: Mapping[int, Construct]) -> Construct:
+    """Return the construct of one event; a FORMAT_DESCRIPTION only fits if it demands the same form.
+
+    Args:
+        bodies: constructs of the bodies by type.
+    """
+    is_description = this.type_code == _DESCRIPTION
+    checksum_size = CHECKSUM_SIZE if form is EventForm.CRC else 0
+    min_event_size = HEADER_SIZE + checksum_size
+    checksum_bytes = (
+        IfThenElse(is_description, Computed(CHECKSUM_SIZE), Computed(0))
+        if form is EventForm.PLAIN
+        else Computed(checksum_size)
+    )
+    fields = [
+        "start" / Tell,
+        *_HEADER_TO_SIZE,
+        Check(this.event_size >= min_event_size),
+        Check(this.event_size <= MAX_EVENT_SIZE),
+        *_HEADER_AFTER_SIZE,
+        "form" / IfThenElse(is_description, HeaderDerivedNumber(find_event_form), Computed(form.value)),
+        Check(this.form == form.value),
+        "in_use" / IfThenElse(is_description, HeaderDerivedNumber(compute_in_use_crc_change), Computed(0)),
+        "body_start" / Tell,
+        "tail" / checksum_bytes,
+        "body" / NestedSchema(Bytes(this.event_size - HEADER_SIZE - this.tail), Switch(this.type_code, dict(bodies))),
+        "body_end" / Tell,
+    ]
+    if form is EventForm.CRC:
+        fields += [
+            "crc32" / Int32ul,
+            "checksum" / CrcCheck(CRC32, this.crc32, this.start, this.body_end, without=this.in_use),
+        ]
+    elif form is EventForm.PLAIN:
+        fields += ["crc32" / If(is_description, Int32ul)]
+    else:
+        fields += ["crc32" / Computed(0)]
+    return Struct(*fields)
+
+
+ENCRYPTED_TYPE = 255
+"""Stands for the type of an encrypted event; no event has it."""
+
+ENCRYPTED_EVENT_FRAME = Struct(
+    *ENCRYPTED_EVENT_HEAD.subcons,
+    "timestamp" / Computed(0),
+    "type_code" / Computed(ENCRYPTED_TYPE),
+    "server_id" / Computed(0),
+    "end_log_pos" / Computed(0),
+    "flags" / Computed(0),
+    "body_start" / Computed(this.start + HEADER_SIZE),
+    "body_end" / Tell,
+    "crc32" / Computed(0),
+)
+"""An encrypted event without the key, with the columns of the others; its type is none that exists."""
+
+
+def body_constructs(
+    table_map_lookup: TableMapLookup, table_id_size: int = 6, mariadb: bool | None = None
+) -> dict[int, Construct]:
+    """Return the constructs of the bodies of every event type.
+
+    Args:
+        table_map_lookup: table id -> its current table map.
+        mariadb: whether a MariaDB server wrote the log; None = unknown.
+    """
+    events = GreedyRange(event_construct(EventForm.BARE, payload_event_constructs(table_map_lookup, table_id_size)))
+    return {
+        **BODIES,
+        **row_event_constructs(table_map_lookup, table_id_size),
+        EventType.TABLE_MAP.value: table_map_construct(table_id_size, mariadb=mariadb),
+        EventType.TRANSACTION_PAYLOAD.value: payload_construct(events, unpack_payload),
+    }
+
+
+_OPAQUE_BODIES = body_constructs(_find_no_map)
+EVENTS: Mapping[EventForm, Construct] = {form: event_construct(form, _OPAQUE_BODIES) for form in EventForm}
+"""The three forms, with row images left as they are (`all_bodies` binds them to the table maps of a file)."""
+
+_UNENCRYPTED_FLAGS = EventFlag.BINLOG_IN_USE | EventFlag.RELAY_LOG
+_START_ENCRYPTION = EventType.START_ENCRYPTION.value
+
+
+def _unencrypted_event_construct(form: EventForm) -> Construct:
+    return Struct(
+        *event_construct(form, _OPAQUE_BODIES).subcons,
+        Check((this.type_code == _DESCRIPTION) | (this.type_code == _START_ENCRYPTION)),
+        Check(this.flags & (0xFFFF ^ _UNENCRYPTED_FLAGS.value) == 0),
+    )
+
+
+UNENCRYPTED_EVENTS: Mapping[EventForm, Construct] = {form: _unencrypted_event_construct(form) for form in EventForm}
+"""The events in front of the encrypted ones of a log: nothing else fits, whatever noise looks like."""

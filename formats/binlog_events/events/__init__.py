@@ -1,1 +1,0 @@
-"""Single events: frames, bodies, decoding, writing."""

@@ -1,1 +1,0 @@
-"""Event groups: transactions, and table maps with their rows."""

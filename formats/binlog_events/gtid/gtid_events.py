@@ -1,0 +1,674 @@
+"""GTID events of MySQL and MariaDB: schemas, values, JSON.
+
+A number has as many further bytes as its first byte ends with 1-bits; its value is what is above these bits
+and the 0-bit after them. A first byte of 0xff means eight further bytes that hold the whole value.
+Source: docs/spec/mysql_binlog.md#event-bodies.
+
+Source: docs/spec/mysql_binlog.md#event-bodies.
+
+Source: docs/spec/mysql_binlog.md#event-bodies.
+
+Each reader raises `MalformedError` if the body is not valid for its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from construct import (
+    Array,
+    Bytes,
+    BytesInteger,
+    Computed,
+    Construct,
+    FlagsEnum,
+    GreedyBytes,
+    If,
+    IfThenElse,
+    Int8ul,
+    Int32sl,
+    Int32ul,
+    Int64sl,
+    Int64ul,
+    Struct,
+    stream_read,
+    stream_write,
+    this,
+)
+
+from binlogtool.format_api.field_types import (
+    BoundedCount,
+    FieldPresent,
+    HiddenField,
+    HighBitInt,
+    HighBitSet,
+    IfBytesLeft,
+    MalformedError,
+    PeekInt,
+    ScalarKernel,
+    SplitInt,
+    TextField,
+    TracePart,
+    Uuid,
+    ZeroMeansAbsent,
+    decode_text,
+    field_offset,
+    format_uuid,
+    make_fields_decoder,
+    make_flag_condition,
+    make_integer_decoder,
+    make_list_decoder,
+    make_truncation_error,
+    make_tuple_decoder,
+    uuid_of,
+)
+from binlogtool.formats.binlog_events.wire_format import EventType, Lenenc
+from binlogtool.limits import Limits
+
+# --- GTID_TAGGED_LOG ---
+
+FIELD_NAMES = (
+    "flags", "uuid", "gno", "tag", "last_committed", "sequence_number", "immediate_commit_timestamp",
+    "original_commit_timestamp", "transaction_length", "immediate_server_version", "original_server_version",
+    "commit_group_ticket",
+)  # fmt: skip
+"""Names of the fields by their ids."""
+
+UUID, GNO, TAG = 1, 2, 3
+_LAST_FIELD = len(FIELD_NAMES) - 1
+SIGNED_FIELDS = (2, 4, 5)
+HEADER_FIELDS = ("format_version", "message_size", "last_non_ignorable_field")
+MAX_TAG_SIZE = 32
+"""Characters of the longest tag."""
+
+_NUMBER_SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for byte in range(256))
+"""Bytes of a number by its first byte."""
+
+
+def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Read the unsigned number at `data[at]`; return it and its end.
+
+    Raises:
+        MalformedError: it is cut off by `end`.
+    """
+    if at >= end:
+        raise make_truncation_error("a number", 1, 0)
+    first = data[at]
+    if not first & 1:
+        return first >> 1, at + 1
+    size = _NUMBER_SIZES[first]
+    stop = at + size
+    if stop > end:
+        raise make_truncation_error("a number", size, end - at)
+    if size == 9:
+        return int.from_bytes(data[at + 1 : stop], "little"), stop
+    return int.from_bytes(data[at:stop], "little") >> size, stop
+
+
+def decode_zigzag(value: int) -> int:
+    """Decode a zig-zag number, whose lowest bit is the sign."""
+    return value >> 1 ^ -(value & 1)
+
+
+def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """Read 16 numbers of at most 255 each, as bytes."""
+    sid = bytearray()
+    for _ in range(16):
+        if at < end and not data[at] & 1:
+            sid.append(data[at] >> 1)
+            at += 1
+            continue
+        value, at = read_number(data, at, end)
+        if value > 255:
+            raise MalformedError(f"{value} is no byte of a UUID", finding_id="varint-overlong")
+        sid.append(value)
+    return bytes(sid), at
+
+
+def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Read the length of a tag.
+
+    Raises:
+        MalformedError: it is cut off by `end`, or longer than a tag may be.
+    """
+    size, at = read_number(data, at, end)
+    if size > MAX_TAG_SIZE:
+        raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
+    return size, at
+
+
+def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """Read a tag: its length, then its characters."""
+    size, at = read_tag_size(data, at, end)
+    if at + size > end:
+        raise make_truncation_error("a tag", size, end - at)
+    return data[at : at + size], at + size
+
+
+def read_message(data: bytes) -> list[Any]:
+    """Read the values by field id, None for missing ones: numbers, `uuid` as 16 bytes, `tag` as bytes.
+
+    Fields after an unknown one that may be ignored are left out.
+
+    Raises:
+        MalformedError: the bytes are not such a message.
+    """
+    try:
+        return _read_fields(data, len(data))
+    except IndexError:
+        raise make_truncation_error("the message", len(data) + 1, len(data)) from None
+
+
+def _read_fields(data: bytes, end: int) -> list[Any]:
+    """Read numbers in place: this runs once for each transaction of a log."""
+    _, at = read_number(data, 0, end)
+    size, at = read_number(data, at, end)
+    last, at = read_number(data, at, end)
+    if size != end:
+        raise _size_error(size, end)
+    values: list[Any] = [None] * len(FIELD_NAMES)
+    previous_id, sizes, from_bytes = -1, _NUMBER_SIZES, int.from_bytes
+    while at < end:
+        id_ = data[at] >> 1
+        if data[at] & 1 or id_ > _LAST_FIELD:
+            _check_ignorable(read_number(data, at, end)[0], last)
+            break
+        if id_ <= previous_id:
+            raise _order_error(id_, previous_id)
+        previous_id = id_
+        at += 1
+        first = data[at]
+        if id_ == UUID:
+            values[1], at = _read_uuid_cached(data, at, end)
+        elif id_ == TAG:
+            values[3], at = read_tag(data, at, end)
+        elif first & 1:
+            start, width = at, sizes[first]
+            at += width
+            values[id_] = from_bytes(data[start + width // 9 : at], "little") >> width % 9
+        else:
+            at += 1
+            values[id_] = first >> 1
+    if at > end:
+        raise make_truncation_error("a number", at - end, 0)
+    for id_ in SIGNED_FIELDS:
+        if values[id_] is not None:
+            values[id_] = values[id_] >> 1 ^ -(values[id_] & 1)
+    return values
+
+
+_uuid_cache: dict[bytes, tuple[bytes, bytes]] = {}
+"""The first 16 bytes of a stored UUID -> all its bytes as stored, the UUID."""
+_MAX_CACHED_UUIDS = 1024
+
+
+def _read_uuid_cached(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """Read a UUID, looking first among those read before."""
+    key = data[at : at + 16]
+    cached = _uuid_cache.get(key)
+    if cached is not None and data.startswith(cached[0], at):
+        return cached[1], at + len(cached[0])
+    sid, stop = read_uuid(data, at, end)
+    if len(_uuid_cache) >= _MAX_CACHED_UUIDS:
+        _uuid_cache.clear()
+    _uuid_cache[key] = data[at:stop], sid
+    return sid, stop
+
+
+def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
+    """Read the value of a field; return it and its end."""
+    if id_ == UUID:
+        return read_uuid(data, at, end)
+    if id_ == TAG:
+        return read_tag(data, at, end)
+    value, at = read_number(data, at, end)
+    return (decode_zigzag(value) if id_ in SIGNED_FIELDS else value), at
+
+
+def _size_error(size: int, end: int) -> MalformedError:
+    """Return the error for a wrong message size."""
+    text_ = f"the message says {size:,} bytes, the event has {end:,}"
+    return MalformedError(text_, finding_id="length-out-of-bounds")
+
+
+def _order_error(id_: int, before: int) -> MalformedError:
+    """Return the error for fields that are not in ascending order."""
+    return MalformedError(f"field {id_} stands behind field {before}")
+
+
+def _check_ignorable(id_: int, last: int) -> None:
+    """Check that an unknown field may be ignored: fields up to `last_non_ignorable_field` must be known."""
+    if id_ <= last:
+        raise MalformedError(f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version")
+
+
+class TaggedMessage(Construct):  # type: ignore[misc]
+    """Construct of the body of GTID_TAGGED_LOG; its value is the dictionary of its fields, `bytes_` keeps the
+    message.
+    """
+
+    def _parse(self, stream: Any, context: Any, path: str) -> TaggedFields:
+        data = stream.read()
+        values = read_message(data)
+        named = TaggedFields(
+            {FIELD_NAMES[id_]: _display_value(id_, value) for id_, value in enumerate(values) if value is not None}
+        )
+        named.bytes_ = data
+        return named
+
+    def _build(self, obj: TaggedFields, stream: Any, context: Any, path: str) -> TaggedFields:
+        stream_write(stream, obj.bytes_, len(obj.bytes_), path)
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
+        """Yield the header fields, then each field with its id and value."""
+        at, last = start, 0
+        for name in HEADER_FIELDS:
+            last, stop = read_number(data, at, end)
+            yield TracePart(f".{name}", 1, at, stop, last)
+            if name == "message_size" and last != end - start:
+                raise _size_error(last, end - start)
+            at = stop
+        yield from _trace_fields(data, at, end, last)
+
+
+class TaggedFields(dict[str, Any]):
+    """Fields of a message by name, in order; `bytes_`: the message."""
+
+    bytes_: bytes
+
+
+def _display_value(id_: int, value: Any) -> Any:
+    """Return a field value for display."""
+    if id_ == UUID:
+        return format_uuid(value)
+    return decode_text(value) if id_ == TAG else value
+
+
+def _trace_fields(data: bytes, at: int, end: int, last: int) -> Iterator[TracePart]:
+    """Yield the trace of the fields."""
+    before = -1
+    while at < end:
+        id_, stop = read_number(data, at, end)
+        if id_ <= before:
+            raise _order_error(id_, before)
+        if id_ >= len(FIELD_NAMES):
+            _check_ignorable(id_, last)
+            yield TracePart(".ignorable", 1, at, end, data[at:end])
+            return
+        before, name = id_, FIELD_NAMES[id_]
+        yield TracePart(f".{name}", 1, at, None)
+        yield TracePart(f".{name}.id", 2, at, stop, id_)
+        value, at = read_value(data, stop, end, id_)
+        yield TracePart(f".{name}.value", 2, stop, at, _display_value(id_, value))
+
+
+class TaggedNumber(Construct):  # type: ignore[misc]
+    """Construct of one unsigned number of this encoding; it builds the shortest form."""
+
+    scan = ScalarKernel(read_number)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        data = stream_read(stream, 1, path)
+        data += stream_read(stream, _NUMBER_SIZES[data[0]] - 1, path)
+        return self.scan.read(data, 0, len(data))[0]
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
+        data = build_number(obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+class TaggedTagSize(TaggedNumber):
+    """Construct of the length of a tag."""
+
+    scan = ScalarKernel(read_tag_size)
+
+
+def build_number(value: int) -> bytes:
+    """Return the shortest form of an unsigned number."""
+    size = max(1, (value.bit_length() + 6) // 7)
+    if size > 8:
+        return b"\xff" + value.to_bytes(8, "little")
+    return (value << size | (1 << size - 1) - 1).to_bytes(size, "little")
+
+
+# --- Schemas of the GTID events ---
+
+# -- GTIDs of MySQL ----------------------------------------------------------------------------------------------------
+
+
+def _original_or_immediate(immediate: str, original: Construct) -> Construct:
+    """Return the field of the original server, stored only if it differs from the immediate one."""
+    return If(FieldPresent(immediate), IfThenElse(HighBitSet(immediate), original, Computed(this[immediate])))
+
+
+GTID_LOG = Struct(
+    "flags" / FlagsEnum(Int8ul, MAY_HAVE_SBR=1),
+    "sid" / Uuid(),
+    "gno" / Int64sl,
+    "lt_type" / IfBytesLeft(Int8ul),
+    "last_committed" / If(FieldPresent("lt_type"), Int64sl),
+    "sequence_number" / If(FieldPresent("lt_type"), Int64sl),
+    "immediate_commit_timestamp" / IfBytesLeft(HighBitInt(7)),
+    "original_commit_timestamp" / _original_or_immediate("immediate_commit_timestamp", BytesInteger(7, swapped=True)),
+    "transaction_length" / IfBytesLeft(Lenenc()),
+    "immediate_server_version" / IfBytesLeft(HighBitInt(4)),
+    "original_server_version" / _original_or_immediate("immediate_server_version", Int32ul),
+    "commit_group_ticket" / IfBytesLeft(Int64ul),
+)
+"""5.6 ends behind gno, 5.7 behind sequence_number, 8.0 behind a server version."""
+
+GTID_TAGGED_LOG = Struct("message" / TaggedMessage())
+
+
+_SOURCE = Struct(
+    "sid" / Uuid(),
+    "tag_len" / HiddenField(IfThenElse(this._.tagged, TaggedTagSize(), Computed(0))),
+    "tag" / TextField(Bytes(this.tag_len)),
+    "n_intervals" / BoundedCount(Int64ul, 16, "intervals"),
+    "intervals" / Array(this.n_intervals, Struct("start" / Int64sl, "end" / Int64sl)),
+)
+
+PREVIOUS_GTIDS = Struct(
+    "head" / PeekInt(Int64ul),
+    "tagged" / HiddenField(Computed((this.head & 0xFF == 1) & (this.head >> 56 == 1))),
+    "format" / HiddenField(If(this.tagged, Int8ul)),
+    "n_sids"
+    / IfThenElse(
+        this.tagged, BoundedCount(BytesInteger(6, swapped=True), 25, "sources"), BoundedCount(Int64ul, 24, "sources")
+    ),
+    "format_end" / HiddenField(If(this.tagged, Int8ul)),
+    "sids" / Array(this.n_sids, _SOURCE),
+)
+"""With tags, 1 stands before and behind the number of sources, which has six bytes then."""
+
+# -- GTIDs of MariaDB --------------------------------------------------------------------------------------------------
+
+
+GTID = Struct(
+    "seq_no" / Int64ul,
+    "domain_id" / Int32ul,
+    "flags2"
+    / FlagsEnum(
+        Int8ul, STANDALONE=1, GROUP_COMMIT_ID=2, TRANSACTIONAL=4, ALLOW_PARALLEL=8, WAITED=16, DDL=32,
+        PREPARED_XA=64, COMPLETED_XA=128,
+    ),
+    "commit_id" / If(make_flag_condition("flags2", "GROUP_COMMIT_ID"), Int64ul),
+    "xid"
+    / If(
+        make_flag_condition("flags2", "PREPARED_XA", "COMPLETED_XA"),
+        Struct(
+            "format_id" / Int32sl,
+            "gtrid_len" / HiddenField(Int8ul),
+            "bqual_len" / HiddenField(Int8ul),
+            "gtrid" / TextField(Bytes(this.gtrid_len)),
+            "bqual" / TextField(Bytes(this.bqual_len)),
+        ),
+    ),
+    "flags_extra"
+    / ZeroMeansAbsent(
+        IfBytesLeft(FlagsEnum(Int8ul, MULTI_ENGINE=1, START_ALTER=2, COMMIT_ALTER=4, ROLLBACK_ALTER=8, THREAD_ID=16))
+    ),
+    "extra_engines" / If(make_flag_condition("flags_extra", "MULTI_ENGINE"), Int8ul),
+    "start_alter_seq" / If(make_flag_condition("flags_extra", "COMMIT_ALTER", "ROLLBACK_ALTER"), Int64ul),
+    "thread_id" / If(make_flag_condition("flags_extra", "THREAD_ID"), Int32ul),
+    "padding" / HiddenField(IfBytesLeft(GreedyBytes)),
+)  # fmt: skip
+
+_LISTED = Struct("domain_id" / Int32ul, "server_id" / Int32ul, "seq_no" / Int64ul)
+
+_COUNT_BITS = 28
+
+GTID_LIST = Struct(
+    "head" / PeekInt(Int32ul),
+    "flags" / Computed(this.head >> _COUNT_BITS),
+    "count" / BoundedCount(SplitInt(4, _COUNT_BITS), 16, "GTIDs"),
+    "list" / Array(this.count, _LISTED),
+    "padding" / HiddenField(IfBytesLeft(GreedyBytes)),
+)
+
+
+# --- Offsets of fields in the bodies of GTID events, for kernels ---
+
+# GTID
+SEQ_NO = field_offset(GTID, "seq_no")
+DOMAIN_ID = field_offset(GTID, "domain_id")
+FLAGS2 = field_offset(GTID, "flags2")
+COMMIT_ID = field_offset(GTID, "commit_id")
+
+# GTID_LOG
+SID = field_offset(GTID_LOG, "sid")
+GNO_OFFSET = field_offset(GTID_LOG, "gno")
+LT_TYPE = field_offset(GTID_LOG, "lt_type")
+LAST_COMMITTED = field_offset(GTID_LOG, "last_committed")
+SEQUENCE_NUMBER = field_offset(GTID_LOG, "sequence_number")
+ORIGINAL_TIME = field_offset(GTID_LOG, "original_commit_timestamp")
+
+
+# --- Bodies of MySQL's and MariaDB's GTID events and of their GTID sets as values ---
+
+GROUP_COMMIT_ID, DDL, PREPARED_XA, COMPLETED_XA = 2, 32, 64, 128
+MULTI_ENGINE, START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER, THREAD_ID = 1, 2, 4, 8, 16
+_MARIADB_CODE, _PLAIN_CODE, _TAGGED_CODE = (
+    EventType.GTID.value,
+    EventType.GTID_LOG.value,
+    EventType.GTID_TAGGED_LOG.value,
+)
+_new_tuple = tuple.__new__
+
+
+class MysqlGtid(NamedTuple):
+    """Fields of GTID_LOG, ANONYMOUS_GTID or GTID_TAGGED_LOG; None if that server did not write one.
+
+    Times are microseconds. `sid`: the UUID's 16 bytes. `original_commit_timestamp`, `original_server_version`:
+    the immediate ones if only those are stored. `transaction_length`: bytes from the start of this event to the
+    end of the transaction.
+    """
+
+    flags: int
+    sid: bytes
+    gno: int
+    tag: bytes = b""
+    lt_type: int | None = None
+    last_committed: int | None = None
+    sequence_number: int | None = None
+    immediate_commit_timestamp: int | None = None
+    original_commit_timestamp: int | None = None
+    transaction_length: int | None = None
+    immediate_server_version: int | None = None
+    original_server_version: int | None = None
+    commit_group_ticket: int | None = None
+
+    @property
+    def source(self) -> str:
+        """Source as text: `uuid` or `uuid:tag`."""
+        return format_source(self.sid, self.tag)
+
+
+class MariadbGtid(NamedTuple):
+    """Fields of MariaDB's GTID event; None if the flags say that a field is not there."""
+
+    seq_no: int
+    domain_id: int
+    flags2: int
+    commit_id: int | None = None
+    format_id: int | None = None
+    gtrid: bytes | None = None
+    bqual: bytes | None = None
+    flags_extra: int | None = None
+    extra_engines: int | None = None
+    start_alter_seq: int | None = None
+    thread_id: int | None = None
+
+
+class PreviousGtids(NamedTuple):
+    """Numbers of one source in PREVIOUS_GTIDS, as half-open intervals."""
+
+    sid: bytes
+    tag: bytes
+    intervals: tuple[tuple[int, int], ...]
+
+
+class ListedGtid(NamedTuple):
+    """One entry of GTID_LIST."""
+
+    domain_id: int
+    server_id: int
+    seq_no: int
+
+
+def format_source(sid: bytes, tag: bytes) -> str:
+    """Return `uuid` or `uuid:tag`."""
+    return f"{uuid_of(sid)}:{tag.decode('utf-8', 'backslashreplace')}" if tag else uuid_of(sid)
+
+
+# -- MySQL -------------------------------------------------------------------------------------------------------------
+
+
+_read_mysql_gtid = make_fields_decoder(GTID_LOG, MysqlGtid)
+
+
+def read_mysql_gtid(type_code: int, body: bytes) -> MysqlGtid:
+    """Read the fields of GTID_LOG, ANONYMOUS_GTID and GTID_TAGGED_LOG.
+
+    Raises:
+        MalformedError: the body is truncated or is not such a message.
+    """
+    return read_tagged_gtid(body) if type_code == _TAGGED_CODE else _read_mysql_gtid(body)
+
+
+def read_tagged_gtid(body: bytes) -> MysqlGtid:
+    """Read the fields of GTID_TAGGED_LOG.
+
+    Raises:
+        MalformedError: the body is not such a message, or has no GTID.
+    """
+    flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
+    if sid is None or gno is None:
+        raise MalformedError("the message has no GTID")
+    return _new_tuple(
+        MysqlGtid,
+        (flags or 0, sid, gno, tag or b"", None, last, number, immediate, immediate if original is None else original,
+         length, version, version if first is None else first, ticket),
+    )  # fmt: skip
+
+
+read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtids)
+"""The set that PREVIOUS_GTIDS lists, in its order."""
+
+
+def format_previous_gtids(sources: Iterable[PreviousGtids]) -> str:
+    """Return the set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
+    return ", ".join(
+        ":".join([format_source(one.sid, one.tag), *map(_format_interval, one.intervals)]) for one in sources
+    )
+
+
+def _format_interval(interval: tuple[int, int]) -> str:
+    """Return a half-open interval as "1-5" or "7"."""
+    start, end = interval
+    return str(start) if end == start + 1 else f"{start}-{end - 1}"
+
+
+# -- MariaDB -----------------------------------------------------------------------------------------------------------
+
+
+read_mariadb_gtid = make_fields_decoder(GTID, MariadbGtid)
+read_gtid_list_flags = make_integer_decoder(GTID_LIST, "flags")
+read_gtid_list = make_list_decoder(GTID_LIST, "list", ListedGtid)
+"""The entries of GTID_LIST, in their order."""
+
+
+# -- both --------------------------------------------------------------------------------------------------------------
+
+
+_read_mysql_number = make_tuple_decoder(GTID_LOG, "sid", "gno")
+read_mariadb_number = make_tuple_decoder(GTID, "domain_id", "seq_no")
+
+
+def read_gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
+    """Return (source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other
+    types.
+
+    Args:
+        server_id: from the common header; MariaDB's GTID takes its middle number from it.
+
+    Raises:
+        MalformedError: the body is truncated.
+    """
+    if type_code == _MARIADB_CODE:
+        domain_id, seq_no = read_mariadb_number(body)
+        return f"{domain_id}-{server_id}", seq_no
+    if type_code == _PLAIN_CODE:
+        sid, gno = _read_mysql_number(body)
+        return uuid_of(sid), gno
+    if type_code == _TAGGED_CODE:
+        fields = read_tagged_gtid(body)
+        return fields.source, fields.gno
+    return None
+
+
+def read_gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
+    """Return `0-1-42`, `uuid:7` or `uuid:tag:7`; None for ANONYMOUS_GTID and other types.
+
+    Raises:
+        MalformedError: the body is truncated.
+    """
+    numbers = read_gtid_numbers(type_code, server_id, body)
+    return None if numbers is None else format_gtid(type_code, *numbers)
+
+
+def format_gtid(type_code: int, source: str, number: int) -> str:
+    """Return the text of a GTID from its source and number."""
+    return f"{source}-{number}" if type_code == _MARIADB_CODE else f"{source}:{number}"
+
+
+# --- GTID events as JSON values ---
+
+
+def decode_tagged_gtid(body: bytes) -> dict[str, Any]:
+    """Decode GTID_TAGGED_LOG; fields that the server did not write are left out."""
+    flags, sid, gno, tag, _, last, number, immediate, original, length, version, first, ticket = read_tagged_gtid(body)
+    result: dict[str, Any] = {
+        "gtid": f"{format_source(sid, tag)}:{gno}",
+        "flags": flags,
+        "sid": uuid_of(sid),
+        "gno": gno,
+    }
+    if tag:
+        result["tag"] = decode_text(tag)
+    if last is not None:
+        result["last_committed"], result["sequence_number"] = last, number
+    if immediate is not None:
+        result["immediate_commit_timestamp"], result["original_commit_timestamp"] = immediate, original
+    if length is not None:
+        result["transaction_length"] = length
+    if version is not None:
+        result["immediate_server_version"], result["original_server_version"] = version, first
+    if ticket is not None:
+        result["commit_group_ticket"] = ticket
+    return result
+
+
+def decode_previous_gtids(body: bytes) -> dict[str, Any]:
+    """Decode PREVIOUS_GTIDS: the set as text, and its sources with half-open intervals."""
+    sources = read_previous_gtids(body)
+    listed = []
+    for sid, tag, intervals in sources:
+        entry: dict[str, Any] = {"sid": uuid_of(sid)}
+        if tag:
+            entry["tag"] = decode_text(tag)
+        listed.append(entry | {"intervals": [list(interval) for interval in intervals]})
+    return {"gtids": format_previous_gtids(sources), "sids": listed}
+
+
+def decode_gtid_list(body: bytes) -> dict[str, Any]:
+    """Decode GTID_LIST: the list as text, and its entries."""
+    entries = read_gtid_list(body)
+    return {
+        "gtids": ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries),
+        "flags": read_gtid_list_flags(body),
+        "list": [{"domain_id": domain, "server_id": server, "seq_no": number} for domain, server, number in entries],
+    }

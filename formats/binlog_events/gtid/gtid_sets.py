@@ -1,0 +1,429 @@
+"""GTID sets, GTID positions, and the GTID state at the head of a log file.
+
+MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, uuid and tag apply until the next one.
+MariaDB: `0-1-42` is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1`
+everything of these two and `0` everything of a domain. One list may contain both kinds; case and white
+space do not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.format_api.format import GtidParsers, TransactionPredicate
+from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids, format_source
+
+# --- Sets of integers as intervals ---
+
+MAX_INTERVALS = 100_000
+"""Intervals of one set; numbers that would need more are not kept."""
+
+
+class IntervalSet:
+    """Set of integers; `is_full`: numbers were left out because there were too many intervals."""
+
+    __slots__ = ("_starts", "_stops", "is_full")
+
+    def __init__(self, intervals: Iterable[tuple[int, int]] = ()) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        self.is_full = False
+        for start, stop in intervals:
+            self.add(start, stop)
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self._starts, number) - 1
+        return at >= 0 and number < self._stops[at]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The half-open intervals in order; they neither touch nor overlap."""
+        return iter(zip(self._starts, self._stops, strict=True))
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def highest(self) -> int:
+        """The highest number; 0 for an empty set."""
+        return self._stops[-1] - 1 if self._stops else 0
+
+    def count(self) -> int:
+        """Return how many numbers are in the set."""
+        return sum(self._stops) - sum(self._starts)
+
+    def add(self, start: int, stop: int) -> None:
+        """Add the numbers `[start, stop)`."""
+        if start >= stop:
+            return
+        if self._stops and start == self._stops[-1]:
+            self._stops[-1] = stop
+            return
+        low = bisect_right(self._starts, start)
+        if low and self._stops[low - 1] >= start:
+            low -= 1
+        high = bisect_right(self._starts, stop)
+        if low == high and len(self._starts) >= MAX_INTERVALS:
+            self.is_full = True
+            return
+        if low < high:
+            start, stop = min(start, self._starts[low]), max(stop, self._stops[high - 1])
+        self._starts[low:high] = [start]
+        self._stops[low:high] = [stop]
+
+    def iter_gaps(self) -> Iterator[tuple[int, int]]:
+        """Yield the half-open intervals between those of the set."""
+        return zip(self._stops[:-1], self._starts[1:], strict=True)
+
+    def format_text(self, limit: int = 100) -> str:
+        """Return the set as MySQL writes it, `1-5:7`, with at most `limit` intervals."""
+        parts = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in list(self)[:limit]]
+        return ":".join(parts) + (":…" if len(self) > limit else "")
+
+
+# --- GTID sets and positions as people write them for MySQL and MariaDB ---
+
+_UUID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})")
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
+_NUMBERS = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
+_MARIADB = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?:-(\d{1,20})(?:\.\.(\d{1,20}))?)?)?")
+_SPACE = re.compile(r"\s+")
+_END_NUMBER = 1 << 64
+
+
+class GtidSet(msgspec.Struct, frozen=True):
+    """Sequence numbers by source (`uuid`, `uuid:tag`, or MariaDB's `domain-server`), and whole MariaDB domains."""
+
+    sources: Mapping[str, IntervalSet]
+    domains: frozenset[int] = frozenset()
+
+    def __contains__(self, gtid: str | None) -> bool:
+        source, number = split_gtid(gtid) if gtid is not None else ("", 0)
+        intervals = self.sources.get(source)
+        return (intervals is not None and number in intervals) or parse_domain(source) in self.domains
+
+
+def split_gtid(gtid: str) -> tuple[str, int]:
+    """Return (source, sequence number) of one GTID as records carry it: "0-1-42", "uuid:7", "uuid:tag:7"."""
+    source, colon, number = gtid.rpartition(":")
+    if not colon:
+        source, _, number = gtid.rpartition("-")
+    return source, int(number) if number.isdecimal() else 0
+
+
+def parse_domain(source: str) -> int | None:
+    """Return the domain of a MariaDB source; None for one of MySQL."""
+    domain, separator, server = source.partition("-")
+    return int(domain) if separator and domain.isdecimal() and server.isdecimal() else None
+
+
+def parse_gtid_set(text: str) -> GtidSet:
+    """Parse a set of GTIDs.
+
+    Raises:
+        UsageError: the text is not a set.
+    """
+    sources: dict[str, IntervalSet] = {}
+    domains: set[int] = set()
+    for item in _SPACE.sub("", text).lower().split(","):
+        if ":" in item:
+            _parse_mysql_item(item, sources)
+        elif item:
+            _parse_mariadb_item(item, sources, domains)
+    if not sources and not domains:
+        raise UsageError(f"{text!r} names no GTID; write uuid:1-5 or 0-1-42")
+    if any(intervals.is_full for intervals in sources.values()):
+        raise UsageError("a set of GTIDs with so many holes cannot be used")
+    return GtidSet(sources, frozenset(domains))
+
+
+def _parse_mysql_item(item: str, sources: dict[str, IntervalSet]) -> None:
+    """Add an item of MySQL's form."""
+    uuid_text, *parts = item.split(":")
+    match = _UUID.fullmatch(uuid_text)
+    if match is None:
+        raise UsageError(f"{uuid_text!r} is not a UUID; write uuid:1-5:7 or uuid:tag:3-9")
+    uuid = source = "-".join(match.groups())
+    has_numbers = False
+    for part in parts:
+        numbers = _NUMBERS.fullmatch(part)
+        if numbers:
+            sources.setdefault(source, IntervalSet()).add(*_parse_interval(numbers[1], numbers[2], item))
+            has_numbers = True
+        elif _TAG.fullmatch(part):
+            source, has_numbers = f"{uuid}:{part}", False
+        else:
+            raise UsageError(f"{item!r}: {part!r} is neither an interval nor a tag; write uuid:1-5:7 or uuid:tag:3-9")
+    if not has_numbers:
+        raise UsageError(f"{item!r} ends without a sequence number; write {source}:1-5")
+
+
+def _parse_mariadb_item(item: str, sources: dict[str, IntervalSet], domains: set[int]) -> None:
+    """Add an item of MariaDB's form."""
+    match = _MARIADB.fullmatch(item)
+    if match is None:
+        raise UsageError(f"{item!r} is no GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
+    domain, server, first, last = match.groups()
+    if server is None:
+        domains.add(int(domain))
+    else:
+        bounds = (0, _END_NUMBER) if first is None else _parse_interval(first, last, item)
+        sources.setdefault(f"{int(domain)}-{int(server)}", IntervalSet()).add(*bounds)
+
+
+def _parse_interval(first: str, last: str | None, item: str) -> tuple[int, int]:
+    """Return the half-open interval from the first to the last number."""
+    low, high = int(first), int(last or first)
+    if low > high or high >= _END_NUMBER:
+        raise UsageError(f"{item!r}: there is nothing from {low} to {high}")
+    return low, high + 1
+
+
+def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
+    """Return the shortest text of a set, or of single GTIDs: one item for each source, in order."""
+    if not isinstance(gtids, GtidSet):
+        sources: dict[str, IntervalSet] = {}
+        for source, number in map(split_gtid, gtids):
+            sources.setdefault(source, IntervalSet()).add(number, number + 1)
+        gtids = GtidSet(sources)
+    texts = [str(domain) for domain in sorted(gtids.domains)]
+    return ",".join([*texts, *(_format_source(source, gtids.sources[source]) for source in sorted(gtids.sources))])
+
+
+def _format_source(source: str, intervals: IntervalSet) -> str:
+    """Return the numbers of one source as text."""
+    if parse_domain(source) is None:
+        return ":".join((source, *(_format_range(low, high, "-") for low, high in intervals)))
+    if list(intervals) == [(0, _END_NUMBER)]:
+        return source
+    return ",".join(f"{source}-{_format_range(low, high, '..')}" for low, high in intervals)
+
+
+def _format_range(low: int, high: int, separator: str) -> str:
+    """Return a half-open interval as text."""
+    return str(low) if high == low + 1 else f"{low}{separator}{high - 1}"
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+
+
+def parse_membership(text: str) -> TransactionPredicate:
+    """Return a predicate: is a transaction in this set.
+
+    Raises:
+        UsageError: the text is not a set.
+    """
+    return parse_gtid_set(text).__contains__
+
+
+def parse_after(text: str) -> TransactionPredicate:
+    """Return a predicate: is a transaction after this position, so that a replica at the position still gets it.
+
+    The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number
+    counts: `uuid:1-42` is `uuid:42`). Everything of a domain that it does not name is after it.
+
+    Raises:
+        UsageError: the text is not a position.
+    """
+    position = parse_gtid_position(text)
+
+    def is_after(gtid: str | None) -> bool:
+        if gtid is None:
+            return False
+        source, number = split_gtid(gtid)
+        return number > position.get(_sequence_key(source), -1)
+
+    return is_after
+
+
+def parse_until(text: str) -> TransactionPredicate:
+    """Return a predicate: is a transaction not after this position; never true for a domain that it does not name.
+
+    This is the rule of `mariadb-binlog`.
+
+    Raises:
+        UsageError: the text is not a position.
+    """
+    position = parse_gtid_position(text)
+
+    def is_not_after(gtid: str | None) -> bool:
+        source, number = split_gtid(gtid) if gtid is not None else ("", 0)
+        return number <= position.get(_sequence_key(source), -1)
+
+    return is_not_after
+
+
+def _sequence_key(source: str) -> str:
+    """Return what numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
+    domain = parse_domain(source)
+    return source if domain is None else str(domain)
+
+
+def parse_gtid_position(text: str) -> dict[str, int]:
+    """Parse a position: the last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
+
+    Raises:
+        UsageError: the text is not a position.
+    """
+    gtids = parse_gtid_set(text)
+    if gtids.domains:
+        raise UsageError(f"position {text!r}: domain {min(gtids.domains)} has no sequence number; write 0-1-42")
+    position: dict[str, int] = {}
+    for source, intervals in gtids.sources.items():
+        key = _sequence_key(source)
+        if key in position or (key != source and intervals.count() != 1):
+            raise UsageError(f"position {text!r}: more than one sequence number of domain {key}")
+        position[key] = intervals.highest
+    return position
+
+
+GTID_PARSERS = GtidParsers(parse_membership, parse_after, parse_until)
+
+
+# --- GTID states ---
+
+
+class GtidRange(NamedTuple):
+    """Consecutive GTIDs of one source, `last` included; `source`: "uuid", "uuid:tag", or "domain-server"."""
+
+    source: str
+    first: int
+    last: int
+    is_mariadb: bool
+
+    @property
+    def text(self) -> str:
+        """The range as servers write GTIDs."""
+        if self.is_mariadb:
+            first, last = f"{self.source}-{self.first}", f"{self.source}-{self.last}"
+            return first if self.first == self.last else f"{first} to {last}"
+        return f"{self.source}:{self.first}" + (f"-{self.last}" if self.last != self.first else "")
+
+
+class GtidState(Protocol):
+    """Transactions that a log contains up to one position."""
+
+    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+        """Add transactions of a source, as half-open runs."""
+
+    def find_missing(self, later: GtidState) -> list[GtidRange]:
+        """Return what `later` has beyond this state, in the order of the sources' names."""
+
+
+class MysqlGtidState(msgspec.Struct):
+    """State of MySQL: half-open intervals of numbers by source, ascending and disjoint."""
+
+    intervals: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
+
+    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+        """Add transactions of a source, as half-open runs."""
+        self.intervals[source] = _merge_intervals([*self.intervals.get(source, []), *runs])
+
+    def find_missing(self, later: GtidState) -> list[GtidRange]:
+        """Return what `later` has beyond this state."""
+        if not isinstance(later, MysqlGtidState):
+            return []
+        return [
+            GtidRange(source, low, high - 1, False)
+            for source, own in sorted(later.intervals.items())
+            for low, high in _subtract(own, self.intervals.get(source, []))
+        ]
+
+
+def _subtract(intervals: Iterable[tuple[int, int]], covered: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """Yield the parts of intervals that others do not cover; both are ascending."""
+    index = 0
+    for start, end in intervals:
+        while index < len(covered) and covered[index][1] <= start:
+            index += 1
+        step = index
+        while start < end:
+            if step == len(covered) or covered[step][0] >= end:
+                yield start, end
+                break
+            if covered[step][0] > start:
+                yield start, covered[step][0]
+            start = covered[step][1]
+            step += 1
+
+
+class MariadbGtidState(msgspec.Struct):
+    """State of MariaDB: the last number of each domain and server."""
+
+    last_numbers: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+        """Add transactions of a domain and server, as half-open runs."""
+        self.last_numbers[source] = max([self.last_numbers.get(source, 0), *(stop - 1 for _, stop in runs)])
+
+    def find_missing(self, later: GtidState) -> list[GtidRange]:
+        """Return what `later` has beyond this state, from the domain's highest number on."""
+        if not isinstance(later, MariadbGtidState):
+            return []
+        highest = self._highest_by_domain()
+        ranges = []
+        for source, number in sorted(later.last_numbers.items()):
+            if number > self.last_numbers.get(source, 0):
+                domain_highest = highest.get(source.partition("-")[0], 0)
+                ranges.append(
+                    GtidRange(
+                        source, min(max(domain_highest, self.last_numbers.get(source, 0)) + 1, number), number, True
+                    )
+                )
+        return ranges
+
+    def _highest_by_domain(self) -> Mapping[str, int]:
+        """Return the highest number of each domain."""
+        highest: dict[str, int] = {}
+        for source, number in self.last_numbers.items():
+            domain = source.partition("-")[0]
+            highest[domain] = max(highest.get(domain, 0), number)
+        return highest
+
+
+def state_of_previous_gtids(sources: Iterable[PreviousGtids]) -> MysqlGtidState:
+    """Return the state that a PREVIOUS_GTIDS event lists."""
+    state = MysqlGtidState()
+    for entry in sources:
+        intervals = state.intervals.setdefault(format_source(entry.sid, entry.tag), [])
+        intervals.extend(interval for interval in entry.intervals if interval[0] < interval[1])
+    return MysqlGtidState({source: _merge_intervals(own) for source, own in state.intervals.items()})
+
+
+def _merge_intervals(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return intervals in order, with touching ones merged."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def state_of_gtid_list(entries: Iterable[ListedGtid]) -> MariadbGtidState:
+    """Return the state that a GTID_LIST event lists."""
+    return MariadbGtidState({f"{one.domain_id}-{one.server_id}": one.seq_no for one in entries})
+
+
+def format_ranges(spans: Iterable[GtidRange], limit: int = 5) -> str:
+    """Return GTID ranges in words, at most `limit` of them."""
+    ranges = list(spans)
+    more = f" and {len(ranges) - limit:,} more ranges" if len(ranges) > limit else ""
+    return ", ".join(span.text for span in ranges[:limit]) + more
+
+
+def ranges_to_json(spans: Iterable[GtidRange], limit: int = 100) -> dict[str, list[list[int]]]:
+    """Return GTID ranges as JSON: source -> [first, last] of each range."""
+    result: dict[str, list[list[int]]] = {}
+    for span in list(spans)[:limit]:
+        result.setdefault(span.source, []).append([span.first, span.last])
+    return result

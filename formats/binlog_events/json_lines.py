@@ -1,0 +1,338 @@
+"""Write frequent events as JSON lines, as kernels.
+
+They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from binlogtool.format_api.field_types import Int64s, MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
+from binlogtool.format_api.json_kernels import (
+    build_text_table,
+    put_entry,
+    put_null,
+    put_text_member,
+    put_time,
+    put_unsigned,
+    put_unsigned_member,
+)
+from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.formats.binlog_events.decode import BinlogFileContext, TransactionOwner
+from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
+from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word, put_rows_event
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, encode_map_record, encode_map_table
+from binlogtool.formats.binlog_events.transactions.tracker_kernels import MAX_CACHED, CompiledTracker
+from binlogtool.formats.binlog_events.wire_format import (
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    EVENT_TYPE_NAMES,
+    TABLE_MAP,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+    EventType,
+)
+
+# --- Kernels that write table maps and row events as JSON, exactly as `meaning.decode_bodies` and the JSON wr ---
+
+
+@kernel(copy_text, load_word)
+def put_table_map_body(texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+    """Write a TABLE_MAP body: the prepared text in the record of its map."""
+    size = load_word(texts, record + 20)
+    if size == 0:
+        return -2
+    if out_limit - out_pos < size + 8:
+        return -1
+    return copy_text(texts, record + load_word(texts, record + 16), size, out, out_pos)
+
+
+@kernel(load_word)
+def find_map_record(texts: UInt8s, map_number: int) -> int:
+    """Return the position of the record of a map in `texts`; 0 = the kernels cannot read the map's rows."""
+    return load_word(texts, 8 + 4 * map_number) if map_number >= 0 else 0
+
+
+class BodyPlace(NamedTuple):
+    """An event, where its body is, and the number of the map that belongs to it."""
+
+    code: int
+    server: int
+    p: int
+    n: int
+    number: int
+
+
+@kernel(put_table_map_body, put_rows_event, find_map_record)
+def put_body_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, event: BodyPlace
+) -> int:
+    """Write the body of an event that needs a table map.
+
+    Args:
+        code: type code of the event.
+        map_number: number of the map that belongs to the event.
+    """
+    is_rows_v1 = event.code >= WRITE_ROWS_V1 and event.code <= DELETE_ROWS_V1
+    is_rows_v2 = event.code >= WRITE_ROWS_V2 and event.code <= DELETE_ROWS_V2
+    if event.code == TABLE_MAP or is_rows_v1 or is_rows_v2:
+        record = find_map_record(texts, event.number)
+        if record == 0:
+            return -2
+        if event.code == TABLE_MAP:
+            return put_table_map_body(texts, record, out, out_pos, out_limit)
+        return put_rows_event(buf, event.p, event.n, event.code, texts, record, out, out_pos, out_limit)
+    return -2
+
+
+# --- Kernels that write the JSON lines of frequent events ---
+
+JSON_DEPTH = 8
+_MAX_TABLE_BYTES = 1 << 25
+_BODY_COLUMNS = ("type_code", "server_id", "body_start", "body_end", "map")
+_FREQUENT_EVENTS = (
+    EventType.QUERY, EventType.XID, EventType.GTID, EventType.GTID_LOG, EventType.ANONYMOUS_GTID,
+    EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY, EventType.INTVAR, EventType.RAND, EventType.XA_PREPARE,
+    EventType.ROTATE, EventType.STOP, EventType.BINLOG_CHECKPOINT, EventType.BEGIN_LOAD_QUERY,
+    EventType.APPEND_BLOCK, EventType.EXECUTE_LOAD_QUERY, EventType.DELETE_FILE, EventType.INCIDENT,
+    EventType.HEARTBEAT, EventType.START_ENCRYPTION,
+)  # fmt: skip
+_FREQUENT_BODIES = JsonBodies(
+    tuple((kind.value, SHOWN_BODIES[kind]) for kind in _FREQUENT_EVENTS),
+    code="type_code", start="body_start", end="body_end", parameters=(("server_id", "server_id"),),
+)  # fmt: skip
+_HEADER_COLUMNS = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
+
+
+@kernel(put_null, put_unsigned)
+def put_seq_member(
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    source: int,
+    number: int,
+) -> int:
+    """Write the sequence number in the GTID of the transaction."""
+    if source < 0:
+        return put_null(out, out_pos, out_limit)
+    return -2 if number < 0 else put_unsigned(number, out, out_pos, out_limit)
+
+
+@kernel(put_entry, put_null, put_unsigned)
+def put_txn_member(
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    source: int,
+    number: int,
+) -> int:
+    """Write the GTID of the transaction: the text of its source, and the number."""
+    if source < 0:
+        return put_null(out, out_pos, out_limit)
+    if number < 0:
+        return -2
+    out_pos = put_entry(texts, 0, source, out, out_pos, out_limit)
+    if out_pos < 0:
+        return out_pos
+    if out_limit - out_pos < 32:
+        return -1
+    out_pos = put_unsigned(number, out, out_pos, out_limit)
+    out[out_pos] = 34
+    return out_pos + 1
+
+
+@kernel(put_null, put_time)
+def put_time_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, seconds: int
+) -> int:
+    """Write the timestamp of the header; null for 0."""
+    return put_null(out, out_pos, out_limit) if seconds == 0 else put_time(seconds * 1000000, out, out_pos, out_limit)
+
+
+@kernel(copy_text, put_null, find_map_record, load_word)
+def put_object_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, map_number: int
+) -> int:
+    """Write the name of the table."""
+    if map_number < 0:
+        return put_null(out, out_pos, out_limit)
+    record = find_map_record(texts, map_number)
+    if record == 0:
+        return -2
+    size = load_word(texts, record + 12)
+    if out_limit - out_pos < size + 8:
+        return -1
+    return copy_text(texts, record + load_word(texts, record + 8), size, out, out_pos)
+
+
+class EventHeader(NamedTuple):
+    """The common header of an event."""
+
+    timestamp: int
+    code: int
+    server_id: int
+    size: int
+    end_log_pos: int
+    flags: int
+
+
+@kernel(put_unsigned, copy_text)
+def put_header_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, header: EventHeader
+) -> int:
+    """Write the common header."""
+    if out_limit - out_pos < 256:
+        return -1
+    out_pos = put_unsigned(header.timestamp, out, copy_text(texts, 0, 13, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.code, out, copy_text(texts, 13, 13, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.server_id, out, copy_text(texts, 26, 13, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.size, out, copy_text(texts, 39, 14, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.end_log_pos, out, copy_text(texts, 53, 15, out, out_pos), out_limit)
+    out_pos = put_unsigned(header.flags, out, copy_text(texts, 68, 9, out, out_pos), out_limit)
+    out[out_pos] = 125
+    return out_pos + 1
+
+
+_HEADER_TEXTS = b'{"timestamp":,"type_code":,"server_id":,"event_size":,"end_log_pos":,"flags":' + bytes(8)
+
+
+def header_text_table(_quote: JsonEncoder) -> bytes:
+    """Return the text table of `put_header_member`."""
+    return _HEADER_TEXTS
+
+
+class EventKernelTables:
+    """Tables and columns that the kernels need in addition to the frames, updated from batch to batch.
+
+    Args:
+        get_context: returns the context of the file.
+    """
+
+    def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
+        self._get_context = get_context
+        self._follower: CompiledTracker | None = None
+        self._maps = GrowingTable(self._encode_map_record, self._join_map_records)
+        self._sources = GrowingTable(_quote_source, self._join_source_texts)
+
+    def derive(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+        """Return the columns source, number and map; None if there are too many table maps."""
+        tracker = self._get_context().tracker
+        if len(tracker.maps.by_id) > MAX_CACHED:
+            self._follower = tracker.compiled_tracker = None
+            return None
+        if self._follower is None or self._follower is not tracker.compiled_tracker:
+            other_follower = tracker.compiled_tracker  # of another line for the same file
+            self._follower = (
+                other_follower
+                if isinstance(other_follower, CompiledTracker)
+                else CompiledTracker(tracker, compile_kernel)
+            )
+            tracker.compiled_tracker = self._follower
+        return self._follower.columns(tracker.track_batch(batch))
+
+    def map_table(self, quote: JsonEncoder) -> bytes:
+        """Return the table of the maps."""
+        return self._maps.update_table([] if self._follower is None else self._follower.table_maps, quote)
+
+    def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
+        """See `JsonLine.narrow`."""
+
+        def encode_record(table_map: TableMap, quote: JsonEncoder) -> bytes:
+            return encode_map_record(table_map, quote, self._has_certain_names(table_map), names, rows_only=rows_only)
+
+        growing_table = GrowingTable(encode_record, self._join_map_records)
+
+        def narrow_map_table(quote: JsonEncoder) -> bytes:
+            return growing_table.update_table([] if self._follower is None else self._follower.table_maps, quote)
+
+        return JsonMember(put_body_member, _BODY_COLUMNS, table=narrow_map_table, bodies=_FREQUENT_BODIES)
+
+    def source_table(self, quote: JsonEncoder) -> bytes:
+        """Return the table of the texts before the number of a GTID, each after a quote."""
+        return self._sources.update_table([] if self._follower is None else self._follower.sources, quote)
+
+    def _encode_map_record(self, table_map: TableMap, quote: JsonEncoder) -> bytes:
+        """Encode the record of a map; the general writer reports a map that does not match the user's schema."""
+        return encode_map_record(table_map, quote, self._has_certain_names(table_map))
+
+    def _has_certain_names(self, table_map: TableMap) -> bool:
+        return not table_map.uncertain
+
+    @staticmethod
+    def _join_map_records(records: list[bytes]) -> bytes:
+        return encode_map_table(records)
+
+    @staticmethod
+    def _join_source_texts(texts: list[bytes]) -> bytes:
+        return build_text_table(dict(enumerate(texts)))
+
+
+def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
+    return quote(source)[:-1] if isinstance(source, str) else b""
+
+
+class GrowingTable:
+    """A text table of the entries of a list that grows, and is sometimes replaced by another list.
+
+    Args:
+        encode_entry: encodes an item of the list.
+        join_entries: joins the entries to a table.
+    """
+
+    def __init__(
+        self, encode_entry: Callable[[Any, JsonEncoder], bytes], join_entries: Callable[[list[bytes]], bytes]
+    ) -> None:
+        self._encode_entry, self._join_entries = encode_entry, join_entries
+        self._source: list[Any] | None = None
+        self._entries: list[bytes] = []
+        self._bytes_left = 0
+        self._table = b""
+
+    def update_table(self, source: list[Any], quote: JsonEncoder) -> bytes:
+        """Return the table; entries beyond the memory limit are empty."""
+        if source is not self._source:
+            self._source, self._entries, self._bytes_left, self._table = source, [], _MAX_TABLE_BYTES, b""
+        if len(self._entries) < len(source) or not self._table:
+            for item in source[len(self._entries) :]:
+                entry = self._encode_entry(item, quote) if self._bytes_left > 0 else b""
+                self._bytes_left -= len(entry)
+                self._entries.append(entry)
+            self._table = self._join_entries(self._entries)
+        return self._table
+
+
+def json_line(context: BinlogFileContext) -> JsonLine | None:
+    """Return the JSON line of a log; None if its events are encrypted and no key was given."""
+    return None if context.encrypted_without_key else make_event_line(lambda: context)
+
+
+def make_event_line(get_context: Callable[[], BinlogFileContext], *, inside: bool = False) -> JsonLine:
+    """Create the JSON line of events.
+
+    Args:
+        get_context: returns the context of the file.
+        inside: see `JsonLine`.
+    """
+    tables = EventKernelTables(get_context)
+    return JsonLine(
+        type=JsonMember(put_text_member, ("type_code",), texts=EVENT_TYPE_NAMES),
+        seq=JsonMember(put_seq_member, ("source", "number")),
+        time=JsonMember(put_time_member, ("timestamp",)),
+        object=JsonMember(put_object_member, ("map",), table=tables.map_table),
+        origin=JsonMember(put_unsigned_member, ("server_id",)),
+        txn=JsonMember(put_txn_member, ("source", "number"), table=tables.source_table),
+        body=JsonMember(put_body_member, _BODY_COLUMNS, table=tables.map_table, bodies=_FREQUENT_BODIES),
+        extras=(("header", JsonMember(put_header_member, _HEADER_COLUMNS, table=header_text_table)),),
+        depth=JSON_DEPTH,
+        narrow=tables.narrow,
+        derive=tables.derive,
+        inside=inside,
+    )

@@ -1,0 +1,1 @@
+"""What the applier of a server does with events."""

@@ -1,0 +1,736 @@
+"""Predict what the applier of a server does with each event and transaction.
+
+The order is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction
+ends. Nothing here knows about files; events of an engine binlog are applied in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, DecodedRecords, Ruling
+from binlogtool.formats.binlog_events.ddl.statements import find_engine, mentions_any_table
+from binlogtool.formats.binlog_events.gtid.gtid_events import ROLLBACK_ALTER, START_ALTER
+from binlogtool.formats.binlog_events.gtid.gtid_sets import (
+    GtidSet,
+    IntervalSet,
+    format_gtid_set,
+    parse_domain,
+    parse_gtid_set,
+    split_gtid,
+)
+from binlogtool.formats.binlog_events.transactions.boundaries import MAX_WORD_SIZE, QueryKind, XaId, get_text_kind
+from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS
+
+# --- The open transaction of an applier ---
+
+MAX_PARTS = 100_000
+"""Parts of one transaction that are told apart."""
+
+RulingVerdict = tuple[str, str]
+"""Verb and reason of a `Ruling`."""
+
+_STAYS: RulingVerdict = (APPLIED, "not-transactional")
+
+
+class TransactionPart(NamedTuple):
+    """Records `[first, stop)` of a transaction that have a verdict of their own."""
+
+    first: int
+    stop: int
+    verdict: RulingVerdict
+
+
+class ApplierTransaction(msgspec.Struct):
+    """Open transaction of an applier.
+
+    `first_record`: number of its first record. `needs_commit`: it needs a commit. `is_standalone`: it is one
+    statement. `verdict`: on all of it, decided before its end. `permanent`: records that no rollback undoes.
+    """
+
+    first_record: int
+    offset: int
+    gtid: str | None = None
+    needs_commit: bool = False
+    is_standalone: bool = False
+    verdict: RulingVerdict | None = None
+    parts: list[TransactionPart] = msgspec.field(default_factory=list)
+    permanent: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    savepoints: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def mark_permanent(self, number: int) -> None:
+        """Note a record that changes a non-transactional table."""
+        if self.permanent and self.permanent[-1][1] == number:
+            self.permanent[-1] = self.permanent[-1][0], number + 1
+        elif len(self.permanent) < MAX_PARTS:
+            self.permanent.append((number, number + 1))
+
+    def roll_back(self, first: int, stop: int, verdict: RulingVerdict) -> None:
+        """Mark the records `[first, stop)` as rolled back, except for permanent ones."""
+        del self.parts[bisect_left(self.parts, (first,)) :]
+        position = first
+        for low, high in self.permanent:
+            if high > first and low >= position:
+                self.parts += [TransactionPart(position, low, verdict), TransactionPart(low, min(high, stop), _STAYS)]
+                position = high
+        self.parts.append(TransactionPart(position, stop, verdict))
+
+    def iter_rulings(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
+        """Yield the rulings on its records up to `stop`; `verdict` applies where there is no other."""
+        position = self.first_record
+        for part in self.parts if self.verdict is None else ():
+            if part.first > position:
+                yield Ruling(position, part.first, *verdict)
+            if part.stop > max(part.first, position):
+                yield Ruling(max(part.first, position), part.stop, *part.verdict)
+            position = max(position, part.stop)
+        if stop > position:
+            yield Ruling(position, stop, *(self.verdict or verdict))
+
+
+# --- Helpers that read statements and texts of decoded event bodies for the applier ---
+
+
+def classify_statement(sql: str) -> QueryKind:
+    """Return the effect of a statement on its transaction."""
+    return get_text_kind(sql[:MAX_WORD_SIZE].encode("utf-8", "replace"))
+
+
+def as_text(value: Any) -> str:
+    """Return a text of a body, which is bytes where it is not UTF-8."""
+    return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+
+
+def format_xid(xid: XaId) -> str:
+    """Return the name of an XA transaction as servers log it."""
+    return f"X'{xid.gtrid.hex()}',X'{xid.bqual.hex()}',{xid.format_id}"
+
+
+def as_bytes(value: Any) -> bytes:
+    """Return the bytes of a text of a body."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+
+
+# --- Verdicts on events, and what the applier reports in addition ---
+
+COMMITTED: RulingVerdict = (APPLIED, "committed")
+
+
+STATEMENT: RulingVerdict = (APPLIED, "statement")
+
+
+CONTROL: RulingVerdict = (SKIPPED, "control")
+
+
+INCOMPLETE: RulingVerdict = (SKIPPED, "incomplete")
+
+
+ROLLED_BACK: RulingVerdict = (SKIPPED, "rolled-back")
+
+
+ROLLED_BACK_TO_SAVEPOINT: RulingVerdict = (SKIPPED, "rolled-back-to-savepoint")
+
+
+NO_MAP: RulingVerdict = (SKIPPED, "no-table-map")
+
+
+class ApplierFailure(NamedTuple):
+    """Record at which the applier gives up, and why."""
+
+    number: int
+    offset: int
+    reason: str
+
+
+class SkippedRows(NamedTuple):
+    """Rows that the applier skips without an error; `offset`: offset of the event, `gtid`: of the open
+    transaction.
+    """
+
+    offset: int
+    size: int
+    record: int
+    gtid: str | None
+
+
+# --- Executed transactions of a server ---
+
+
+class ExecutedGtids(msgspec.Struct):
+    """Transactions that were executed.
+
+    `sources`: numbers by `uuid` or `uuid:tag`. `domains`: domain -> server and number of the last one. MySQL
+    looks a GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, of
+    whichever server (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
+    """
+
+    sources: dict[str, IntervalSet] = msgspec.field(default_factory=dict)
+    domains: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+
+    def __contains__(self, gtid: str) -> bool:
+        source, number = split_gtid(gtid)
+        domain = parse_domain(source)
+        if domain is None:
+            return source in self.sources and number in self.sources[source]
+        return domain in self.domains and number <= self.domains[domain][1]
+
+    def add(self, gtid: str) -> None:
+        """Add one transaction; in a domain the last one added counts, even if its number is lower."""
+        source, number = split_gtid(gtid)
+        domain = parse_domain(source)
+        if domain is None:
+            self.sources.setdefault(source, IntervalSet()).add(number, number + 1)
+        else:
+            self.domains[domain] = int(source.partition("-")[2]), number
+
+    @property
+    def text(self) -> str:
+        """The text in the server's form: gtid_executed, or gtid_binlog_pos."""
+        positions = [f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.domains.items())]
+        set_text = format_gtid_set(GtidSet(self.sources)) if self.sources else ""
+        return ",".join([*positions, *([set_text] if set_text else [])])
+
+    def copy(self) -> ExecutedGtids:
+        """Return an independent copy."""
+        return ExecutedGtids({source: IntervalSet(own) for source, own in self.sources.items()}, dict(self.domains))
+
+
+def parse_executed(text: str) -> ExecutedGtids:
+    """Parse what a server reports as executed; if a MariaDB domain is named twice, the last one counts.
+
+    Raises:
+        UsageError: the text is not a set of GTIDs.
+    """
+    result = ExecutedGtids()
+    for item in text.replace("\n", ",").split(","):
+        item = item.strip()
+        if ":" in item:
+            _add_set(result.sources, parse_gtid_set(item))
+        elif item:
+            _add_position(result, item)
+    return result
+
+
+def _add_set(sources: dict[str, IntervalSet], gtids: GtidSet) -> None:
+    """Add all GTIDs of a set."""
+    for source, numbers in gtids.sources.items():
+        intervals = sources.setdefault(source, IntervalSet())
+        for start, stop in numbers:
+            intervals.add(start, stop)
+
+
+def _add_position(executed: ExecutedGtids, item: str) -> None:
+    """Add one GTID of MariaDB."""
+    parsed = parse_gtid_set(item)
+    numbers = [(source, own.highest) for source, own in parsed.sources.items() if own.count() == 1]
+    if parsed.domains or len(numbers) != 1:
+        raise UsageError(f"position {item!r}: a transaction of MariaDB is written 0-1-42")
+    executed.add("-".join((numbers[0][0], str(numbers[0][1]))))
+
+
+def read_listed_gtids(body: Any) -> ExecutedGtids:
+    """Return the transactions that a decoded PREVIOUS_GTIDS or GTID_LIST event lists."""
+    text = body.get("gtids", "") if isinstance(body, Mapping) else ""
+    return parse_executed(text) if isinstance(text, str) else ExecutedGtids()
+
+
+# --- Open and prepared transactions of a simulated server, and their ends ---
+
+
+class ApplierState:
+    """Transactions of a server to which events are applied.
+
+    `executed`: what it had at the beginning, and has now. `ordered`: numbers of a domain must grow (checked by
+    `mariadb-binlog`). `trusts_prepared`: prepared transactions that the log does not contain may exist in the
+    server. `skip_failures`: a transaction that fails is skipped, the rest is applied. `events_without_map`:
+    offsets of row events whose TABLE_MAP is missing. `failure`: where it gave up. `applied_end`: offset after
+    the last transaction that took effect. `skipped_rows`: rows that were passed over silently.
+    """
+
+    def __init__(self, executed: ExecutedGtids, *, ordered: bool, trusts_prepared: bool, skip_failures: bool) -> None:
+        self.executed = executed
+        self.failure: ApplierFailure | None = None
+        self.applied_end: int | None = None
+        self.skipped_rows: list[SkippedRows] = []
+        self.events_without_map: frozenset[int] = frozenset()
+        self.last_rolled_back: ApplierTransaction | None = None
+        self._ordered, self._trusts_prepared, self._skips_failures = ordered, trusts_prepared, skip_failures
+        self._executed_before = executed.copy()
+        self._first_numbers: dict[int, int] = {}
+        self._last_numbers: dict[int, int] = {}
+        self._open_transaction: ApplierTransaction | None = None
+        self._is_after_damage = False
+        self._prepared: dict[XaId, tuple[ApplierTransaction, int]] = {}
+        self._non_transactional_tables: set[str] = set()
+
+    @property
+    def prepared_xids(self) -> list[XaId]:
+        """XA transactions that are prepared."""
+        return list(self._prepared)
+
+    @property
+    def open_offset(self) -> int | None:
+        """Offset at which the open transaction begins; None if none is open."""
+        return None if self._open_transaction is None else self._open_transaction.offset
+
+    def skip_damage(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
+        """Note damage before record `stop`: the open transaction cannot be completed."""
+        yield from self._close_incomplete(stop, verdict)
+        self._is_after_damage = True
+
+    def roll_back(self, stop: int) -> Iterator[Ruling]:
+        """Roll back the open transaction: for a reader the log ends before record `stop`."""
+        yield from self._close_incomplete(stop, INCOMPLETE)
+
+    def finish(self, stop: int) -> Iterator[Ruling]:
+        """Finish: `stop` is the number after the last record."""
+        yield from self._close_incomplete(stop, INCOMPLETE)
+        for transaction, record_stop in self._prepared.values():
+            yield from transaction.iter_rulings(record_stop, (SKIPPED, "xa-prepared"))
+
+    # -- what is open ------------------------------------------------------------------------------------------------
+
+    def _begin_transaction(self, number: int, records: DecodedRecords, i: int) -> ApplierTransaction:
+        """Begin a transaction with a record."""
+        self._open_transaction = ApplierTransaction(number, records.offset[i])
+        return self._open_transaction
+
+    def _close_incomplete(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
+        """Close the open transaction without a commit."""
+        transaction, self._open_transaction = self._open_transaction, None
+        if transaction is not None:
+            self._release_gtid(transaction)
+            if transaction.needs_commit and transaction.verdict is None:
+                self.last_rolled_back = transaction
+                transaction.roll_back(transaction.first_record, stop, verdict)
+            yield from transaction.iter_rulings(stop, verdict)
+
+    def _release_gtid(self, transaction: ApplierTransaction) -> None:
+        """Release the sequence number of a transaction without an end: MariaDB uses it again after a crash."""
+
+    def _end_transaction(
+        self, number: int, records: DecodedRecords, i: int, verdict: RulingVerdict
+    ) -> Iterator[Ruling]:
+        """End the open transaction with record `number`; it takes effect."""
+        transaction = self._open_transaction or self._begin_transaction(number, records, i)
+        self._open_transaction = None
+        if transaction.verdict is None:
+            self._note_applied(transaction, records, i)
+        yield from transaction.iter_rulings(number + 1, verdict)
+
+    def _note_applied(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
+        """Note a transaction that took effect."""
+        self.applied_end = records.offset[i] + records.size[i]
+        if transaction.gtid is not None:
+            self.executed.add(transaction.gtid)
+
+    def _reject_record(
+        self, number: int, records: DecodedRecords, i: int, reason_id: str, message: str
+    ) -> Iterator[Ruling]:
+        """Reject record `number` as the server does."""
+        if not self._skips_failures:
+            yield from self._close_incomplete(number, INCOMPLETE)
+            yield Ruling(number, number + 1, REJECTED, reason_id)
+            self.failure = ApplierFailure(number, records.offset[i], message)
+        elif self._open_transaction is None:
+            yield Ruling(number, number + 1, REJECTED, reason_id)
+        else:
+            self._open_transaction.verdict = self._open_transaction.verdict or (REJECTED, reason_id)
+
+
+# --- Simulated applier of a server ---
+
+MAX_PREPARED = 100_000
+"""XA transactions that may wait at a time."""
+
+_STANDALONE = 1
+_STMT_END = 1
+_IGNORABLE, _RELAY_LOG = 0x80, 0x40
+_DUMMY_TABLE_ID = 0xFFFFFF
+_XA_FINISH_PATTERN = re.compile(
+    r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I
+)
+_SAVEPOINT_PATTERN = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(.*)", re.I | re.S)
+
+
+class EventApplier(ApplierState):
+    """Applies events to a simulated server, one after the other."""
+
+    def feed(self, first: int, records: DecodedRecords, start: int, stop: int) -> Iterator[Ruling]:
+        """Apply the records `[start, stop)` of a run whose record 0 has the number `first`."""
+        types, handlers = records.envelope.type, _EVENT_HANDLERS
+        for i in range(start, stop):
+            yield from handlers.get(types[i], _handle_other)(self, first + i, records, i)
+            if self.failure is not None:
+                return
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _apply_control(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply an event outside of transactions; inside of one (a rotated relay log) it gets its own verdict."""
+        if self._open_transaction is None:
+            yield Ruling(number, number + 1, *CONTROL)
+        elif len(self._open_transaction.parts) < MAX_PARTS:
+            self._open_transaction.parts.append(TransactionPart(number, number + 1, CONTROL))
+
+    def _apply_description(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply FORMAT_DESCRIPTION: after a server start the previous transaction has no end."""
+        body = records.bodies[i] or {}
+        if body.get("create_timestamp") and not _header_flags(records, i) & _RELAY_LOG:
+            yield from self._close_incomplete(number, INCOMPLETE)
+        yield from self._apply_control(number, records, i)
+
+    def _apply_gtid_list(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply PREVIOUS_GTIDS or GTID_LIST."""
+        if self._ordered:
+            for domain, (_, last) in read_listed_gtids(records.bodies[i]).domains.items():
+                self._first_numbers.setdefault(domain, last)
+                self._last_numbers.setdefault(domain, last)
+        yield from self._apply_control(number, records, i)
+
+    def _apply_gtid(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply a GTID event, which begins a transaction."""
+        gtid = records.envelope.txn[i]
+        if self._open_transaction is not None:
+            if self._open_transaction.needs_commit and self._open_transaction.verdict is None:
+                reason = f"transaction {gtid} begins inside {self._open_transaction.gtid or 'another one'}"
+                if not self._skips_failures:
+                    yield from self._reject_record(number, records, i, "group-open", reason)
+                    return
+                self._open_transaction.verdict = REJECTED, "group-open"
+            yield from self._close_incomplete(number, INCOMPLETE)
+        self._is_after_damage = False
+        body = records.bodies[i]
+        if body is None:
+            yield from self._reject_record(number, records, i, "undecodable", "the GTID event cannot be read")
+            self._is_after_damage = True
+            return
+        group = self._begin_transaction(number, records, i)
+        group.gtid = gtid if isinstance(gtid, str) else None
+        flags, flags_extra = body.get("flags2"), body.get("flags_extra", 0)
+        group.is_standalone = flags is not None and bool(flags & _STANDALONE)
+        group.needs_commit = flags is not None and not group.is_standalone
+        if group.gtid is not None:
+            yield from self._check_gtid(number, records, i, group)
+        if self._open_transaction is group and group.verdict is None and flags_extra & (START_ALTER | ROLLBACK_ALTER):
+            group.verdict = SKIPPED, "start-alter"
+
+    def _check_gtid(
+        self, number: int, records: DecodedRecords, i: int, transaction: ApplierTransaction
+    ) -> Iterator[Ruling]:
+        """Check whether a GTID was executed before, or is out of order."""
+        gtid = transaction.gtid or ""
+        source, sequence = split_gtid(gtid)
+        domain = parse_domain(source)
+        if gtid in self._executed_before or (domain is None and gtid in self.executed):
+            transaction.verdict = SKIPPED, "executed"
+        elif domain is not None and self._ordered:
+            start, last = self._first_numbers.setdefault(domain, sequence), self._last_numbers.get(domain)
+            if last is not None and start <= sequence <= last:
+                self._open_transaction = None
+                yield from self._handle_out_of_order(number, records, i, transaction, last)
+            self._last_numbers[domain] = sequence
+
+    def _release_gtid(self, transaction: ApplierTransaction) -> None:
+        """Release the sequence number of a transaction without an end."""
+        source, sequence = split_gtid(transaction.gtid) if transaction.gtid is not None else ("", 0)
+        domain = parse_domain(source)
+        if domain is not None and self._ordered and self._last_numbers.get(domain) == sequence:
+            self._last_numbers[domain] = sequence - 1
+
+    def _handle_out_of_order(
+        self, number: int, records: DecodedRecords, i: int, transaction: ApplierTransaction, last: int
+    ) -> Iterator[Ruling]:
+        """Handle a GTID whose number does not grow in its domain."""
+        if self._skips_failures:  # --skip-gtid-strict-mode; transactions applied before fail on their own rows
+            self._open_transaction = transaction
+            if (transaction.gtid or "") in self.executed:
+                transaction.verdict = REJECTED, "out-of-order"
+            return
+        yield from self._reject_record(
+            number, records, i, "out-of-order", f"{transaction.gtid} stands behind number {last}"
+        )
+
+    def _apply_query(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply a QUERY or EXECUTE_LOAD_QUERY event."""
+        body = records.bodies[i]
+        if body is None:
+            yield from self._fail_undecodable(number, records, i)
+            return
+        sql = as_text(body.get("sql"))
+        kind = classify_statement(sql)
+        if self._is_after_damage and kind in (QueryKind.BEGIN, QueryKind.XA_START):
+            self._is_after_damage = False
+        if self._is_after_damage:
+            self._is_after_damage = kind not in (QueryKind.COMMIT, QueryKind.ROLLBACK)
+            yield Ruling(number, number + 1, REJECTED, "adrift")
+        elif kind is QueryKind.STATEMENT:
+            yield from self._apply_statement(number, records, i, sql, as_text(body.get("db")))
+        else:
+            yield from _QUERY_HANDLERS[kind](self, number, records, i, sql)
+
+    def _apply_statement(self, number: int, records: DecodedRecords, i: int, sql: str, db: str) -> Iterator[Ruling]:
+        """Apply a statement other than BEGIN, COMMIT and the like."""
+        self._note_engine(sql, db)
+        if self._open_transaction is None or not self._open_transaction.needs_commit:
+            yield from self._end_transaction(number, records, i, STATEMENT)
+        elif self._non_transactional_tables and mentions_any_table(sql, db, self._non_transactional_tables):
+            self._open_transaction.mark_permanent(number)
+
+    def _note_engine(self, sql: str, db: str) -> None:
+        """Note tables that a rollback does not affect."""
+        engine = find_engine(sql, db)
+        if engine is not None and len(self._non_transactional_tables) < MAX_PARTS:
+            (self._non_transactional_tables.discard if engine.transactional else self._non_transactional_tables.add)(
+                engine.table
+            )
+
+    def _apply_begin(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply BEGIN or XA START."""
+        transaction = self._open_transaction
+        if transaction is not None and transaction.needs_commit and transaction.gtid is None:
+            self._open_transaction = None
+            self._note_applied(transaction, records, max(i - 1, 0))
+            yield from transaction.iter_rulings(number, (APPLIED, "implicit-commit"))
+            transaction = None
+        transaction = transaction or self._begin_transaction(number, records, i)
+        transaction.needs_commit, transaction.is_standalone = True, False
+
+    def _apply_commit(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply COMMIT."""
+        yield from self._end_transaction(
+            number, records, i, COMMITTED if self._open_transaction is not None else STATEMENT
+        )
+
+    def _apply_rollback(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply ROLLBACK."""
+        transaction = self._open_transaction
+        if transaction is not None and transaction.needs_commit and transaction.verdict is None:
+            transaction.roll_back(transaction.first_record, number + 1, ROLLED_BACK)
+        yield from self._end_transaction(number, records, i, ROLLED_BACK if transaction is not None else STATEMENT)
+
+    def _apply_savepoint(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply SAVEPOINT, ROLLBACK TO or RELEASE."""
+        transaction = self._open_transaction
+        if transaction is None:
+            yield Ruling(number, number + 1, *STATEMENT)
+            return
+        match = _SAVEPOINT_PATTERN.match(sql)
+        if match is None or len(transaction.savepoints) >= MAX_PARTS:
+            return
+        name = match[2].strip().strip("`").lower()
+        if match[1].upper() == "SAVEPOINT":
+            transaction.savepoints[name] = number
+        elif match[1][:8].upper() == "ROLLBACK" and name in transaction.savepoints:
+            transaction.roll_back(transaction.savepoints[name] + 1, number, ROLLED_BACK_TO_SAVEPOINT)
+
+    def _apply_xa_end(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply XA END, which leaves the transaction open."""
+        if self._open_transaction is None:
+            yield Ruling(number, number + 1, *STATEMENT)
+
+    # -- XA ----------------------------------------------------------------------------------------------------------
+
+    def _apply_xa_prepare(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply XA_PREPARE."""
+        body, transaction = records.bodies[i], self._open_transaction
+        if body is None or transaction is None:
+            yield from self._fail_undecodable(number, records, i) if body is None else self._rule_stray(number)
+            return
+        if body.get("one_phase"):
+            yield from self._end_transaction(number, records, i, COMMITTED)
+            return
+        self._open_transaction = None
+        if transaction.verdict is not None:
+            yield from transaction.iter_rulings(number + 1, transaction.verdict)
+            return
+        self._note_applied(transaction, records, i)
+        xid = XaId(body["format_id"], as_bytes(body["gtrid"]), as_bytes(body["bqual"]))
+        if xid in self._prepared or len(self._prepared) >= MAX_PREPARED:
+            transaction.verdict = REJECTED, "xa-twice"
+            yield from transaction.iter_rulings(number + 1, transaction.verdict)
+        else:
+            self._prepared[xid] = transaction, number + 1
+
+    def _apply_xa_finish(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
+        """Apply XA COMMIT or XA ROLLBACK of a transaction that was prepared before."""
+        match = _XA_FINISH_PATTERN.match(sql.strip())
+        transaction = self._open_transaction or self._begin_transaction(number, records, i)
+        if match is None or len(match[2]) % 2 or len(match[3]) % 2:
+            yield from self._reject_record(number, records, i, "xa-unknown", "no XA identifier can be read")
+        elif transaction.verdict is None:
+            xid = XaId(int(match[4]), bytes.fromhex(match[2]), bytes.fromhex(match[3]))
+            yield from self._finish_prepared(number, records, i, xid, match[1].upper() == "COMMIT")
+        if self.failure is None:
+            yield from self._end_transaction(number, records, i, STATEMENT)
+
+    def _finish_prepared(
+        self, number: int, records: DecodedRecords, i: int, xid: XaId, commit: bool
+    ) -> Iterator[Ruling]:
+        """Commit or roll back a prepared transaction."""
+        prepared = self._prepared.pop(xid, None)
+        if prepared is not None:
+            transaction, stop = prepared
+            if not commit:
+                transaction.roll_back(transaction.first_record, stop, ROLLED_BACK)
+            yield from transaction.iter_rulings(stop, (APPLIED, "xa-committed") if commit else ROLLED_BACK)
+        elif not self._trusts_prepared:
+            reason = f"XA transaction {format_xid(xid)} is not prepared"
+            yield from self._reject_record(number, records, i, "xa-unknown", reason)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _apply_part(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply an event that belongs to a transaction and does not end it."""
+        if self._open_transaction is None:
+            if self._is_after_damage:
+                yield Ruling(number, number + 1, REJECTED, "adrift")
+                return
+            self._begin_transaction(number, records, i)
+        elif self._non_transactional_tables and records.envelope.object[i] in self._non_transactional_tables:
+            self._open_transaction.mark_permanent(number)
+
+    def _apply_rows(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply a row event."""
+        yield from self._apply_part(number, records, i)
+        transaction, body = self._open_transaction, records.bodies[i]
+        if transaction is None:
+            return
+        if body is None:
+            yield from self._fail_undecodable(number, records, i)
+            return
+        lacks_map = "table" not in body or records.offset[i] in self.events_without_map
+        if lacks_map and body.get("table_id") != _DUMMY_TABLE_ID and transaction.verdict is None:
+            transaction.parts.append(TransactionPart(number, number + 1, NO_MAP))
+            if len(self.skipped_rows) < MAX_PARTS:
+                self.skipped_rows.append(
+                    SkippedRows(records.offset[i], records.size[i], records.record[i], transaction.gtid)
+                )
+        if not transaction.needs_commit and body.get("flags", 0) & _STMT_END:
+            yield from self._end_transaction(number, records, i, STATEMENT)
+
+    # -- what cannot be applied --------------------------------------------------------------------------------------
+
+    def _fail_undecodable(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Fail at an event that cannot be decoded."""
+        findings = records.findings.get(i, ())
+        reason = findings[0].message if findings else f"{records.envelope.type[i]} cannot be read"
+        yield from self._reject_record(number, records, i, "undecodable", reason)
+
+    def _rule_stray(self, number: int) -> Iterator[Ruling]:
+        """Rule on an end without a transaction."""
+        yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT))
+
+    def _apply_xid(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply XID."""
+        if self._open_transaction is None:
+            yield from self._rule_stray(number)
+            self._is_after_damage = False
+        else:
+            yield from self._end_transaction(number, records, i, COMMITTED)
+
+    def _fail_incident(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Fail at INCIDENT."""
+        message = as_text((records.bodies[i] or {}).get("message"))
+        yield from self._reject_record(
+            number, records, i, "incident", f"the server that wrote the log lost events: {message}"
+        )
+
+    def _apply_unknown(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
+        """Apply an event of unknown type: skip it if it is ignorable, fail otherwise."""
+        if not _header_flags(records, i) & _IGNORABLE:
+            name = records.envelope.type[i]
+            yield from self._reject_record(
+                number, records, i, "unknown-event", f"{name} is not known and not ignorable"
+            )
+        elif self._open_transaction is None:
+            yield Ruling(number, number + 1, SKIPPED, "ignorable")
+        else:
+            self._open_transaction.parts.append(TransactionPart(number, number + 1, (SKIPPED, "ignorable")))
+
+
+def _header_flags(records: DecodedRecords, i: int) -> int:
+    """Return the flags of an event's header."""
+    extra = records.extras[i] if records.extras is not None else None
+    header: Mapping[str, Any] = (extra or {}).get("header", {})
+    return int(header.get("flags", 0))
+
+
+_QUERY_HANDLERS: Mapping[QueryKind, Callable[[EventApplier, int, DecodedRecords, int, str], Iterator[Ruling]]] = {
+    QueryKind.BEGIN: EventApplier._apply_begin,
+    QueryKind.XA_START: EventApplier._apply_begin,
+    QueryKind.COMMIT: EventApplier._apply_commit,
+    QueryKind.ROLLBACK: EventApplier._apply_rollback,
+    QueryKind.SAVEPOINT: EventApplier._apply_savepoint,
+    QueryKind.XA_END: EventApplier._apply_xa_end,
+    QueryKind.XA_FINISH: EventApplier._apply_xa_finish,
+}
+_ROW_EVENTS = tuple(kind.name for kind in ROW_EVENTS)
+_CONTROL_EVENTS = (
+    "ROTATE", "STOP", "BINLOG_CHECKPOINT", "START_ENCRYPTION", "HEARTBEAT", "HEARTBEAT_V2", "START_V3",
+)  # fmt: skip
+_TRANSACTION_PART_EVENTS = (
+    "TABLE_MAP", "ANNOTATE_ROWS", "ROWS_QUERY", "INTVAR", "RAND", "USER_VAR", "BEGIN_LOAD_QUERY", "APPEND_BLOCK",
+    "DELETE_FILE", "TRANSACTION_PAYLOAD", "TRANSACTION_CONTEXT", "VIEW_CHANGE", "PARTIAL_ROW_DATA",
+)  # fmt: skip
+_EventHandler = Callable[[EventApplier, int, DecodedRecords, int], Iterator[Ruling]]
+_EVENT_HANDLERS: Mapping[str, _EventHandler] = {
+    **dict.fromkeys(_CONTROL_EVENTS, EventApplier._apply_control),
+    **dict.fromkeys(_TRANSACTION_PART_EVENTS, EventApplier._apply_part),
+    **dict.fromkeys(_ROW_EVENTS, EventApplier._apply_rows),
+    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), EventApplier._apply_query),
+    **dict.fromkeys((kind.name for kind in GTID_EVENTS), EventApplier._apply_gtid),
+    **dict.fromkeys(("PREVIOUS_GTIDS", "GTID_LIST"), EventApplier._apply_gtid_list),
+    "FORMAT_DESCRIPTION": EventApplier._apply_description,
+    "XID": EventApplier._apply_xid,
+    "XA_PREPARE": EventApplier._apply_xa_prepare,
+    "INCIDENT": EventApplier._fail_incident,
+}
+_handle_other = EventApplier._apply_unknown
+
+
+# --- Explanations of the applier's rules, by reason id ---
+
+REASONS: Mapping[str, str] = {
+    "committed": "The transaction has its commit: XID, COMMIT, or XA COMMIT ONE PHASE (specification section 8).",
+    "statement": "A statement outside of a transaction takes effect alone (specification section 8).",
+    "implicit-commit": "BEGIN inside a transaction without a GTID commits it (`trans_begin`).",
+    "not-transactional": "The table's engine, as its CREATE TABLE names it, cannot roll back: the change stays.",
+    "xa-committed": "The transaction was prepared, and an XA COMMIT behind it commits it (specification section 8).",
+    "control": "The event is about the log itself, and changes no data (specification sections 3 and 8).",
+    "executed": "The server has it already: its GTID is in gtid_executed (MySQL), not behind gtid_slave_pos (MariaDB), "
+    "or it stands in front of the position in relay-log.info.",
+    "incomplete": "The log ends, or the server stops, before the transaction's commit: it is rolled back "
+    "(specification section 8).",
+    "rolled-back": "The transaction ends with ROLLBACK or XA ROLLBACK (specification section 8).",
+    "rolled-back-to-savepoint": "ROLLBACK TO SAVEPOINT undoes what follows the savepoint (specification section 8).",
+    "xa-prepared": "XA PREPARE without XA COMMIT or XA ROLLBACK behind it: it waits, nobody sees it (specification "
+    "section 8).",
+    "start-alter": "The first half of a two-phase ALTER TABLE: the table is altered when its COMMIT ALTER comes "
+    "(MariaDB binlog_alter_two_phase).",
+    "no-table-map": "Rows of a table id that no TABLE_MAP introduced are taken for those of a table that is filtered "
+    "out (`Rows_log_event::do_apply_event`): nothing is changed, nothing is said.",
+    "ignorable": "The type is not known, but its flag allows to ignore it (specification section 2).",
+    "behind-damage": "In a file that was not closed, readers take what they cannot read for its end "
+    "(`dump_local_log_entries` of mysqlbinlog, specification section 12).",
+    "another-log": "A relay log beside a binary log holds the same changes: only the binary log is applied.",
+    "not-a-log": "The index, the GTID index or a state file: no events to apply (specification sections 8 and 10).",
+    "group-open": "A transaction begins while another one is open: the server refuses to set its GTID (MySQL error "
+    "1766, MariaDB error 1953).",
+    "out-of-order": "The number does not grow in its domain: mariadb-binlog stops (--gtid-strict-mode), a server with "
+    "gtid_strict_mode refuses it (error 1950).",
+    "xa-unknown": "XA COMMIT or XA ROLLBACK of a transaction that is not prepared (XAER_NOTA, error 1397).",
+    "xa-twice": "An XA transaction is prepared that is prepared already (XAER_DUPID, error 1440).",
+    "incident": "INCIDENT: the server that wrote the log lost events; who applies it must stop (specification section "
+    "5, error 1590).",
+    "unknown-event": "The type is not known, and no flag allows to ignore it (specification section 2).",
+    "undecodable": "The event is not what its type demands: the server stops (specification section 12).",
+    "damaged": "--policy force: a part of the transaction cannot be read; it is left out, and the next one tried.",
+    "adrift": "--policy force: behind a damage, before the next transaction begins: to whom it belongs is not known.",
+}

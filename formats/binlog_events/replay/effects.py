@@ -1,0 +1,315 @@
+"""Effects of events: row changes by primary key where known, else as whole rows; statements as text.
+
+The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the
+log. RENAME moves the rows along; where a statement changes rows in a way that only a server knows, the
+object is in `doubts`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.format_api.outputs import qualify_name
+from binlogtool.format_api.replay import (
+    ADD,
+    DELETE,
+    DROP,
+    PATCH,
+    PUT,
+    REMOVE,
+    RENAME,
+    DecodedRecords,
+    EffectReader,
+    StateChange,
+    encode_canonical,
+)
+from binlogtool.formats.binlog_events.ddl.statements import (
+    find_altered_table,
+    find_created_table,
+    find_dropped_database,
+    find_exchanged_table,
+    find_like_source,
+    find_primary_key,
+    find_renames,
+    first_keyword,
+    has_select,
+    is_create_if_not_exists,
+    is_row_preserving,
+    is_table_statement,
+    is_truncate,
+    iter_emptied_tables,
+    skip_gap,
+)
+from binlogtool.formats.binlog_events.replay.applier import as_text, classify_statement
+from binlogtool.formats.binlog_events.transactions.boundaries import QueryKind
+from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
+
+STATEMENTS = "(statements)"
+"""The object of statements: their texts, with what was set for each, as rows without a key."""
+
+MAX_TABLES = 100_000
+"""Tables whose keys are remembered."""
+
+_WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.I)
+
+_new_tuple = tuple.__new__
+_decode_image = msgspec.msgpack.Decoder().decode
+
+RowValues = Mapping[str, Any]
+
+
+class KeyedTable(NamedTuple):
+    """A table as its last TABLE_MAP describes it.
+
+    `columns`: their number. `key`: (column name, characters; 0 = all).
+    """
+
+    columns: int
+    key: tuple[tuple[str, int], ...]
+
+
+class EventEffects(EffectReader):
+    """Reader of the state changes that events cause (`EffectReader`)."""
+
+    def __init__(self) -> None:
+        self._maps: dict[tuple[Any, ...], KeyedTable] = {}
+        self._tables: dict[str, KeyedTable] = {}
+        self._create_statements: dict[str, str] = {}
+        self._tables_with_rows: set[str] = set()
+        self._unknown_tables: dict[str, str] = {}
+        self._pending_variables: list[Any] = []
+        self._load_data_hash = hashlib.sha256()
+
+    def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
+        """Return the changes of one event."""
+        reader = _EFFECT_READERS.get(records.envelope.type[index])
+        body = records.bodies[index]
+        return () if reader is None or body is None else reader(self, records.envelope.object[index] or "", body)
+
+    def unknown_objects(self) -> Mapping[str, str]:
+        """Return the tables whose rows the log's statements may have changed differently, with the reason."""
+        return self._unknown_tables
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    def _read_table_map(self, name: str, body: RowValues) -> Iterable[StateChange]:
+        """Note a TABLE_MAP: until a restart a server describes a table in one way under one table id."""
+        map_key = (name, body["table_id"], len(body["columns"]))
+        table = self._maps.get(map_key)
+        if table is None:
+            if len(self._maps) >= MAX_TABLES:
+                self._maps.clear()
+                self._tables.clear()
+            table = self._maps[map_key] = self._make_table(name, body)
+        self._tables[name] = table
+        return ()
+
+    def _make_table(self, name: str, body: RowValues) -> KeyedTable:
+        """Return a table with its primary key."""
+        columns, key = body["columns"], body.get("primary_key")
+        if key is not None:
+            return KeyedTable(len(columns), tuple((part["column"], part.get("prefix", 0)) for part in key))
+        declared = find_primary_key(self._create_statements[name]) if name in self._create_statements else None
+        if declared is None or declared.columns > len(columns):
+            return KeyedTable(len(columns), ())
+        names = [column.get("name") for column in columns]
+        if None in names or len(set(names)) != len(names):
+            names = [f"@{number}" for number in range(1, len(columns) + 1)]
+        return KeyedTable(len(columns), tuple((names[index], size) for index, size in declared.parts))
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _read_rows(self, name: str, body: RowValues) -> Iterable[StateChange]:
+        """Return the changes of a row event."""
+        rows = body.get("rows")
+        if not rows:
+            return ()
+        self._tables_with_rows.add(name)
+        table = self._tables.get(name)
+        if table is None or not table.key:
+            return _iter_whole_rows(name, rows)
+        return _iter_keyed_rows(name, rows, table)
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def _read_variable(self, name: str, body: RowValues) -> Iterable[StateChange]:
+        """Keep INTVAR, RAND or USER_VAR for the next statement."""
+        self._pending_variables.append(body)
+        return ()
+
+    def _read_load_data(self, name: str, body: RowValues) -> Iterable[StateChange]:
+        """Hash a part of the file that LOAD DATA reads."""
+        self._load_data_hash.update(body.get("data", b""))
+        return ()
+
+    def _read_query(self, name: str, body: RowValues) -> Iterable[StateChange]:
+        """Return the changes of a statement."""
+        sql, database = as_text(body.get("sql")), as_text(body.get("db"))
+        if classify_statement(sql) is not QueryKind.STATEMENT:
+            return ()
+        pending, self._pending_variables = self._pending_variables, []
+        if "file_id" in body:
+            pending.append(self._load_data_hash.hexdigest())
+            self._load_data_hash = hashlib.sha256()
+        statement = StateChange(STATEMENTS, ADD, b"", encode_canonical([database, body.get("sql"), pending]))
+        if is_table_statement(sql):
+            return [*self._read_ddl(sql, database), statement]
+        if _WRITES_ROWS.match(sql, skip_gap(sql)):
+            self._unknown_tables[STATEMENTS] = (
+                "statements that write rows: what they do to their tables, only a server knows"
+            )
+        return (statement,)
+
+    def _read_ddl(self, sql: str, db: str) -> Iterator[StateChange]:
+        """Yield the changes of a statement that is about tables."""
+        keeps_table = is_truncate(sql)
+        for name in iter_emptied_tables(sql, db):
+            yield self._empty_table(name, keeps_table=keeps_table)
+        database = find_dropped_database(sql)
+        if database is not None:
+            for name in [
+                name
+                for name in (*self._tables_with_rows, *self._create_statements)
+                if name.startswith(qualify_name(database, ""))
+            ]:
+                yield self._empty_table(name)
+        try:
+            yield from self._read_definition(sql, db)
+        except UsageError as error:
+            change = find_altered_table(sql, db)
+            table = find_created_table(sql, db) if change is None else change[0]
+            self._forget_definition(table or "")
+            self._mark_unknown(table or STATEMENTS, f"a statement about tables cannot be read: {error}")
+
+    def _read_definition(self, sql: str, database: str) -> Iterator[StateChange]:
+        """Yield the changes of CREATE TABLE, ALTER TABLE and RENAME TABLE."""
+        table, change = find_created_table(sql, database), find_altered_table(sql, database)
+        if table is not None and not (
+            is_create_if_not_exists(sql) and (table in self._create_statements or table in self._tables_with_rows)
+        ):
+            self._note_created(table, sql, database)
+        elif change is not None and not is_row_preserving(sql):
+            if change[1]:
+                self._forget_definition(change[0])
+            changed_tables = (change[0], find_exchanged_table(sql, database))
+            for name in changed_tables if self._tables_with_rows.intersection(changed_tables) else ():
+                self._mark_unknown(
+                    name or changed_tables[0],
+                    "ALTER TABLE changed it while it had rows: these count as they were logged",
+                )
+        for old_name, new_name in find_renames(sql, database) if first_keyword(sql) in ("ALTER", "RENAME") else ():
+            yield self._rename_table(old_name, new_name)
+
+    def _note_created(self, table: str, sql: str, database: str) -> None:
+        """Note a CREATE TABLE."""
+        source = find_like_source(sql, database)
+        definition = sql if source is None else self._create_statements.get(source)
+        self._forget_definition(table)
+        if definition is not None and len(self._create_statements) < MAX_TABLES:
+            self._create_statements[table] = definition
+        if has_select(sql):
+            self._mark_unknown(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
+
+    def _rename_table(self, old_name: str, new_name: str) -> StateChange:
+        """Return the change for a rename; the table keeps its rows and its key."""
+        definition, had_rows, reason = (
+            self._create_statements.get(old_name),
+            old_name in self._tables_with_rows,
+            self._unknown_tables.get(old_name),
+        )
+        for name in (old_name, new_name):
+            self._empty_table(name)
+        if definition is not None:
+            self._create_statements[new_name] = definition
+        if had_rows:
+            self._tables_with_rows.add(new_name)
+        if reason is not None:
+            self._mark_unknown(new_name, reason)
+        return _new_tuple(StateChange, (old_name, RENAME, b"", new_name.encode(errors="surrogatepass")))
+
+    def _empty_table(self, name: str, *, keeps_table: bool = False) -> StateChange:
+        """Return the change for a table without rows; if it is dropped, its definition goes too."""
+        if not keeps_table:
+            self._forget_definition(name)
+        self._tables_with_rows.discard(name)
+        self._unknown_tables.pop(name, None)
+        return StateChange(name, DROP, b"", b"")
+
+    def _mark_unknown(self, name: str, reason: str) -> None:
+        """Mark a table whose rows are not known any more."""
+        if len(self._unknown_tables) < MAX_TABLES:
+            self._unknown_tables[name] = reason
+
+    def _forget_definition(self, name: str) -> None:
+        """Forget the definition of a table."""
+        self._create_statements.pop(name, None)
+        self._maps.clear()
+
+
+def _iter_whole_rows(name: str, rows: Sequence[Mapping[str, RowValues]]) -> Iterator[StateChange]:
+    """Yield row changes of a table without a key."""
+    for row in rows:
+        if "before" in row:
+            yield _new_tuple(StateChange, (name, REMOVE, b"", encode_canonical(row["before"])))
+        if "after" in row:
+            yield _new_tuple(StateChange, (name, ADD, b"", encode_canonical(row["after"])))
+
+
+def _iter_keyed_rows(name: str, rows: Sequence[Mapping[str, RowValues]], table: KeyedTable) -> Iterator[StateChange]:
+    """Yield row changes of a table by primary key."""
+    count, parts = table
+    for row in rows:
+        before, after = row.get("before"), row.get("after")
+        if after is None:
+            yield _new_tuple(StateChange, (name, DELETE, _encode_key(parts, before or {}, {}), b""))
+        elif before is None:
+            yield _new_tuple(StateChange, (name, PUT, _encode_key(parts, after, {}), encode_canonical(after)))
+        else:
+            old_key, key = _encode_key(parts, before, after), _encode_key(parts, after, before)
+            if key == old_key:
+                yield _new_tuple(
+                    StateChange, (name, PUT if len(after) == count else PATCH, key, encode_canonical(after))
+                )
+            else:
+                yield _new_tuple(StateChange, (name, DELETE, old_key, b""))
+                yield _new_tuple(
+                    StateChange,
+                    (name, PUT, key, encode_canonical(after if len(after) == count else {**before, **after})),
+                )
+
+
+def _encode_key(parts: tuple[tuple[str, int], ...], row: RowValues, other: RowValues) -> bytes:
+    """Return the key of a row; columns that one image lacks are taken from the other one."""
+    values = []
+    for name, prefix in parts:
+        value = row[name] if name in row else other.get(name)
+        values.append(value[:prefix] if prefix and isinstance(value, str | bytes) else value)
+    return encode_canonical(values)
+
+
+def apply_patch(image: bytes, operation: bytes) -> bytes | None:
+    """Return a row with the columns that an update changed; None if one of them is not an image of this kind."""
+    try:
+        old_values, new_values = _decode_image(image), _decode_image(operation)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return (
+        encode_canonical({**old_values, **new_values})
+        if isinstance(old_values, dict) and isinstance(new_values, dict)
+        else None
+    )
+
+
+_EFFECT_READERS: Mapping[str, Callable[[EventEffects, str, RowValues], Iterable[StateChange]]] = {
+    **dict.fromkeys((kind.name for kind in ROW_EVENTS), EventEffects._read_rows),
+    **dict.fromkeys(("INTVAR", "RAND", "USER_VAR"), EventEffects._read_variable),
+    **dict.fromkeys(("BEGIN_LOAD_QUERY", "APPEND_BLOCK"), EventEffects._read_load_data),
+    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), EventEffects._read_query),
+    "TABLE_MAP": EventEffects._read_table_map,
+}

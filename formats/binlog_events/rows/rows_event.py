@@ -1,0 +1,780 @@
+"""Parse ROWS events: post-header, row images, rows.
+
+For a fixed pattern of NULLs, an image is read straight through, without a test per column. Neighbours of fixed width
+become one `struct` call. From the file only column names get into the source, and only as string literals.
+
+See docs/spec/mysql_binlog.md#row-events. `ImageReader` reads one kind of image (one table, one set of
+present columns) in two ways with the same result: column by column, which reports exactly what is wrong, and with a
+function generated for one pattern of NULLs (`image_source`), which is several times as fast and is generated only for
+patterns that occur often.
+
+See docs/spec/mysql_binlog.md#row-events.
+
+See docs/spec/mysql_binlog.md#row-events.
+
+See docs/spec/mysql_binlog.md#row-events.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool.errors import LimitError
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import Kernel
+from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, column_kinds
+from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn, ValueKind
+from binlogtool.formats.binlog_events.values.decode import (
+    DecodeBudget,
+    ValueConverter,
+    decode_diff,
+    shortest_float,
+    value_converter,
+    value_reader,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_ROW_EVENTS,
+    DELETE_ROW_EVENTS,
+    ROW_EVENTS_WITH_EXTRA_DATA,
+    UPDATE_ROW_EVENTS,
+    BoundedReader,
+    EventType,
+    unpack_block,
+)
+from binlogtool.limits import Limits
+
+# --- Generate Python functions that read row images with one pattern of NULLs ---
+
+
+class ColumnReader(msgspec.Struct, frozen=True):
+    """How one present column of a row image is read.
+
+    Attributes:
+        key: the column's key in a decoded row.
+        kind: how the bytes of its values are encoded.
+        read: decodes a value from its bytes alone; None where `convert` is needed.
+        convert: decodes a value from its bytes and a `DecodeBudget`.
+        label: the column's name in error messages.
+    """
+
+    key: str
+    kind: ColumnKind
+    read: Callable[[bytes], Any] | None
+    convert: ValueConverter
+    label: str
+
+    @property
+    def fixed(self) -> int:
+        """Size in bytes of a value of fixed width."""
+        return self.kind.fixed
+
+    @property
+    def prefix(self) -> int:
+        """Bytes of the length before a value; 0 = fixed width."""
+        return self.kind.prefix
+
+
+_STRUCT_CODES: Mapping[tuple[int, int], str] = {
+    (ValueKind.SIGNED, 1): "b",
+    (ValueKind.SIGNED, 2): "h",
+    (ValueKind.SIGNED, 4): "i",
+    (ValueKind.SIGNED, 8): "q",
+    (ValueKind.UNSIGNED, 1): "B",
+    (ValueKind.UNSIGNED, 2): "H",
+    (ValueKind.UNSIGNED, 4): "I",
+    (ValueKind.UNSIGNED, 8): "Q",
+    (ValueKind.DOUBLE, 8): "d",
+    (ValueKind.FLOAT, 4): "f",
+}
+_LENGTH_EXPRESSIONS = {
+    1: "d[p + {0}]",
+    2: "(d[p + {0}] | d[p + {0} + 1] << 8)",
+    3: "(d[p + {0}] | d[p + {0} + 1] << 8 | d[p + {0} + 2] << 16)",
+    4: "(d[p + {0}] | d[p + {0} + 1] << 8 | d[p + {0} + 2] << 16 | d[p + {0} + 3] << 24)",
+}
+
+
+def generate_skip_function(columns: Iterable[ColumnReader]) -> Callable[[bytes, int], int]:
+    """Generate `skip(d, p)`, which returns the end of the values of these columns that start at `p`.
+
+    The end may be beyond the end of the data. The function raises IndexError if a length lies beyond the end.
+    """
+    lines = ["def function(d, p):"]
+    offset = 0
+    for column in columns:
+        if column.prefix:
+            lines.append(f"    p += {offset + column.prefix} + {_LENGTH_EXPRESSIONS[column.prefix].format(offset)}")
+            offset = 0
+        else:
+            offset += column.fixed
+    lines.append(f"    return p + {offset}")
+    return _compile_source(lines, {})
+
+
+def generate_decode_function(
+    present: Sequence[ColumnReader], all_columns: Iterable[ColumnReader]
+) -> Callable[..., tuple[dict[str, Any], int]]:
+    """Generate `decode(d, p, budget)`, which returns (values by key, end of the values).
+
+    The function raises IndexError or struct.error if a value lies beyond the end, and what the columns' readers
+    raise.
+    It may also return an end beyond the data, with values cut short.
+
+    Args:
+        present: the columns that have a value in the image.
+        all_columns: all columns of the image; those that are not in `present` decode to None.
+    """
+    source = _ImageSourceBuilder()
+    fixed_run: list[ColumnReader] = []
+    for column in present:
+        if column.prefix:
+            source.add_fixed_columns(fixed_run)
+            fixed_run = []
+            source.add_sized_column(column)
+        else:
+            fixed_run.append(column)
+    source.add_fixed_columns(fixed_run)
+    pairs = [f"{cell.key!r}: {source.expressions.get(cell.key, 'None')}" for cell in all_columns]
+    return _compile_source([*source.lines, f"    return {{{', '.join(pairs)}}}, p + {source.offset}"], source.names)
+
+
+class _ImageSourceBuilder(msgspec.Struct):
+    """Builds the source of a decode function line by line.
+
+    Attributes:
+        lines: the source so far.
+        names: objects that the source refers to.
+        expressions: column key -> expression of its value.
+        offset: bytes after `p` that are already read.
+    """
+
+    lines: list[str] = msgspec.field(default_factory=lambda: ["def function(d, p, budget):"])
+    names: dict[str, Any] = msgspec.field(default_factory=lambda: {"shortest": shortest_float})
+    expressions: dict[str, str] = msgspec.field(default_factory=dict)
+    offset: int = 0
+
+    def add_fixed_columns(self, columns: list[ColumnReader]) -> None:
+        """Add code that unpacks consecutive values of fixed width."""
+        if not columns:
+            return
+        number = len(self.names)
+        layout = struct.Struct(
+            "<" + "".join([_STRUCT_CODES.get((cell.kind.kind, cell.fixed), f"{cell.fixed}s") for cell in columns])
+        )
+        self.names[f"u{number}"] = layout.unpack_from
+        variables = [f"v{number}_{place}" for place in range(len(columns))]
+        self.lines.append(f"    {', '.join(variables)}, = u{number}(d, p + {self.offset})")
+        self.offset += layout.size
+        for column, variable in zip(columns, variables, strict=True):
+            self.expressions[column.key] = self._fixed_expression(column, variable)
+
+    def _fixed_expression(self, column: ColumnReader, variable: str) -> str:
+        if column.kind.kind == ValueKind.FLOAT:
+            return f"shortest({variable})"
+        return (
+            variable if (column.kind.kind, column.fixed) in _STRUCT_CODES else self._call_expression(column, variable)
+        )
+
+    def _call_expression(self, column: ColumnReader, argument: str) -> str:
+        name = f"c{len(self.names)}"
+        if column.read is not None:
+            self.names[name] = column.read
+            return f"{name}({argument})"
+        self.names[name] = column.convert
+        return f"{name}({argument}, budget)"
+
+    def add_sized_column(self, column: ColumnReader) -> None:
+        """Add code that reads a value with a length before it."""
+        variable = f"s{len(self.lines)}"
+        self.lines.append(f"    q = p + {self.offset + column.prefix}")
+        self.lines.append(f"    p = q + {_LENGTH_EXPRESSIONS[column.prefix].format(self.offset)}")
+        self.offset = 0
+        if column.kind.kind in (ValueKind.UTF8, ValueKind.GUESS):
+            self.lines += [
+                "    try:",
+                f"        {variable} = d[q:p].decode()",
+                "    except UnicodeDecodeError:",
+                f"        {variable} = d[q:p]",
+            ]
+            self.expressions[column.key] = variable
+        elif column.kind.kind == ValueKind.BYTES:
+            self.lines.append(f"    {variable} = d[q:p]")
+            self.expressions[column.key] = variable
+        else:
+            self.lines.append(f"    {variable} = {self._call_expression(column, 'd[q:p]')}")
+            self.expressions[column.key] = variable
+
+
+def _compile_source(lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
+    namespace = dict(names)
+    exec(compile("\n".join(lines), "<row image>", "exec"), namespace)
+    function: Callable[..., Any] = namespace["function"]
+    return function
+
+
+# --- Decode row images ---
+
+Values = dict[str, Any]
+
+
+class ImageField(NamedTuple):
+    """One value in an image.
+
+    Attributes:
+        position: position among the present columns.
+        column: how the column is read.
+        start: first byte of the value; -1 = NULL.
+        end: end of the value.
+    """
+
+    position: int
+    column: ColumnReader
+    start: int
+    end: int
+
+
+_MIN_PATTERN_USES = 8
+"""A pattern of NULLs that was met so many times gets a function of its own."""
+_MAX_PATTERNS = 64
+_MAX_GENERATED_COLUMNS = 1024
+"""Columns of an image; wider ones are always read column by column."""
+
+
+class ImageReader:
+    """Reads row images of one table with one set of present columns.
+
+    Args:
+        table_map: the map of the table.
+        present: indexes of the present columns, in order.
+    """
+
+    __slots__ = ("_columns", "_decoders", "_pattern_uses", "_skippers", "null_bytes")
+
+    def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
+        cells = _column_readers(table_map)
+        self._columns = tuple(cells[index] for index in present)
+        self.null_bytes = (len(present) + 7) // 8
+        self._pattern_uses: dict[bytes, int] = {}
+        self._decoders: dict[bytes, Callable[..., tuple[Values, int]]] = {}
+        self._skippers: dict[bytes, Callable[[bytes, int], int]] = {}
+
+    @property
+    def widths(self) -> list[tuple[int, int]]:
+        """(Size of a fixed value, bytes of the length before a value) of each present column."""
+        return [(cell.fixed, cell.prefix) for cell in self._columns]
+
+    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
+        """Decode the image at `offset` to ({column key: value}, end of the image).
+
+        Raises:
+            MalformedError: the image does not fit into `data`, or a value is not valid for its type.
+            CodecError: a compressed value cannot be unpacked.
+        """
+        start = offset + self.null_bytes
+        nulls = data[offset:start]
+        fast = self._decoders.get(nulls)
+        if fast is None:
+            if self._is_frequent_pattern(nulls):
+                self._decoders[nulls] = generate_decode_function(self._non_null_columns(nulls), self._columns)
+            return self._decode_by_column(data, offset, budget)
+        try:
+            values, end = fast(data, start, budget)
+        except (IndexError, StructError, MalformedError):
+            return self._decode_by_column(data, offset, budget)
+        if end > len(data):
+            return self._decode_by_column(data, offset, budget)
+        return values, end
+
+    def skip(self, data: bytes, offset: int) -> int:
+        """Find the end of the image at `offset`.
+
+        Raises:
+            MalformedError: the image does not fit into `data`.
+        """
+        start = offset + self.null_bytes
+        nulls = data[offset:start]
+        fast = self._skippers.get(nulls)
+        if fast is None:
+            if self._is_frequent_pattern(nulls):
+                self._skippers[nulls] = generate_skip_function(self._non_null_columns(nulls))
+            return self._skip_by_column(data, offset)
+        try:
+            end = fast(data, start)
+        except IndexError:
+            return self._skip_by_column(data, offset)
+        return end if end <= len(data) else self._skip_by_column(data, offset)
+
+    def _is_frequent_pattern(self, nulls: bytes) -> bool:
+        """Count a use of a NULL pattern; True if it is worth a generated function."""
+        if len(self._columns) > _MAX_GENERATED_COLUMNS or len(nulls) != self.null_bytes:
+            return False
+        uses = self._pattern_uses.get(nulls, 0) + 1
+        if len(self._pattern_uses) >= _MAX_PATTERNS * _MIN_PATTERN_USES:
+            self._pattern_uses.clear()
+        self._pattern_uses[nulls] = uses
+        return uses >= _MIN_PATTERN_USES and len(self._decoders) + len(self._skippers) < _MAX_PATTERNS
+
+    def _non_null_columns(self, nulls: bytes) -> tuple[ColumnReader, ...]:
+        mask = int.from_bytes(nulls, "little")
+        return tuple(cell for place, cell in enumerate(self._columns) if not mask >> place & 1)
+
+    def iter_fields(self, data: bytes, offset: int, differences: frozenset[int] = frozenset()) -> Iterator[ImageField]:
+        """Iterate over the values of the image at `offset`.
+
+        Args:
+            differences: positions of the values that have a length of 4 bytes before them (partial JSON updates).
+
+        Raises:
+            MalformedError: the image does not fit into `data`.
+        """
+        start = offset + self.null_bytes
+        if start > len(data):
+            left = len(data) - offset
+            raise MalformedError(f"the row image at byte {offset:,} has {left} of {self.null_bytes} bytes of NULL bits")
+        nulls = int.from_bytes(data[offset:start], "little")
+        offset = start
+        for place, cell in enumerate(self._columns):
+            if nulls >> place & 1:
+                yield ImageField(place, cell, -1, offset)
+            else:
+                start, offset = _find_value_bounds(data, offset, cell, 4 if place in differences else cell.prefix)
+                yield ImageField(place, cell, start, offset)
+
+    def _decode_by_column(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
+        values: Values = {}
+        end = offset + self.null_bytes
+        for _, cell, start, end in self.iter_fields(data, offset):
+            values[cell.key] = None if start < 0 else decode_value(cell, data[start:end], start, budget)
+        return values, end
+
+    def _skip_by_column(self, data: bytes, offset: int) -> int:
+        return max((field.end for field in self.iter_fields(data, offset)), default=offset)
+
+
+def decode_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBudget) -> Any:
+    """Decode one value from its bytes; an error names the column and the position."""
+    try:
+        return column.convert(raw, budget)
+    except MalformedError as error:
+        raise MalformedError(f"{column.label} at byte {start:,}: {error}", finding_id=error.finding_id) from None
+
+
+def _find_value_bounds(data: bytes, offset: int, column: ColumnReader, prefix: int) -> tuple[int, int]:
+    """Find where the bytes of a value start and end."""
+    start = offset + prefix
+    if start > len(data):
+        raise _truncated_value_error(column, offset, prefix, len(data))
+    end = start + (int.from_bytes(data[offset:start], "little") if prefix else column.fixed)
+    if end > len(data):
+        raise _truncated_value_error(column, start, end - start, len(data))
+    return start, end
+
+
+def _truncated_value_error(column: ColumnReader, offset: int, needed: int, size: int) -> MalformedError:
+    return MalformedError(f"{column.label} at byte {offset:,} needs {needed:,} bytes, only {size - offset:,} are left")
+
+
+def _column_readers(table_map: TableMap) -> tuple[ColumnReader, ...]:
+    """Return readers of all columns of a table; created once per table map."""
+    readers: tuple[ColumnReader, ...] | None = table_map.memo.get("cells")
+    if readers is None:
+        kinds = column_kinds(table_map)
+        readers = tuple(map(_make_column_reader, table_map.columns, kinds, table_map.column_keys, range(len(kinds))))
+        table_map.memo["cells"] = readers
+    return readers
+
+
+def _make_column_reader(column: TableMapColumn, kind: ColumnKind, key: str, index: int) -> ColumnReader:
+    label = f"column {index + 1} ({column.type_name})"
+    return ColumnReader(key, kind, value_reader(column, kind), value_converter(column, kind), label)
+
+
+# --- Read the after images of PARTIAL_UPDATE_ROWS, where JSON columns may hold only the changed parts ---
+
+PARTIAL_JSON_UPDATES = 1
+"""Bit of value_options."""
+
+_EMPTY_DIFF = {"$diff": list[Any]()}
+
+
+def fill_unchanged_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace empty JSON differences of an after image by the values of the before image, where it has them."""
+    return {name: before.get(name, value) if value == _EMPTY_DIFF else value for name, value in after.items()}
+
+
+class PartialImageReader:
+    """Reads `value_options`, the bitmap of the columns that are differences, and the image itself.
+
+    Args:
+        table_map: the map of the table.
+        present: indexes of the present columns, in order.
+    """
+
+    __slots__ = ("_image", "_json_columns", "_present")
+
+    def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
+        self._image = ImageReader(table_map, present)
+        self._present = present
+        self._json_columns = [index for index, column in enumerate(table_map.columns) if column.type == ColumnType.JSON]
+
+    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
+        """Decode the image at `offset` to ({column key: value}, end of the image).
+
+        A difference is {"$diff": [{"op", "path", "value"}, ...]}; it is empty for a column that did not change.
+
+        Raises:
+            MalformedError: the image does not fit into `data`, or a value is not valid for its type.
+        """
+        differences, offset = self._read_head(data, offset)
+        if not differences:
+            return self._image.decode(data, offset, budget)
+        values: Values = {}
+        end = offset
+        for place, cell, start, end in self._image.iter_fields(data, offset, differences):
+            if start < 0:
+                values[cell.key] = None
+            elif place in differences:
+                values[cell.key] = {"$diff": decode_diff(data[start:end], budget.max_depth)}
+            else:
+                values[cell.key] = decode_value(cell, data[start:end], start, budget)
+        return values, end
+
+    def list_fields(self, data: bytes, offset: int) -> tuple[list[ImageField], frozenset[int]]:
+        """List the values of the image at `offset`, and the positions of those that are differences.
+
+        Raises:
+            MalformedError: the image does not fit into `data`.
+        """
+        differences, offset = self._read_head(data, offset)
+        return list(self._image.iter_fields(data, offset, differences)), differences
+
+    def skip(self, data: bytes, offset: int) -> int:
+        """Find the end of the image at `offset`."""
+        differences, offset = self._read_head(data, offset)
+        if not differences:
+            return self._image.skip(data, offset)
+        return max((field.end for field in self._image.iter_fields(data, offset, differences)), default=offset)
+
+    def _read_head(self, data: bytes, offset: int) -> tuple[frozenset[int], int]:
+        """Read what precedes the image: (positions of the columns that are differences, start of the image)."""
+        reader = BoundedReader(data, "PARTIAL_UPDATE_ROWS", offset)
+        options = reader.read_lenenc("value_options")
+        if options & ~PARTIAL_JSON_UPDATES:
+            raise MalformedError(f"value_options 0x{options:x} at byte {offset:,} are not known")
+        if not options:
+            return frozenset(), reader.offset
+        bits = reader.read_bytes((len(self._json_columns) + 7) // 8, "the bitmap of partial JSON columns")
+        partial_columns = {
+            index for place, index in enumerate(self._json_columns) if bits[place >> 3] >> (place & 7) & 1
+        }
+        return frozenset(place for place, index in enumerate(self._present) if index in partial_columns), reader.offset
+
+
+# --- Decode the rows of row events that share their table and their present columns ---
+
+Row = dict[str, dict[str, Any]]
+"""{"before": {column: value}, "after": {column: value}}; only the images that the event has."""
+
+_MIN_COMPILED_BYTES = 512
+"""Bytes of images; of fewer, Python's own loop is as fast as a call of native code."""
+
+
+class RowReader:
+    """Reads rows that have a before image, an after image, or both."""
+
+    __slots__ = ("_after", "_before", "_kernel_arguments")
+
+    def __init__(self, before: ImageReader | None, after: ImageReader | PartialImageReader | None) -> None:
+        self._before = before
+        self._after = after
+        self._kernel_arguments: tuple[array[int], int, int] | None = None
+
+    def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> list[Row]:
+        """Decode all rows from `offset` to the end.
+
+        Raises:
+            MalformedError: the images do not fit, or a value is not valid for its type.
+            CodecError: see `ImageReader`.
+        """
+        if self._before is None:
+            return [] if self._after is None else _decode_single_images(self._after, "after", data, offset, budget)
+        if self._after is None:
+            return _decode_single_images(self._before, "before", data, offset, budget)
+        return _decode_image_pairs(self._before, self._after, data, offset, budget)
+
+    def count_rows(self, data: bytes, offset: int, compiled: Kernel | None = None) -> int:
+        """Count the rows from `offset` to the end.
+
+        Args:
+            compiled: native `image_kernels.count_image_rows`, if available.
+
+        Raises:
+            MalformedError: the images do not fit.
+        """
+        if (
+            compiled is not None
+            and len(data) - offset >= _MIN_COMPILED_BYTES
+            and not isinstance(self._after, PartialImageReader)
+        ):
+            rows: int = compiled(data, offset, len(data), *self._column_widths(self._after))
+            if rows >= 0:
+                return rows
+        return sum(1 for _ in self.iter_row_ends(data, offset))  # raises an error that describes the problem
+
+    def _column_widths(self, after: ImageReader | None) -> tuple[array[int], int, int]:
+        """Return the cells and numbers of columns that `count_image_rows` takes."""
+        if self._kernel_arguments is None:
+            widths = [image.widths for image in (self._before, after) if image is not None]
+            counts = [len(one) for one in widths] + [-1]
+            cells = array("q", [number for one in widths for pair in one for number in pair])
+            self._kernel_arguments = cells, counts[0], counts[1]
+        return self._kernel_arguments
+
+    def iter_row_ends(self, data: bytes, offset: int) -> Iterator[int]:
+        """Iterate over the ends of the rows from `offset` on.
+
+        Raises:
+            MalformedError: the images do not fit.
+        """
+        skips = [image.skip for image in (self._before, self._after) if image is not None]
+        end = len(data)
+        while offset < end:
+            row_end = offset
+            for skip in skips:
+                row_end = skip(data, row_end)
+            _check_progress(offset, row_end)
+            yield row_end
+            offset = row_end
+
+
+def _decode_single_images(
+    image: ImageReader | PartialImageReader, name: str, data: bytes, offset: int, budget: DecodeBudget
+) -> list[Row]:
+    decode = image.decode
+    rows: list[Row] = []
+    end = len(data)
+    while offset < end:
+        values, row_end = decode(data, offset, budget)
+        _check_progress(offset, row_end)
+        rows.append({name: values})
+        offset = row_end
+    return rows
+
+
+def _decode_image_pairs(
+    before: ImageReader, after: ImageReader | PartialImageReader, data: bytes, offset: int, budget: DecodeBudget
+) -> list[Row]:
+    rows: list[Row] = []
+    end = len(data)
+    while offset < end:
+        old, middle = before.decode(data, offset, budget)
+        new, row_end = after.decode(data, middle, budget)
+        _check_progress(offset, row_end)
+        rows.append({"before": old, "after": new})
+        offset = row_end
+    return rows
+
+
+def _check_progress(offset: int, row_end: int) -> None:
+    if row_end == offset:
+        raise MalformedError(f"bytes from {offset:,} on belong to no row: the images have no columns")
+
+
+# --- Decode row events ---
+
+DUMMY_TABLE_ID = 0xFFFFFF
+"""The table id of a row event that only closes its statement and has no TABLE_MAP."""
+
+
+class RowsHead(msgspec.Struct, frozen=True):
+    """The fields before the images of a row event.
+
+    Attributes:
+        extra: extra data of version 2, without its length; None in version 1.
+        before, after: bitmap of the columns present in that image (bit i of byte i/8, lowest first, is column i);
+        None
+            if the event has no such image.
+        images_at: offset of the first image (of the compressed block, if `compressed`) in the body.
+    """
+
+    table_id: int
+    flags: int
+    extra: bytes | None
+    n_cols: int
+    before: bytes | None
+    after: bytes | None
+    images_at: int
+    compressed: bool = False
+
+
+def parse_rows_head(type_code: int, body: bytes | memoryview, table_id_size: int = 6) -> RowsHead:
+    """Parse the head of a row event's body.
+
+    Raises:
+        MalformedError: a part does not fit.
+    """
+    event_name = EventType(type_code).name
+    reader = BoundedReader(bytes(body) if len(body) < _MAX_HEAD_BYTES else _copy_head_bytes(body), event_name)
+    table_id = reader.read_uint(table_id_size, "the table id")
+    flags = reader.read_uint(2, "flags")
+    extra = _read_extra_data(reader) if type_code in ROW_EVENTS_WITH_EXTRA_DATA else None
+    n_cols = reader.read_lenenc("the number of columns")
+    if n_cols > MAX_COLUMNS:
+        text = f"{event_name} declares {n_cols:,} columns, no table has more than {MAX_COLUMNS:,}"
+        raise MalformedError(text, finding_id="count-out-of-bounds")
+    first = reader.read_bytes((n_cols + 7) // 8, "the bitmap of columns")
+    before, after = (None, first) if type_code not in DELETE_ROW_EVENTS else (first, None)
+    if type_code in UPDATE_ROW_EVENTS:
+        before, after = first, reader.read_bytes((n_cols + 7) // 8, "the second bitmap of columns")
+    return RowsHead(table_id, flags, extra, n_cols, before, after, reader.offset, type_code in COMPRESSED_ROW_EVENTS)
+
+
+_MAX_HEAD_BYTES = 1 << 17
+"""No head is longer: extra data of at most 64 KiB and two bitmaps of 512 bytes."""
+
+
+def _copy_head_bytes(body: bytes | memoryview) -> bytes:
+    return bytes(body[:_MAX_HEAD_BYTES])
+
+
+def _read_extra_data(reader: BoundedReader) -> bytes:
+    size = reader.read_uint(2, "the length of the extra data")
+    if size < 2:
+        raise MalformedError(f"{reader.label}: the length of the extra data is {size}, it counts its own 2 bytes")
+    return reader.read_bytes(size - 2, "extra data")
+
+
+def list_present_columns(bitmap: bytes, n_cols: int) -> tuple[int, ...]:
+    """List the indexes of the columns whose bit is set."""
+    return tuple(index for index in range(n_cols) if bitmap[index >> 3] >> (index & 7) & 1)
+
+
+_MAX_CACHED_HEADS = 64
+"""Different heads that are kept per table map."""
+
+_ImagesReader = tuple[RowReader, int, bool]
+"""The reader of the images, the place of the first one in the body, and: are they compressed?"""
+
+
+def _images_reader(type_code: int, body: bytes | memoryview, table_map: TableMap) -> _ImagesReader:
+    """Return (row reader, offset of the images in the body, are they compressed) of a row event.
+
+    Readers are cached in the table map by the bytes of the head without its flags: tables have many row events.
+    """
+    memo = table_map.memo
+    start = table_map.table_id_size + 2
+    size = memo.get(type_code)
+    if size is not None:
+        cached: _ImagesReader | None = memo.get((type_code, bytes(body[start:size])))
+        if cached is not None:
+            return cached
+    head = parse_rows_head(type_code, body, table_map.table_id_size)
+    if head.n_cols != len(table_map.columns):
+        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table_map.columns)}")
+    if len(memo) > _MAX_CACHED_HEADS:
+        memo.clear()
+    cached = (_make_row_reader(type_code, head, table_map), head.images_at, head.compressed)
+    memo[type_code] = head.images_at
+    memo[type_code, bytes(body[start : head.images_at])] = cached
+    return cached
+
+
+def _make_row_reader(type_code: int, head: RowsHead, table_map: TableMap) -> RowReader:
+    before = after = None
+    if head.before is not None:
+        before = ImageReader(table_map, list_present_columns(head.before, head.n_cols))
+    if head.after is not None:
+        kind = PartialImageReader if type_code == EventType.PARTIAL_UPDATE_ROWS else ImageReader
+        after = kind(table_map, list_present_columns(head.after, head.n_cols))
+    return RowReader(before, after)
+
+
+def _unpack_images(body: bytes | memoryview, images_reader: _ImagesReader, limits: Limits) -> tuple[bytes, int]:
+    """Return (bytes that hold the images, where the images start in them)."""
+    _, offset, compressed = images_reader
+    return (unpack_block(body[offset:], limits), 0) if compressed else (bytes(body), offset)
+
+
+def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits = Limits()) -> list[Row]:
+    """Decode the rows of a row event.
+
+    Positions in errors count from the start of the body, or of the unpacked images if they are compressed.
+
+    Args:
+        body: the body of the event, without header and checksum.
+        table_map: the map of its table.
+
+    Raises:
+        MalformedError: the event does not fit its map, or a value is not valid for its type.
+        CodecError: the images or a compressed value cannot be unpacked.
+        LimitError: the rows need more memory than is allowed.
+    """
+    images_reader = _images_reader(type_code, body, table_map)
+    data, offset = _unpack_images(body, images_reader, limits)
+    if len(data) > _LARGE_EVENT_BYTES:
+        _check_row_memory(images_reader[0].count_rows(data, offset), len(table_map.columns), limits)
+    return images_reader[0].decode(data, offset, DecodeBudget(limits))
+
+
+_LARGE_EVENT_BYTES = 1 << 17
+_VALUE_BYTES = 150
+"""Memory of one decoded value, or of a row's own part; a row has two such parts."""
+
+
+def _check_row_memory(row_count: int, column_count: int, limits: Limits) -> None:
+    """Refuse events whose decoded rows would fill the memory: rows of NULLs take few bytes each in a sound log.
+
+    Raises:
+        LimitError: the rows need more than `limits.max_memory`.
+    """
+    if row_count * (column_count + 2) * _VALUE_BYTES > limits.max_memory:
+        text = (
+            f"{row_count:,} rows of {column_count:,} columns in one event need more memory than "
+            f"--max-memory allows; raise it"
+        )
+        raise LimitError(text)
+
+
+def count_rows(
+    type_code: int,
+    body: bytes | memoryview,
+    table_map: TableMap,
+    limits: Limits = Limits(),
+    compiled: Kernel | None = None,
+) -> int:
+    """Count the rows of a row event: check all lengths, but decode no value.
+
+    Args:
+        compiled: see `RowReader.count_rows`.
+
+    Raises:
+        MalformedError: the event does not fit its map.
+        CodecError: the images cannot be unpacked.
+    """
+    images_reader = _images_reader(type_code, body, table_map)
+    data, offset = _unpack_images(body, images_reader, limits)
+    return images_reader[0].count_rows(data, offset, compiled)
+
+
+def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequence[bool]) -> bytes:
+    """Return the body of an uncompressed row event with only the selected rows.
+
+    Args:
+        selected: for each row, whether it stays.
+
+    Raises:
+        MalformedError: the event does not fit its map, or has another number of rows.
+    """
+    reader, offset, _ = _images_reader(type_code, body, table_map)
+    row_bounds = [offset, *reader.iter_row_ends(body, offset)]
+    if len(row_bounds) != len(selected) + 1:
+        raise MalformedError(f"{len(row_bounds) - 1:,} rows can be told apart, {len(selected):,} were decoded")
+    rows = (body[low:high] for (low, high), keep in zip(pairwise(row_bounds), selected, strict=True) if keep)
+    return body[:offset] + b"".join(rows)

@@ -1,0 +1,652 @@
+r"""Write statements for the servers' command line clients.
+
+Clients read lines and have commands of their own. A statement is ended by a delimiter; outside of quotation
+marks a client takes `\` and some words at the start of a statement for commands, one of which runs
+programs. Logs that a server wrote contain no such places; forged ones may.
+
+The delimiter is that of the servers' own tools: if a client misses it, the server still sees a comment and
+the end of a statement there. Text that contains it, or whose characters contain ASCII bytes, is ended by a
+word that nobody who wrote the text can predict.
+
+A client sends a text with `;` inside unchanged, and its server executes all statements of it. LOAD DATA
+LOCAL makes the server ask the client for a file of the client's machine. Servers log each statement of a
+text by itself, LOAD DATA with its data, and in place of EXECUTE and CALL the statements that these
+executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+
+# --- Statements in a form that the servers' command-line clients read without misinterpreting them ---
+
+DELIMITER = b"/*!*/;"
+STATEMENT_END = b"\n" + DELIMITER + b"\n"
+"""What ends a statement, unless the delimiter is in it."""
+
+UTF8MB4 = "utf8mb4"
+"""What a client reads right in each character set whose characters hold no ASCII bytes."""
+
+_ASCII_OVERLAPPING_CHARSETS: Mapping[str, tuple[bytes, bytes]] = {
+    "big5": (rb"[\xa1-\xf9]", rb"[\x40-\x7e\xa1-\xfe]"),
+    "cp932": (rb"[\x81-\x9f\xe0-\xfc]", rb"[\x40-\x7e\x80-\xfc]"),
+    "gb18030": (rb"[\x81-\xfe]", rb"(?:[\x40-\x7e\x80-\xfe]|[\x30-\x39][\x81-\xfe][\x30-\x39])"),
+    "gbk": (rb"[\x81-\xfe]", rb"[\x40-\x7e\x80-\xfe]"),
+    "sjis": (rb"[\x81-\x9f\xe0-\xfc]", rb"[\x40-\x7e\x80-\xfc]"),
+}
+"""Character sets with ASCII bytes inside of other characters: the first byte of such a character, and the rest."""
+
+_SAFE_STARTS = frozenset(
+    {
+        b"ALTER", b"ANALYZE", b"BEGIN", b"BINLOG", b"CALL", b"CHANGE", b"CHECK", b"COMMIT", b"CREATE", b"DELETE", b"DO",
+        b"DROP", b"FLUSH", b"GRANT", b"IMPORT", b"INSERT", b"INSTALL", b"LOAD", b"LOCK", b"OPTIMIZE", b"PREPARE",
+        b"PURGE", b"RELEASE", b"RENAME", b"REPAIR", b"REPLACE", b"RESET", b"REVOKE", b"ROLLBACK", b"SAVEPOINT",
+        b"SELECT", b"SET", b"START", b"TRUNCATE", b"UNINSTALL", b"UNLOCK", b"UPDATE", b"VALUES", b"WITH", b"XA",
+    }
+)  # fmt: skip
+"""First words of statements, none of them a command of the client."""
+
+_FIRST_WORD = re.compile(rb"[A-Za-z]*")
+_COMMENT_PREFIX = b"/*! */"
+"""In front of what begins with another word or sign: clients that look at the first line alone see no command there."""
+
+_NESTED_COMMENT = re.compile(rb"/\*(?=M?!|\+|/)")
+"""Inside of a comment: clients see no end of that, and swallow what follows without a word."""
+
+_AFTER_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
+"""What makes two dashes a comment for a client; servers take more for that."""
+
+_DELIMITER_LINE = rb"\n(?=[Dd][Ee][Ll][Ii][Mm][Ii][Tt][Ee][Rr])"
+"""Of a line that begins so clients leave out the end, unless that is inside of quotation marks or a comment."""
+
+_LOST_ESCAPE = re.compile(rb"\\[\0\n]")
+_ESCAPE_REPLACEMENTS = {b"\\\n": b"\n", b"\\\0": b"\\0"}
+"""What is the same in a string for a server."""
+
+_LINE_COMMENT = re.compile(rb"#|--" + _AFTER_DASHES)
+_QUOTES = re.compile(rb"['\"`$]")
+
+_CLIENT_COMMANDS = frozenset(
+    {
+        b"?", b"charset", b"clear", b"connect", b"costs", b"delimiter", b"edit", b"ego", b"exit", b"go", b"help",
+        b"nopager", b"notee", b"nowarning", b"pager", b"print", b"prompt", b"query_attributes", b"quit", b"rehash",
+        b"resetconnection", b"sandbox", b"source", b"ssl_session_data_print", b"status", b"system", b"tee", b"use",
+        b"warnings",
+    }
+)  # fmt: skip
+"""Words that a client takes for a command of its own where a statement begins, comments in front of it or not."""
+
+_VERSION = re.compile(rb"\d{0,6}")
+_SPACE = b" \t\n\v\f\r"
+
+LexerFault = tuple[int, str]
+"""The place and the text that a client would not read as a part of one statement."""
+
+
+class _ClientLexer:
+    """Lexer that finds where a client, reading in one character set, closes quotation marks and ends comments.
+
+    Args:
+        escapes: the quotation marks between which a backslash begins an escape.
+        dollars: regular expression of a `$` that begins a dollar quote, `$$` or `$word$`; None for clients
+            without them.
+            MySQL's client has them from 9.0 on, with servers that do.
+    """
+
+    def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
+        lead, rest = _ASCII_OVERLAPPING_CHARSETS.get(charset, (b"", b""))
+        self.multibyte = lead + rest
+        stops = [self.multibyte] if lead else []
+        self._dollar_word = re.compile(rb"\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*")
+        if dollars is not None:
+            stops.append(dollars)
+        stops += [rb"['\"`\\#]", b"--" + _AFTER_DASHES, rb"/\*(?:M?!|\+)?", _DELIMITER_LINE]
+        self._marks = re.compile(b"|".join(stops), re.DOTALL)
+        self._marks_in_executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
+        self._escapes = escapes
+        self._escape_pairs = re.compile(b"|".join([*([self.multibyte] if lead else []), rb"\\."]), re.DOTALL)
+        self._closing_patterns = {
+            mark: self._compile_closing_pattern(mark, lead, mark in escapes) for mark in (b"'", b'"', b"`")
+        }
+        self._dollar_body_lexer = _ClientLexer(charset, escapes=escapes) if dollars is not None else self
+
+    def _compile_closing_pattern(self, mark: bytes, lead: bytes, escapes: bool) -> re.Pattern[bytes]:
+        """Compile the pattern from after a quotation mark to after its partner.
+
+        Each byte matches one way only, so that there is no backtracking.
+        """
+        special = mark + (rb"\\" if escapes else b"") + (lead[1:-1] if lead else b"")
+        others = [rb"\\."] if escapes else []
+        others += [self.multibyte, lead + b"(?!" + self.multibyte[len(lead) :] + b")"] if lead else []
+        ordinary = b"[^" + special + b"]*"
+        if not others:
+            return re.compile(ordinary + mark, re.DOTALL)
+        return re.compile(ordinary + b"(?:(?:" + b"|".join(others) + b")" + ordinary + b")*" + mark, re.DOTALL)
+
+    def normalize(self, sql: bytes) -> tuple[bytes, LexerFault | None]:
+        """Return the text in the form to write, or the first fault in it.
+
+        All clients and servers must find the same ends in it. Text that only some of them execute, from `/*!` or
+        `/*M!` to `*/`, must contain no other `*/`: comments inside of it are removed. Some clients take the last
+        two bytes of `*/*` for the start of a comment.
+        """
+        parts, copied, at, opened = list[bytes](), 0, 0, -1
+        while (match := (self._marks if opened < 0 else self._marks_in_executed).search(sql, at)) is not None:
+            mark, start, at = self._match_mark(sql, match)
+            if mark == b"*/":
+                if sql.startswith(b"/*M", opened) and _NESTED_COMMENT.search(sql, opened + 3, start):
+                    return sql, (opened, "/*M!")  # MySQL's client takes it for a comment and finds no end
+                opened = -1
+            elif mark in (b"/*!", b"/*M!"):
+                if opened >= 0:
+                    return sql, (start, "a comment with another one inside,")
+                opened = start
+            elif mark != b"\n":
+                end = self._find_end(sql, mark, at)
+                comment = mark in (b"/*", b"/*+")
+                is_torn = opened >= 0 and not comment and b"*/" in sql[start:end]
+                if end < 0 or is_torn or _is_line_end_lost(sql, start, end):
+                    return sql, (start, mark[:2].decode("ascii", "backslashreplace"))
+                written = self._rewrite_comment(mark, sql[at:end], executed=opened >= 0) if comment else None
+                if mark in self._escapes:
+                    written = self._rewrite_string(mark, sql[at:end])
+                if written is not None:
+                    parts += [sql[copied:start], written]
+                    copied = end
+                at = end
+            if mark == b"\n" or (mark in (b"/*", b"/*+", b"*/") and sql[at : at + 1] == b"*"):
+                parts += [sql[copied:at], b" "]
+                copied = at
+        if opened >= 0:
+            return sql, (opened, "/*!")
+        return b"".join([*parts, sql[copied:]]) if parts else sql, None
+
+    def normalize_and_strip(self, sql: bytes) -> tuple[bytes, bytes | None]:
+        """Return the normalized text and its part outside of quotation marks and comments (None after a fault)."""
+        text, fault = self.normalize(sql)
+        return text, self.strip_literals(sql) if fault is None else None
+
+    def _match_mark(self, sql: bytes, match: re.Match[bytes]) -> tuple[bytes, int, int]:
+        """Return a mark with its start and end offsets; a `$` that begins a dollar quote includes its word."""
+        mark, start, at = match[0], match.start(), match.end()
+        if mark == b"$" and (word := self._dollar_word.match(sql, start)) is not None:  # matches at any `$`
+            at = word.end()
+            return (sql[start : at + 1], start, at + 1) if sql[at : at + 1] == b"$" else (mark, start, start + 1)
+        return mark, start, at
+
+    def _iter_quoted_parts(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
+        """Yield (mark, mark offset, content start, content end) of each quotation mark and comment.
+
+        Comments that some servers execute yield the mark alone with its version. Unclosed parts extend to the end
+        of the text.
+        """
+        at, executed = 0, False
+        while (match := (self._marks_in_executed if executed else self._marks).search(sql, at)) is not None:
+            mark, start, at = self._match_mark(sql, match)
+            if mark in (b"/*!", b"/*M!", b"*/"):
+                executed = mark != b"*/"
+                at += len(_VERSION.match(sql, at)[0]) if executed else 0  # type: ignore[index]
+                yield mark, start, at, at
+            elif (
+                mark in (b"#", b"--", b"/*", b"/*+")
+                or mark in self._closing_patterns
+                or (mark[:1] == b"$" and len(mark) > 1)
+            ):
+                end = self._find_end(sql, mark, at)
+                inside, at = at, len(sql) if end < 0 else end
+                yield mark, start, inside, at
+
+    def strip_literals(self, sql: bytes) -> bytes:
+        """Return the text without comments and with empty strings and quoted names.
+
+        Comments that some servers execute stay. Unclosed parts extend to the end of the text.
+        """
+        parts, copied = list[bytes](), 0
+        for mark, start, inside, end in self._iter_quoted_parts(sql):
+            text = b"''" if mark in self._closing_patterns else b" "
+            if mark[:1] == b"$":
+                text = mark + self._dollar_body_lexer.strip_literals(sql[inside : end - len(mark)]) + mark
+            parts += [sql[copied:start], text]
+            copied = end
+        return b"".join([*parts, sql[copied:]])
+
+    def has_backslashes(self, sql: bytes, marks: bytes) -> bool:
+        """Return whether a backslash is between quotation marks of these kinds."""
+        return any(
+            mark in marks and any(pair[0][:1] == b"\\" for pair in self._escape_pairs.finditer(sql, inside, end))
+            for mark, _, inside, end in self._iter_quoted_parts(sql)
+            if mark in self._closing_patterns
+        )
+
+    @staticmethod
+    def _rewrite_comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
+        """Return a comment in the form to write; None if it stays unchanged.
+
+        Args:
+            mark: what begins the comment.
+            inside: its text.
+            executed: whether it is within `/*! */`.
+        """
+        if executed:
+            return b" "
+        if _NESTED_COMMENT.search(inside) or (mark == b"/*+" and b"\n" in inside):
+            inside = _NESTED_COMMENT.sub(b"/ *", inside)
+            return mark + (inside.replace(b"\n", b" ") if mark == b"/*+" else inside)
+        return None
+
+    def _rewrite_string(self, mark: bytes, inside: bytes) -> bytes | None:
+        """Return a string in the form to write; None if it stays unchanged.
+
+        Before a line end or a zero byte clients lose a backslash or the byte after it.
+        """
+        if _LOST_ESCAPE.search(inside) is None:
+            return None
+        return mark + self._escape_pairs.sub(lambda pair: _ESCAPE_REPLACEMENTS.get(pair[0], pair[0]), inside)
+
+    def _find_end(self, sql: bytes, mark: bytes, at: int) -> int:
+        """Return the end of the part that this mark, before `at`, begins; -1 if it has none or is a command."""
+        if mark in self._closing_patterns:
+            match = self._closing_patterns[mark].match(sql, at)
+            if match is None or mark in self._escapes or _LOST_ESCAPE.search(match[0]) is None:
+                return -1 if match is None else match.end()
+            is_lossy = any(pair[0] in _ESCAPE_REPLACEMENTS for pair in self._escape_pairs.finditer(match[0]))
+            return -1 if is_lossy and self._escapes else match.end()
+        if mark in (b"#", b"--"):
+            return sql.find(b"\n", at) % (len(sql) + 1)
+        if mark == b"/*":
+            return _find_after(sql, b"*/", at)
+        if mark == b"/*+":
+            end = _find_after(sql, b"*/", at)
+            return -1 if end >= 0 and _is_hint_ambiguous(sql[at:end]) else end
+        if mark == b"\\":
+            return at + 1 if sql[at : at + 1] == b"N" else -1
+        if mark[:1] != b"$" or mark == b"$":
+            return at
+        end = _find_after(sql, mark, at)
+        inside = sql[at : end - len(mark)]  # clients without dollar quotes must find the same end
+        is_plain = b"\\" not in inside and not _LINE_COMMENT.search(inside)
+        return end if end >= 0 and is_plain and self._dollar_body_lexer.normalize(inside) == (inside, None) else -1
+
+
+def _is_hint_ambiguous(inside: bytes) -> bool:
+    """Return whether MySQL's client finds marks in an optimizer hint, which other clients read as a comment."""
+    return b"\\" in inside or bool(_LINE_COMMENT.search(inside)) or (b"\n" in inside and bool(_QUOTES.search(inside)))
+
+
+def _is_line_end_lost(sql: bytes, start: int, end: int) -> bool:
+    """Return whether a client drops the end of the line that begins in `sql[start:end]` and continues after it."""
+    last = sql.rfind(b"\n", start, end)
+    return last >= 0 and sql[last + 1 : last + 10].lower() == b"delimiter" and sql.find(b"\n", end) >= 0
+
+
+def _find_after(sql: bytes, mark: bytes, at: int) -> int:
+    """Return the offset after the next occurrence of `mark`; -1 if there is none."""
+    offset = sql.find(mark, at)
+    return -1 if offset < 0 else offset + len(mark)
+
+
+_AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])\$", rb"(?<![\w$])\$"
+"""Where a `$` begins a quotation mark: not within a name. Clients disagree about which other bytes are part of one."""
+
+_ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE = b"'\"", b"'", b""
+"""The quotation marks between which a backslash begins an escape: usually, in MariaDB's clients where sql_mode has
+ANSI_QUOTES, and where it has NO_BACKSLASH_ESCAPES."""
+
+
+@cache
+def _get_lexer(charset: str, escapes: bytes, dollars: bytes | None = None) -> _ClientLexer:
+    """Return the cached lexer for a character set and its quoting rules."""
+    return _ClientLexer(charset, escapes=escapes, dollars=dollars)
+
+
+def make_client_safe(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
+    """Return a statement in a form that every client reads as one statement, and the reason if there is none.
+
+    A space is inserted into comments that contain the beginning of another one: clients find no end of those.
+    """
+    client_set, escapes = client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
+    lexer = _get_lexer(client_set, escapes)
+    text, fault = lexer.normalize(sql)
+    if fault is not None:
+        return sql, f"{fault[1]} at byte {fault[0]} would be a command of the client, or is not closed"
+    other_lexers = list(_iter_other_lexers(sql, client_set, escapes, sql_mode))
+    if other_lexers and {other.normalize_and_strip(sql) for other in other_lexers} != {
+        (text, lexer.strip_literals(sql))
+    }:
+        return sql, "clients do not agree about where its quotation marks and comments end"
+    command = _find_client_command(text)
+    if command is not None:
+        return sql, f"its {command.decode('ascii', 'backslashreplace')} would be a command of the client"
+    return text, None
+
+
+def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> bool:
+    """Return whether a text means the same with NO_BACKSLASH_ESCAPES in sql_mode.
+
+    A stored program never does: it keeps the sql_mode that it was created with.
+    """
+    if sql_mode & NO_BACKSLASH_ESCAPES or b"\\" not in sql:
+        return False
+    strings = b"'" if sql_mode & ANSI_QUOTES else b"'\""
+    return not _get_lexer(client_charset(charset), _ESCAPES_NONE).has_backslashes(sql, strings)
+
+
+def has_lossy_backslashes(name: bytes) -> bool:
+    """Return whether MySQL's client drops a part of this name between backticks without NO_BACKSLASH_ESCAPES."""
+    return _LOST_ESCAPE.search(name) is not None
+
+
+def strip_literals(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
+    """Return the text without comments and with empty strings and quoted names, for one character set and
+    sql_mode.
+    """
+    return _get_lexer(
+        client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
+    ).strip_literals(sql)
+
+
+def _iter_other_lexers(sql: bytes, charset: str, escapes: bytes, sql_mode: int) -> Iterator[_ClientLexer]:
+    """Yield the lexers of clients that may read the text differently."""
+    if b"$" in sql:
+        yield from (_get_lexer(charset, escapes, dollars) for dollars in (_AFTER_NAMES, _AFTER_ASCII_NAMES))
+    if b"\\" in sql and escapes and sql_mode & ANSI_QUOTES:
+        yield _get_lexer(charset, _ESCAPES_SINGLE)
+    if charset == "gb18030":  # unknown to MariaDB's clients
+        yield _get_lexer(UTF8MB4, escapes)
+
+
+def is_mode_dependent(sql: bytes, charset: str | None) -> bool:
+    """Return whether a client reads the text differently with NO_BACKSLASH_ESCAPES in sql_mode than without."""
+    if b"\\" not in sql:
+        return False
+    client_set = client_charset(charset)
+    charsets = (client_set, UTF8MB4) if client_set == "gb18030" else (client_set,)  # unknown to MariaDB's clients
+    return any(
+        len(
+            {
+                _get_lexer(one, escapes).normalize_and_strip(sql)
+                for escapes in (_ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE)
+            }
+        )
+        > 1
+        for one in charsets
+    )
+
+
+def _find_client_command(text: bytes) -> bytes | None:
+    """Return the word in a statement that MySQL's client takes for a command; None if there is none.
+
+    It is the first word of a line that only comments precede, or the first after all of these
+    (`read_and_execute`, `add_line` in client/mysql.cc of 8.0).
+    """
+    if _has_safe_start(text):
+        return None
+    text = _COMMENT_PREFIX + text
+    for start, end in _iter_command_lines(text):
+        word = _match_command_word(text[start:end])
+        if word is not None:
+            return word
+    return _match_command_word(text)
+
+
+def _iter_command_lines(text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the lines where MySQL's client looks for commands: only comments precede them.
+
+    An executed comment that continues is searched again after each line that ends with a space.
+    """
+    at = start = stop = 0
+    is_searched = True
+    while (end := text.find(b"\n", start)) >= 0:
+        if is_searched:
+            yield start, end
+        is_searched, start = True, end + 1
+        while (at := _SPACES.match(text, at, start).end()) < start:  # type: ignore[union-attr]
+            if not text.startswith(b"/*", at):
+                return
+            if stop < at + 2:
+                match = _COMMENT_STOP.search(text, at + 2)
+                stop = match.start() if match is not None else len(text)
+            if stop >= end:  # the comment continues on the next line
+                is_searched = text[at + 2] in b"!+" and text[max(at + 2, end - 1)] in _SPACE
+                break
+            at = stop + 2 * text.startswith(b"*/", stop)
+    if is_searched:
+        yield start, len(text)
+
+
+def _match_command_word(text: bytes) -> bytes | None:
+    """Return the client command that a text begins with; None if it begins with none."""
+    text = text.split(b"\0", 1)[0]
+    word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
+    # clients ignore accents
+    folded = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
+    if folded in _CLIENT_COMMANDS or folded.startswith(b"delimiter"):  # in binary mode the prefix is enough
+        return word
+    return None
+
+
+def _skip_comments(text: bytes) -> int:
+    """Return where MySQL's client sees the end of the leading comments and spaces.
+
+    This is the client's own rule: a comment also ends before `/` and `*`, and two bytes before the end of the
+    text.
+    """
+    at, size = 0, len(text)
+    while True:
+        while at < size and text[at] in _SPACE:
+            at += 1
+        if text.startswith(b"/*", at) and at + 2 < size:
+            match = _COMMENT_STOP.search(text, at + 2)
+            at = max(at + 2, min(size - 2, match.start() if match is not None else size))
+            if text.startswith(b"*/", at) and at + 2 < size:
+                at += 2
+        if not (at < size and (text[at] in _SPACE or (text.startswith(b"/*", at) and at + 2 < size))):
+            return at
+
+
+_SPACES = re.compile(rb"[ \t\n\v\f\r]*")
+_COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
+
+
+def client_charset(charset: str | None) -> str:
+    """Return the character set in which a client must read text of this one."""
+    return charset if charset in _ASCII_OVERLAPPING_CHARSETS else UTF8MB4  # type: ignore[return-value]
+
+
+def format_charset_command(charset: str | None) -> bytes:
+    """Return the client command that sets the character set for reading, in the client and in the server's
+    session.
+    """
+    return b"/*!\\C " + client_charset(charset).encode() + b" */"
+
+
+def terminate_statement(sql: bytes, charset: str | None = None) -> bytes:
+    """Return the statement with a delimiter that it does not contain and a first word that is no client command."""
+    if not _has_safe_start(sql):
+        sql = (
+            _COMMENT_PREFIX + b" " * sql.startswith(b"*") + sql
+        )  # clients take the last two bytes of `*/*` for a comment start
+    if DELIMITER not in sql and charset not in _ASCII_OVERLAPPING_CHARSETS:
+        return sql + STATEMENT_END
+    other = _choose_delimiter(sql)
+    return b"DELIMITER %b\n%b\n%b\nDELIMITER %b\n" % (other, sql, other, DELIMITER)
+
+
+def _has_safe_start(sql: bytes) -> bool:
+    """Return whether the statement begins with a word that is no client command."""
+    first = _FIRST_WORD.match(sql)
+    return first is not None and first[0].upper() in _SAFE_STARTS
+
+
+def _choose_delimiter(sql: bytes) -> bytes:
+    """Return a delimiter that the text does not contain; clients truncate delimiters to 15 bytes."""
+    number = 0
+    while (delimiter := b"$%b$" % hashlib.sha256(b"%d " % number + sql).hexdigest()[:12].encode()) in sql:
+        number += 1
+    return delimiter
+
+
+def terminate_safe(sql: bytes) -> bytes:
+    """Return a statement of the program's own, which begins with a safe word and contains no delimiter, with its
+    end.
+    """
+    return sql + STATEMENT_END
+
+
+def format_script_header(writer: str) -> bytes:
+    """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session."""
+    usage = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
+    return f"# Statements of a log of {writer}; {usage}\n".encode() + _SCRIPT_SETUP
+
+
+_SCRIPT_SETUP = (
+    b"/*!50530 SET @@session.pseudo_slave_mode=1*/;\n"
+    b"/*!50003 SET @OLD_COMPLETION_TYPE=@@COMPLETION_TYPE, COMPLETION_TYPE=0*/;\n"
+    b"DELIMITER " + DELIMITER + b"\n" + terminate_safe(b"/*!\\C utf8mb4 */")
+)  # fmt: skip
+
+SCRIPT_FOOTER = (
+    b"DELIMITER ;\n"
+    b"/*!50003 SET COMPLETION_TYPE=@OLD_COMPLETION_TYPE*/;\n"
+    b"/*!50530 SET @@session.pseudo_slave_mode=0*/;\n"
+)  # fmt: skip
+
+
+# --- Detection of texts that a server never logs as one statement and that would do harm in a client ---
+
+_FLAGS = re.IGNORECASE | re.DOTALL
+_SUSPICIOUS = re.compile(rb";|INFILE|EXECUTE|PREPARE|CALL", _FLAGS)
+"""What a text must have for one of the rules below."""
+
+_SET_STATEMENT_FOR = re.compile(rb"\s*SET\s+STATEMENT\b[^;]*?\bFOR\b", _FLAGS)
+_DYNAMIC_START = re.compile(rb"\s*(EXECUTE|PREPARE|CALL)\b", _FLAGS)
+_DYNAMIC = re.compile(rb"\b(?:EXECUTE|PREPARE|CALL|INFILE)\b", _FLAGS)
+_LOCAL = re.compile(rb"\bLOCAL\b", _FLAGS)
+_LOAD = re.compile(rb"\s*LOAD\b", _FLAGS)
+_INFILE = re.compile(rb"\bINFILE\b", _FLAGS)
+_PROGRAM = re.compile(
+    rb"\s*(?:CREATE\s+(?:OR\s+REPLACE\s+)?(?:DEFINER\s*=\s*[^\s(@]+(?:\s*\(\s*\))?(?:\s*@\s*\S+)?\s+)?(?:AGGREGATE\s+)?"
+    rb"(?:PROCEDURE|FUNCTION|TRIGGER|EVENT|PACKAGE)|ALTER\s+(?:DEFINER\s*=\s*\S+\s+)?EVENT)\b",
+    _FLAGS,
+)
+"""The definition of a stored program has statements inside."""
+
+_BLOCK_MARKS = re.compile(
+    rb"(?<![.@\w])(?:(?P<case>CASE)|(?P<begin>BEGIN)|(?P<close>END(?:\s+CASE)?)(?!\s*(?:IF|LOOP|REPEAT|WHILE|FOR)\b)"
+    rb"|(?P<do>DO)|(?P<part>THEN|ELSE|LOOP|REPEAT|FOR\s+EACH\s+ROW))\b|(?P<next>;)|(?P<label>:)(?!=)",
+    _FLAGS,
+)
+_ANY_SPACES = re.compile(rb"\s*")
+_LOOP = re.compile(rb"(?:WHILE|FOR)\b", _FLAGS)
+_FIRST_WORDS = (
+    rb"\b(?:ALTER|ANALYZE|CACHE|CALL|CHANGE|CHECK|CHECKSUM|CLOSE|COMMIT|CREATE|DEALLOCATE|DECLARE|DELETE|DESC|DESCRIBE|DO"
+    rb"|DROP|EXECUTE|EXPLAIN|FETCH|FLUSH|GET|GRANT|HANDLER|IF|INSERT|INSTALL|ITERATE|KILL|LEAVE|LOAD|LOCK|LOOP|OPEN"
+    rb"|OPTIMIZE|PREPARE|PURGE|RELEASE|RENAME|REPAIR|REPEAT|REPLACE|RESET|RESIGNAL|RETURN|REVOKE|ROLLBACK|SAVEPOINT"
+    rb"|SELECT|SET|SHOW|SIGNAL|START|STOP|TRUNCATE|UNINSTALL|UNLOCK|UPDATE|USE|VALUES|WHILE|WITH|XA)\b"
+)
+"""The first words of statements in a stored program."""
+
+_FIRST_IN_BLOCK = re.compile(rb"\s*(?:" + _FIRST_WORDS + rb"|(?:BEGIN|CASE|FOR)\b|[\w$]+\s*:(?!=))", _FLAGS)
+_EMPTY_BLOCK = re.compile(rb"\s*END\b", _FLAGS)
+_STATEMENT_IN_HEAD = re.compile(rb"\bCHAR(?:ACTER)?\s+SET\b|(" + _FIRST_WORDS + b")", _FLAGS)
+_CONDITION = rb"(?:SQLSTATE\s+(?:VALUE\s+)?''|NOT\s+FOUND|[\w$]+|'')\s*"
+_BEFORE_BLOCK = re.compile(
+    rb"DECLARE\s+\w+\s+HANDLER\s+FOR\s+(?:" + _CONDITION + rb",\s*)*" + _CONDITION + rb"|(?:FOLLOWS|PRECEDES)\s+\S+\s*",
+    _FLAGS,
+)
+"""Words that may precede BEGIN at the start of a statement."""
+
+_CONDITIONAL_COMMENT = re.compile(rb"/\*(?:M!|!(?:50[7-9]|5[1-9]|[6-9]\d|\d{6}))", _FLAGS)
+"""A comment that not all servers execute."""
+
+_SERVER_ONLY_COMMENT = re.compile(rb"--[\x01-\x08\x0e-\x1f\x7f]")
+
+
+def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_load_data: bool = False) -> str | None:
+    """Return why a client must not send a text of the log to a server; None if it may.
+
+    Args:
+        sql: a text that `client.make_client_safe` accepts.
+        is_load_data: whether it is a LOAD DATA whose file the script itself names.
+    """
+    if _SUSPICIOUS.search(sql) is None:
+        return None
+    text = strip_literals(sql, charset, sql_mode)
+    prefix = _SET_STATEMENT_FOR.match(text)
+    text = text[prefix.end() :] if prefix is not None else text
+    if is_load_data:
+        if _LOAD.match(text) is None or len(_INFILE.findall(text)) != 1:
+            return "it is no LOAD DATA of one file"
+    elif (local := _LOCAL.search(text)) is not None and _INFILE.search(text, local.end()) is not None:
+        return "LOCAL INFILE reads a file of the machine of the client; servers log LOAD DATA with its data"
+    dynamic = _DYNAMIC_START.match(text)
+    if dynamic is not None:
+        return f"servers log the statements that {dynamic[1].decode().upper()} executes, not itself"
+    if (
+        not is_load_data
+        and _DYNAMIC.search(text)
+        and (_CONDITIONAL_COMMENT.search(sql) or _SERVER_ONLY_COMMENT.search(sql))
+    ):
+        return "which statements it has is not the same for all servers"
+    if b";" not in text.rstrip(b"; \t\n\v\f\r"):
+        return None
+    program = _PROGRAM.match(text)
+    if program is None:
+        return "it has more than one statement; servers log each by itself"
+    if _DYNAMIC.search(text) is not None and _may_continue(text, program.end()):
+        return "there are statements after the end of the stored program"
+    return None
+
+
+def is_stored_program(sql: bytes, charset: str | None, sql_mode: int) -> bool:
+    """Return whether a statement defines a stored program."""
+    return _PROGRAM.match(strip_literals(sql, charset, sql_mode)) is not None
+
+
+def _may_continue(text: bytes, start: int) -> bool:
+    """Return whether anything can follow a `;` that is in no block of BEGIN or CASE.
+
+    BEGIN is not a reserved word: if one may be a name, anything is possible.
+
+    Args:
+        start: where the head of the program continues after its first words.
+    """
+    depth, is_head, is_event = 0, True, text[:start].upper().endswith(b"EVENT")
+    for match in _BLOCK_MARKS.finditer(text.rstrip(b"; \t\n\v\f\r"), start):
+        kind = match.lastgroup
+        if kind == "next" and not depth:
+            return True
+        if kind == "begin" and not _is_block(text, start, match, is_head=is_head):
+            return True
+        if kind == "close":
+            depth = max(0, depth - 1)
+        elif kind in ("begin", "case"):
+            depth += 1
+        is_part = kind in ("begin", "next", "part", "label")
+        if is_part or (kind == "do" and ((is_head and is_event) or _LOOP.match(text, start))):
+            start, is_head = _ANY_SPACES.match(text, match.end()).end(), False  # type: ignore[union-attr]
+    return False
+
+
+def _is_block(text: bytes, start: int, begin: re.Match[bytes], *, is_head: bool) -> bool:
+    """Return whether this BEGIN certainly begins a block.
+
+    Args:
+        start: start of the statement, or of the part of one, that contains it.
+    """
+    before = text[start : begin.start()]
+    if is_head:
+        is_first_word = before.count(b"(") == before.count(b")") and not any(
+            word[1] for word in _STATEMENT_IN_HEAD.finditer(before)
+        )
+    else:
+        is_first_word = not before or _BEFORE_BLOCK.fullmatch(before) is not None
+    if before and _EMPTY_BLOCK.match(text, begin.end()):
+        return is_first_word
+    return is_first_word and _FIRST_IN_BLOCK.match(text, begin.end()) is not None

@@ -1,0 +1,829 @@
+"""Write a flashback script: statements that reverse the row changes of a log.
+
+Flashback would not find such a row, or would give it values from before the later change. For each selected
+row a hash of its key before and after the change is kept; for a table without a key a hash of the whole
+row.
+
+Each record gets its text as in `statements`, but in an order to be read from the end: the caller joins the
+texts in reverse. So the newest transaction comes first, and in it the newest row. What cannot be reversed
+is an error; nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import repeat
+
+import msgspec
+
+from binlogtool.errors import RefusedError, UsageError
+from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
+from binlogtool.format_api.outputs import ScriptOptions, qualify_name, unquote_name
+from binlogtool.formats.binlog_events.ddl.statements import (
+    TABLE_PATTERN,
+    find_altered_table,
+    find_changed_table,
+    find_created_table,
+    find_dropped_database,
+    find_exchanged_table,
+    find_renames,
+    find_sequence,
+    iter_emptied_tables,
+    normalize_statement,
+    qualify_table_name,
+    skip_gap,
+)
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
+from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
+from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event, parse_load_query, parse_query
+from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
+from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql import client_text
+from binlogtool.formats.binlog_events.sql.row_statements import (
+    Image,
+    ImageValue,
+    Inexact,
+    Irreversible,
+    effect_name,
+    find_changed_values,
+    format_flashback_statements,
+    iter_row_images,
+    keep_rows,
+    lazy_body,
+    merge_images,
+    reverse_rows,
+)
+from binlogtool.formats.binlog_events.sql.script_state import (
+    StatementSizes,
+    format_description_binlog,
+    format_rows_binlog,
+    rename_database,
+    split_large_binlog,
+)
+from binlogtool.formats.binlog_events.sql.session import ScriptSession, wrap_row_flags
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    EVENTS_OUTSIDE_GROUPS,
+    GroupStep,
+    QueryKind,
+    TransactionGroups,
+    get_query_kind,
+)
+from binlogtool.formats.binlog_events.values.column_types import ValueKind
+from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.wire_format import (
+    DELETE_ROW_EVENTS,
+    GTID_EVENTS,
+    ROW_EVENTS,
+    UPDATE_ROW_EVENTS,
+    EventFlag,
+    EventType,
+    FormatDescription,
+    unpack_block,
+)
+from binlogtool.limits import Limits
+
+# --- Flashback conflicts ---
+
+_HASH_BYTES = 150
+"""Memory of one row that is remembered."""
+_MEMORY_DIVISOR = 4
+"""The part of the ceiling of memory that may go there: one of so many."""
+_MAX_EXAMPLES = 5
+"""Rows and statements that a message names."""
+_MAX_VALUE_CHARACTERS = 64
+ALL_COLUMNS = -1
+"""The bits of all columns."""
+
+_TEXT_KINDS = (ValueKind.TEXT, ValueKind.UTF8)
+
+
+class LaterChanges(msgspec.Struct):
+    """Later changes to the selected rows of one table.
+
+    `rows` are hashes of their keys, `examples` the first ones in words. `others` describes statements that
+    change the table as a whole, or rows that cannot be identified.
+    """
+
+    rows: set[int] = msgspec.field(default_factory=set)
+    examples: list[str] = msgspec.field(default_factory=list)
+    others: list[str] = msgspec.field(default_factory=list)
+
+
+class FlashbackConflicts(msgspec.Struct):
+    """Selected rows so far and the later changes to them.
+
+    `selected` maps the full name of a table to hash -> bitmap of the columns that flashback sets. `is_full`: no
+    further rows are remembered. `unchecked` describes what could not be checked.
+    """
+
+    selected: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
+    later_changes: dict[str, LaterChanges] = msgspec.field(default_factory=dict)
+    unchecked: list[str] = msgspec.field(default_factory=list)
+    count: int = 0
+    is_full: bool = False
+
+    def add_rows(
+        self,
+        location: str,
+        table: TableMap,
+        event: tuple[int, memoryview],
+        selection: bool | Sequence[bool],
+        limits: Limits,
+        *,
+        sets_all: bool,
+    ) -> None:
+        """Add the rows of an event.
+
+        Args:
+            location: its location, in words.
+            table: its table, with its key.
+            event: type code and body.
+            selection: which of its rows are selected.
+            sets_all: whether flashback sets all columns of a row, not only those that the event changed.
+
+        Raises:
+            MalformedError, DecompressionError: the rows cannot be read.
+        """
+        name, code = table.full_name, event[0]
+        if selection is False and name not in self.selected:
+            return
+        hashes, budget = self.selected.setdefault(name, {}), DecodeBudget(limits)
+        rows = iter_row_images(*event, table, limits)
+        for row, is_selected in zip(
+            rows, repeat(selection) if isinstance(selection, bool) else selection, strict=False
+        ):
+            row_hashes, is_keyless = _hash_row(table, row, budget), not table.primary_key
+            columns = ALL_COLUMNS if row_hashes[0] != row_hashes[1] or is_keyless else _changed_columns(code, row)
+            if is_selected:
+                self._remember_row(hashes, row_hashes, ALL_COLUMNS if sets_all else columns, limits)
+            elif conflicting := [
+                one for one in row_hashes[: 1 if is_keyless else 2] if one is not None and hashes.get(one, 0) & columns
+            ]:
+                self._add_conflict(name, conflicting, _describe_row(table, row, budget, code, location))
+
+    def _remember_row(
+        self, hashes: dict[int, int], row_hashes: Iterable[int | None], columns: int, limits: Limits
+    ) -> None:
+        """Remember the hashes of a selected row, as long as memory permits."""
+        for row_hash in row_hashes:
+            if row_hash is None or self.is_full:
+                continue
+            self.count += row_hash not in hashes
+            hashes[row_hash] = hashes.get(row_hash, 0) | columns
+        self.is_full = self.is_full or self.count * _HASH_BYTES * _MEMORY_DIVISOR > limits.max_memory
+
+    def _add_conflict(self, name: str, row_hashes: Sequence[int], text: str) -> None:
+        """Note that a selected row was changed again."""
+        changes = self.later_changes.setdefault(name, LaterChanges())
+        if changes.rows.isdisjoint(row_hashes) and len(changes.examples) < _MAX_EXAMPLES:
+            changes.examples.append(text)
+        if changes.rows.isdisjoint(row_hashes):
+            changes.rows.add(row_hashes[0])
+
+    def note_rows(self, location: str, table: TableMap, event: tuple[int, memoryview], limits: Limits) -> None:
+        """Note the rows of an event none of which is selected, see `add_rows`."""
+        try:
+            self.add_rows(location, table, event, False, limits, sets_all=False)
+        except (MalformedError, DecompressionError) as error:
+            self.note_unchecked(f"{table.qualified_name} {location}: {error.args[0]}")
+
+    def note_statement(self, name: str, text: str) -> None:
+        """Note a later statement about a table with selected rows.
+
+        Args:
+            name: the full name of the table.
+            text: the statement, in words.
+        """
+        if self.selected.get(name):
+            others = self.later_changes.setdefault(name, LaterChanges()).others
+            if len(others) <= _MAX_EXAMPLES:
+                others.append(text)
+
+    def note_unchecked(self, text: str) -> None:
+        """Note what cannot be checked, in words."""
+        if len(self.unchecked) <= _MAX_EXAMPLES:
+            self.unchecked.append(text)
+
+    @property
+    def tables(self) -> list[str]:
+        """The full names of the tables with selected rows."""
+        return [name for name, marks in self.selected.items() if marks]
+
+    def iter_findings(self) -> Iterator[Finding]:
+        """Yield the findings at the end of the script."""
+        for name, changes in self.later_changes.items():
+            if changes.rows:
+                count = len(changes.rows)
+                message = (
+                    f"{name}: {count:,} {'row was' if count == 1 else 'rows were'} changed again later by what is not"
+                )
+                message += (
+                    f" chosen: {_join_examples(changes.examples, count)}: the undo does not find such "
+                    f"a row, or gives it"
+                )
+                yield make_finding(
+                    CHANGED_LATER, None, 0, message + " values from before that change; choose it as well"
+                )
+            if changes.others:
+                message = (
+                    f"{name}: {_join_examples(changes.others, len(changes.others))} came later and is "
+                    f"not chosen: the undo"
+                )
+                message += " meets a table that is not as the chosen changes left it"
+                yield make_finding(CHANGED_LATER, None, 0, message)
+        if self.unchecked:
+            message = "not checked: whether the chosen rows were changed again later by "
+            yield make_finding(CHANGED_LATER, None, 0, message + _join_examples(self.unchecked, len(self.unchecked)))
+        if self.is_full:
+            message = (
+                f"more than {self.count:,} rows are taken back: it was not noticed of all whether they were changed "
+            )
+            message += "again later by what is not chosen; --max-memory raises the ceiling"
+            yield make_finding(CHANGED_LATER, None, 0, message)
+
+
+def _join_examples(texts: Sequence[str], count: int) -> str:
+    """Return the first texts joined by commas, with an ellipsis if there are more."""
+    more = ", …" if count > min(len(texts), _MAX_EXAMPLES) else ""
+    return ", ".join(texts[:_MAX_EXAMPLES]) + more
+
+
+def _identifying_columns(table: TableMap) -> Sequence[int]:
+    """Return the columns that identify a row; for a table without a primary key all stored ones."""
+    key = [index for index, _ in table.primary_key or ()]
+    return key or [index for index, column in enumerate(table.columns) if not column.generated]
+
+
+def _hash_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudget) -> list[int | None]:
+    """Return the hashes of a row before and after its change; None where the image is missing or lacks columns."""
+    before, after = row
+    return [_hash_image(table, image, budget) for image in (before, merge_images(before, after))]
+
+
+def _hash_image(table: TableMap, image: Image, budget: DecodeBudget) -> int | None:
+    """Return the hash of the identifying columns of an image; None if it lacks some."""
+    values = {value.column_index: value for value in image}
+    key_values = [values.get(place) for place in _identifying_columns(table)]
+    if table.primary_key:
+        return (
+            None
+            if None in key_values
+            else hash(tuple(_normalize_key_value(one, budget) for one in key_values if one is not None))
+        )
+    return hash(tuple(None if one is None else one.raw for one in key_values)) if image else None
+
+
+def _normalize_key_value(value: ImageValue, budget: DecodeBudget) -> object:
+    """Return a key value in a form that is equal for values that a collation may treat as equal."""
+    if value.raw is None or value.cell.kind.kind not in _TEXT_KINDS:
+        return value.raw
+    text = value.cell.convert(value.raw, budget)
+    if not isinstance(text, str):
+        return value.raw
+    if not text.isascii():
+        text = "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+    return text.casefold().rstrip(" ")
+
+
+def _changed_columns(code: int, row: tuple[Image, Image]) -> int:
+    """Return the bitmap of the columns that a row event changes."""
+    return (
+        sum(1 << value.column_index for value in find_changed_values(*row))
+        if code in UPDATE_ROW_EVENTS
+        else ALL_COLUMNS
+    )
+
+
+def _describe_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudget, code: int, location: str) -> str:
+    """Return the row's identity, what happened to it, and where."""
+    image, columns = row[0] or row[1], _identifying_columns(table)[:_MAX_EXAMPLES]
+    texts = []
+    for value in image:
+        if value.column_index in columns:
+            text = "NULL" if value.raw is None else str(value.cell.convert(value.raw, budget))
+            texts.append(f"{value.cell.key}={text[:_MAX_VALUE_CHARACTERS]}")
+    effect = "DELETE" if code in DELETE_ROW_EVENTS else "UPDATE" if code in UPDATE_ROW_EVENTS else "INSERT"
+    return f"{' '.join(texts)} ({effect} {location})"
+
+
+# --- Tables whose definitions a statement changes, for flashback ---
+
+_NO_TABLE = re.compile(
+    r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:(?:DEFINER|ALGORITHM)\s*=\s*\S+\s+|SQL\s+SECURITY\s+\w+\s+"
+    r"|AGGREGATE\s+)*(?:DATABASE|SCHEMA|PROCEDURE|FUNCTION|PACKAGE|EVENT|VIEW|TRIGGER|USER|ROLE|SERVER|TABLESPACE"
+    r"|UNDO|RESOURCE|SPATIAL\s+REFERENCE|INSTANCE|LOGFILE)\b"
+    r"|(?:GRANT|REVOKE|SET|FLUSH|ANALYZE|OPTIMIZE|REPAIR|CHECK|CACHE|INSTALL|UNINSTALL|USE)\b|RENAME\s+USER\b",
+    re.IGNORECASE,
+)
+"""Statements that define something else than tables, or nothing."""
+
+_INDEX = re.compile(
+    rf"(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:ONLINE\s+|OFFLINE\s+|UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+|VECTOR\s+)*INDEX\s"
+    rf".*?\sON\s+{TABLE_PATTERN}",
+    re.IGNORECASE | re.DOTALL,
+)
+_WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
+
+
+def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) -> list[str] | None:
+    """Return the tables that a statement creates, changes, empties or drops; None if it defines nothing.
+
+    Args:
+        changed_tables: tables whose rows changed before it; of these the result has the ones in a dropped
+            database.
+    """
+    start = skip_gap(sql)
+    dropped = find_dropped_database(sql)
+    if dropped is not None:
+        return [name for name in changed_tables if name.startswith(qualify_name(dropped, ""))]
+    if _NO_TABLE.match(sql, start):
+        return []
+    names = [*iter_emptied_tables(sql, database)]
+    created_name, change = find_created_table(sql, database), find_altered_table(sql, database)
+    names += [created_name] if created_name is not None else []
+    names += [change[0]] if change is not None else []
+    index, sequence = _INDEX.match(sql, start), find_sequence(sql, database)
+    names += [] if index is None else [qualify_table_name(index["table"], database)]
+    names += [] if sequence is None else [sequence]
+    names += _find_other_tables(sql, database)
+    return list(dict.fromkeys(names)) or None
+
+
+def _find_other_tables(sql: str, database: str) -> list[str]:
+    """Return the tables that a statement renames, and the one with which it exchanges a partition."""
+    if not re.match(r"(?:ALTER|RENAME)\s", sql[skip_gap(sql) :], re.IGNORECASE):
+        return []
+    try:
+        exchanged_table = find_exchanged_table(sql, database)
+        return [name for pair in find_renames(sql, database) for name in pair] + (
+            [] if exchanged_table is None else [exchanged_table]
+        )
+    except UsageError:
+        return []
+
+
+def statement_name(sql: str) -> str:
+    """Return the first words of a statement, for messages."""
+    words = _WORDS.match(sql, skip_gap(sql))
+    return " ".join(words[0].upper().split()) if words else "a statement"
+
+
+# --- Flashback ---
+
+_T = EventType
+_EVENTS_WITHOUT_CHANGES = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | GTID_EVENTS | {
+    _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT,
+    _T.VIEW_CHANGE, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE, _T.XID,
+}  # fmt: skip
+"""Events that change nothing by themselves; what some of them prepare is refused where it is done."""
+
+_GTIDS_SINCE = (5, 6, 5)
+"""MySQL has GTIDs since then."""
+
+_CASCADES_LOGGED_SINCE = (9, 6)
+"""MySQL logs the rows that a foreign key changes since then."""
+
+_QUERY_EVENTS = (_T.QUERY, _T.QUERY_COMPRESSED)
+_STATEMENT_EVENTS = (*_QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
+_UNREADABLE_CHANGES = (_T.INCIDENT, _T.PARTIAL_ROW_DATA)
+_STATEMENTS_WITHOUT_CHANGES = re.compile(
+    rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE
+)
+_XA_STATEMENTS = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
+
+
+class FlashbackScript(msgspec.Struct):
+    """Script that reverses the row changes of a log.
+
+    `label` names the open transaction in messages. `changed`: some of its changes were written; None if none is
+    open.
+    """
+
+    options: ScriptOptions = ScriptOptions(flashback=True)
+    transactions: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    label: str = ""
+    changed: bool | None = None
+    description: FormatDescription | None = None
+    stop_finding: Finding | None = None
+    definitions: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    seen: set[str] = msgspec.field(default_factory=set)
+    """Tables whose rows were changed so far."""
+    reported: set[str] = msgspec.field(default_factory=set)
+    """What was said of tables whose columns nothing declares."""
+    sizes: StatementSizes = msgspec.field(default_factory=StatementSizes)
+    conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
+    row_changes: int = 0
+    """See `format_api.outputs.ScriptWriter`."""
+    needs_description: bool = False
+    """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
+
+    # -- the script ----------------------------------------------------------------------------------------------------
+
+    def read_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
+        """Return the text for each record, to be written in reverse order."""
+        notes = context.tracker.track_batch(batch)
+        owners, maps = notes.owners[start:stop], notes.maps[start:stop]
+        return [
+            self._write_record(context, get_event(batch, index), owner, table, limits)
+            for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
+        ]
+
+    def write_compiled(
+        self,
+        context: BinlogFileContext,
+        batch: Batch | FlatRecords,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
+    ) -> tuple[bytes | memoryview, int]:
+        """Write nothing: flashback has no compiled path."""
+        return b"", start
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no row change was written."""
+        return not self.row_changes
+
+    def final_findings(self) -> Sequence[Finding]:
+        """Return findings about large statements and about conflicts with later changes."""
+        return [*self.sizes.list_findings(self.description), *self.conflicts.iter_findings()]
+
+    def note_gap(self, what: str = "") -> bytes:
+        """Write nothing: flashback covers an unbroken range, and its caller stops at damage."""
+        self.transactions.reset()
+        self.changed = None
+        return b""
+
+    def finish(self) -> bytes:
+        """Return the beginning of the script.
+
+        Raises:
+            RefusedError: the last transaction is incomplete.
+        """
+        if self.changed:
+            raise RefusedError(f"{self.label} is not whole: it cannot be undone; choose an earlier --stop-position")
+        if self.description is None:
+            return b""
+        writer = self.description.server_version
+        mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
+        head = client_text.format_script_header(writer if writer.isprintable() else "a server")
+        session = ScriptSession().set_for_rows(0, 0, self.description)
+        return head + b"".join(map(client_text.terminate_statement, [mode, *session])) + self._format_description()
+
+    def _format_description(self) -> bytes:
+        """Return the FORMAT_DESCRIPTION of the file whose events come next in the script, if they need it."""
+        is_needed, self.needs_description = self.needs_description, False
+        if not is_needed or self.description is None:
+            return b""
+        statements = client_text.terminate_statement(format_description_binlog(self.description))
+        if (
+            not self.description.is_mariadb and self.description.version >= _GTIDS_SINCE
+        ):  # a BINLOG statement leaves gtid_next unset
+            statements += client_text.terminate_statement(b"SET @@session.gtid_next='AUTOMATIC'")
+        return statements
+
+    # -- one record ----------------------------------------------------------------------------------------------------
+
+    def _write_record(
+        self, context: BinlogFileContext, event: Event, owner: TransactionOwner, table: TableMap | None, limits: Limits
+    ) -> bytes | BodyWithFindings:
+        """Return the text for one record."""
+        suffix = b"" if context.description is self.description else self._enter_file(context)
+        reason = self._find_missing_end(context, event)
+        if reason is not None:
+            return self._refuse(event, reason, suffix)
+        was_open, step = self.transactions.is_open, GroupStep.OUTSIDE
+        if event.code != _T.TRANSACTION_PAYLOAD:
+            step = self.transactions.add_event(event.code, event.body)
+        try:
+            self._open_transaction(event, owner, step)
+            text, remarks = self._reverse_event(
+                context, event, table, limits, has_beginning=was_open or step is GroupStep.OPENS
+            )
+        except (MalformedError, DecompressionError, Irreversible) as error:
+            self.changed = None if step is GroupStep.ENDS else self.changed
+            return self._refuse(event, str(error.args[0]), suffix)
+        if step is GroupStep.ENDS:
+            text = self._close_transaction(event) + text
+        return BodyWithFindings(text + suffix, remarks) if remarks else text + suffix
+
+    def _enter_file(self, context: BinlogFileContext) -> bytes:
+        """Return what the script needs after the events of a file, before those of the preceding file."""
+        text = self._format_description()
+        if self.description is None:
+            text += client_text.terminate_statement(b"SET @@session.pseudo_slave_mode=0") + client_text.SCRIPT_FOOTER
+        self.description = context.description
+        self.definitions.load_schema(context.hints.schema)
+        return text
+
+    def _find_missing_end(self, context: BinlogFileContext, event: Event) -> str | None:
+        """Return why the open transaction never ends; None if it may, or if nothing of it was written."""
+        is_restart = event.code == _T.FORMAT_DESCRIPTION and not context.is_relay_log
+        if not self.changed or not (is_restart or event.code in GTID_EVENTS):
+            return None
+        self.changed = None
+        self.transactions.reset()
+        return "the transaction has no end: the server stopped in it, or records of it are not among the chosen ones"
+
+    def _refuse(self, event: Event, reason: str, before: bytes = b"") -> BodyWithFindings:
+        """Return a finding that the event cannot be reversed."""
+        message = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be undone: {reason}"
+        size = event.end - event.start
+        result = make_finding(
+            "payload-undecodable", event.start, size, message, record=event.record, severity=Severity.ERROR
+        )
+        return BodyWithFindings(before, (result,))
+
+    def _open_transaction(self, event: Event, owner: TransactionOwner, step: GroupStep) -> None:
+        """Note the beginning of a transaction.
+
+        Raises:
+            Irreversible: it is only prepared.
+        """
+        if step is not GroupStep.OPENS:
+            return
+        self.label = _transaction_label(owner) or f"the transaction at {event.start}"
+        self.changed = False
+        if event.code == _T.GTID and read_mariadb_gtid(bytes(event.body)).flags2 & PREPARED_XA:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+
+    def _close_transaction(self, event: Event) -> bytes:
+        """Return START TRANSACTION for the end of a transaction whose changes were reversed."""
+        changed, self.changed = self.changed, None
+        if not changed:
+            return b""
+        note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
+        return note + (b"" if self.options.flat else client_text.terminate_statement(b"START TRANSACTION"))
+
+    # -- what it takes back --------------------------------------------------------------------------------------------
+
+    def _reverse_event(
+        self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
+    ) -> tuple[bytes, tuple[Finding, ...]]:
+        """Return the text that reverses an event, and findings about it.
+
+        Args:
+            has_beginning: whether the beginning of its transaction is selected.
+
+        Raises:
+            Irreversible, MalformedError, DecompressionError: the event cannot be reversed.
+        """
+        if event.code in ROW_EVENTS:
+            if table is not None and self.definitions.is_sequence(table):
+                return b"", self._warn_sequence(event, table.qualified_name)
+            text = self._reverse_rows(context, event, table, limits, has_beginning=has_beginning)
+            return text, self._warn_inexact(event, table) if text and table is not None else ()
+        if event.code in _QUERY_EVENTS:
+            statement = self._check_query(event, limits)
+            return b"", () if statement is None else (
+                self._warn_left_out(event, f"{statement} is not undone, as --skip-ddl says"),
+            )
+        if event.code == _T.XA_PREPARE:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+        if event.code not in _EVENTS_WITHOUT_CHANGES and not event.flags & EventFlag.IGNORABLE:
+            raise Irreversible("it does not say which rows it changed")
+        return b"", ()
+
+    def _warn_inexact(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
+        """Return, once a table, a warning about statements that may be inexact."""
+        reason = self.definitions.find_caveat(table) if self.options.rows == "statements" else None
+        message = f"{table.qualified_name}: {reason}"
+        if reason is None or message in self.reported:
+            return ()
+        self.reported.add(message)
+        size = event.end - event.start
+        return (
+            make_finding(
+                "statement-inexact", event.start, size, message, record=event.record, severity=Severity.WARNING
+            ),
+        )
+
+    def _warn_sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
+        """Return, once a sequence, a warning that its numbers are not reversed."""
+        is_selected = self.options.includes_table
+        if name in self.seen or (is_selected is not None and not is_selected(unquote_name(name))):
+            return ()
+        self.seen.add(name)
+        return (self._warn_left_out(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
+
+    def _warn_left_out(self, event: Event, subject: str) -> Finding:
+        """Return a warning about what is left out."""
+        message = f"{self.label or 'outside of a transaction'}: {subject}"
+        size = event.end - event.start
+        return make_finding(
+            "statement-left-out", event.start, size, message, record=event.record, severity=Severity.WARNING
+        )
+
+    def _check_query(self, event: Event, limits: Limits) -> str | None:
+        """Check a QUERY event; return the definition statement that stays, None if the event changes nothing.
+
+        Raises:
+            Irreversible: the statement cannot be reversed.
+        """
+        kind = get_query_kind(event.code, event.body)
+        if kind in _XA_STATEMENTS:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+        parts = parse_query(bytes(event.body))
+        sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
+        if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
+            if self.changed:
+                raise Irreversible("it takes back changes itself, and the log does not say which ones stayed")
+        elif kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
+            return self._check_statement(sql, parts)
+        return None
+
+    def _check_statement(self, sql: bytes, parts: QueryParts) -> str | None:
+        """Check a statement other than BEGIN, COMMIT and the like; return its name if it defines selected tables.
+
+        Raises:
+            Irreversible: it changes rows, or definitions while --skip-ddl is not given.
+        """
+        self.definitions.apply_statement(sql, parts)
+        text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
+        verb, is_selected = statement_name(text), self.options.includes_table
+        names = find_defined_tables(text, database, self.seen)
+        if names is None:
+            raise Irreversible(f"the log has {verb} as a statement, not the rows that it changed")
+        selected = names if is_selected is None else [name for name in names if is_selected(unquote_name(name))]
+        if not selected and is_selected is not None:
+            return None
+        subject = f"{verb} ({', '.join(selected[:3])})" if selected else verb
+        if self.options.skip_ddl:
+            return subject
+        raise Irreversible(f"the log has {verb} as a statement{subject[len(verb) :]}, which has no reverse")
+
+    def _reverse_rows(
+        self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
+    ) -> bytes:
+        """Return the text that reverses a row event, and check it against later changes.
+
+        Raises:
+            Irreversible, MalformedError, DecompressionError: the event cannot be reversed.
+        """
+        description = context.description
+        if table is None:
+            if int.from_bytes(event.body[: description.table_id_size], "little") == DUMMY_TABLE_ID:
+                return b""
+            raise Irreversible("its TABLE_MAP is missing")
+        is_selected = self.options.includes_table
+        if is_selected is not None and not is_selected(table.qualified_name):
+            return b""
+        self.seen.add(table.full_name)
+        table = self.definitions.describe_with_key(table)
+        selected, selected_rows = self._select_rows(context, event, table, limits)
+        opposite = (
+            None if selected is None else self._reverse_row_event(selected, table, limits, has_beginning=has_beginning)
+        )
+        text, is_exact = b"", True
+        if selected is not None and opposite is not None:
+            text, is_exact = self._format_statements(
+                selected, opposite, rename_database(table, self.options.rename_databases), description, limits
+            )
+        if self.options.is_partial:
+            location = self._describe_location(context, event, self.label)
+            self.conflicts.add_rows(location, table, (event.code, event.body), selected_rows, limits, sets_all=is_exact)
+        if selected is None:
+            return b""
+        self.row_changes += count_rows(selected.code, selected.body, table, limits)
+        is_first, self.changed = not self.changed, True
+        return text + (client_text.terminate_statement(b"COMMIT") if is_first and not self.options.flat else b"")
+
+    @staticmethod
+    def _describe_location(context: BinlogFileContext, event: Event, label: str) -> str:
+        """Return "by transaction … at file:offset" for messages."""
+        return (f"by {label} " if label else "") + f"at {context.name}:{event.start}"
+
+    def _reverse_row_event(self, event: Event, table: TableMap, limits: Limits, *, has_beginning: bool) -> Event:
+        """Return the row event with the opposite effect.
+
+        Raises:
+            Irreversible: the beginning of its transaction is not selected, or its images lack columns.
+        """
+        if not has_beginning:
+            raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
+        try:
+            code, body = reverse_rows(event.code, event.body, table, limits)
+        except Irreversible as error:
+            raise Irreversible(f"{effect_name(event.code)} of {table.qualified_name}: {error}") from None
+        return event._replace(code=code.value, body=memoryview(body))
+
+    def _select_rows(
+        self, context: BinlogFileContext, event: Event, table: TableMap, limits: Limits
+    ) -> tuple[Event | None, bool | Sequence[bool]]:
+        """Return the event with its selected rows (None if there are none), and which of its rows these are."""
+        condition = self.options.row_filter
+        if condition is None:
+            return event, True
+        selected = condition.select_rows(event.batch_index, lazy_body(context, event, table, condition, limits))
+        return keep_rows(event, table, selected, limits), selected
+
+    def _format_statements(
+        self, event: Event, opposite: Event, table: TableMap, description: FormatDescription, limits: Limits
+    ) -> tuple[bytes, bool]:
+        """Return the reversing statements and whether they are the reversed event itself.
+
+        They are INSERT, UPDATE and DELETE where these were requested and have the same effect.
+        """
+        statements = None
+        if self.options.rows == "statements" and self.definitions.reason_against_statements(table, description) is None:
+            with suppress(Inexact):
+                statements = format_flashback_statements(event.code, event.body, table, limits)
+        if statements is None:
+            self.needs_description = True
+            statements = split_large_binlog(format_rows_binlog(opposite, table, description, limits), description)
+            self.sizes.add_statements(statements)
+            return b"".join(map(client_text.terminate_statement, statements)), True
+        self.sizes.add_statements(statements)
+        flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
+        before, after = wrap_row_flags(flags, description)
+        return b"".join(map(client_text.terminate_statement, [*before, *statements, *after])), False
+
+    # -- what is not chosen --------------------------------------------------------------------------------------------
+
+    def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """Note what records that are not selected say about tables and change in selected rows."""
+        self.definitions.load_schema(context.hints.schema)
+        notes, codes = context.tracker.track_batch(batch), to_int_list(batch.frames["type_code"], start, stop)
+        for index, code in enumerate(codes, start):
+            table = notes.maps[index]
+            if code in ROW_EVENTS and table is not None:
+                if table.full_name in self.conflicts.selected or self.definitions.foreign_keys.keys:
+                    event = get_event(batch, index)
+                    location = self._describe_location(context, event, _transaction_label(notes.owners[index]))
+                    self._note_rows(
+                        event, self.definitions.describe_with_key(table), location, context.description, limits
+                    )
+            elif code in ROW_EVENTS or code in _STATEMENT_EVENTS or code in _UNREADABLE_CHANGES:
+                event = get_event(batch, index)
+                self._note_statement(
+                    event, self._describe_location(context, event, _transaction_label(notes.owners[index])), limits
+                )
+
+    def _note_rows(
+        self, event: Event, table: TableMap, location: str, description: FormatDescription, limits: Limits
+    ) -> None:
+        """Note the rows of an event that is not selected, and rows that foreign keys changed with them."""
+        tables = self.conflicts.tables
+        if table.full_name in tables:
+            self.conflicts.note_rows(location, table, (event.code, event.body), limits)
+        if event.code not in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS or (
+            not description.is_mariadb and description.version >= _CASCADES_LOGGED_SINCE
+        ):
+            return
+        changed = (
+            None
+            if event.code in DELETE_ROW_EVENTS
+            else frozenset((column.name or "").lower() for column in table.columns)
+        )
+        for key, action in self.definitions.foreign_keys.iter_affected(table.full_name, changed):
+            self.conflicts.note_statement(key.child, f"{action} of {table.qualified_name} {location}")
+
+    def _note_statement(self, event: Event, location: str, limits: Limits) -> None:
+        """Note a statement, or an unreadable change, that is not selected."""
+        if event.code not in _STATEMENT_EVENTS:
+            if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
+                self.conflicts.note_unchecked(
+                    f"{type_name(event.code)} {location}: it does not say which rows it changed"
+                )
+            return
+        try:
+            parts = (parse_load_query if event.code == _T.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
+            sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
+        except (MalformedError, DecompressionError) as error:
+            self.conflicts.note_unchecked(f"the statement {location}: {error.args[0]}")
+            return
+        tables = self.conflicts.tables
+        kind = get_query_kind(event.code, event.body) if event.code in _QUERY_EVENTS else QueryKind.STATEMENT
+        if tables and kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
+            self._note_statement_text(
+                normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape"), location, tables
+            )
+        self.definitions.apply_statement(sql, parts)
+
+    def _note_statement_text(self, text: str, database: str, location: str, tables: Sequence[str]) -> None:
+        """Note a later statement that redefines a selected table or may change its rows."""
+        subject, names = f"{statement_name(text)} {location}", find_defined_tables(text, database, tables)
+        if names is None:
+            name = find_changed_table(text, database)
+            names = [] if name is None else [name]
+            if self.definitions.find_only_changed_table(text, database) is None and (
+                name is None or self.definitions.triggers.list_triggers(name)
+            ):
+                self.conflicts.note_unchecked(f"{subject}, a statement that may change any table")
+        for name in names:
+            self.conflicts.note_statement(name, subject)
+
+
+def _transaction_label(owner: TransactionOwner) -> str:
+    """Return "transaction GTID" for messages; empty outside of transactions."""
+    return f"transaction {owner.gtid}" if owner != NO_OWNER else ""

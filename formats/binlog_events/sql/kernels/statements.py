@@ -1,0 +1,885 @@
+"""Write frequent events as statements, as kernels.
+
+Only texts that every client reads the same way are supported.
+
+It handles transactions that begin and end in the usual ways, and row events as BINLOG, with the text of
+`binlog_events.sql.script.SqlScript`. The kernel stops at each event that it does not support, and before a
+statement that
+does not end in this batch; such an event leaves no trace in the state.
+"""
+
+from __future__ import annotations
+
+from binlogtool.format_api.field_types import (
+    Int64s,
+    MutableInt64s,
+    MutableUInt8s,
+    UInt8s,
+    kernel,
+    load_little_endian,
+    put_uuid,
+)
+from binlogtool.format_api.json_kernels import put_unsigned
+from binlogtool.format_api.layout import TABLE_OFFSET, build_crc_table
+from binlogtool.formats.binlog_events.rows.json_kernels import (
+    copy_text,
+    find_template,
+    has_valid_images,
+    load_word,
+    put_padded_digits,
+)
+from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, ScriptMemory
+from binlogtool.formats.binlog_events.wire_format import (
+    ANNOTATE_ROWS,
+    ANONYMOUS_GTID,
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    GTID,
+    GTID_LOG,
+    INTVAR,
+    PARTIAL_UPDATE_ROWS,
+    QUERY,
+    RAND,
+    ROWS_QUERY,
+    SKIP_REPLICATION,
+    SUPPRESS_USE,
+    TABLE_MAP,
+    TRANSACTION_PAYLOAD,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+    XID,
+)
+
+# --- Slots of the script kernels' state, an array of 64-bit integers ---
+
+(
+    TRANSACTION_STATE,
+    WINDOW_OFFSET,
+    CHECKSUM_BYTES,
+    SETS_GTIDS,
+    DOMAIN_ID,
+    SERVER_ID,
+    SEQUENCE_NUMBER,
+    THREAD_ID,
+    TIMESTAMP_US,
+    IS_MARIADB,
+) = range(10)
+"""OPEN: see below. BASE: place of the window in the file. TAIL: bytes of checksums. GTIDS: are they set? DOMAIN,
+SERVER, SERIAL: of MariaDB's session. THREAD: its pseudo_thread_id; TIME: its TIMESTAMP in microseconds; both -1 where
+they are not known."""
+OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
+"""Values of OPEN: outside of transactions, behind MySQL's GTID, in a transaction."""
+(
+    PARALLEL_ALLOWED,
+    SERVER_VERSION,
+    TABLE_ID_SIZE,
+    BYTES_WRITTEN,
+    LAST_GTID_INDEX,
+    OUTPUT_FULL,
+    COMMIT_TIMESTAMP,
+    SESSION_NUMBER,
+    SESSION_CHANGED,
+    ROW_FLAG_MASK,
+) = range(10, 20)
+"""PARALLEL: MariaDB's session lets transactions run in parallel. VERSION: of MySQL's servers, as the session knows it.
+WRITTEN: bytes that were written. LAST_GTID: index of the last GTID event that was taken, or -1. FULL: no more room.
+COMMITTED: original_commit_timestamp of MySQL's session. SESSION: its number in `sql.moves`. MOVED: has it, its time or
+its thread changed? CHECKS: which flags of row events count."""
+GTID_AUTOMATIC, NEXT_SESSION_NUMBER, TEMPLATES, DATABASE_SIZE = range(20, 24)
+"""AUTOMATIC: is that MySQL's gtid_next? NEXT_SESSION: the one that the rows at hand lead to. PLANS: place of the table
+of plans in the texts. DATABASE: bytes of the session's database, -1 = it has none."""
+DATABASE_TEXT = DATABASE_SIZE + 1
+"""From here on the bytes of its name, eight in each slot."""
+DATABASE_SLOTS = 33
+"""DATABASE and its text."""
+CONTAINER_OFFSET, STATE_SIZE = range(DATABASE_SIZE + DATABASE_SLOTS, DATABASE_SIZE + DATABASE_SLOTS + 2)
+"""HOLDER: place of the event that the one at hand is inside of, or -1."""
+
+
+# --- Base64 encoding as kernels over lookup tables ---
+
+PAIR_TABLE_AT, TABLES_SIZE = 0, TABLE_OFFSET + 1024
+"""Where the table of the two digits of each twelve bits stands in the texts, and the size of both tables."""
+
+
+@kernel()
+def load_six_bytes(buf: UInt8s, p: int) -> int:
+    """Load six bytes, big-endian."""
+    return buf[p] << 40 | buf[p + 1] << 32 | buf[p + 2] << 24 | buf[p + 3] << 16 | buf[p + 4] << 8 | buf[p + 5]
+
+
+@kernel()
+def load_digit_pair(texts: UInt8s, number: int) -> int:
+    """Load the two base64 digits of a 12-bit number."""
+    at = 2 * (number & 4095)
+    return texts[at] | texts[at + 1] << 8
+
+
+@kernel(load_six_bytes, load_digit_pair, native="base64_line")
+def put_base64(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+    """Write `buf[p:n]` in base64 and a line end; return the end offset."""
+    while n - p >= 6:
+        six = load_six_bytes(buf, p)
+        word = load_digit_pair(texts, six >> 36) | load_digit_pair(texts, six >> 24) << 16
+        word |= load_digit_pair(texts, six >> 12) << 32
+        more = load_digit_pair(texts, six)
+        for i in range(6):
+            out[o + i] = (word >> 8 * i) & 255
+        out[o + 6] = more & 255
+        out[o + 7] = more >> 8
+        o += 8
+        p += 6
+    while n > p:
+        three = buf[p] << 16
+        if n - p > 1:
+            three |= buf[p + 1] << 8
+        if n - p > 2:
+            three |= buf[p + 2] + 0
+        word = load_digit_pair(texts, three >> 12) | load_digit_pair(texts, three) << 16
+        for i in range(4):
+            out[o + i] = (word >> 8 * i) & 255
+        if n - p < 3:
+            out[o + 3] = 61
+        if n - p < 2:
+            out[o + 2] = 61
+        o += 4
+        p += 3
+    out[o] = 10
+    return o + 1
+
+
+def build_tables() -> bytes:
+    """Build the table of digit pairs and the CRC table."""
+    digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    pairs = b"".join(bytes((digits[i >> 6], digits[i & 63])) for i in range(4096))
+    return pairs + build_crc_table()
+
+
+# --- SET statements, and MySQL's BEGIN after them, as kernels over the table of `sql.moves` ---
+
+SESSION_PIECES = (b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n")
+SESSION_PIECES_SIZE = sum(map(len, SESSION_PIECES))
+PIECES_AT = TABLES_SIZE
+"""Where these stand in the texts."""
+_SESSION_PIECE_OFFSETS = [
+    PIECES_AT + sum(len(piece) for piece in SESSION_PIECES[:i]) for i in range(len(SESSION_PIECES))
+]
+_SET, _TIMESTAMP, _COMMA, _THREAD, _SESSION_END, _BEGIN = _SESSION_PIECE_OFFSETS
+_SET_S, _TIMESTAMP_S, _COMMA_S, _THREAD_S, _SESSION_END_SIZE, _BEGIN_S = map(len, SESSION_PIECES)
+
+
+@kernel()
+def is_same_block(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: int) -> bool:
+    """Return whether two status blocks are equal, except for the three bytes at `gap`."""
+    same = 0
+    for i in range(size):
+        if texts[at + i] == buf[p + i] or (gap >= 0 and i >= gap and i < gap + 3):
+            same += 1
+    return same == size
+
+
+@kernel()
+def is_begin(buf: UInt8s, p: int, n: int) -> bool:
+    """Return whether this text is BEGIN."""
+    if n - p != 5 or buf[p] != 66 or buf[p + 1] != 69 or buf[p + 2] != 71:
+        return False
+    return buf[p + 3] == 73 and buf[p + 4] == 78
+
+
+@kernel(is_begin, is_same_block, load_word)
+def find_query_request(p: int, n: int, inside: int, buf: UInt8s, transitions: UInt8s) -> int:
+    """Find the request of the QUERY body `buf[p:n]`, a BEGIN unless `inside` is set; -1 if it is unknown."""
+    if n - p < 19:
+        return -1
+    size = buf[p + 11] | buf[p + 12] << 8
+    text = p + 14 + size + buf[p + 8]
+    if text >= n or (inside == 0 and not is_begin(buf, text, n)):
+        return -1
+    for request in range(load_word(transitions, 0)):
+        at = 16 + 12 * request
+        more = load_word(transitions, at + 8)
+        if load_word(transitions, at + 4) != size or more >> 16 & 1 != inside:
+            continue
+        if is_same_block(transitions, load_word(transitions, at), size, (more & 0xFFFF) - 1, buf, p + 13):
+            return request
+    return -1
+
+
+@kernel(load_word)
+def find_rows_request(flags: int, transitions: UInt8s) -> int:
+    """Find the request of rows with these flags; -1 if it is unknown."""
+    for request in range(load_word(transitions, 0), load_word(transitions, 4)):
+        if load_word(transitions, 16 + 12 * request) == flags:
+            return request
+    return -1
+
+
+@kernel(load_word)
+def find_transition(session: int, request: int, transitions: UInt8s) -> int:
+    """Find the cell of a session and a request; -1 if there is none."""
+    if session < 0 or request < 0:
+        return -1
+    at = load_word(transitions, 8) + 12 * (session * load_word(transitions, 4) + request)
+    return at if load_word(transitions, at) > 0 else -1
+
+
+@kernel(copy_text, put_padded_digits, put_unsigned)
+def put_timestamp(time: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write `TIMESTAMP=…` from microseconds."""
+    seconds = time // 1000000
+    microseconds = time - 1000000 * seconds
+    o = put_unsigned(seconds, out, copy_text(texts, _TIMESTAMP, _TIMESTAMP_S, out, o), z)
+    if microseconds > 0:
+        out[o] = 46
+        o = put_padded_digits(microseconds, 6, out, o + 1)
+    return o
+
+
+@kernel(copy_text, put_timestamp, put_unsigned, load_word)
+def put_begin_session(
+    cell: int,
+    time: int,
+    thread: int,
+    transitions: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    state: MutableInt64s,
+) -> int:
+    """Write the SET statement for the session of a BEGIN."""
+    start = o
+    if time > 0 and time != state[TIMESTAMP_US]:
+        o = put_timestamp(time, texts, out, copy_text(texts, _SET, _SET_S, out, o), z)
+        state[TIMESTAMP_US] = time
+    if thread != state[THREAD_ID]:
+        at = _SET if o == start else _COMMA
+        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
+        o = put_unsigned(thread, out, copy_text(texts, _THREAD, _THREAD_S, out, o), z)
+        state[THREAD_ID] = thread
+    size = load_word(transitions, cell + 8)
+    if size > 0:
+        at = _SET if o == start else _COMMA
+        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
+        o = copy_text(transitions, load_word(transitions, cell + 4), size, out, o)
+    if o > start:
+        o = copy_text(texts, _SESSION_END, _SESSION_END_SIZE, out, o)
+    state[SESSION_NUMBER] = load_word(transitions, cell) - 1
+    state[SESSION_CHANGED] = 1
+    return o
+
+
+@kernel(copy_text, put_timestamp, load_word)
+def put_rows_session(
+    cell: int, time: int, transitions: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s
+) -> int:
+    """Write the SET statement for the statements of a row event; the state stays unchanged."""
+    start = o
+    size = load_word(transitions, cell + 8)
+    if size > 0:
+        o = copy_text(texts, _SET, _SET_S, out, o)
+        o = copy_text(transitions, load_word(transitions, cell + 4), size, out, o)
+    if time > 0 and time != state[TIMESTAMP_US]:
+        at = _SET if o == start else _COMMA
+        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
+        o = put_timestamp(time, texts, out, o, z)
+    return copy_text(texts, _SESSION_END, _SESSION_END_SIZE, out, o) if o > start else o
+
+
+@kernel(load_little_endian, put_begin_session, load_word)
+def put_query_session(p: int, time: int, request: int, cell: int, memory: ScriptMemory, o: int) -> int:
+    """Write the SET statement for the QUERY body at `buf[p]`; -1 if its microseconds are invalid."""
+    gap = load_word(memory.moves, 16 + 12 * request + 8) & 0xFFFF
+    microseconds = load_little_endian(memory.buf, p + 12 + gap, 3) if gap > 0 else 0
+    if microseconds >= 1000000:
+        return -1
+    moment = 1000000 * time + microseconds if time > 0 else 0
+    return put_begin_session(
+        cell,
+        moment,
+        load_little_endian(memory.buf, p, 4),
+        memory.moves,
+        memory.texts,
+        memory.out,
+        o,
+        memory.z,
+        memory.state,
+    )
+
+
+@kernel(find_transition, copy_text, put_query_session, find_query_request)
+def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
+    """Write a BEGIN after its GTID, in its session; -1 if it is unsupported."""
+    if memory.state[TRANSACTION_STATE] != AFTER_GTID:
+        return -1
+    request = find_query_request(p, n, 0, memory.buf, memory.moves)
+    cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    if cell < 0:
+        return -1
+    o = put_query_session(p, time, request, cell, memory, o)
+    if o < 0:
+        return -1
+    memory.state[TRANSACTION_STATE] = IN_TRANSACTION
+    return copy_text(memory.texts, _BEGIN, _BEGIN_S, memory.out, o)
+
+
+# --- INSERT, UPDATE, DELETE and REPLACE as they were logged, with INTVAR and RAND before them, as kernels ---
+
+APOSTROPHE, BACKTICK = b"'`"
+_INSERT, _UPDATE, _DELETE, _REPLACE = (
+    int.from_bytes(word, "big") for word in (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
+)
+VARIABLE_PIECES = (b"SET INSERT_ID=", b"SET LAST_INSERT_ID=", b"SET @@RAND_SEED1=", b", @@RAND_SEED2=", b"\n/*!*/;\n")
+VARIABLE_PIECES_SIZE = sum(map(len, VARIABLE_PIECES))
+_VARIABLE_PIECE_OFFSETS = [sum(map(len, VARIABLE_PIECES[:i])) for i in range(len(VARIABLE_PIECES))]
+_INSERT_ID, _LAST_ID, _SEED1, _SEED2, _VARIABLE_END = _VARIABLE_PIECE_OFFSETS
+_INSERT_ID_S, _LAST_ID_S, _SEED1_S, _SEED2_S, _VARIABLE_END_SIZE = map(len, VARIABLE_PIECES)
+
+
+@kernel()
+def is_row_change(buf: UInt8s, p: int, n: int) -> bool:
+    """Return whether the first word of a text is one of these four."""
+    word = 0
+    at = p
+    while at < n and at < p + 8 and ((buf[at] | 32) >= 97 and (buf[at] | 32) <= 122):
+        word = word << 8 | (buf[at] & 223)
+        at += 1
+    if at == n or at - p > 7:
+        return False
+    matches = 1 if word == _INSERT else 0
+    matches |= 1 if word == _UPDATE else 0
+    matches |= 1 if word == _DELETE else 0
+    matches |= 1 if word == _REPLACE else 0
+    return matches > 0
+
+
+@kernel(native="plain_text")
+def check_plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
+    """Return whether a text closes its quotation marks and contains no comment, command or client mark.
+
+    A line that begins with D counts as a possible command.
+
+    Args:
+        escapes: whether a backslash in a string begins an escape; if not, texts with backslashes are rejected.
+
+    Returns:
+        0: no; 1: yes, in every sql_mode; 2: yes, in its own sql_mode.
+    """
+    mark = 0
+    result = 1
+    while p < n:
+        c = buf[p] + 0
+        p += 1
+        next_byte = buf[p] + 0 if p < n else 0
+        if c == 10:
+            if next_byte | 32 == 100:
+                return 0
+        elif c == 92:
+            if mark != APOSTROPHE or escapes == 0 or next_byte == 0 or next_byte == 10:
+                return 0
+            if next_byte == APOSTROPHE:
+                result = 2
+            p += 1
+        elif c == 47 and next_byte == 42:
+            return 0
+        elif mark > 0:
+            if c == mark:
+                mark = 0
+        elif c == 34 or c == 39 or c == 96:
+            mark = c
+        elif c == 35 or c == 36 or c == 59 or (c == 45 and next_byte == 45):
+            return 0
+    return result if mark == 0 and p == n else 0
+
+
+@kernel()
+def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
+    """Return whether the database name at `buf[p]` is empty or the session's."""
+    if size == 0:
+        return True
+    if size != state[DATABASE_SIZE] or buf[p + size] != 0:
+        return False
+    same = 0
+    for i in range(size):
+        if buf[p + i] == state[DATABASE_TEXT + (i >> 3)] >> 8 * (i & 7) & 255:
+            same += 1
+    return same == size
+
+
+@kernel(load_little_endian)
+def is_supported_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
+    """Return whether it is an INTVAR or RAND whose numbers kernels can write."""
+    if code == INTVAR and size == 9:
+        return buf[p] >= 1 and buf[p] <= 2 and load_little_endian(buf, p + 1, 8) >= 0
+    return code == RAND and size == 16 and load_little_endian(buf, p, 8) >= 0 and load_little_endian(buf, p + 8, 8) >= 0
+
+
+@kernel(is_supported_variable)
+def find_statement(i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, holders: Int64s, buf: UInt8s) -> int:
+    """Return the index of the statement for which the variables from event `i` on are set.
+
+    -1 if it is missing, is in another container, or a variable is malformed.
+    """
+    holder = holders[i] + 0
+    while i < stop and codes[i] != QUERY:
+        size = ends[i] - starts[i]
+        if not is_supported_variable(codes[i], starts[i], size, buf):
+            return -1
+        i += 1
+    return i if i < stop and holders[i] == holder else -1
+
+
+@kernel(copy_text, load_little_endian, put_unsigned)
+def put_variable(code: int, p: int, buf: UInt8s, texts: UInt8s, at: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write the SET statement of INTVAR or RAND.
+
+    Args:
+        at: offset of this module's pieces in the texts.
+    """
+    if code == RAND:
+        o = put_unsigned(load_little_endian(buf, p, 8), out, copy_text(texts, at + _SEED1, _SEED1_S, out, o), z)
+        o = put_unsigned(load_little_endian(buf, p + 8, 8), out, copy_text(texts, at + _SEED2, _SEED2_S, out, o), z)
+    else:
+        last = buf[p] == 1
+        place = _LAST_ID if last else _INSERT_ID
+        o = copy_text(texts, at + place, _LAST_ID_S if last else _INSERT_ID_S, out, o)
+        o = put_unsigned(load_little_endian(buf, p + 1, 8), out, o, z)
+    return copy_text(texts, at + _VARIABLE_END, _VARIABLE_END_SIZE, out, o)
+
+
+@kernel(copy_text)
+def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
+    """Copy bytes unchanged, reading nothing after them."""
+    size = n - p
+    o = copy_text(buf, p, size - (size & 7), out, o)
+    for i in range(n - (size & 7), n):
+        out[o] = buf[i] + 0
+        o += 1
+    return o
+
+
+@kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_word)
+def find_text_request(p: int, n: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
+    """Find the request of the QUERY `buf[p:n]`, plus 1 << 16 if clients read it by sql_mode; -1 if it is
+    unsupported.
+    """
+    request = find_query_request(p, n, 1, buf, transitions)
+    if request < 0 or flags & SUPPRESS_USE:
+        return -1
+    size = buf[p + 8] + 0
+    names = p + 13 + (buf[p + 11] | buf[p + 12] << 8)
+    escapes = load_word(transitions, 16 + 12 * request + 8) >> 17 & 1
+    if not is_same_database(buf, names, size, state) or not is_row_change(buf, names + size + 1, n):
+        return -1
+    plain = check_plain_text(buf, names + size + 1, n, escapes)
+    return -1 if plain == 0 else request + (plain >> 1 << 16)
+
+
+@kernel(find_transition, copy_text, put_query_session, put_text, put_variable, find_text_request, load_word)
+def put_statement(i: int, last: int, events: EventColumns, at: int, memory: ScriptMemory, o: int) -> int:
+    """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
+    p = events.starts[last] + 0
+    n = events.ends[last] + 0
+    found = find_text_request(p, n, events.flags[last], memory.moves, memory.buf, memory.state)
+    if found < 0:
+        return -1
+    request = found & 65535
+    cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
+    if cell < 0:
+        return -1
+    for k in range(i, last):
+        o = put_variable(events.codes[k], events.starts[k], memory.buf, memory.texts, at, memory.out, o, memory.z)
+    o = put_query_session(p, events.times[last], request, cell, memory, o)
+    if o < 0:
+        return -1
+    if found > request:
+        request_at = 16 + 12 * request
+        mode = load_word(memory.moves, request_at) + load_word(memory.moves, request_at + 4)
+        o = copy_text(memory.moves, mode, load_word(memory.moves, request_at + 8) >> 18, memory.out, o)
+    text = p + 14 + (memory.buf[p + 11] | memory.buf[p + 12] << 8) + memory.buf[p + 8]
+    return copy_text(
+        memory.texts, at + _VARIABLE_END, _VARIABLE_END_SIZE, memory.out, put_text(memory.buf, text, n, memory.out, o)
+    )
+
+
+# --- Script text of frequent events, as a kernel over the columns of a batch ---
+
+# ruff: noqa: SIM109 - kernels have no `in`
+
+MAX_BINLOG_BYTES = 8 << 20
+"""`sql.binlog.MOST`"""
+
+_PIECES = (
+    b"# at ", b" GTID ", b"START TRANSACTION\n/*!*/;\n", b" XID\nCOMMIT\n/*!*/;\n", b"BINLOG '\n", b"'\n/*!*/;\n",
+    b"SET @@session.gtid_seq_no=", b"\n/*!*/;\n", b" GTID_LOG ",
+    b"/*! *//*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/\n/*!*/;\n",
+    b"/*! *//*!80014 SET @@session.original_commit_timestamp=", b"*/\n/*!*/;\n", b"SET @@session.gtid_next='",
+    b" QUERY\n", b" ANONYMOUS_GTID\n",
+)  # fmt: skip
+_TEXTS_AT = PIECES_AT + SESSION_PIECES_SIZE
+_PIECE_OFFSETS = [
+    _TEXTS_AT + VARIABLE_PIECES_SIZE + sum(len(piece) for piece in _PIECES[:i]) for i in range(len(_PIECES))
+]
+(
+    _AT, _GTID, _START, _XID, _BINLOG, _CLOSE, _SEQ, _END, _GTID_LOG, _ISOLATION, _COMMITTED, _COMMENT_END, _NEXT,
+    _QUERY, _ANONYMOUS,
+) = _PIECE_OFFSETS  # fmt: skip
+(
+    _AT_S, _GTID_S, _START_S, _XID_S, _BINLOG_S, _CLOSE_S, _SEQ_S, _END_S, _GTID_LOG_S, _ISOLATION_S, _COMMITTED_S,
+    _COMMENT_END_S, _NEXT_S, _QUERY_S, _ANONYMOUS_S,
+) = map(len, _PIECES)  # fmt: skip
+BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE = _BINLOG, _BINLOG_S, _CLOSE, _CLOSE_S
+TYPE_NAMES_AT = _PIECE_OFFSETS[-1] + len(_PIECES[-1])
+"""Where the names of row events stand in the texts: 32 bytes each, by type."""
+TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
+"""Where the texts end; others may follow."""
+
+
+@kernel(copy_text, put_unsigned)
+def put_position_comment(place: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s) -> int:
+    """Write `# at N`, for a nested event `# at N+M`."""
+    o = copy_text(texts, _AT, _AT_S, out, o)
+    if state[CONTAINER_OFFSET] < 0:
+        return put_unsigned(state[WINDOW_OFFSET] + place, out, o, z)
+    o = put_unsigned(state[CONTAINER_OFFSET] + 0, out, o, z)
+    out[o] = 43
+    return put_unsigned(place, out, o + 1, z)
+
+
+@kernel()
+def is_uncompressed_rows(code: int) -> bool:
+    """Return whether it is a row event that servers accept unchanged."""
+    return (
+        (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1)
+        or (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2)
+        or code == PARTIAL_UPDATE_ROWS
+    )
+
+
+@kernel(has_valid_images, find_template)
+def has_matching_rows(code: int, p: int, n: int, map_number: int, buf: UInt8s, texts: UInt8s, state: Int64s) -> bool:
+    """Return whether the rows of an event fit the TABLE_MAP; a server stops at one whose rows do not."""
+    template = find_template(texts, state[TEMPLATES] + 0, map_number)
+    return template > 0 and has_valid_images(buf, p, n, code, texts, template, state[TABLE_ID_SIZE] + 0)
+
+
+@kernel(is_uncompressed_rows, has_matching_rows, load_little_endian)
+def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
+    """Return the index of the last event of the statement whose first TABLE_MAP is event `i`; -1 if it is
+    unsupported.
+    """
+    rows = i
+    size = 0
+    while rows < stop and events.codes[rows] == TABLE_MAP and events.holders[rows] == events.holders[i]:
+        size += events.stops[rows] - events.offsets[rows]
+        if (
+            events.maps[rows] < 0
+            or events.stops[rows] - events.ends[rows] != memory.state[CHECKSUM_BYTES]
+            or rows - i > 15
+        ):
+            return -1
+        for k in range(i, rows):
+            if load_little_endian(
+                memory.buf, events.starts[k] + 0, memory.state[TABLE_ID_SIZE] + 0
+            ) == load_little_endian(memory.buf, events.starts[rows] + 0, memory.state[TABLE_ID_SIZE] + 0):
+                return -1
+        rows += 1
+    j = rows
+    while j < stop and is_uncompressed_rows(events.codes[j]) and events.holders[j] == events.holders[i]:
+        size += events.stops[j] - events.offsets[j]
+        if size > MAX_BINLOG_BYTES:
+            return -1
+        if (
+            events.maps[j] < 0
+            or events.stops[j] - events.ends[j] != memory.state[CHECKSUM_BYTES]
+            or events.ends[j] - events.starts[j] < 10
+        ):
+            return -1
+        is_known = 0
+        for k in range(i, rows):
+            if events.maps[k] == events.maps[j]:
+                is_known = 1
+        if is_known == 0 or not has_matching_rows(
+            events.codes[j], events.starts[j], events.ends[j], events.maps[j], memory.buf, memory.texts, memory.state
+        ):
+            return -1
+        if memory.buf[events.starts[j] + memory.state[TABLE_ID_SIZE]] & 1:
+            return j
+        j += 1
+    return -1
+
+
+@kernel(copy_text, put_base64, put_position_comment)
+def put_rows_binlog(
+    i: int, last: int, code: int, place: int, events: EventColumns, memory: ScriptMemory, o: int
+) -> int:
+    """Write the events of a statement as BINLOG.
+
+    Args:
+        code: type of the last event in the log.
+    """
+    o = put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state)
+    name = TYPE_NAMES_AT + 32 * code
+    o = copy_text(memory.texts, name + 1, memory.texts[name] + 0, memory.out, o)
+    o = copy_text(memory.texts, _BINLOG, _BINLOG_S, memory.out, o)
+    for j in range(i, last + 1):
+        o = put_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.texts, memory.out, o)
+    return copy_text(memory.texts, _CLOSE, _CLOSE_S, memory.out, o)
+
+
+@kernel()
+def is_plain_gtid(buf: UInt8s, p: int, n: int) -> bool:
+    """Return whether MariaDB's GTID is complete from its further flags on and no step of an ALTER TABLE."""
+    if p >= n:
+        return p == n
+    more = buf[p] + 0
+    return more & 14 == 0 and n - p > (more & 1) + (more & 16) // 4
+
+
+@kernel(copy_text, is_plain_gtid, load_little_endian, put_position_comment, put_unsigned)
+def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemory, o: int, place: int) -> int:
+    """Write MariaDB's GTID; -1 if it is unsupported."""
+    if (
+        n - p < 19
+        or flags & SKIP_REPLICATION
+        or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION
+        or memory.state[IS_MARIADB] == 0
+    ):
+        return -1
+    more = memory.buf[p + 12] + 0
+    if (
+        more & 0xE1
+        or (more >> 3) & 1 != memory.state[PARALLEL_ALLOWED]
+        or not is_plain_gtid(memory.buf, p + 13 + 4 * (more & 2), n)
+    ):
+        return -1
+    number = load_little_endian(memory.buf, p, 8)
+    domain = load_little_endian(memory.buf, p + 8, 4)
+    if number < 0 or (
+        memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server != memory.state[SERVER_ID])
+    ):
+        return -1
+    o = copy_text(
+        memory.texts,
+        _GTID,
+        _GTID_S,
+        memory.out,
+        put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state),
+    )
+    o = put_unsigned(domain, memory.out, o, memory.z)
+    memory.out[o] = 45
+    o = put_unsigned(server, memory.out, o + 1, memory.z)
+    memory.out[o] = 45
+    o = put_unsigned(number, memory.out, o + 1, memory.z)
+    memory.out[o] = 10
+    o += 1
+    if memory.state[SETS_GTIDS]:
+        o = put_unsigned(number, memory.out, copy_text(memory.texts, _SEQ, _SEQ_S, memory.out, o), memory.z)
+        o = copy_text(memory.texts, _END, _END_S, memory.out, o)
+        memory.state[SEQUENCE_NUMBER] = number
+    memory.state[TRANSACTION_STATE] = IN_TRANSACTION
+    return copy_text(memory.texts, _START, _START_S, memory.out, o)
+
+
+@kernel(load_little_endian)
+def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
+    """Return whether the GTID body has exactly one server version, and it is this one.
+
+    Args:
+        p: offset after its commit timestamps.
+    """
+    if n - p < 5:
+        return False
+    length = buf[p] + 0
+    p += 1
+    if length == 252:
+        p += 2
+    elif length == 253:
+        p += 3
+    elif length == 254:
+        p += 8
+    return n - p >= 4 and load_little_endian(buf, p, 4) == version
+
+
+@kernel(copy_text, put_unsigned, put_uuid)
+def put_gtid(p: int, number: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write MySQL's GTID: the UUID at `buf[p]` and the number."""
+    o = put_uuid(buf, p, out, o)
+    out[o] = 58
+    return put_unsigned(number, out, o + 1, z)
+
+
+@kernel(copy_text, has_version, load_little_endian, put_gtid, put_position_comment, put_unsigned)
+def put_mysql_gtid(
+    code: int,
+    p: int,
+    n: int,
+    buf: UInt8s,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+    state: MutableInt64s,
+    place: int,
+) -> int:
+    """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
+    if n - p < 54 or state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION or state[IS_MARIADB]:
+        return -1
+    number = load_little_endian(buf, p + 17, 8)
+    time = load_little_endian(buf, p + 42, 7)
+    at = p + 49
+    if time >= 0x80000000000000:
+        time = load_little_endian(buf, at, 7)
+        at += 7
+    if number < 0 or (
+        state[SETS_GTIDS] and (time >= 0x80000000000000 or (code == ANONYMOUS_GTID and state[GTID_AUTOMATIC] == 0))
+    ):
+        return -1
+    if state[SETS_GTIDS] and not has_version(at, n, buf, state[SERVER_VERSION] + 0):
+        return -1
+    o = put_position_comment(place, texts, out, o, z, state)
+    if code == ANONYMOUS_GTID:
+        o = copy_text(texts, _ANONYMOUS, _ANONYMOUS_S, out, o)
+    else:
+        o = put_gtid(p + 1, number, buf, texts, out, copy_text(texts, _GTID_LOG, _GTID_LOG_S, out, o), z)
+        out[o] = 10
+        o += 1
+    state[TRANSACTION_STATE] = AFTER_GTID
+    if state[SETS_GTIDS] == 0:
+        return o
+    if buf[p] & 1 == 0:
+        o = copy_text(texts, _ISOLATION, _ISOLATION_S, out, o)
+    if time != state[COMMIT_TIMESTAMP]:
+        o = put_unsigned(time, out, copy_text(texts, _COMMITTED, _COMMITTED_S, out, o), z)
+        o = copy_text(texts, _COMMENT_END, _COMMENT_END_S, out, o)
+        state[COMMIT_TIMESTAMP] = time
+    if code == ANONYMOUS_GTID:
+        return o
+    o = put_gtid(p + 1, number, buf, texts, out, copy_text(texts, _NEXT, _NEXT_S, out, o), z)
+    state[GTID_AUTOMATIC] = 0
+    out[o] = 39
+    return copy_text(texts, _END, _END_S, out, o + 1)
+
+
+@kernel(copy_text, put_begin, put_mariadb_gtid, put_mysql_gtid, put_position_comment)
+def put_transaction_event(i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, o: int) -> int:
+    """Write an event that begins, ends or annotates a transaction; -1 if it is unsupported."""
+    if code == XID:
+        if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or events.ends[i] - events.starts[i] < 8:
+            return -1
+        memory.state[TRANSACTION_STATE] = OUTSIDE_TRANSACTION
+        return copy_text(
+            memory.texts,
+            _XID,
+            _XID_S,
+            memory.out,
+            put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state),
+        )
+    if (
+        code == ANNOTATE_ROWS
+        or code == ROWS_QUERY
+        or (code == TRANSACTION_PAYLOAD and memory.state[TRANSACTION_STATE] == AFTER_GTID)
+    ):
+        return o
+    if code == GTID:
+        o = put_mariadb_gtid(events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, o, place)
+    elif code == GTID_LOG or code == ANONYMOUS_GTID:
+        o = put_mysql_gtid(
+            code,
+            events.starts[i],
+            events.ends[i],
+            memory.buf,
+            memory.texts,
+            memory.out,
+            o,
+            memory.z,
+            memory.state,
+            place,
+        )
+    elif code == QUERY:
+        o = copy_text(
+            memory.texts,
+            _QUERY,
+            _QUERY_S,
+            memory.out,
+            put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state),
+        )
+        return put_begin(events.starts[i], events.ends[i], events.times[i], memory, o)
+    else:
+        return -1
+    if o >= 0:
+        memory.state[LAST_GTID_INDEX] = i
+    return o
+
+
+@kernel(copy_text, put_position_comment, put_statement, find_statement)
+def put_change_statement(i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+    """Write a statement of a transaction after its variables; -1 if the buffer is full, -2 if it is unsupported."""
+    if last < 0:
+        return -2
+    if memory.z - o < 2 * (events.stops[last] - events.offsets[i]) + 8192:
+        return -1
+    o = put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state)
+    o = copy_text(memory.texts, _QUERY, _QUERY_S, memory.out, o)
+    o = put_statement(i, last, events, _TEXTS_AT, memory, o)
+    return -2 if o < 0 else o
+
+
+@kernel(put_transaction_event, put_change_statement, put_rows_binlog, find_statement_end, find_statement)
+def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
+    """Write the events from `i` on; return the index at which it stopped. Other results are in the state.
+
+    Args:
+        types: type codes in the log.
+        log_offsets: offsets in the log.
+        containers: offsets of the events that contain these, or -1.
+    """
+    done = 0
+    memory.state[LAST_GTID_INDEX] = -1
+    memory.state[OUTPUT_FULL] = 0
+    memory.state[SESSION_CHANGED] = 0
+    while i < stop:
+        code = events.codes[i]
+        last = i
+        memory.state[CONTAINER_OFFSET] = events.holders[i] + 0
+        if memory.z - done < 4096:
+            memory.state[OUTPUT_FULL] = 1
+            break
+        if code == TABLE_MAP:
+            if memory.state[TRANSACTION_STATE] == IN_TRANSACTION:
+                last = find_statement_end(i, stop, events, memory)
+            if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or last < 0:
+                break
+            need = 8 * (last - i + 1) + 4096
+            for j in range(i, last + 1):
+                need += (events.stops[j] - events.offsets[j]) // 3 * 4
+            if memory.z - done < need:
+                memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
+                break
+            o = put_rows_binlog(i, last, events.types[last] + 0, events.places[last] + 0, events, memory, done)
+        elif memory.state[TRANSACTION_STATE] == IN_TRANSACTION and (code == QUERY or code == INTVAR or code == RAND):
+            last = find_statement(i, stop, events.codes, events.starts, events.ends, events.holders, memory.buf)
+            place = events.places[last] + 0 if last >= 0 else 0
+            o = put_change_statement(i, last, place, events, memory, done)  # fmt: skip
+            if o == -1:
+                memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
+        else:
+            place = events.places[i] + 0
+            o = put_transaction_event(i, events, code, place, memory, done)
+        if o < 0:
+            break
+        done = o
+        i = last + 1
+    memory.state[BYTES_WRITTEN] = done
+    return i
+
+
+def build_texts(names: dict[int, str]) -> bytes:
+    """Build the texts of the kernel.
+
+    Args:
+        names: names of event types by code.
+    """
+    lines = (f" {names.get(code, '')}\n".encode() for code in range(256))
+    entries = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in lines)
+    return build_tables() + b"".join(SESSION_PIECES + VARIABLE_PIECES + _PIECES) + b"".join(entries) + bytes(16)

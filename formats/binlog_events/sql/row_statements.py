@@ -1,0 +1,844 @@
+"""Write row events as INSERT, UPDATE and DELETE statements, or as BINLOG.
+
+Row images are described in docs/spec/mysql_binlog.md#row-events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.outputs import RowFilter, ScriptOptions
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
+from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
+from binlogtool.formats.binlog_events.event_schemas import Event
+from binlogtool.formats.binlog_events.rows.rows_event import (
+    DUMMY_TABLE_ID,
+    ColumnReader,
+    ImageField,
+    ImageReader,
+    PartialImageReader,
+    RowsHead,
+    count_rows,
+    decode_rows,
+    list_present_columns,
+    parse_rows_head,
+    select_rows,
+)
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql.client_text import has_lossy_backslashes
+from binlogtool.formats.binlog_events.sql.kernels.row_statements import MAX_INSERT_BYTES
+from binlogtool.formats.binlog_events.sql.literals import (
+    format_changed_json,
+    format_condition,
+    format_literal,
+    quote_identifier,
+)
+from binlogtool.formats.binlog_events.sql.script_state import (
+    MAX_BINLOG_BYTES,
+    EventContext,
+    PendingRowEvents,
+    Statement,
+    Unwritable,
+    build_event,
+    build_table_map_event,
+    format_rows_binlog,
+    rename_database,
+    split_large_binlog,
+    uncompress_rows,
+)
+from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.transactions.boundaries import STMT_END
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn
+from binlogtool.formats.binlog_events.values.decode import DecodeBudget
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_ROW_EVENTS,
+    DELETE_ROW_EVENTS,
+    HEADER_SIZE,
+    ROW_EVENTS,
+    TYPE_AT,
+    UPDATE_ROW_EVENTS,
+    EventType,
+    FormatDescription,
+    unpack_block,
+)
+from binlogtool.limits import Limits
+
+# --- Reversed row events ---
+
+_T = EventType
+_OPPOSITE = {
+    _T.WRITE_ROWS_V1: _T.DELETE_ROWS_V1,
+    _T.DELETE_ROWS_V1: _T.WRITE_ROWS_V1,
+    _T.UPDATE_ROWS_V1: _T.UPDATE_ROWS_V1,
+    _T.WRITE_ROWS_V2: _T.DELETE_ROWS_V2,
+    _T.DELETE_ROWS_V2: _T.WRITE_ROWS_V2,
+    _T.UPDATE_ROWS_V2: _T.UPDATE_ROWS_V2,
+    _T.WRITE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
+    _T.DELETE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
+    _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
+    _T.WRITE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
+    _T.DELETE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
+    _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
+    _T.PARTIAL_UPDATE_ROWS: _T.UPDATE_ROWS_V2,
+}
+_TYPES_WITH_EXTRA = frozenset({_T.WRITE_ROWS_V2, _T.DELETE_ROWS_V2, _T.UPDATE_ROWS_V2})
+_EMPTY_EXTRA_DATA = (2).to_bytes(2, "little")
+"""The length of the extra data counts its own two bytes. Partitions are left out: a server finds them itself."""
+
+ReversedEvent = tuple[EventType, bytes]
+"""Type and body of an event, unpacked."""
+
+
+class Irreversible(Exception):
+    """An event cannot be reversed from what the log contains; the message says why."""
+
+
+def opposite_type(code: int) -> EventType:
+    """Return the uncompressed event type with the opposite effect."""
+    return _OPPOSITE[EventType(code)]
+
+
+def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> ReversedEvent:
+    """Return the event with the opposite effect: INSERT for DELETE, before for after, the last row first.
+
+    Raises:
+        Irreversible: images lack columns, or after images hold only differences and nothing else identifies the
+            row.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
+    """
+    if code == _T.PARTIAL_UPDATE_ROWS:
+        return _T.UPDATE_ROWS_V2, _reverse_partial_update(body, table)
+    opposite = opposite_type(code)
+    head = parse_rows_head(code, body, table.table_id_size)
+    if head.n_cols != len(table.columns):
+        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
+    data, at = (
+        (unpack_block(body[head.images_at :], limits), 0) if code in COMPRESSED_ROW_EVENTS else (body, head.images_at)
+    )
+    if code in UPDATE_ROW_EVENTS and _find_missing_columns(head.before, head, table) == [] != _find_missing_columns(
+        head.after, head, table
+    ):
+        whole, rows = _reverse_minimal_update(bytes(data), at, table, head)
+        return opposite, _build_header(opposite, body, whole, table) + rows
+    _require_full_images(head, table)
+    images = list(_iter_reversed_rows(code, bytes(data), at, head, table))
+    return opposite, _build_header(opposite, body, head, table) + b"".join(reversed(images))
+
+
+def _reverse_partial_update(body: memoryview, table: TableMap) -> bytes:
+    """Return the body of the UPDATE_ROWS that reverses a PARTIAL_UPDATE_ROWS.
+
+    The before image is whole. The after image finds the row by its primary key and leaves out all JSON; no key
+    contains any.
+    """
+    head = parse_rows_head(_T.PARTIAL_UPDATE_ROWS, body, table.table_id_size)
+    if head.n_cols != len(table.columns):
+        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
+    _require_full_images(head, table)
+    if not table.primary_key:
+        raise Irreversible("its images hold only what changed inside of JSON values, and no primary key is known")
+    before, after = (list_present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
+    columns_kept = [place for place, column in enumerate(after) if table.columns[column].type != ColumnType.JSON]
+    old, new = ImageReader(table, before), PartialImageReader(table, after)
+    data, at, rows = bytes(body), head.images_at, list[bytes]()
+    while at < len(data):
+        middle = old.skip(data, at)
+        fields, _ = new.list_fields(data, middle)
+        if not fields:
+            raise MalformedError(f"bytes from {at:,} on belong to no row: the image has no columns")
+        rows.append(_build_image(data, [fields[place] for place in columns_kept]) + data[at:middle])
+        at = fields[-1].end
+    bits = sum(1 << after[place] for place in columns_kept).to_bytes((head.n_cols + 7) // 8, "little")
+    return _build_header(_T.UPDATE_ROWS_V2, body, replace(head, after=bits), table) + b"".join(reversed(rows))
+
+
+def _reverse_minimal_update(data: bytes, at: int, table: TableMap, head: RowsHead) -> tuple[RowsHead, bytes]:
+    """Return header and rows that reverse an UPDATE_ROWS with whole before images and minimal after images.
+
+    Such images come from binlog_row_image FULL_NODUP, or MINIMAL without a key; the other values are those from
+    before.
+
+    Raises:
+        MalformedError: the images do not fit.
+    """
+    before, after = (list_present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
+    old, new = ImageReader(table, before), ImageReader(table, after)
+    all_columns, rows = sorted({*before, *after}), list[bytes]()
+    while at < len(data):
+        fields = list(old.iter_fields(data, at))
+        middle = fields[-1].end if fields else old.skip(data, at)
+        changed = list(new.iter_fields(data, middle))
+        end = changed[-1].end if changed else new.skip(data, middle)
+        if end == at:
+            raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
+        values = {before[field.position]: field for field in fields}
+        values |= {after[field.position]: field for field in changed}
+        rows.append(_build_image(data, [values[column] for column in all_columns]) + data[at:middle])
+        at = end
+    bits = sum(1 << column for column in all_columns).to_bytes((head.n_cols + 7) // 8, "little")
+    return replace(head, after=bits), b"".join(reversed(rows))
+
+
+def _build_image(data: bytes, fields: Sequence[ImageField]) -> bytes:
+    """Return the row image with these values."""
+    nulls = sum(1 << place for place, field in enumerate(fields) if field.start < 0)
+    values = b"".join(data[field.start - field.column.prefix : field.end] for field in fields if field.start >= 0)
+    return nulls.to_bytes((len(fields) + 7) // 8, "little") + values
+
+
+def _find_missing_columns(bitmap: bytes | None, head: RowsHead, table: TableMap) -> list[int]:
+    """Return the columns that an image should have and does not."""
+    present = set(list_present_columns(bitmap or b"", head.n_cols))
+    return [i for i, column in enumerate(table.columns) if i not in present and not column.generated]
+
+
+def _require_full_images(head: RowsHead, table: TableMap) -> None:
+    """Check that all images of a row event have all columns.
+
+    Raises:
+        Irreversible: they do not.
+    """
+    for image, bitmap in (("before", head.before), ("after", head.after)):
+        missing = [] if bitmap is None else _find_missing_columns(bitmap, head, table)
+        if missing:
+            raise Irreversible(
+                f"{len(missing)} of {head.n_cols} columns are not in the image {image}: binlog_row_image is not FULL, "
+                "or they are virtual columns, which MariaDB 11 does not log: --schema tells which are"
+            )
+
+
+def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
+    """Yield the images of each row, those of an update exchanged."""
+    bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
+    readers = [ImageReader(table, list_present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]
+    while at < len(data):
+        offsets = [at]
+        for reader in readers:
+            offsets.append(reader.skip(data, offsets[-1]))
+        if offsets[-1] == at:
+            raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
+        images = [data[start:end] for start, end in pairwise(offsets)]
+        yield b"".join(reversed(images))
+        at = offsets[-1]
+
+
+def _build_header(opposite: EventType, body: memoryview, head: RowsHead, table: TableMap) -> bytes:
+    """Return what precedes the images, with the bitmaps of an update exchanged."""
+    prefix = bytes(body[: table.table_id_size + 2])
+    bitmaps = [bitmap for bitmap in (head.after, head.before) if bitmap is not None]
+    count_at = len(prefix) + (0 if head.extra is None else 2 + len(head.extra))
+    count = bytes(body[count_at : head.images_at - sum(map(len, bitmaps))])
+    return prefix + (_EMPTY_EXTRA_DATA if opposite in _TYPES_WITH_EXTRA else b"") + count + b"".join(bitmaps)
+
+
+def effect_name(code: int) -> str:
+    """Return what a row event did: INSERT, UPDATE or DELETE."""
+    return "DELETE" if code in DELETE_ROW_EVENTS else "UPDATE" if code in UPDATE_ROW_EVENTS else "INSERT"
+
+
+# --- Row events as INSERT, UPDATE and DELETE, where the columns of the table are known well enough ---
+
+HAS_TRIGGERS = 0x4000
+"""Flag of MariaDB's TABLE_MAP: statements would fire triggers that the row events have already the changes of."""
+
+
+AUTO_UPDATED_TYPES = frozenset((ColumnType.TIMESTAMP, ColumnType.DATETIME, ColumnType.TIMESTAMP2, ColumnType.DATETIME2))
+"""Types of columns that an UPDATE which does not name them may set to the current time (ON UPDATE)."""
+
+
+class Inexact(Exception):
+    """No statements have exactly the effect of a row event; the message says why."""
+
+
+class ImageValue(NamedTuple):
+    """A value of a row image: its column and its bytes, None for NULL.
+
+    `is_difference`: the bytes are only what changed inside of a JSON value.
+    """
+
+    column_index: int
+    cell: ColumnReader
+    raw: bytes | None
+    is_difference: bool = False
+
+
+Image = list[ImageValue]
+
+
+def format_row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
+    """Return the statements of a row event.
+
+    Raises:
+        Inexact: no statements have exactly the same effect.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
+    """
+    return _create_writer(code, table, limits).write_all(iter_row_images(code, body, table, limits))
+
+
+def format_flashback_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
+    """Return the statements that reverse a row event, the last row first.
+
+    Raises:
+        Inexact: no statements reverse it exactly.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
+    """
+    event = _create_writer(opposite_type(code), table, limits)
+    rows = [(merge_images(before, after), before) for before, after in iter_row_images(code, body, table, limits)]
+    return event.write_all(reversed(rows))
+
+
+def merge_images(before: Image, after: Image) -> Image:
+    """Return the row after a change as far as its images contain it.
+
+    Columns that the after image lacks keep their value from before; those known only by a difference are left
+    out.
+    """
+    values = {value.column_index: value for value in before} if after else {}
+    for value in after:
+        if not value.is_difference:
+            values[value.column_index] = value
+        elif value.raw:
+            values.pop(value.column_index, None)
+    return [values[place] for place in sorted(values)]
+
+
+def reason_without_statements(table: TableMap) -> str | None:
+    """Return why no row of a table can be written as statements; None if it depends on the row."""
+    if table.column_keys != tuple(column.name for column in table.columns):
+        return "the names of its columns are not known"
+    if any(map(has_lossy_backslashes, map(quote_identifier, (table.database, table.table, *table.column_keys)))):
+        return "some clients leave out a part of its name or of the name of a column"
+    return "statements would fire its triggers once more" if table.flags & HAS_TRIGGERS else None
+
+
+def iter_row_images(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
+    """Yield (before, after) of each row; an image that the event does not have is empty."""
+    head: RowsHead = parse_rows_head(code, body, table.table_id_size)
+    data, at = bytes(body), head.images_at
+    if head.compressed:
+        data, at = unpack_block(body[at:], limits), 0
+    bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
+    indexes = [list_present_columns(bitmap, head.n_cols) for bitmap in bitmaps]
+    readers: list[ImageReader | PartialImageReader] = [ImageReader(table, present) for present in indexes]
+    if code == EventType.PARTIAL_UPDATE_ROWS:
+        readers[1] = PartialImageReader(table, indexes[1])
+    while at < len(data):
+        start, images = at, list[Image]()
+        for reader, present in zip(readers, indexes, strict=True):
+            fields, differences = _read_fields(reader, data, at)
+            images.append([_make_value(present, field, data, differences) for field in fields])
+            at = fields[-1].end if fields else reader.skip(data, at)
+        if at == start:
+            return
+        yield (
+            (images[0], images[-1])
+            if len(images) == 2
+            else ((images[0], []) if code in DELETE_ROW_EVENTS else ([], images[0]))
+        )
+
+
+def find_changed_values(before: Image, after: Image) -> Image:
+    """Return the values after an update that differ from those before it or were not in the before image."""
+    raw_before = {value.column_index: value.raw for value in before}
+    return [
+        value
+        for value in after
+        if (
+            bool(value.raw)
+            if value.is_difference
+            else value.column_index not in raw_before or raw_before[value.column_index] != value.raw
+        )
+    ]
+
+
+def _read_fields(
+    reader: ImageReader | PartialImageReader, data: bytes, at: int
+) -> tuple[list[ImageField], frozenset[int]]:
+    """Return the fields of an image, and which of them hold only a difference."""
+    if isinstance(reader, PartialImageReader):
+        return reader.list_fields(data, at)
+    return list(reader.iter_fields(data, at)), frozenset()
+
+
+def _make_value(present: tuple[int, ...], field: ImageField, data: bytes, differences: frozenset[int]) -> ImageValue:
+    """Return a field of an image as a value."""
+    raw = data[field.start : field.end] if field.start >= 0 else None
+    return ImageValue(present[field.position], field.column, raw, raw is not None and field.position in differences)
+
+
+def _create_writer(code: int, table: TableMap, limits: Limits) -> _RowStatementWriter:
+    """Return the writer of a row event's statements.
+
+    Raises:
+        Inexact: no row of the table can be written as statements.
+    """
+    reason = reason_without_statements(table)
+    if reason is not None:
+        raise Inexact(reason)
+    return _RowStatementWriter(code, table, DecodeBudget(limits))
+
+
+class _RowStatementWriter(msgspec.Struct):
+    """Writer of the statements of one row event."""
+
+    code: int
+    table: TableMap
+    budget: DecodeBudget
+
+    def write_all(self, rows: Iterable[tuple[Image, Image]]) -> list[bytes]:
+        """Return the statements of these rows."""
+        if self.code in DELETE_ROW_EVENTS or self.code in UPDATE_ROW_EVENTS:
+            return [text for before, after in rows for text in self._write_change(before, after)]
+        return self._write_inserts([after for _, after in rows])
+
+    @property
+    def _table_name(self) -> bytes:
+        """The quoted name of the table."""
+        return quote_identifier(self.table.database) + b"." + quote_identifier(self.table.table)
+
+    def _get_column(self, value: ImageValue) -> TableMapColumn:
+        """Return the column of a value."""
+        return self.table.columns[value.column_index]
+
+    def _list_assignments(self, image: Image) -> list[tuple[bytes, bytes]]:
+        """Return (name, literal) of each value that a statement may set."""
+        pairs = []
+        for value in image:
+            column = self._get_column(value)
+            if not column.generated:
+                pairs.append((quote_identifier(value.cell.key), self._require_literal(value, column)))
+        return pairs
+
+    def _require_literal(self, value: ImageValue, column: TableMapColumn) -> bytes:
+        """Return a value as a literal.
+
+        Raises:
+            Inexact: there is none.
+        """
+        text = self._format_value(value, column)
+        if text is None:
+            raise self._inexact_error(value)
+        return text
+
+    def _iter_changes(self, before: Image, after: Image) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (name, literal) of each column that an update changes.
+
+        Columns that a server could set by itself are assigned their own value.
+        """
+        changed = {value.column_index: value for value in find_changed_values(before, after)}
+        for place, column in enumerate(self.table.columns):
+            value, column_name = changed.get(place), quote_identifier(column.name or "")
+            if column.generated:
+                continue
+            if value is not None:
+                yield column_name, self._require_literal(value, column)
+            elif column.type in AUTO_UPDATED_TYPES:
+                yield column_name, column_name
+
+    def _format_value(self, value: ImageValue, column: TableMapColumn) -> bytes | None:
+        """Return a value, or the expression of its changes; None if there is no exact one."""
+        if value.raw is None:
+            return b"NULL"
+        if value.is_difference:
+            return format_changed_json(quote_identifier(value.cell.key), value.raw, self.budget)
+        return format_literal(value.cell, column, value.raw, self.budget)
+
+    @staticmethod
+    def _inexact_error(value: ImageValue) -> Inexact:
+        """Return the error for a value without an exact literal."""
+        return Inexact(f"its column {value.cell.key} has values without an exact literal, or is not known well enough")
+
+    def _write_inserts(self, images: list[Image]) -> list[bytes]:
+        """Return rows as INSERT statements, several rows in each."""
+        statements: list[bytes] = []
+        rows: list[bytes] = []
+        length = 0
+        for image in images:
+            pairs = self._list_assignments(image)
+            columns = b",".join(column for column, _ in pairs)
+            rows.append(b"(" + b",".join(text for _, text in pairs) + b")")
+            length += len(rows[-1])
+            if length >= MAX_INSERT_BYTES or image is images[-1]:
+                statements.append(b"INSERT INTO %b (%b) VALUES\n%b" % (self._table_name, columns, b",\n".join(rows)))
+                rows, length = [], 0
+        return statements
+
+    def _write_change(self, before: Image, after: Image) -> list[bytes]:
+        """Return the DELETE or UPDATE of a row; nothing for an update that changes nothing."""
+        condition = self._write_condition(before)
+        if self.code in DELETE_ROW_EVENTS:
+            return [b"DELETE FROM %b WHERE %b LIMIT 1" % (self._table_name, condition)]
+        changed = find_changed_values(before, after)
+        if not changed:
+            return []
+        if all(self._get_column(value).generated for value in changed):
+            raise Inexact("an update changes no column that a statement can set")
+        values = b", ".join(column + b"=" + text for column, text in self._iter_changes(before, after))
+        return [b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._table_name, values, condition)]
+
+    def _write_condition(self, image: Image) -> bytes:
+        """Return the condition that selects the row: by its primary key where known, else by all its values."""
+        key_columns = {index for index, _ in self.table.primary_key or ()}
+        has_key = bool(key_columns) and key_columns <= {value.column_index for value in image}
+        values = [v for v in image if (v.column_index in key_columns if has_key else not self._get_column(v).generated)]
+        if not values:
+            raise Inexact("nothing in the log says which row it is")
+        conditions = []
+        for value in values:
+            term = format_condition(value.cell, self._get_column(value), value.raw, self.budget, is_key=has_key)
+            if term is None:
+                raise self._inexact_error(value)
+            conditions.append(term)
+        return b" AND ".join(conditions)
+
+
+# --- Row events in a script ---
+
+
+class RowEventWriter(msgspec.Struct):
+    """Writer of the row events of a script.
+
+    `reported` holds (table, reason) of what was already reported as not written as statements although that was
+    requested.
+    """
+
+    wording: ScriptOptions
+    session: ScriptSession
+    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    _filling_owner: tuple[int, TransactionOwner] = (0, NO_OWNER)
+    _pending: PendingRowEvents = msgspec.field(default_factory=PendingRowEvents)
+
+    def write_event(self, context: EventContext) -> tuple[Sequence[Statement], str | None]:
+        """Return the statements that can be written now, and what is inexact about them (None if nothing is).
+
+        Raises:
+            Unwritable, MalformedError, DecompressionError: the event cannot be written.
+        """
+        table = self._require_table(context)
+        if table is None:
+            return self.flush(context.file.description), None
+        if self.wording.includes_table is not None and not self.wording.includes_table(table.qualified_name):
+            return [], None
+        if context.left_out:
+            is_last = context.event.body[table.table_id_size] & STMT_END
+            return self.flush(context.file.description) if is_last else [], None
+        if self.wording.rows == "statements":
+            return ([], None) if context.event.code == EventType.TABLE_MAP else self._write_statements(context, table)
+        table = rename_database(table, self.wording.rename_databases)
+        return self._add_table_map(
+            context, table
+        ) if context.event.code == EventType.TABLE_MAP else self._add_row_event(context, table), None
+
+    def _require_table(self, context: EventContext) -> TableMap | None:
+        """Return the table of a row event; None if the event only ends its statement.
+
+        Raises:
+            Unwritable: the TABLE_MAP is missing or cannot be read.
+            MalformedError: the event has no flags.
+        """
+        size = context.file.description.table_id_size
+        if context.event.code != EventType.TABLE_MAP and len(context.event.body) < size + 2:
+            raise MalformedError("the row event is cut short")
+        if context.table is not None:
+            return context.table
+        if context.event.code == EventType.TABLE_MAP:
+            raise Unwritable("it cannot be read")
+        if int.from_bytes(context.event.body[:size], "little") == DUMMY_TABLE_ID:
+            return None
+        raise Unwritable("its TABLE_MAP is missing")
+
+    # -- exact ---------------------------------------------------------------------------------------------------------
+
+    def _add_table_map(self, context: EventContext, table: TableMap) -> Sequence[Statement]:
+        """Keep a TABLE_MAP until the rows of its statement; return what ends before it."""
+        statements = self.flush(context.file.description) if self._pending.last_event else []
+        self._pending.table_maps[table.table_id] = self._frame_event(context, table.body)
+        return statements
+
+    @staticmethod
+    def _frame_event(context: EventContext, body: bytes | None = None) -> bytes:
+        """Return the event as a server with the log's FORMAT_DESCRIPTION reads it.
+
+        Args:
+            context: the event.
+            body: a body to use in place of the event's own.
+        """
+        event, description = context.event, context.file.description
+        if _checksum_size(context) == (4 if description.has_checksums else 0) and (body is None or body == event.body):
+            return bytes(context.raw)
+        return build_event(event, event.code, bytes(event.body) if body is None else body, description)
+
+    def _add_row_event(self, context: EventContext, table: TableMap) -> Sequence[Statement]:
+        """Add a row event to the pending BINLOG statement and return the statements that are complete."""
+        event, description, pending = context.event, context.file.description, self._pending
+        _check_rows(event.code, event.body, table, context.limits)
+        statements: list[Statement] = []
+        if table.table_id not in pending.table_maps:
+            statements = [*pending.write_binlog(description)]
+            pending.table_maps[table.table_id] = build_table_map_event(event, table, description)
+        if event.code in COMPRESSED_ROW_EVENTS:
+            code, uncompressed = uncompress_rows(event, context.limits, table.table_id_size)
+            data: bytes | memoryview = build_event(event, code, uncompressed, description)
+        else:
+            data = self._frame_event(context)
+        if pending.last_event and pending.size + len(data) > MAX_BINLOG_BYTES:
+            statements += pending.write_binlog(description)
+        pending.add(data)
+        return [
+            *statements,
+            *(pending.finish_statement(description) if event.body[table.table_id_size] & STMT_END else ()),
+        ]
+
+    def append_unchanged(
+        self, raw: memoryview, table: TableMap | None, description: FormatDescription, limits: Limits
+    ) -> bool:
+        """Append a row event unchanged if its statement is open and continues after it; return whether that was done.
+
+        Raises:
+            MalformedError: its rows do not fit its TABLE_MAP.
+        """
+        pending, at = self._pending, HEADER_SIZE + description.table_id_size
+        is_open = bool(pending.last_event) and int.from_bytes(raw[HEADER_SIZE:at], "little") in pending.table_maps
+        if not is_open or table is None or raw[at] & STMT_END or pending.size + len(raw) > MAX_BINLOG_BYTES:
+            return False
+        _check_rows(raw[TYPE_AT], raw[HEADER_SIZE:-4], table, limits)
+        pending.add(raw)
+        return True
+
+    @property
+    def is_verbatim(self) -> bool:
+        """True if all row events are written unchanged."""
+        wording = self.wording
+        return (
+            wording.rows == "exact"
+            and wording.includes_table is None
+            and not (wording.comments or wording.rename_databases)
+        )
+
+    @property
+    def open_statement(self) -> PendingRowEvents | None:
+        """The statement that is open and whose row events are written unchanged; None if there is none."""
+        return self._pending if self._pending.last_event and self.is_verbatim else None
+
+    def copy_borrowed_bytes(self) -> None:
+        """Copy what still refers to the current batch, so that its memory may be released."""
+        self._pending.copy_last_event()
+
+    def flush(self, description: FormatDescription) -> Sequence[Statement]:
+        """Return the pending events as a statement although their own statement continues.
+
+        The events that follow are not selected.
+        """
+        return self._pending.finish_statement(description)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing waits for the end of its statement."""
+        return not self._pending.table_maps and not self._pending.last_event
+
+    def discard(self) -> None:
+        """Forget the pending events: their transaction is rolled back."""
+        self._pending = PendingRowEvents()
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _write_statements(self, context: EventContext, table: TableMap) -> tuple[Sequence[Statement], str | None]:
+        """Return the rows of an event as INSERT, UPDATE and DELETE, or as BINLOG with the reason."""
+        event, description = context.event, context.file.description
+        if not count_rows(event.code, event.body, table, context.limits):  # raises where the event does not fit its map
+            return [], None
+        table = self.knowledge.describe_with_key(table)
+        reason, caveat = self.knowledge.reason_against_statements(table, description), self.knowledge.find_caveat(table)
+        table = rename_database(table, self.wording.rename_databases)
+        if self._is_filling_new_table(context):
+            return [format_rows_binlog(event, table, description, context.limits)], None
+        try:
+            statements = format_row_statements(event.code, event.body, table, context.limits) if reason is None else []
+        except Inexact as error:
+            reason, statements = str(error), []
+        if (
+            reason is not None
+        ):  # MariaDB's maps say themselves that a table has triggers: its rows were never statements
+            report = None if table.flags & HAS_TRIGGERS else self._report_once(table, reason)
+            return split_large_binlog(
+                format_rows_binlog(event, table, description, context.limits), description
+            ), report
+        flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
+        return [*self.session.set_for_rows(flags, event.time, description), *statements], self._report_once(
+            table, caveat
+        )
+
+    def _is_filling_new_table(self, context: EventContext) -> bool:
+        """Return whether these rows fill a table that is being created; a server accepts only row events there."""
+        filling = self.knowledge.filling
+        if filling and self._filling_owner[0] != filling:
+            self._filling_owner = (filling, context.owner)
+        if filling and self._filling_owner[1] != context.owner:
+            self.knowledge.filling = 0
+        return self.knowledge.filling > 0
+
+    def is_unreported(self, table: TableMap, reason: str | None) -> bool:
+        """Return whether this reason was not yet reported for the table."""
+        return reason is not None and (table.qualified_name, reason) not in self.reported
+
+    def _report_once(self, table: TableMap, reason: str | None) -> str | None:
+        """Return the reason with the table's name the first time, None afterwards."""
+        if reason is None or not self.is_unreported(table, reason):
+            return None
+        self.reported.add((table.qualified_name, reason))
+        return f"{table.qualified_name}: {reason}"
+
+
+def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Limits) -> None:
+    """Check that rows fit their TABLE_MAP; a server stops at an event whose rows do not.
+
+    Old table maps that do not say how long some values are cannot be checked.
+
+    Raises:
+        MalformedError, DecompressionError: the rows do not fit.
+    """
+    try:
+        count_rows(code, body, table, limits)
+    except MalformedError:
+        if not table.has_unknown_fractions:
+            raise
+
+
+def _checksum_size(context: EventContext) -> int:
+    """Return the number of checksum bytes at the end of the event."""
+    return len(context.raw) - HEADER_SIZE - len(context.event.body)
+
+
+# --- Row events as comments in a script (`--comments`) ---
+
+_MAX_VALUE_CHARACTERS = 1 << 12
+"""Characters of a value that are shown."""
+
+
+def format_row_comments(context: EventContext, table: TableMap) -> bytes:
+    """Return the rows of a row event as comments; nothing for other events.
+
+    Raises:
+        MalformedError, DecompressionError: the event does not fit its table.
+    """
+    if context.event.code not in ROW_EVENTS:
+        return b""
+    rows = decode_rows(context.event.code, context.event.body, table, context.limits)
+    lines = (line for row in rows for line in _iter_row_lines(context.event.code, row, table))
+    return "".join(f"### {line}\n" for line in lines).encode()
+
+
+def format_statement_comments(context: EventContext) -> bytes:
+    """Return the statement that the following row events belong to, if the log has it."""
+    code, body = context.event.code, bytes(context.event.body)
+    if code not in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
+        return b""
+    text = (body if code == _T.ANNOTATE_ROWS else body[1:]).decode("utf-8", "backslashreplace")
+    return "".join(f"#Q> {_make_printable(line)}\n" for line in text.splitlines()).encode()
+
+
+def _iter_row_lines(code: int, row: Mapping[str, Any], table: TableMap) -> Iterator[str]:
+    """Yield the comment lines of one row."""
+    target = f"{_quote_name(table.database)}.{_quote_name(table.table)}"
+    if code in DELETE_ROW_EVENTS:
+        yield f"DELETE FROM {target}"
+    else:
+        yield f"UPDATE {target}" if code in UPDATE_ROW_EVENTS or "before" in row else f"INSERT INTO {target}"
+    for image, word in (("before", "WHERE"), ("after", "SET")):
+        if image in row:
+            yield word
+            yield from (f"  {_quote_name(key)}={_format_value(value)}" for key, value in row[image].items())
+
+
+def _quote_name(name: str) -> str:
+    """Return a name between backticks, printable."""
+    return "`" + _make_printable(name.replace("`", "``")) + "`"
+
+
+def _format_value(value: Any) -> str:
+    """Return a value in printable form, shortened."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"X'{value[: _MAX_VALUE_CHARACTERS // 2].hex()}'{_format_length(len(value), _MAX_VALUE_CHARACTERS // 2)}"
+    text = json.dumps(value, ensure_ascii=False, default=lambda one: one.hex() if isinstance(one, bytes) else str(one))
+    return _make_printable(text[:_MAX_VALUE_CHARACTERS]) + _format_length(len(text), _MAX_VALUE_CHARACTERS)
+
+
+def _format_length(size: int, limit: int) -> str:
+    """Return the full length of a value that is shown only in part."""
+    return f" … of {size:,}" if size > limit else ""
+
+
+def _make_printable(text: str) -> str:
+    """Return the text without characters that end a line or act on a terminal."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text).encode("utf-8", "replace").decode()
+
+
+# --- Row events reduced to the rows that a condition selects ---
+
+
+def select_rows_by_filter(
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
+) -> Event | None:
+    """Return the event with its selected rows; None if there are none. It is uncompressed if rows were removed.
+
+    Args:
+        table: its table with all that is known of its columns.
+
+    Raises:
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a
+            column of the condition.
+    """
+    return keep_rows(
+        event,
+        table,
+        condition.select_rows(event.batch_index, lazy_body(context, event, table, condition, limits)),
+        limits,
+    )
+
+
+def keep_rows(event: Event, table: TableMap, selection: bool | Sequence[bool], limits: Limits) -> Event | None:
+    """Return the event with only some of its rows; None if none remain.
+
+    Args:
+        selection: for each row whether it is kept, or one answer for all.
+
+    Raises:
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
+    """
+    if isinstance(selection, bool):
+        return event if selection else None
+    if all(selection) or not count_rows(event.code, event.body, table, limits):
+        return event
+    if not any(selection):
+        return None
+    code, uncompressed = uncompress_rows(event, limits, table.table_id_size)
+    return event._replace(code=int(code), body=memoryview(select_rows(code, uncompressed, table, selection)))
+
+
+def lazy_body(
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
+) -> Callable[[], dict[str, Any]]:
+    """Return a function that decodes an event once; it raises what `select_rows` raises."""
+    return cache(partial(_decode_body, context, event, table, condition, limits))
+
+
+def _decode_body(
+    context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
+) -> dict[str, Any]:
+    """Decode a row event for a condition."""
+    missing = sorted(condition.columns - set(table.column_keys))
+    if missing and any(column.name is None for column in table.columns):
+        message = f"{table.qualified_name}: the log has no names of its columns, so --where finds no {missing[0]}"
+        raise MalformedError(f"{message}; --schema FILE.sql gives them, or name it by its place, as in after.`@1`")
+    return decode_rows_body(context, event.code, event.body, table, limits)

@@ -1,0 +1,859 @@
+"""Write a log as an SQL script that a server accepts.
+
+Statements come out as they were logged, in the session that the log describes; row events as BINLOG or, on
+request, as INSERT, UPDATE and DELETE; all in the order in which the servers' own tools write them. A
+transaction of which a part is lost is rolled back: its statements up to there are already in the script,
+the rest is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
+from binlogtool.format_api.outputs import ScriptOptions, SidecarFiles
+from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
+from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
+from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    PREPARED_XA,
+    ROLLBACK_ALTER,
+    START_ALTER,
+    read_mariadb_gtid,
+    read_mysql_gtid,
+)
+from binlogtool.formats.binlog_events.rows.rows_event import count_rows
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql import client_text
+from binlogtool.formats.binlog_events.sql.client_text import (
+    has_lossy_backslashes,
+    is_stored_program,
+    reason_to_leave_out,
+)
+from binlogtool.formats.binlog_events.sql.fast_path import FastScriptWriter
+from binlogtool.formats.binlog_events.sql.literals import format_double, format_hex, quote_identifier
+from binlogtool.formats.binlog_events.sql.row_statements import (
+    RowEventWriter,
+    format_row_comments,
+    format_statement_comments,
+    select_rows_by_filter,
+)
+from binlogtool.formats.binlog_events.sql.script_state import (
+    FINISHING_STATEMENTS,
+    EventContext,
+    PartialTransactions,
+    ScriptFilter,
+    ScriptTransaction,
+    Statement,
+    StatementSizes,
+    TerminatedStatement,
+    Unwritable,
+    build_event,
+    event_finding,
+    find_renamed_database,
+    format_description_binlog,
+    format_event_comment,
+    format_xid,
+    get_event_context,
+    get_statement_kind,
+    read_query,
+    terminate_statements,
+)
+from binlogtool.formats.binlog_events.sql.session import (
+    SET_GTID_AUTOMATIC,
+    QuerySession,
+    ScriptSession,
+    find_doubt,
+    find_refusal,
+    has_gtids,
+    set_mariadb_gtid,
+    set_mysql_gtid,
+    set_parallel_replication,
+)
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    EVENTS_OUTSIDE_GROUPS,
+    STANDALONE,
+    GroupStep,
+    QueryKind,
+    get_query_kind,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_ROW_EVENTS,
+    EVENT_TYPE_NAMES,
+    GTID_EVENTS,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    EventFlag,
+    EventType,
+    FormatDescription,
+)
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.binlog_events.sql.flashback import FlashbackScript
+
+
+# --- First and last lines of a script, and the FORMAT_DESCRIPTION that the server needs of each file ---
+
+_MAX_MISSING_LINES = 1000
+"""Lines about what is missing at the end of a script."""
+
+
+class ScriptFrame(msgspec.Struct):
+    """State of a script's frame.
+
+    `announced` is the FORMAT_DESCRIPTION that the server was given last. `missing` lists what is not in the
+    script.
+    """
+
+    announced: FormatDescription | None = None
+    missing: list[str] = msgspec.field(default_factory=list)
+
+    def write_description(self, context: BinlogFileContext, *, is_open: bool) -> bytes:
+        """Return the FORMAT_DESCRIPTION, before the events that it describes and outside of transactions."""
+        description, previous = context.description, self.announced
+        if description is previous or (is_open and previous is not None):
+            return b""
+        self.announced = description
+        if previous is not None and _description_key(previous) == _description_key(description):
+            return b""
+        if not description.event:
+            return b"" if previous is not None else client_text.format_script_header("a server")
+        writer = description.server_version
+        text = (
+            b""
+            if previous is not None
+            else client_text.format_script_header(writer if writer.isprintable() else "a server")
+        )
+        text += client_text.terminate_safe(b"ROLLBACK") if description.create_timestamp or previous is None else b""
+        text += client_text.terminate_safe(format_description_binlog(description))
+        return text + (client_text.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
+
+    def note_missing(self, description: str) -> None:
+        """Remember a part of the log that is missing."""
+        if description and len(self.missing) < _MAX_MISSING_LINES:
+            self.missing.append(description)
+
+    def write_footer(self, session: ScriptSession, stopped: Sequence[str]) -> bytes:
+        """Return what restores the client's state and comments about what is missing.
+
+        Args:
+            stopped: why the script ends before the log does.
+        """
+        last = (
+            client_text.terminate_safe(SET_GTID_AUTOMATIC)
+            if self.announced is not None and has_gtids(self.announced)
+            else b""
+        )
+        last += session.restore() + client_text.SCRIPT_FOOTER
+        lines = map(sanitize_line, (*self.missing, *stopped))
+        return last + b"".join(f"# {text}\n".encode("ascii", "backslashreplace") for text in lines)
+
+
+def sanitize_line(text: str) -> str:
+    """Return foreign text in a form that fits into a one-line comment."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _description_key(description: FormatDescription) -> tuple[str, bytes, int | None]:
+    """Return what a server must know of the events after a FORMAT_DESCRIPTION."""
+    return description.server_version, description.post_header_len, description.checksum_alg
+
+
+# --- LOAD DATA in a script ---
+
+_T = EventType
+LOAD_DATA_EVENTS = (_T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE)
+
+_LOAD_QUERY_FIELDS = struct.Struct("<IIIB")
+_QUERY_HEADER_SIZE = 13
+_DUPLICATES = {1: b" IGNORE", 2: b" REPLACE"}
+
+
+class LoadDataFiles(msgspec.Struct):
+    """Files for LOAD DATA that the log contains; `names` by their number in the log, until they are used."""
+
+    sidecar_files: SidecarFiles | None
+    names: dict[int, str] = msgspec.field(default_factory=dict)
+    file_count: int = 0
+
+    def add_part(self, context: EventContext) -> None:
+        """Store a part of a file, or drop a file that is not used.
+
+        Raises:
+            MalformedError: the event has no file number.
+            Unwritable: the file is unknown.
+        """
+        body = context.event.body
+        if len(body) < 4:
+            raise MalformedError("the number of the file is cut short")
+        number = int.from_bytes(body[:4], "little")
+        if context.event.code == _T.DELETE_FILE:
+            self.names.pop(number, None)
+            return
+        if self.sidecar_files is None:
+            return  # reported where the file is used
+        if context.event.code == _T.BEGIN_LOAD_QUERY:
+            self.file_count += 1
+            self.names[number] = f"load-{self.file_count:06d}"
+        elif number not in self.names:
+            raise Unwritable("the beginning of the file is missing")
+        self.sidecar_files.add(self.names[number], bytes(body[4:]))
+
+    def format_load_data(self, context: EventContext, sql: bytes) -> bytes:
+        """Return the LOAD DATA statement with the path of its file.
+
+        Raises:
+            MalformedError: the offsets of the file name do not fit.
+            Unwritable: there is no such file, or no directory for it.
+        """
+        number, start, end, duplicates = _LOAD_QUERY_FIELDS.unpack_from(context.event.body, _QUERY_HEADER_SIZE)
+        if self.sidecar_files is None:
+            raise Unwritable("LOAD DATA needs a place for the file whose parts stand in the log; name one")
+        name = self.names.pop(number, None)
+        if name is None:
+            raise Unwritable("the file whose parts stand in front of LOAD DATA is not there")
+        if not start <= end <= len(sql):
+            raise MalformedError(f"the name of the file is at {start} to {end} of {len(sql)} bytes")
+        path = (
+            self.sidecar_files.path(name).replace("\\", "\\\\").replace("'", "\\'").encode("utf-8", "surrogateescape")
+        )
+        return b"%b LOCAL INFILE '%b'%b INTO%b" % (sql[:start], path, _DUPLICATES.get(duplicates, b""), sql[end:])
+
+
+# --- INTVAR, RAND and USER_VAR events ---
+
+_BINARY = 63
+
+VARIABLE_EVENTS = (_T.INTVAR, _T.RAND, _T.USER_VAR)
+
+
+VariableEvent = tuple[int, Mapping[str, Any]]
+"""Type and body of such an event."""
+
+
+def decode_variable(context: EventContext) -> VariableEvent:
+    """Decode the variable that an event sets.
+
+    Raises:
+        MalformedError: the event cannot be read.
+        Unwritable: no statement can set it.
+    """
+    code = context.event.code
+    body = decode_body(code, bytes(context.event.body), context.file.description)
+    if code == _T.INTVAR and body["type"] not in ("LAST_INSERT_ID", "INSERT_ID"):
+        raise Unwritable(f"variable {body['type']} is not known")
+    if code == _T.USER_VAR and not isinstance(body["name"], str):
+        raise Unwritable("the name of the variable is no text")
+    if code == _T.USER_VAR and "\0" in body["name"]:
+        raise Unwritable("the name of the variable has a zero byte, which servers refuse")
+    if isinstance(body.get("value"), float) and format_double(body["value"]) is None:
+        raise Unwritable("its value is no number")
+    return code, body
+
+
+def format_assignments(variables: Iterable[VariableEvent], session: ScriptSession) -> Iterator[bytes]:
+    """Yield the statements that set variables."""
+    for code, body in variables:
+        if code == _T.RAND:
+            yield f"SET @@RAND_SEED1={body['seed1']}, @@RAND_SEED2={body['seed2']}".encode()
+        elif code == _T.INTVAR:
+            yield f"SET {body['type']}={body['value']}".encode()
+        else:
+            yield from _assign_user_variable(body, session)
+
+
+def _assign_user_variable(body: Mapping[str, Any], session: ScriptSession) -> list[bytes]:
+    """Return the statements that set a user variable."""
+    quoted_name = quote_identifier(body["name"])
+    statements = [] if quoted_name.isascii() else session.set_for_names()
+    value = _format_user_value(body)
+    if body.get("type") == "STRING" and value.startswith(b"CAST"):
+        statements += session.set_variables({"@@session.collation_connection": str(body["charset"])})
+    before, after = session.set_no_backslash_escapes(0) if has_lossy_backslashes(quoted_name) else ([], [])
+    return [*statements, *before, b"SET @" + quoted_name + b":=" + value, *after]
+
+
+def _format_user_value(body: Mapping[str, Any]) -> bytes:
+    """Return the value of a user variable as SQL."""
+    value, kind = body.get("value"), body.get("type")
+    if body.get("is_null") or kind is None:
+        return b"NULL"
+    if kind == "STRING":
+        raw = format_hex(value.encode() if isinstance(value, str) else bytes(value or b""))
+        return raw if body["charset"] == _BINARY else b"CAST(" + raw + b" AS CHAR)"
+    return (format_double(value) if isinstance(value, float) else str(value).encode()) or b"NULL"
+
+
+# --- Statements of single events (GTIDs, statements, variables, commits) and the script state that they depen ---
+
+STATEMENT_EVENTS = (*QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
+_CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
+_PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
+"""A database that a client without --binary-mode may take from a USE of its own; others are hidden from it."""
+_ALLOW_PARALLEL = 8
+"""Bit of flags2 of MariaDB's GTID."""
+
+
+@dataclass(slots=True)
+class EventStatementWriter:
+    """Writer of single events as statements, with the state of the script.
+
+    `is_create_open`: a MySQL CREATE TABLE … START TRANSACTION is open, after which a server accepts only rows
+    and COMMIT. `skips_next`: the next statement is an ALTER that is completed later or never.
+    `pending_variables`: variables to set for the next statement; they are dropped together with it.
+    """
+
+    options: ScriptOptions = ScriptOptions()
+    session: ScriptSession = field(default_factory=ScriptSession)
+    transaction: ScriptTransaction = field(default_factory=ScriptTransaction)
+    script_filter: ScriptFilter = field(init=False)
+    skips_next: bool = False
+    pending_variables: list[VariableEvent] = field(default_factory=list)
+    frame: ScriptFrame = field(default_factory=ScriptFrame)
+    is_create_open: bool = False
+    definitions: TableKnowledge = field(default_factory=TableKnowledge)
+    rows: RowEventWriter = field(init=False)
+    loads: LoadDataFiles = field(init=False)
+    sizes: StatementSizes = field(default_factory=StatementSizes)
+
+    def __post_init__(self) -> None:
+        self.rows = RowEventWriter(self.options, self.session, self.definitions)
+        self.loads = LoadDataFiles(self.options.sidecar_files)
+        self.script_filter = ScriptFilter(self.options)
+
+    @property
+    def stop_finding(self) -> Finding | None:
+        """Finding about the option that ended the script; None while it continues."""
+        return self.script_filter.stopped
+
+    @property
+    def needs_definitions(self) -> bool:
+        """True if the script depends on table definitions found in statements."""
+        return self.options.comments or self.options.rows == "statements" or self.options.row_filter is not None
+
+    @property
+    def sets_gtids(self) -> bool:
+        """True if transactions get the GTIDs that they had."""
+        return self.options.gtids and not self.options.flat
+
+    def _write_mariadb_gtid(self, context: EventContext) -> list[bytes]:
+        """Return the statements of MariaDB's GTID event."""
+        gtid = read_mariadb_gtid(bytes(context.event.body))
+        self.transaction.current_owner = context.owner
+        self.skips_next = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
+        self.script_filter.hold_transaction_start(self.session)
+        statements = (
+            []
+            if self.options.flat
+            else set_parallel_replication(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
+        )
+        statements += set_mariadb_gtid(context.event, gtid, self.session) if self.sets_gtids else []
+        if gtid.flags2 & PREPARED_XA:
+            if self.options.flat:
+                self._drop_transaction_statement(QueryKind.XA_START)
+            xid = format_xid(gtid.gtrid or b"", gtid.bqual or b"", gtid.format_id or 0)
+            return [*statements, self.transaction.begin_xa(xid)]
+        if not gtid.flags2 & STANDALONE and not self.options.flat:
+            self.transaction.begin()
+            statements.append(b"START TRANSACTION")
+        return statements
+
+    def _write_mysql_gtid(self, context: EventContext) -> list[bytes]:
+        """Return the statements of MySQL's GTID events."""
+        self.transaction.current_owner = context.owner
+        self.script_filter.hold_transaction_start(self.session)
+        if not self.sets_gtids:
+            return []
+        gtid = read_mysql_gtid(context.event.code, bytes(context.event.body))
+        statements = set_mysql_gtid(context.event, gtid, context.owner.gtid, self.session)
+        self.transaction.has_unused_gtid = self.session.gtid_next != "AUTOMATIC"
+        return statements
+
+    def _write_query(self, context: EventContext) -> Sequence[Statement]:
+        """Return the statements of a QUERY or EXECUTE_LOAD_QUERY event."""
+        (parts, sql), kind = read_query(context), get_statement_kind(context)
+        if kind is None or kind is QueryKind.STATEMENT:
+            return self._write_statement(context, parts, sql)
+        if self.options.flat:
+            return self._write_commit(context) if kind is QueryKind.COMMIT else self._drop_transaction_statement(kind)
+        if kind in (QueryKind.BEGIN, QueryKind.XA_START):
+            self.script_filter.hold_transaction_start(self.session)
+        statements: list[Statement] = [*self._set_session(context, parts)]
+        self.transaction.note_statement(kind, sql)
+        return statements + self._check_text(sql)
+
+    def _write_statement(self, context: EventContext, parts: QueryParts, sql: bytes) -> list[Statement]:
+        """Return a statement other than BEGIN, COMMIT and the like, with the session that it needs."""
+        pending, self.pending_variables = self.pending_variables, []
+        if self.skips_next:
+            return []
+        if self.script_filter.stop_if_matched(context, parts, sql):
+            return []
+        if self.needs_definitions:
+            self.definitions.apply_statement(sql, parts)
+        if self.script_filter.exclude_statement(context, parts, sql):
+            return []
+        renamed = find_renamed_database(sql, self.options.rename_databases)
+        if renamed is not None:
+            raise Unwritable(f"its text has the name {renamed}, and --rewrite does not change texts")
+        statements: list[Statement] = [
+            *format_assignments(pending, self.session),
+            *self._write_use(parts.db, context.event.flags),
+        ]
+        statements += self._set_session(context, parts)
+        if context.event.code == _T.EXECUTE_LOAD_QUERY:
+            sql = self.loads.format_load_data(context, sql)
+        text = self._check_text(sql, is_load_data=context.event.code == _T.EXECUTE_LOAD_QUERY)
+        self.transaction.has_unused_gtid = False
+        if self.options.flat and self._is_create_start_transaction(sql):
+            self.transaction.begin()
+            self.is_create_open = True
+        return [*statements, *text]
+
+    def _is_create_start_transaction(self, sql: bytes) -> bool:
+        """Return whether the statement is CREATE TABLE … START TRANSACTION."""
+        if sql[-64:].upper().split()[-2:] != [b"START", b"TRANSACTION"]:
+            return False
+        return _CREATE.match(client_text.strip_literals(sql, self.session.charset, self.session.sql_mode)) is not None
+
+    def _set_session(self, context: EventContext, parts: QueryParts) -> list[bytes]:
+        """Return the SET statements for the session of a statement."""
+        event = context.event
+        status = decode_status_variables(parts.status_vars)
+        reason = find_refusal(status)
+        if reason is not None:
+            raise Unwritable(reason)
+        query = QuerySession(status, event.time, parts.thread_id, bool(self.transaction.rollback_statements))
+        return self.session.set_for_query(query, context.file.description)
+
+    @staticmethod
+    def _drop_transaction_statement(kind: QueryKind) -> list[bytes]:
+        """Write nothing for BEGIN and COMMIT in a script without transactions.
+
+        Raises:
+            Unwritable: the statement needs its transaction.
+        """
+        if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
+            raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
+        return []
+
+    def _check_text(self, sql: bytes, *, is_load_data: bool = False) -> list[Statement]:
+        """Return a text of the log, after the sql_mode that a client needs to read it.
+
+        Args:
+            is_load_data: whether it is a LOAD DATA, see `reason_to_leave_out`.
+
+        Raises:
+            Unwritable: clients or servers would misread it.
+        """
+        charset, mode = self.session.charset, self.session.sql_mode
+        text, reason = client_text.make_client_safe(sql, charset, mode)
+        if reason is not None and client_text.is_same_without_escapes(sql, charset, mode):
+            return self._check_text_without_escapes(sql, reason, is_load_data=is_load_data)
+        reason = reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
+        if reason is not None:
+            raise Unwritable(reason)
+        return [*(self.session.repeat_sql_mode() if client_text.is_mode_dependent(sql, charset) else ()), text]
+
+    def _check_text_without_escapes(self, sql: bytes, reason: str, *, is_load_data: bool) -> list[Statement]:
+        """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: its names have backslashes at line
+        ends.
+
+        Args:
+            reason: why it cannot be written without.
+
+        Raises:
+            Unwritable: clients disagree there too, or it defines a stored program, which keeps its sql_mode.
+        """
+        charset, mode = self.session.charset, self.session.sql_mode | NO_BACKSLASH_ESCAPES
+        text, other_reason = client_text.make_client_safe(sql, charset, mode)
+        other_reason = other_reason or reason_to_leave_out(sql, charset, mode, is_load_data=is_load_data)
+        if other_reason is not None or is_stored_program(sql, charset, mode):
+            raise Unwritable(reason)
+        before, after = self.session.set_no_backslash_escapes(mode)
+        return [*before, TerminatedStatement((client_text.terminate_statement(text, charset),)), *after]
+
+    def _write_use(self, database: bytes, flags: int) -> list[bytes]:
+        """Return the USE statement for a database that is not the session's."""
+        if flags & EventFlag.SUPPRESS_USE:
+            self.session.database = None  # it may be a CREATE or DROP DATABASE
+            return []
+        if not database or database == self.session.database:
+            return []
+        self.session.database = database
+        text = database.decode("utf-8", "surrogateescape")
+        name = self.options.rename_databases.get(text, text).encode("utf-8", "surrogateescape")
+        statements = [] if name.isascii() else self.session.set_for_names()
+        target, mode = b" `" + name.replace(b"`", b"``") + b"`", NO_BACKSLASH_ESCAPES
+        if _PLAIN_NAME.fullmatch(name):
+            return [*statements, b"USE" + target]
+        hidden, reason = client_text.make_client_safe(b"/*!USE*/" + target, self.session.client_charset, mode)
+        if reason is not None:
+            raise Unwritable(f"the name of its database is not written: {reason}")
+        before, after = (
+            self.session.set_no_backslash_escapes(mode) if client_text.has_lossy_backslashes(name) else ([], [])
+        )
+        return [*statements, *before, hidden, *after]
+
+    def _write_commit(self, context: EventContext) -> list[bytes]:
+        """End the transaction and return COMMIT, if one is needed."""
+        self.transaction.end()
+        is_needed, self.is_create_open = self.is_create_open or not self.options.flat, False
+        return [b"COMMIT"] if is_needed else []
+
+    def _write_xa_prepare(self, context: EventContext) -> list[bytes]:
+        """Return XA PREPARE, or XA COMMIT … ONE PHASE."""
+        body = decode_body(_T.XA_PREPARE, bytes(context.event.body), context.file.description)
+        data = bytes(context.event.body)[13:]
+        middle = body["gtrid_len"] if "gtrid_len" in body else int.from_bytes(context.event.body[5:9], "little")
+        xid = format_xid(data[:middle], data[middle:], int.from_bytes(context.event.body[1:5], "little", signed=True))
+        self.transaction.take_rollback()
+        return [b"XA COMMIT " + xid + b" ONE PHASE" if context.event.body[0] else b"XA PREPARE " + xid]
+
+    def _add_variable(self, context: EventContext) -> list[bytes]:
+        """Keep a variable for the next statement."""
+        self.pending_variables.append(decode_variable(context))
+        return []
+
+    def _add_load_data(self, context: EventContext) -> list[bytes]:
+        """Take a part of a file for LOAD DATA."""
+        self.loads.add_part(context)
+        return []
+
+
+EVENT_WRITERS: Mapping[int, Callable[[EventStatementWriter, EventContext], Sequence[Statement]]] = {
+    _T.GTID: EventStatementWriter._write_mariadb_gtid,
+    **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), EventStatementWriter._write_mysql_gtid),
+    **dict.fromkeys(STATEMENT_EVENTS, EventStatementWriter._write_query),
+    **dict.fromkeys(VARIABLE_EVENTS, EventStatementWriter._add_variable),
+    **dict.fromkeys(LOAD_DATA_EVENTS, EventStatementWriter._add_load_data),
+    _T.XID: EventStatementWriter._write_commit,
+    _T.XA_PREPARE: EventStatementWriter._write_xa_prepare,
+}
+
+
+# --- The log as statements that a server accepts ---
+
+_EVENTS_WITHOUT_STATEMENT = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | {
+    _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE,
+}  # fmt: skip
+_ROW_EVENTS = ROW_EVENTS | {_T.TABLE_MAP}
+_CHANGE_EVENTS = ROW_EVENTS | {_T.QUERY, _T.QUERY_COMPRESSED, _T.EXECUTE_LOAD_QUERY}
+_COMMIT_EVENTS = frozenset({_T.XID, _T.XA_PREPARE})
+_UNCOMPRESSED_ROWS = ROW_EVENTS - COMPRESSED_ROW_EVENTS
+
+
+@dataclass(slots=True)
+class SqlScript(EventStatementWriter):
+    """Script that replays the selected events of a log."""
+
+    row_changes: int | None = None
+    """See `format_api.outputs.ScriptWriter`: of scripts that have only some of the rows."""
+    is_empty: bool = True
+    """See `format_api.outputs.ScriptWriter`."""
+    partial_transactions: PartialTransactions = field(default_factory=PartialTransactions)
+    _fast_path: tuple[BinlogFileContext, FastScriptWriter] | None = None
+
+    def read_records(
+        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
+        """Return the text for each record."""
+        self.definitions.load_schema(context.hints.schema)
+        notes = context.tracker.track_batch(batch)
+        owners, maps = notes.owners[start:stop], notes.maps[start:stop]
+        texts = list[bytes | BodyWithFindings]()
+        starts, stops, ends = (to_int_list(batch.frames[name], start, stop) for name in ("offset", "end", "body_end"))
+        codes, window = to_int_list(batch.frames["type_code"], start, stop), batch.window
+        checksum_size = 4 if context.description.has_checksums else 0
+        verbatim_types = (
+            _UNCOMPRESSED_ROWS if self.rows.is_verbatim and not self.transaction.is_damaged and checksum_size else ()
+        )
+        for i, (code, low, high, end) in enumerate(zip(codes, starts, stops, ends, strict=True)):
+            index, owner, table = start + i, owners[i], maps[i]
+            if (
+                code in verbatim_types
+                and high - end == checksum_size
+                and self._append_unchanged(window[low:high], table, context, limits)
+            ):
+                texts.append(b"")
+                continue
+            texts.append(
+                self._write_record(
+                    get_event_context(context, batch, index, get_event(batch, index), owner, table, limits)
+                )
+            )
+        self.rows.copy_borrowed_bytes()
+        return texts
+
+    def _append_unchanged(
+        self, raw: memoryview, table: TableMap | None, context: BinlogFileContext, limits: Limits
+    ) -> bool:
+        """Append a row event in the middle of its statement unchanged; return whether that was done."""
+        try:
+            return self.rows.append_unchanged(raw, table, context.description, limits)
+        except (MalformedError, DecompressionError):
+            return False  # `_write_record` reports what is wrong
+
+    def write_compiled(
+        self,
+        context: BinlogFileContext,
+        batch: Batch | FlatRecords,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
+    ) -> tuple[bytes | memoryview, int]:
+        """Write the first of these records with compiled code (`ScriptWriter.write_compiled`)."""
+        if self._fast_path is None or self._fast_path[0] is not context:
+            self._fast_path = (context, FastScriptWriter(context, compile_))
+        if self.frame.announced is not context.description or start == stop:
+            return b"", start
+        text, reached = self._fast_path[1].write(self, batch, start, stop, limits)
+        self.sizes.add_text(text, context.description)
+        self.is_empty = self.is_empty and reached == start
+        return text, reached
+
+    def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """Note what records that are not selected say about tables and transactions."""
+        owners = context.tracker.track_batch(batch).owners
+        self.definitions.load_schema(context.hints.schema if self.needs_definitions else None)
+        for index, code in enumerate(to_int_list(batch.frames["type_code"], start, stop), start):
+            if code in _CHANGE_EVENTS or code in _COMMIT_EVENTS:
+                self._note_event(context, batch, index, owners[index], limits)
+
+    def _note_event(
+        self, context: BinlogFileContext, batch: Batch, index: int, owner: TransactionOwner, limits: Limits
+    ) -> None:
+        """Note an event that is not selected."""
+        event = get_event(batch, index)
+        kind = get_query_kind(event.code, event.body) if event.code in QUERY_EVENTS else None
+        if kind in (None, QueryKind.STATEMENT) or kind in FINISHING_STATEMENTS:
+            if event.code in _CHANGE_EVENTS and kind not in FINISHING_STATEMENTS:
+                self.partial_transactions.last_skipped = owner
+            self.partial_transactions.note_change(owner, self.partial_transactions.last_written)
+        if self.needs_definitions and kind is QueryKind.STATEMENT:
+            with suppress(MalformedError, DecompressionError):
+                parts, sql = read_query(get_event_context(context, batch, index, event, owner, None, limits))
+                self.definitions.apply_statement(sql, parts)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing waits for the next event."""
+        nothing_pending = not (self.pending_variables or self.skips_next) and self.rows.is_empty
+        return nothing_pending and self.transaction.is_as_logged and self.script_filter.is_idle
+
+    # -- the beginning and the end -------------------------------------------------------------------------------------
+
+    def note_gap(self, what: str = "") -> bytes:
+        """Roll back the open transaction; write nothing until the next one begins."""
+        self.frame.note_missing(what)
+        self.transaction.note_loss()
+        return self._roll_back()
+
+    def finish(self) -> bytes:
+        """Close what is open, list what is missing, and restore the client's state."""
+        if self.frame.announced is None:
+            return b""
+        is_complete = not (self.transaction.is_damaged or self.stop_finding)
+        last = self._flush_rows(self.frame.announced) if is_complete else b""
+        last += self._commit_implied(NO_OWNER) + self._roll_back()
+        return last + self.frame.write_footer(self.session, [self.stop_finding.message] if self.stop_finding else [])
+
+    def final_findings(self) -> Sequence[Finding]:
+        """Return findings about what the options left out and what the script needs."""
+        description = self.frame.announced
+        return [
+            *self.script_filter.list_findings(),
+            *self.partial_transactions.list_findings(),
+            *self.sizes.list_findings(description),
+        ]
+
+    # -- one record ----------------------------------------------------------------------------------------------------
+
+    def _write_record(self, context: EventContext) -> bytes | BodyWithFindings:
+        """Return the text for one record."""
+        code = context.event.code
+        prefix = self.frame.write_description(context.file, is_open=self.transaction.groups.is_open)
+        if (context.file.encrypted_without_key and code not in EVENT_TYPE_NAMES) or self.stop_finding is not None:
+            return prefix  # the finding about the file covers all of them
+        was_open = self.transaction.groups.is_open
+        is_payload = code == _T.TRANSACTION_PAYLOAD
+        step = GroupStep.OUTSIDE if is_payload else self.transaction.groups.add_event(code, context.event.body)
+        if self.transaction.is_damaged and not self.transaction.resume_after_loss(context, step):
+            return prefix
+        if code not in _ROW_EVENTS:
+            prefix += self._flush_rows(context.file.description)
+        prefix += self._commit_implied(context.owner)
+        if code in GTID_EVENTS or (step is GroupStep.OPENS and not was_open):
+            prefix += self._roll_back()  # the previous transaction has no end
+        return self._write_event(context, step, prefix)
+
+    def _write_event(self, context: EventContext, step: GroupStep, prefix: bytes) -> bytes | BodyWithFindings:
+        """Return the text of a record, with findings where something is missing.
+
+        Args:
+            context: the event.
+            step: its place in its transaction.
+            prefix: the text before it.
+        """
+        session = self.session.copy()
+        try:
+            context = self._select_rows(context)
+            statements, findings = self._write_statements(context)
+        except (MalformedError, DecompressionError, Unwritable) as error:
+            self.transaction.is_damaged = self.transaction.groups.is_open
+            self.session = self.rows.session = session  # the statements that would change it are not written either
+            reason = f"{type_name(context.event.code)} is not written as a statement: {error.args[0]}"
+            rollback = self._roll_back() if self.transaction.is_damaged or self.transaction.has_unused_gtid else b""
+            return BodyWithFindings(prefix + rollback, (event_finding(context, "payload-undecodable", reason),))
+        text = self._assemble_text(
+            context, step, statements, self._write_comments(context) if self.options.comments else b""
+        )
+        return BodyWithFindings(prefix + text, findings) if findings else prefix + text
+
+    def _select_rows(self, context: EventContext) -> EventContext:
+        """Return the event with only its selected rows."""
+        condition, table, event = self.options.row_filter, context.table, context.event
+        if condition is None or table is None or event.code not in ROW_EVENTS:
+            return context
+        selected = select_rows_by_filter(
+            context.file, event, self.definitions.describe_table(table), condition, context.limits
+        )
+        if selected is None or selected is event:
+            return replace(context, left_out=selected is None)
+        raw = build_event(event, selected.code, bytes(selected.body), context.file.description)
+        return replace(context, event=selected, raw=memoryview(raw))
+
+    def _write_comments(self, context: EventContext) -> bytes:
+        """Return the event's content as comments."""
+        if context.event.code not in ROW_EVENTS or context.table is None:
+            return format_statement_comments(context)
+        if context.left_out or (
+            self.options.includes_table is not None and not self.options.includes_table(context.table.qualified_name)
+        ):
+            return b""
+        try:
+            return format_row_comments(context, self.definitions.describe_table(context.table))
+        except (MalformedError, DecompressionError) as error:
+            return f"### not shown: {sanitize_line(str(error.args[0]))}\n".encode()
+
+    def _assemble_text(
+        self, context: EventContext, step: GroupStep, statements: Sequence[Statement], comments: bytes
+    ) -> bytes:
+        """Return the text of an event, or what its transaction may write of it while only parts are selected."""
+        self.script_filter.note_transaction_end(context, step)
+        self.sizes.add_statements(statements)
+        if statements and context.event.code in _CHANGE_EVENTS:
+            self.is_empty = False
+            if get_statement_kind(context) in (None, QueryKind.STATEMENT):
+                self.partial_transactions.last_written = context.owner
+                self.partial_transactions.note_change(context.owner, self.partial_transactions.last_skipped)
+        parts = terminate_statements(
+            statements, self.session.charset if context.event.code in STATEMENT_EVENTS else None
+        )
+        if statements and self.transaction.begin_implied(context) and not self.options.flat:
+            parts.insert(0, client_text.terminate_safe(b"START TRANSACTION"))
+        if statements or comments or context.event.code in GTID_EVENTS or context.event.code == _T.FORMAT_DESCRIPTION:
+            parts[:0] = [format_event_comment(context), comments]
+        text = self.script_filter.release_text(
+            context, step, b"".join(parts), changes=bool(statements), shows=bool(statements or comments)
+        )
+        if text is None:
+            self._discard_transaction()
+        return text or b""
+
+    def _discard_transaction(self) -> None:
+        """Restore the session from before a transaction of which nothing was selected."""
+        session = self.script_filter.discard_transaction()
+        if session is not None:
+            self.session = self.rows.session = session
+            self.transaction.end()
+
+    def _flush_rows(self, description: FormatDescription) -> bytes:
+        """Return the pending row events of a statement whose end is not selected."""
+        statements = self.rows.flush(description)
+        self.sizes.add_statements(statements)
+        return b"".join(terminate_statements(statements, None))
+
+    def _roll_back(self) -> bytes:
+        """Return the rollback of the open transaction and forget what was prepared."""
+        self.rows.discard()
+        self.pending_variables.clear()
+        self._discard_transaction()
+        rollback = self.transaction.take_rollback()
+        note = b"# the rest of this transaction is not there\n" if rollback else b""
+        return note + b"".join(map(client_text.terminate_safe, rollback))
+
+    def _commit_implied(self, owner: TransactionOwner) -> bytes:
+        """Return COMMIT for a transaction that this script began itself, when another one comes."""
+        return (
+            client_text.terminate_safe(b"COMMIT")
+            if self.transaction.end_implied(owner) and not self.options.flat
+            else b""
+        )
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _write_statements(self, context: EventContext) -> tuple[Sequence[Statement], tuple[Finding, ...]]:
+        """Return the statements of an event and findings about them."""
+        code = context.event.code
+        if code in _ROW_EVENTS:
+            statements, reason = self.rows.write_event(context)
+            self._count_rows(context)
+            return statements, (event_finding(context, "statement-inexact", reason),) if reason else ()
+        if code in _EVENTS_WITHOUT_STATEMENT:
+            if code == _T.FORMAT_DESCRIPTION and not context.file.is_relay_log:
+                return [*self.transaction.take_rollback()], ()  # the server crashed in the open transaction
+            return [], ()
+        write = EVENT_WRITERS.get(code)
+        if write is not None:
+            statements = write(self, context)
+            return statements, tuple(self._iter_doubts(context)) if statements and code in STATEMENT_EVENTS else ()
+        if context.event.flags & EventFlag.IGNORABLE:
+            return [], ()
+        raise Unwritable(_UNWRITABLE_REASONS.get(code, "this type is not known"))
+
+    def _count_rows(self, context: EventContext) -> None:
+        """Count the row changes of an event that are written."""
+        tables, event, table = self.options.includes_table, context.event, context.table
+        if tables is None or table is None or context.left_out or event.code not in ROW_EVENTS:
+            return
+        count = count_rows(event.code, event.body, table, context.limits) if tables(table.qualified_name) else 0
+        self.row_changes = (self.row_changes or 0) + count
+
+    @staticmethod
+    def _iter_doubts(context: EventContext) -> Iterator[Finding]:
+        """Yield a finding if a statement has a different effect in a script than it had."""
+        parts, sql = read_query(context)
+        reason = find_doubt(decode_status_variables(parts.status_vars), sql)
+        if reason is not None:
+            yield event_finding(context, "statement-inexact", reason)
+
+
+_UNWRITABLE_REASONS: Mapping[int, str] = {
+    _T.INCIDENT: "the server lost events here",
+    _T.PARTIAL_ROW_DATA: "it is a piece of a row event, and only MariaDB from 12.3 can put these together",
+}
+
+
+def create_script(wording: ScriptOptions) -> SqlScript | FlashbackScript:
+    """Create the script that the options ask for (`OutputRules.start_script`)."""
+    if not wording.flashback:
+        return SqlScript(wording)
+    from binlogtool.formats.binlog_events.sql.flashback import FlashbackScript
+
+    return FlashbackScript(wording)

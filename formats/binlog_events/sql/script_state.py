@@ -1,0 +1,754 @@
+"""State of an SQL script while it is written: what goes into it, open transaction, BINLOG statements within
+max_allowed_packet.
+
+Case, spaces, comments and quotation marks around names are ignored, and so are `IF EXISTS`, `IF NOT EXISTS`
+and `TEMPORARY`. A name `db.t` of the pattern also matches `t` where db is the default database. All words
+of the pattern must be at the start of the statement; after DROP TABLE (VIEW, DATABASE …) its name may be
+any of those in the list.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from binascii import b2a_base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace as structs_replace
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.outputs import ScriptOptions
+from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
+from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, parse_load_query, parse_query
+from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql import client_text
+from binlogtool.formats.binlog_events.sql.client_text import STATEMENT_END
+from binlogtool.formats.binlog_events.sql.literals import format_hex
+from binlogtool.formats.binlog_events.sql.session import ScriptSession
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    EVENTS_ENDING_TRANSACTIONS,
+    STMT_END,
+    GroupStep,
+    QueryKind,
+    TransactionGroups,
+    get_query_kind,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_ROW_EVENTS,
+    GTID_EVENTS,
+    HEADER_SIZE,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    EventFlag,
+    EventType,
+    FormatDescription,
+    unpack_block,
+)
+from binlogtool.limits import MIB, Limits
+
+# --- Database renames in a script ---
+
+_MAX_NAME_BYTES = 64 * 3
+"""Bytes of a name: the servers allow 64 characters."""
+
+
+def rename_database(table: TableMap, databases: Mapping[str, str]) -> TableMap:
+    """Return the TABLE_MAP with its database renamed, in its bytes as well.
+
+    Raises:
+        UsageError: the new name is too long for a TABLE_MAP.
+    """
+    new_name = databases.get(table.database)
+    if new_name is None:
+        return table
+    cached = table.memo.get(("renamed", new_name))
+    if cached is None:
+        raw = new_name.encode()
+        if not 0 < len(raw) <= _MAX_NAME_BYTES:
+            raise UsageError(f"--rewrite: {new_name!r} is no name of a database")
+        start = table.table_id_size + 2
+        body = table.body[:start] + bytes([len(raw)]) + raw + table.body[start + 1 + table.body[start] :]
+        cached = table.memo["renamed", new_name] = replace(table, database=new_name, body=body, memo={})
+    result: TableMap = cached
+    return result
+
+
+def find_renamed_database(sql: bytes, databases: Mapping[str, str]) -> str | None:
+    """Return the first database to be renamed that the text of a statement mentions; None if it mentions none."""
+    for old in databases:
+        pattern = rb"(?<![\w$])" + re.escape(old.encode()) + rb"(?![\w$])"
+        if re.search(pattern, sql, re.IGNORECASE):
+            return old
+    return None
+
+
+# --- An event in its context while it is written into a script ---
+
+
+class Unwritable(Exception):
+    """An event cannot be written as a statement; the message says why."""
+
+
+class EventContext(msgspec.Struct, frozen=True):
+    """An event with its file, its transaction and its TABLE_MAP.
+
+    `raw` are its bytes in the log. `nested_offset` is its offset in the event that contains it, -1 if none
+    does. `left_out`: none of its rows is selected.
+    """
+
+    file: BinlogFileContext
+    event: Event
+    owner: TransactionOwner
+    table: TableMap | None
+    limits: Limits
+    raw: memoryview
+    nested_offset: int = -1
+    left_out: bool = False
+
+
+def get_event_context(
+    context: BinlogFileContext,
+    batch: Batch,
+    index: int,
+    event: Event,
+    owner: TransactionOwner,
+    table: TableMap | None,
+    limits: Limits,
+) -> EventContext:
+    """Return event `index` of a batch in its context."""
+    low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
+    return EventContext(context, event, owner, table, limits, batch.window[low:high], batch.inner_offset(index))
+
+
+def read_query(context: EventContext) -> tuple[QueryParts, bytes]:
+    """Return the parts of a QUERY or LOAD DATA event, and its text.
+
+    Raises:
+        MalformedError, DecompressionError: it cannot be read.
+    """
+    event = context.event
+    parts = (parse_load_query if event.code == EventType.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
+    return parts, unpack_block(parts.sql, context.limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
+
+
+def format_event_comment(context: EventContext) -> bytes:
+    """Return the comment with an event's offset and type, and the GTID or file name where one begins."""
+    position = str(context.event.start)
+    if context.nested_offset >= 0:
+        position += f"+{context.nested_offset}"
+    label = context.owner.gtid if context.event.code in GTID_EVENTS else None
+    if context.event.code == EventType.FORMAT_DESCRIPTION:
+        label = context.file.name
+    label = f" {label}" if label and label.isprintable() else ""
+    return f"# at {position} {type_name(context.event.code)}{label}\n".encode("utf-8", "backslashreplace")
+
+
+# --- The transaction that is open on the server that runs a script ---
+
+_T = EventType
+FINISHING_STATEMENTS = (QueryKind.COMMIT, QueryKind.ROLLBACK)
+ROLLBACK = (b"ROLLBACK",)
+
+
+class ScriptTransaction(msgspec.Struct):
+    """State of the open transaction of a script.
+
+    `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, its rest must
+    not be written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the one that
+    the script began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a
+    GTID that no transaction has used yet; a ROLLBACK releases it.
+    """
+
+    groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
+    rollback_statements: tuple[bytes, ...] = ()
+    is_damaged: bool = False
+    current_owner: TransactionOwner = NO_OWNER
+    implied_owner: TransactionOwner = NO_OWNER
+    has_unused_gtid: bool = False
+
+    @property
+    def is_as_logged(self) -> bool:
+        """True if everything that is open was opened by the log itself."""
+        return not self.is_damaged and self.implied_owner == NO_OWNER
+
+    def note_loss(self) -> None:
+        """Note that a part of the log is lost."""
+        self.groups.reset()
+        self.is_damaged, self.implied_owner = True, NO_OWNER
+
+    def resume_after_loss(self, context: EventContext, step: GroupStep) -> bool:
+        """Return whether this event is written again after a loss, and note the end of the lost transaction."""
+        event = context.event
+        is_new_file = event.code == _T.FORMAT_DESCRIPTION and not context.file.is_relay_log
+        if event.code in GTID_EVENTS or step is GroupStep.OPENS or is_new_file:
+            self.is_damaged = False
+            return True
+        if step is GroupStep.ENDS or is_transaction_end(context):
+            self.is_damaged = False
+        return False
+
+    def begin_implied(self, context: EventContext) -> bool:
+        """Return whether the transaction of this change begins here because its own beginning is not selected."""
+        event, owner = context.event, context.owner
+        is_change = event.code in ROW_EVENTS or get_statement_kind(context) is QueryKind.STATEMENT
+        if not is_change or self.rollback_statements or owner == NO_OWNER or owner == self.current_owner:
+            return False
+        self.current_owner = self.implied_owner = owner
+        self.rollback_statements = ROLLBACK
+        return True
+
+    def end_implied(self, owner: TransactionOwner) -> bool:
+        """Return whether another transaction than the implied one comes, so that the implied one is to be committed."""
+        if self.implied_owner == NO_OWNER or owner == self.implied_owner:
+            return False
+        self.end()
+        return True
+
+    def begin(self) -> None:
+        """Note START TRANSACTION."""
+        self.rollback_statements = ROLLBACK
+
+    def begin_xa(self, xid: bytes) -> bytes:
+        """Note and return XA START."""
+        self.rollback_statements = (b"XA END " + xid, b"XA ROLLBACK " + xid)
+        return b"XA START " + xid
+
+    def end(self) -> None:
+        """Note that the transaction was committed, rolled back or prepared."""
+        self.rollback_statements, self.implied_owner, self.has_unused_gtid = (), NO_OWNER, False
+
+    def take_rollback(self) -> tuple[bytes, ...]:
+        """Return the statements that roll the transaction back, and close it."""
+        statements, self.rollback_statements = (
+            self.rollback_statements or (ROLLBACK if self.has_unused_gtid else ()),
+            (),
+        )
+        self.has_unused_gtid = False
+        return statements
+
+    def note_statement(self, kind: QueryKind, sql: bytes) -> None:
+        """Note the effect of a statement on the transaction."""
+        self.has_unused_gtid = False
+        if kind is QueryKind.BEGIN:
+            self.begin()
+        elif kind in FINISHING_STATEMENTS:
+            self.end()
+        elif kind is QueryKind.XA_START:
+            self.begin_xa(sql.split(None, 2)[2])
+        elif kind is QueryKind.XA_END:
+            self.rollback_statements = self.rollback_statements[-1:]
+
+
+def get_statement_kind(context: EventContext) -> QueryKind | None:
+    """Return the kind of a QUERY event; None for other events."""
+    code = context.event.code
+    return get_query_kind(code, context.event.body) if code in QUERY_EVENTS else None
+
+
+def is_transaction_start(context: EventContext) -> bool:
+    """Return whether this event begins a transaction and does nothing else."""
+    return context.event.code in GTID_EVENTS or get_statement_kind(context) in (QueryKind.BEGIN, QueryKind.XA_START)
+
+
+def is_transaction_end(context: EventContext) -> bool:
+    """Return whether this event ends a transaction and does nothing else."""
+    return context.event.code in EVENTS_ENDING_TRANSACTIONS or get_statement_kind(context) in FINISHING_STATEMENTS
+
+
+def format_xid(gtrid: bytes, bqual: bytes, format_id: int) -> bytes:
+    """Return the name of an XA transaction as it is written in statements."""
+    return b"%b,%b,%d" % (format_hex(gtrid), format_hex(bqual), format_id)
+
+
+# --- The rule of `--stop-before` ---
+
+_WORD = re.compile(
+    rb"(?:\s+|--[\s][^\n]*|\#[^\n]*|/\*(?!M?!).*?(?:\*/|\Z)|/\*M?!\d*|\*/)"
+    rb"|`([^`]*(?:``[^`]*)*)(?:`|\Z)"
+    rb"|('[^'\\]*(?:(?:\\(?:.|\Z)|'')[^'\\]*)*(?:'|\Z)|\"[^\"\\]*(?:(?:\\(?:.|\Z)|\"\")[^\"\\]*)*(?:\"|\Z))"
+    rb"|([\w$\x80-\xff]+)|(.)",
+    re.DOTALL,
+)
+_MAX_BYTES = 1 << 16
+_IGNORED_WORDS = (b"TEMPORARY", b"IF", b"NOT", b"EXISTS")
+_LIST_OBJECTS = (b"TABLE", b"TABLES", b"VIEW", b"DATABASE", b"SCHEMA", b"SEQUENCE", b"USER")
+
+
+class StatementPattern:
+    """Pattern of the statement that the user names.
+
+    Raises:
+        UsageError: it has no words.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._words = _join_qualified_names(list(_iter_words(text.encode("utf-8", "surrogateescape"))))
+        if not self._words:
+            raise UsageError(f"--stop-before {text!r}: no statement")
+        self._first = self._words[0]
+
+    def matches(self, sql: bytes, database: bytes) -> bool:
+        """Return whether a statement matches the pattern."""
+        words = _join_qualified_names(list(_iter_words(sql[:_MAX_BYTES])))
+        if not words or words[0] != self._first:
+            return False
+        pattern = self._words
+        if _starts_with(words, pattern, database):
+            return True
+        is_list = (
+            len(pattern) == 3 and pattern[0] == b"DROP" and pattern[1] in _LIST_OBJECTS and words[1:2] == pattern[1:2]
+        )
+        return is_list and any(_is_same_word(word, pattern[2], database) for word in words[2:])
+
+
+def _starts_with(words: list[bytes], pattern: list[bytes], database: bytes) -> bool:
+    """Return whether the words begin with those of the pattern."""
+    return len(words) >= len(pattern) and all(
+        _is_same_word(a, b, database) for a, b in zip(words, pattern, strict=False)
+    )
+
+
+def _is_same_word(word: bytes, pattern_word: bytes, database: bytes) -> bool:
+    """Return whether a word equals a word of the pattern."""
+    return word == pattern_word or (b"." in pattern_word and b"%b.%b" % (database.upper(), word) == pattern_word)
+
+
+def _iter_words(sql: bytes) -> Iterator[bytes]:
+    """Yield the words, names, strings and signs of a statement that are compared."""
+    for match in _WORD.finditer(sql):
+        name, text, word, sign = match.groups()
+        if name is not None:
+            yield name.replace(b"``", b"`").upper()
+        elif word is not None and word.upper() not in _IGNORED_WORDS:
+            yield word.upper()
+        elif text is not None or sign is not None:
+            yield text if text is not None else sign
+
+
+def _join_qualified_names(words: list[bytes]) -> list[bytes]:
+    """Return the words with `a . b` as one word and without a semicolon at the end."""
+    result: list[bytes] = []
+    for word in words[:-1] if words[-1:] == [b";"] else words:
+        if result and (word == b"." or result[-1].endswith(b".")):
+            result[-1] += word
+        else:
+            result.append(word)
+    return result
+
+
+# --- Filters of a script ---
+
+_BY_DATABASE = (
+    "statement of another default database names a chosen one: --database goes by the default database",
+    "statements of other default databases name the chosen ones: --database goes by the default database",
+)
+_BY_OBJECT = (
+    "statement was left out: --object chooses changes of rows, and the log has this as a text",
+    "statements were left out: --object chooses changes of rows, and the log has these as texts",
+)
+_BY_CONDITION = tuple(text.replace("--object", "--where") for text in _BY_OBJECT)
+
+
+@dataclass(slots=True)
+class ScriptFilter:
+    """Decide which events of a log go into a script.
+
+    `waiting` holds the text of a transaction's beginning while nothing of it was selected yet, and the session
+    before it. `stopped` is the finding that ended the script; after it nothing is written.
+    """
+
+    wording: ScriptOptions
+    pattern: StatementPattern | None = field(init=False)
+    waiting: tuple[bytes, ScriptSession] | None = None
+    stopped: Finding | None = None
+    _left_out: int = 0
+    _first_left_out: Finding | None = None
+    _last_transaction: str = ""
+
+    def __post_init__(self) -> None:
+        self.pattern = None if self.wording.stop_before is None else StatementPattern(self.wording.stop_before)
+
+    @property
+    def is_partial(self) -> bool:
+        """True if only a part of each transaction is written."""
+        return self.wording.includes_table is not None or bool(self.wording.only_databases)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nothing waits for the next event."""
+        return self.stopped is None and self.waiting is None
+
+    def hold_transaction_start(self, session: ScriptSession) -> None:
+        """Hold back the beginning of a transaction that may have nothing selected."""
+        if self.is_partial and self.waiting is None:
+            self.waiting = (b"", session.copy())
+
+    def discard_transaction(self) -> ScriptSession | None:
+        """Drop the held beginning of a transaction and return the session before it; None if nothing is held."""
+        before = None if self.waiting is None else self.waiting[1]
+        self.waiting = None
+        return before
+
+    def release_text(
+        self, context: EventContext, step: GroupStep, text: bytes, *, changes: bool, shows: bool
+    ) -> bytes | None:
+        """Return the text to write for an event, together with a held transaction beginning where needed.
+
+        Args:
+            context: the event.
+            step: the event's place in its transaction.
+            text: the event as SQL.
+            changes: whether `text` has statements.
+            shows: whether `text` has statements or comments.
+
+        Returns:
+            The text to write now; None if the whole transaction is to be discarded.
+        """
+        if not self.is_partial or self.waiting is None:
+            return text
+        held, before = self.waiting
+        if is_transaction_start(context):
+            self.waiting = (held + text, before)
+            return b""
+        if step is GroupStep.ENDS and (is_transaction_end(context) or not changes):
+            return None
+        if not shows:
+            return b""
+        self.waiting = None
+        return held + text
+
+    def note_transaction_end(self, context: EventContext, step: GroupStep) -> None:
+        """Remember the end of a transaction as the last one before a possible stop."""
+        if (
+            self.pattern is not None
+            and (step is GroupStep.ENDS or is_transaction_end(context))
+            and self.stopped is None
+        ):
+            gtid = f"GTID {context.owner.gtid}, " if context.owner.gtid else ""
+            self._last_transaction = f"{gtid}at {context.file.name}:{context.event.end}"
+
+    def stop_if_matched(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
+        """Return True, and record the finding, if this is the statement before which the script ends."""
+        if self.pattern is None or not self.pattern.matches(sql, parts.db):
+            return False
+        position = f"{context.file.name}:{context.event.start}"
+        gtid = f", GTID {context.owner.gtid}" if context.owner.gtid else ""
+        after = f"; the last transaction before it is {self._last_transaction}" if self._last_transaction else ""
+        message = f"stopped before {self.wording.stop_before} at {position}{gtid}, time {context.event.time}{after}"
+        self.stopped = event_finding(context, "stopped-before", message, Severity.WARNING)
+        return True
+
+    def exclude_statement(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
+        """Return True if a statement is not selected; count those that may concern selected objects."""
+        database = parts.db.decode("utf-8", "backslashreplace")
+        databases = self.wording.only_databases
+        if database in databases or not self.is_partial:
+            return False
+        if not databases or find_renamed_database(sql, dict.fromkeys(databases, "")) is not None:
+            self._left_out += 1
+            reasons = _BY_DATABASE if databases else _BY_OBJECT if self.wording.row_filter is None else _BY_CONDITION
+            reason = reasons[self._left_out > 1] + ("; the first one is here" if self._left_out > 1 else "")
+            self._first_left_out = self._first_left_out or event_finding(context, "statement-left-out", reason)
+            self._first_left_out = structs_replace(self._first_left_out, message=reason)
+        return True
+
+    def list_findings(self) -> Sequence[Finding]:
+        """Return findings about statements that the filters left out and about a stop statement that does not occur."""
+        findings = []
+        if self._first_left_out is not None:
+            first = self._first_left_out
+            findings.append(structs_replace(first, message=f"{self._left_out:,} {first.message}"))
+        if self.pattern is not None and self.stopped is None:
+            message = f"--stop-before {self.pattern.text!r}: there is no such statement; the script goes to the end"
+            findings.append(make_finding("statement-left-out", None, 0, message))
+        return findings
+
+
+class PartialTransactions(msgspec.Struct):
+    """Transactions of which a selection has only a part.
+
+    `last_written` and `last_skipped` are the transactions of the last change that was written and of the last
+    one that was not.
+    """
+
+    last_written: TransactionOwner = NO_OWNER
+    last_skipped: TransactionOwner = NO_OWNER
+    _first_gtid: str = ""
+    _last: TransactionOwner = NO_OWNER
+    _count: int = 0
+
+    def note_change(self, owner: TransactionOwner, other: TransactionOwner) -> None:
+        """Count the transaction of a change once if changes of both kinds, written and skipped, belong to it.
+
+        Args:
+            owner: the transaction of this change.
+            other: the transaction of the last change of the other kind.
+        """
+        if owner == other and owner not in (NO_OWNER, self._last):
+            self._first_gtid = self._first_gtid or str(owner.gtid)
+            self._last = owner
+            self._count += 1
+
+    def list_findings(self) -> Sequence[Finding]:
+        """Return a finding that counts the transactions that are only partly selected."""
+        if not self._count:
+            return []
+        subject = "transaction is" if self._count == 1 else "transactions are"
+        message = (
+            f"{self._count:,} {subject} only partly in the selection, the first one is "
+            f"{self._first_gtid}: the script has"
+        )
+        message += " that part of it, and rolls it back where its end is missing"
+        return [make_finding("statement-left-out", None, 0, message, severity=Severity.WARNING)]
+
+
+def event_finding(context: EventContext, id_: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
+    """Create a finding about an event."""
+    event = context.event
+    return make_finding(id_, event.start, event.end - event.start, message, record=event.record, severity=severity)
+
+
+# --- BINLOG statements ---
+
+MAX_BINLOG_BYTES = 8 * MIB
+"""Bytes of events in one statement, unless a single one is larger: clients and servers take 16 MiB of text."""
+
+MAX_UNSPLIT_BYTES = 11 * MIB
+"""Bytes of one event that fit in such a statement."""
+
+_HEADER = struct.Struct("<IBIIIH")
+_UNCOMPRESSED_TYPES = {
+    _T.WRITE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
+    _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
+    _T.DELETE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
+    _T.WRITE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
+    _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
+    _T.DELETE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
+}
+"""Servers take compressed row events from each other only."""
+
+
+_BEGIN = b"BINLOG '\n"
+
+
+def format_binlog(*events: bytes) -> bytes:
+    """Return the BINLOG statement that makes a server apply these events."""
+    return _BEGIN + b"".join(map(b2a_base64, events)) + b"'"
+
+
+class TerminatedStatement(tuple[bytes, ...]):
+    """A statement with its delimiter, in pieces, so that large ones are not copied often."""
+
+
+Statement = bytes | TerminatedStatement
+"""One that is to be ended, or is."""
+
+
+def terminate_statements(statements: Sequence[Statement], charset: str | None) -> list[bytes]:
+    """Return statements with their delimiters.
+
+    Args:
+        charset: character set of the last one.
+    """
+    parts = list[bytes]()
+    for i, statement in enumerate(statements):
+        parts += (
+            statement
+            if isinstance(statement, TerminatedStatement)
+            else (client_text.terminate_statement(statement, charset if i == len(statements) - 1 else None),)
+        )
+    return parts
+
+
+def _split_binlog(base64_parts: Iterable[bytes]) -> list[bytes]:
+    """Return events in base64 that are too large for one statement as two fragments, as MariaDB accepts them."""
+    text = b"".join(base64_parts)
+    half = len(text) // 2
+    parts = (text[:half], text[half:])
+    sets = [b"SET @binlog_fragment_%d='%b'" % (i, part) for i, part in enumerate(parts)]
+    return [*sets, b"BINLOG @binlog_fragment_0, @binlog_fragment_1"]
+
+
+def split_large_binlog(statement: bytes, description: FormatDescription) -> list[bytes]:
+    """Return a BINLOG statement, for MariaDB in two fragments if it is too large for one."""
+    if not description.is_mariadb or len(statement) <= MAX_UNSPLIT_BYTES // 3 * 4:
+        return [statement]
+    return _split_binlog([statement[len(_BEGIN) : -1]])
+
+
+def format_description_binlog(description: FormatDescription) -> bytes:
+    """Return the BINLOG statement with the FORMAT_DESCRIPTION."""
+    event = description.event
+    flags = event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF  # its checksum was computed without this flag
+    return format_binlog(event[:17] + bytes([flags]) + event[18:])
+
+
+def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
+    """Return type and body of a row event without compression.
+
+    Raises:
+        MalformedError, DecompressionError: the event cannot be uncompressed.
+    """
+    if event.code not in COMPRESSED_ROW_EVENTS:
+        return event.code, bytes(event.body)
+    at = parse_rows_head(event.code, event.body, id_size).images_at
+    return _UNCOMPRESSED_TYPES[EventType(event.code)], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
+
+
+def format_rows_binlog(event: Event, table: TableMap, description: FormatDescription, limits: Limits) -> bytes:
+    """Return a row event, uncompressed, with its TABLE_MAP as one BINLOG statement.
+
+    Raises:
+        MalformedError, DecompressionError: it is not a row event of this table.
+    """
+    code, body = uncompress_rows(event, limits, table.table_id_size)
+    return format_binlog(
+        build_table_map_event(event, table, description),
+        build_event(event, code, set_statement_end(body, table.table_id_size), description),
+    )
+
+
+def set_statement_end(body: bytes, id_size: int) -> bytes:
+    """Return the body of a row event with the STMT_END flag.
+
+    Args:
+        id_size: size of a table id in bytes.
+    """
+    return body[:id_size] + bytes([body[id_size] | STMT_END]) + body[id_size + 1 :]
+
+
+def _set_event_statement_end(event: bytes, description: FormatDescription) -> bytes:
+    """Return a row event with the STMT_END flag and its checksum."""
+    at = HEADER_SIZE + description.table_id_size
+    if event[at] & STMT_END:
+        return event
+    data = event[:at] + bytes([event[at] | STMT_END]) + event[at + 1 :]
+    return data[:-4] + struct.pack("<I", zlib.crc32(data[:-4])) if description.has_checksums else data
+
+
+def build_table_map_event(template: Event, table: TableMap, description: FormatDescription) -> bytes:
+    """Return a TABLE_MAP event with the time and origin of another event."""
+    return build_event(template, _T.TABLE_MAP, table.body, description)
+
+
+def build_event(template: Event, code: int, body: bytes, description: FormatDescription) -> bytes:
+    """Return an event with the time and origin of another one, and the checksum that the description asks for."""
+    checksum_size = 4 if description.has_checksums else 0
+    size = _HEADER.size + len(body) + checksum_size
+    data = _HEADER.pack(template.time, code, template.server_id, size, template.end_log_pos, template.flags) + body
+    return data + struct.pack("<I", zlib.crc32(data)) if checksum_size else data
+
+
+class PendingRowEvents(msgspec.Struct):
+    """Row events of one statement, until its last one.
+
+    `table_maps` are its TABLE_MAP events by table id; they come first. `lines` are the events so far in base64,
+    without the last one. `size` is the number of bytes of all of them.
+    """
+
+    table_maps: dict[int, bytes] = msgspec.field(default_factory=dict)
+    lines: list[bytes] = msgspec.field(default_factory=list)
+    last_event: bytes | memoryview = b""
+    size: int = 0
+
+    def add(self, event: bytes | memoryview) -> None:
+        """Append a row event; its bytes must stay valid until the next call."""
+        if not self.size:
+            self.lines = list(map(b2a_base64, self.table_maps.values()))
+            self.size = sum(map(len, self.table_maps.values()))
+        if self.last_event:
+            self.lines.append(b2a_base64(self.last_event))
+        self.last_event = event
+        self.size += len(event)
+
+    def extend(self, lines: bytes, last: bytes, size: int) -> None:
+        """Append row events to a statement that has begun.
+
+        Args:
+            lines: all but the last event, in base64.
+            last: the last event.
+            size: bytes of all of them.
+        """
+        self.lines += [b2a_base64(self.last_event), lines]
+        self.last_event = last
+        self.size += size
+
+    def copy_last_event(self) -> None:
+        """Copy the last event, so that the memory of its batch may be released."""
+        self.last_event = bytes(self.last_event)
+
+    def write_binlog(self, description: FormatDescription) -> Sequence[Statement]:
+        """Return the BINLOG of the pending events; their table maps stay valid for the events that follow."""
+        lines, self.lines = self.lines, []
+        size, self.size = self.size, 0
+        last, self.last_event = bytes(self.last_event), b""
+        if not last:
+            return []
+        lines.append(b2a_base64(_set_event_statement_end(last, description)))
+        if description.is_mariadb and size > MAX_UNSPLIT_BYTES:
+            return _split_binlog(lines)
+        return [TerminatedStatement((_BEGIN, *lines, b"'\n/*!*/;\n"))]
+
+    def finish_statement(self, description: FormatDescription) -> Sequence[Statement]:
+        """Return the BINLOG of the pending events at the end of the statement, and forget the table maps."""
+        statements = self.write_binlog(description)
+        self.table_maps.clear()
+        return statements
+
+
+# --- Sizes of a script's statements compared with max_allowed_packet ---
+
+_MYSQL_DEFAULTS = ((8, 0, 3), 64 * MIB, 4 * MIB)
+"""MySQL's default since that version, and before it."""
+
+_MARIADB_DEFAULT = 16 * MIB
+_MAX_ALLOWED_PACKET = 1024 * MIB
+"""No server can be told to take more."""
+
+_COMMAND_BYTES = 1
+"""Bytes of a packet before the statement."""
+
+
+def default_max_packet(description: FormatDescription) -> int:
+    """Return the default max_allowed_packet of the server that wrote the log, in bytes."""
+    since, current, older = _MYSQL_DEFAULTS
+    return _MARIADB_DEFAULT if description.is_mariadb else current if description.version >= since else older
+
+
+class StatementSizes(msgspec.Struct):
+    """Size of the largest statement of a script, in bytes."""
+
+    largest: int = 0
+
+    def add_statements(self, statements: Sequence[Statement]) -> None:
+        """Account for statements that are in the script."""
+        for statement in statements:
+            size = len(statement) if isinstance(statement, bytes) else sum(map(len, statement))
+            self.largest = max(self.largest, size + _COMMAND_BYTES)
+
+    def add_text(self, text: bytes | memoryview, description: FormatDescription) -> None:
+        """Account for a text of statements that already have their delimiters."""
+        if len(text) > default_max_packet(description):
+            self.add_statements(bytes(text).split(STATEMENT_END))
+
+    def list_findings(self, description: FormatDescription | None) -> Sequence[Finding]:
+        """Return a finding if a statement exceeds the default max_allowed_packet of the target server."""
+        if description is None or self.largest <= default_max_packet(description):
+            return ()
+        message = f"it has a statement of {self.largest:,} bytes, and servers take "
+        if self.largest > _MAX_ALLOWED_PACKET:
+            message += (
+                f"{_MAX_ALLOWED_PACKET:,} at most, whatever max_allowed_packet is: this row cannot come by a script"
+            )
+            return (make_finding("statement-large", None, 0, message, severity=Severity.ERROR),)
+        megabytes = 2 ** (self.largest - 1).bit_length() // MIB
+        message += f"{default_max_packet(description):,} unless they are told otherwise: "
+        message += f"SET GLOBAL max_allowed_packet={megabytes}*1024*1024 before a client runs it"
+        return (make_finding("statement-large", None, 0, message),)

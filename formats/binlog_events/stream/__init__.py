@@ -1,1 +1,0 @@
-"""Events in file order: what each means, beside those before it."""

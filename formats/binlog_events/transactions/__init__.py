@@ -1,0 +1,1 @@
+"""Transactions: boundaries, and tracking by compiled code."""

@@ -1,0 +1,473 @@
+"""Find the boundaries of transactions: which event opens, continues or ends a group of events.
+
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
+
+This is the only place that decides it, for all readers, compiled or not. It reads no bytes: `marks` gives
+it the mark of an event. MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc),
+MariaDB's are is_group_event and is_part_of_group (sql/log_event.h). See
+docs/spec/mysql_binlog.md#transactions-and-truncation.
+
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from binlogtool.format_api.field_types import Int64s, UInt8s, kernel
+from binlogtool.formats.binlog_events.event_schemas import DB_LEN_AT, QUERY_HEAD_SIZE, STATUS_LEN_AT
+from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2
+from binlogtool.formats.binlog_events.wire_format import (
+    GTID_EVENTS,
+    MYSQL_GTID_EVENTS,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    EventType,
+)
+
+# --- Classification of statements by their effect on the transaction ---
+
+
+class QueryKind(enum.IntEnum):
+    """Effect of a QUERY text on its group."""
+
+    STATEMENT = 0
+    BEGIN = 1
+    COMMIT = 2
+    ROLLBACK = 3
+    SAVEPOINT = 4
+    XA_START = 5
+    XA_END = 6
+    XA_FINISH = 7
+    """XA COMMIT or XA ROLLBACK of a prepared transaction: a group of its own."""
+
+
+STATEMENT_WORDS = (
+    (b"BEGIN", QueryKind.BEGIN),
+    (b"COMMIT", QueryKind.COMMIT),
+    (b"ROLLBACK TO", QueryKind.SAVEPOINT),
+    (b"ROLLBACK", QueryKind.ROLLBACK),
+    (b"SAVEPOINT", QueryKind.SAVEPOINT),
+    (b"RELEASE SAVEPOINT", QueryKind.SAVEPOINT),
+    (b"START TRANSACTION", QueryKind.BEGIN),
+    (b"XA START", QueryKind.XA_START),
+    (b"XA BEGIN", QueryKind.XA_START),
+    (b"XA END", QueryKind.XA_END),
+    (b"XA PREPARE", QueryKind.XA_END),
+    (b"XA COMMIT", QueryKind.XA_FINISH),
+    (b"XA ROLLBACK", QueryKind.XA_FINISH),
+)
+_FIRST_LETTERS = frozenset(letter for word, _ in STATEMENT_WORDS for letter in (word[0], word[0] | 0x20))
+
+MAX_WORD_SIZE = 1 + max(len(word) for word, _ in STATEMENT_WORDS)
+"""Bytes at the beginning of a text that tell its kind: one behind the longest word, too."""
+
+WORD_TABLE = array("q", [number for word, kind in STATEMENT_WORDS for number in (len(word), kind, *word)] + [0])
+"""Size, kind and letters of each word, in the order in which they are tried; then 0."""
+
+_UNDOING_KINDS = (QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA_FINISH)
+WORD_TABLE_WITHOUT_ROLLBACK = array(
+    "q", [n for word, kind in STATEMENT_WORDS if kind not in _UNDOING_KINDS for n in (len(word), kind, *word)] + [0]
+)
+"""The same without those that may take rows back: such a text is like any other."""
+
+SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
+
+
+@kernel()
+def starts_with_word(words: Int64s, at: int, size: int, buf: UInt8s, p: int, n: int) -> bool:
+    """Return whether `buf[p:n]` begins with this word, in any case, and the word ends there."""
+    if n - p < size:
+        return False
+    for i in range(size):
+        character = buf[p + i] + 0
+        if character >= SMALL_A and character <= SMALL_Z:
+            character += CAPITAL_A - SMALL_A
+        if character != words[at + i]:
+            return False
+    if n - p == size:
+        return True
+    character = buf[p + size] + 0
+    is_letter = (character >= CAPITAL_A and character <= CAPITAL_Z) or (character >= SMALL_A and character <= SMALL_Z)
+    return not (is_letter or (character >= DIGIT_0 and character <= DIGIT_9))
+
+
+@kernel(starts_with_word)
+def classify_text(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
+    """Return the `QueryKind` of the text `buf[p:n]`; words: `WORD_TABLE`."""
+    at = 0
+    while words[at] != 0:
+        if starts_with_word(words, at + 2, words[at] + 0, buf, p, n):
+            return words[at + 1] + 0
+        at += 2 + words[at]
+    return 0
+
+
+@kernel(classify_text)
+def classify_query(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
+    """Return the `QueryKind` of a QUERY with the body `buf[p:n]`."""
+    if n - p < QUERY_HEAD_SIZE:
+        return 0
+    start = p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
+    return classify_text(words, buf, start, n) if start < n else 0
+
+
+@lru_cache(maxsize=1024)
+def _classify_cached(start: bytes) -> QueryKind:
+    """Return the kind of a text by its beginning."""
+    return QueryKind(classify_text(WORD_TABLE, start, 0, len(start)))
+
+
+def get_text_kind(text: bytes) -> QueryKind:
+    """Return the kind of a statement; the first `MAX_WORD_SIZE` bytes of its text suffice."""
+    if not text or text[0] not in _FIRST_LETTERS:
+        return QueryKind.STATEMENT
+    return _classify_cached(text[:MAX_WORD_SIZE])
+
+
+def get_query_kind(code: int, body: bytes | memoryview) -> QueryKind:
+    """Return the kind of a QUERY or QUERY_COMPRESSED event by the beginning of its text."""
+    if len(body) < QUERY_HEAD_SIZE:
+        return QueryKind.STATEMENT
+    at = QUERY_HEAD_SIZE + 1 + body[DB_LEN_AT] + (body[STATUS_LEN_AT] | body[STATUS_LEN_AT + 1] << 8)
+    if code == EventType.QUERY_COMPRESSED:
+        return get_text_kind(_uncompress_start(bytes(body[at : at + 16 * MAX_WORD_SIZE])))
+    return get_text_kind(bytes(body[at : at + MAX_WORD_SIZE]))
+
+
+def _uncompress_start(block: bytes) -> bytes:
+    """Return the first bytes of a compressed text; empty if it cannot be uncompressed."""
+    size = block[0] & 7 if block else 0
+    try:
+        return zlib.decompressobj().decompress(block[1 + size :], MAX_WORD_SIZE)
+    except zlib.error:
+        return b""
+
+
+# --- Prefilter of QUERY events that may be DDL, as a kernel over their first bytes ---
+
+
+@kernel()
+def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
+    """Return whether the QUERY body `buf[p:n]` may create, change or drop a table, by its first letters.
+
+    These are the letters of CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment.
+    """
+    if n - p < QUERY_HEAD_SIZE + 3:
+        return False
+    at = p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
+    while at < n - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
+        at += 1
+    if at >= n - 2:
+        return False
+    first, second, third = buf[at] + 0, buf[at + 1] & 223, buf[at + 2] & 223
+    if first == 47 or first == 35 or first == 45 or first == 40:
+        return True
+    first &= 223
+    if first == 82:
+        return bool(second == 69 and third == 78)
+    if first == 83:
+        return bool(second == 69 and third == 84)
+    if first == 65:
+        return bool(second == 76)
+    return bool((first == 67 or first == 68 or first == 84) and second == 82)
+
+
+# --- State machine of transactions ---
+
+# State of the open group.
+NO_GROUP, AFTER_GTID, BEGUN, ONE_STATEMENT = range(4)
+"""HEADED: behind a GTID of MySQL: a BEGIN or the one statement follows. BEGUN: a transaction, up to its commit. SINGLE:
+behind a GTID of MariaDB with the flag STANDALONE: up to the end of its one statement."""
+
+# Mark of an event: its role in groups.
+(
+    OTHER,
+    OUTSIDE_GROUPS,
+    INCIDENT,
+    MYSQL_GTID,
+    MARIADB_GTID,
+    MARIADB_STANDALONE_GTID,
+    NEVER_LAST,
+    ROW_EVENT,
+    LAST_ROW_EVENT,
+    COMMIT_EVENT,
+    OTHER_END,
+) = range(11)
+"""OUTER: stands between groups. HEAD: a GTID of MySQL; HEAD_BEGUN, HEAD_SINGLE: of MariaDB, without and with the flag
+STANDALONE. PART: never the last of a statement. ROW: row event; LAST_ROWS: one with the flag STMT_END. COMMITS: XID.
+FINISHES: another end of a transaction, which may also stand right behind a GTID."""
+
+STATEMENT = 16
+"""The mark of a statement is this and its `QueryKind`."""
+
+MARK_COUNT = STATEMENT + len(QueryKind)
+
+# Step of an event in its group.
+OUTSIDE, OPENS, INSIDE, ENDS, ALONE = range(5)
+"""See `GroupStep`."""
+
+# Nesting rule that an event breaks.
+NO_FAULT, GTID_IN_GROUP, OUTER_EVENT_IN_GROUP, BEGIN_IN_TRANSACTION, END_OUTSIDE_TRANSACTION = range(5)
+
+GROUP_BITS, STEP_AT, FAULT_AT = 3, 2, 5
+"""Parts of what `step` returns: the bits of the group that is open behind the event; how far to shift for the step (3
+bits); and for what the event breaks."""
+STEP_BITS = 7
+
+BEGIN, COMMIT, ROLLBACK = QueryKind.BEGIN.value, QueryKind.COMMIT.value, QueryKind.ROLLBACK.value
+SAVEPOINT, XA_START, XA_END = QueryKind.SAVEPOINT.value, QueryKind.XA_START.value, QueryKind.XA_END.value
+
+
+@kernel()
+def pack_step(group: int, role: int, fault: int) -> int:
+    """Return group, step and fault as one number."""
+    return group | role << STEP_AT | fault << FAULT_AT
+
+
+@kernel(pack_step)
+def end_group(group: int, fault: int) -> int:
+    """Return the step that ends a group, or of an event that is one by itself."""
+    return pack_step(NO_GROUP, ENDS if group != NO_GROUP else ALONE, fault)
+
+
+@kernel(end_group, pack_step)
+def step_statement(group: int, kind: int) -> int:
+    """Return the step of a statement; an ordinary one forms a group by itself if none is begun."""
+    outside = END_OUTSIDE_TRANSACTION if group != BEGUN else NO_FAULT
+    if kind == BEGIN or kind == XA_START:  # noqa: SIM109 - a kernel
+        return pack_step(
+            BEGUN, INSIDE if group != NO_GROUP else OPENS, BEGIN_IN_TRANSACTION if group == BEGUN else NO_FAULT
+        )
+    if kind == SAVEPOINT or kind == XA_END:  # noqa: SIM109 - a kernel
+        return pack_step(group, INSIDE if group != NO_GROUP else ALONE, outside)
+    if kind == COMMIT or kind == ROLLBACK:  # noqa: SIM109 - a kernel
+        return end_group(group, outside)
+    if kind == 0 and group == BEGUN:
+        return pack_step(BEGUN, INSIDE, NO_FAULT)
+    return end_group(group, NO_FAULT)
+
+
+@kernel(end_group, pack_step, step_statement)
+def step_group(group: int, mark: int) -> int:
+    """Return the group after an event with this mark, its step, and the rule that it breaks, packed by
+    `pack_step`.
+    """
+    if mark >= STATEMENT:
+        return step_statement(group, mark - STATEMENT)
+    if mark == MYSQL_GTID or mark == MARIADB_GTID or mark == MARIADB_STANDALONE_GTID:  # noqa: SIM109 - a kernel
+        new_group = AFTER_GTID if mark == MYSQL_GTID else BEGUN if mark == MARIADB_GTID else ONE_STATEMENT
+        return pack_step(new_group, OPENS, GTID_IN_GROUP if group != NO_GROUP else NO_FAULT)
+    if mark == INCIDENT and group == AFTER_GTID:  # MySQL gives it its own GTID, so that it can be skipped
+        return end_group(group, NO_FAULT)
+    if mark == OUTSIDE_GROUPS or mark == INCIDENT:  # noqa: SIM109 - a kernel
+        return pack_step(group, OUTSIDE, OUTER_EVENT_IN_GROUP if group != NO_GROUP else NO_FAULT)
+    if mark == COMMIT_EVENT:
+        return end_group(group, END_OUTSIDE_TRANSACTION if group != BEGUN else NO_FAULT)
+    if mark == OTHER_END:
+        return end_group(group, END_OUTSIDE_TRANSACTION if group == NO_GROUP else NO_FAULT)
+    if group == NO_GROUP:
+        return pack_step(NO_GROUP, ALONE if mark == OTHER else OUTSIDE, NO_FAULT)
+    if group == ONE_STATEMENT and (mark == OTHER or mark == LAST_ROW_EVENT):  # noqa: SIM109 - a kernel
+        return end_group(group, NO_FAULT)
+    return pack_step(group, INSIDE, NO_FAULT)
+
+
+@kernel()
+def is_transaction_begin(step_result: int) -> bool:
+    """Return whether a transaction begins with this step, even if the previous one has no end."""
+    return step_result >> STEP_AT & STEP_BITS == OPENS or step_result >> FAULT_AT == BEGIN_IN_TRANSACTION
+
+
+STEP_TABLE = tuple(step_group(group, mark) for mark in range(MARK_COUNT) for group in range(4))
+"""All that `step` can say: that of a mark and a group stands at `4 * mark + group`."""
+
+
+def group_after(group: int, mark: int) -> int:
+    """Return the group after an event that breaks no rule."""
+    result = STEP_TABLE[4 * mark + group]
+    assert result >> FAULT_AT == NO_FAULT
+    return result & GROUP_BITS
+
+
+# --- Marks of events for `steps.step_group` ---
+
+_T = EventType
+
+EVENTS_OUTSIDE_GROUPS = frozenset(
+    {
+        _T.START_V3, _T.SLAVE, _T.FORMAT_DESCRIPTION, _T.PREVIOUS_GTIDS, _T.GTID_LIST, _T.BINLOG_CHECKPOINT,
+        _T.START_ENCRYPTION, _T.ROTATE, _T.STOP, _T.INCIDENT, _T.HEARTBEAT, _T.HEARTBEAT_V2,
+    }
+)  # fmt: skip
+"""Events that stand outside groups: the end of each is a boundary. An INCIDENT may have a GTID of its own."""
+
+EVENTS_BEFORE_STATEMENT_END = (
+    frozenset({_T.INTVAR, _T.RAND, _T.USER_VAR, _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY}) | GTID_EVENTS
+)
+"""Events that never end a group of one statement."""
+
+EVENTS_ENDING_TRANSACTIONS = frozenset({_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD})
+
+STANDALONE = 1
+"""Bit of flags2 of MariaDB's GTID: no commit event follows."""
+
+STMT_END = 1
+"""Bit of the flags of a row event: it is the last one of its statement."""
+ROW_FLAGS_AT = 6
+"""Where these flags stand in a body, behind a table id of the servers that know groups of one statement."""
+
+# Traits of an event type: its mark, and beside that
+MARK_MASK = 31
+IS_GTID, IS_QUERY, IS_ROWS, IS_MAP, NEEDS_TRACKER = 32, 64, 128, 256, 512
+"""ASKS: the kernel that asks never takes it."""
+
+_EVENTS_BY_MARK = {
+    NEVER_LAST: EVENTS_BEFORE_STATEMENT_END,
+    OUTSIDE_GROUPS: EVENTS_OUTSIDE_GROUPS,
+    INCIDENT: {_T.INCIDENT},
+    MYSQL_GTID: MYSQL_GTID_EVENTS,
+    MARIADB_GTID: {_T.GTID},
+    ROW_EVENT: ROW_EVENTS,
+    COMMIT_EVENT: {_T.XID},
+    OTHER_END: {_T.XA_PREPARE, _T.TRANSACTION_PAYLOAD},
+    STATEMENT: QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY},
+}
+"""Marks of types, where a later one holds against an earlier one."""
+
+_EVENTS_BY_TRAIT: Mapping[int, Iterable[int]] = {
+    IS_GTID: GTID_EVENTS,
+    IS_QUERY: {_T.QUERY},
+    IS_ROWS: ROW_EVENTS,
+    IS_MAP: {_T.TABLE_MAP},
+}
+
+
+def build_traits(unsupported: Iterable[int]) -> array[int]:
+    """Return the traits of all event types.
+
+    Args:
+        unsupported: types that the kernel does not support.
+    """
+    table = array("q", bytes(8 * 256))
+    for mark, codes in _EVENTS_BY_MARK.items():
+        for code in codes:
+            table[code] = mark
+    for trait, chosen in (*_EVENTS_BY_TRAIT.items(), (NEEDS_TRACKER, unsupported)):
+        for number in chosen:
+            table[number] |= trait
+    return table
+
+
+@kernel(classify_query)
+def get_mark(trait: int, words: Int64s, buf: UInt8s, p: int, n: int) -> int:
+    """Return the mark of an event with the body `buf[p:n]`; for a QUERY_COMPRESSED that of any statement."""
+    mark = trait & MARK_MASK
+    if trait & IS_ROWS:
+        return LAST_ROW_EVENT if n - p > ROW_FLAGS_AT + 1 and buf[p + ROW_FLAGS_AT] & STMT_END else mark
+    if trait & IS_QUERY:
+        return mark + classify_query(words, buf, p, n)
+    if mark == MARIADB_GTID and n - p > FLAGS2 and buf[p + FLAGS2] & STANDALONE:
+        return MARIADB_STANDALONE_GTID
+    return mark
+
+
+# --- Transactions as groups of events, tracked event by event ---
+
+
+class GroupStep(enum.IntEnum):
+    """Role of an event in the groups of its log."""
+
+    OUTSIDE = OUTSIDE
+    OPENS = OPENS
+    INSIDE = INSIDE
+    ENDS = ENDS
+    """Last event of the group."""
+    ALONE = ALONE
+    """A statement that is a group of its own, without a GTID before it."""
+
+
+_STEPS = tuple(GroupStep)
+_TRAITS = tuple(build_traits(()))
+_FAULT_MESSAGES: Mapping[int, str] = {
+    GTID_IN_GROUP: "a group starts inside another one",
+    OUTER_EVENT_IN_GROUP: "{} inside a group",
+    BEGIN_IN_TRANSACTION: "a transaction begins inside another one",
+    END_OUTSIDE_TRANSACTION: "{} outside a transaction",
+}
+
+
+class TransactionGroups(msgspec.Struct):
+    """State of the open group.
+
+    `group`: as in `steps`. `fault`: the nesting rule that the last event broke, in words; None for none.
+    """
+
+    group: int = NO_GROUP
+    fault: str | None = msgspec.field(default=None)
+    _last_step: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """True if a group is open."""
+        return self.group != NO_GROUP
+
+    @property
+    def is_begun(self) -> bool:
+        """True if a transaction is open, up to its commit."""
+        return self.group == BEGUN
+
+    @property
+    def has_begun_now(self) -> bool:
+        """True if a transaction began with the last event, even if the previous one has no end."""
+        return is_transaction_begin(self._last_step)
+
+    def add_event(self, code: int, body: bytes | memoryview) -> GroupStep:
+        """Follow the next event.
+
+        Args:
+            body: its bytes without header and checksum.
+        """
+        mark = _event_mark(code, body)
+        result = self._last_step = STEP_TABLE[mark << 2 | self.group]
+        self.group = result & GROUP_BITS
+        self.fault = None if result >> FAULT_AT == NO_FAULT else _describe_fault(result >> FAULT_AT, code, mark)
+        return _STEPS[result >> STEP_AT & STEP_BITS]
+
+    def reset(self) -> None:
+        """Forget the open group: a part of the log was skipped."""
+        self.group = NO_GROUP
+
+
+def _event_mark(code: int, body: bytes | memoryview) -> int:
+    """Return the mark of an event."""
+    if code in QUERY_EVENTS:
+        return STATEMENT + get_query_kind(code, body)
+    trait = _TRAITS[code]
+    if trait & IS_ROWS or code == EventType.GTID:
+        return get_mark(trait, WORD_TABLE, body, 0, len(body))
+    return trait & MARK_MASK
+
+
+def _describe_fault(fault: int, code: int, mark: int) -> str:
+    """Return the message for a broken nesting rule."""
+    name = EventType(code).name if mark < STATEMENT else QueryKind(mark - STATEMENT).name
+    return _FAULT_MESSAGES[fault].format(name)
+
+
+# --- Identifiers of XA transactions ---
+
+
+class XaId(NamedTuple):
+    """Identifier of an XA transaction (XID)."""
+
+    format_id: int
+    gtrid: bytes
+    bqual: bytes

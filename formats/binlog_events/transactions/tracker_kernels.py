@@ -1,0 +1,742 @@
+"""Track transactions and table maps over the columns of a batch, by compiled code.
+
+The kernel stops at each event that it does not support; such an event leaves no trace in the state.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, overload
+
+from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
+from binlogtool.formats.binlog_events.gtid.gtid_events import COMMIT_ID, DOMAIN_ID, GNO_OFFSET, LT_TYPE, SEQ_NO, SID
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    ENDS,
+    GROUP_BITS,
+    IS_GTID,
+    IS_MAP,
+    IS_QUERY,
+    IS_ROWS,
+    NEEDS_TRACKER,
+    NO_GROUP,
+    OPENS,
+    OUTSIDE,
+    STEP_AT,
+    STEP_BITS,
+    WORD_TABLE,
+    build_traits,
+    get_mark,
+    is_possible_ddl,
+    step_group,
+)
+from binlogtool.formats.binlog_events.wire_format import ANONYMOUS_GTID, GTID, EventType
+
+__all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_STATE_SIZE", "track_nested"]
+
+
+# --- Transaction tracking of frequent events, as a kernel over the columns of a batch (`tracking.EventTracker ---
+
+# State: an array of 64-bit integers.
+(
+    GROUP_STATE,
+    SOURCE,
+    GTID_NUMBER,
+    LAST_CODE,
+    LAST_SOURCE_LOW,
+    LAST_SOURCE_HIGH,
+    LAST_SOURCE,
+    ID_SIZE,
+    ID_TABLE_MASK,
+    CONTAINER_RECORD,
+    GROUP_TURN,
+    STATE_SIZE,
+) = range(12)
+"""OPEN: the group that is open, as in `steps`. SOURCE, NUMBER: its owner: number of its source's text (-1 = nobody),
+and the number in its GTID. LAST_CODE, LAST_A, LAST_B, LAST_SOURCE: the source of the GTID event before: type, the 128
+bits that tell it, number of its text. MASK: places in the table of ids, less one. GROUP, TURN: where each group is for
+itself (`follow_groups`): number of the record that it is inside of, and how many began so far."""
+
+
+@kernel()
+def find_id_slot(table_id: int, ids: Int64s, mask: int) -> int:
+    """Return the slot of a table id in the table of ids (pairs of id + 1 and map number), or its free slot."""
+    at = (table_id ^ table_id >> 13 ^ table_id >> 27) & mask
+    while ids[2 * at] != 0 and ids[2 * at] != table_id + 1:
+        at = (at + 1) & mask
+    return at
+
+
+@kernel(load_little_endian)
+def is_known_body(known: Int64s, at: int, buf: UInt8s, p: int, n: int) -> bool:
+    """Return whether `buf[p:n]` equals the body at `known[at]`, stored as 64-bit numbers padded with zeros."""
+    while p < n:
+        if load_little_endian(buf, p, min(n - p, 8)) != known[at]:
+            return False
+        p += 8
+        at += 1
+    return True
+
+
+@kernel(is_known_body, load_little_endian, find_id_slot)
+def find_map_number(
+    trait: int, buf: UInt8s, p: int, n: int, state: Int64s, ids: Int64s, known: Int64s, known_places: Int64s,
+) -> int:  # fmt: skip
+    """Return the number of the table map of a TABLE_MAP or row event; -1 = none, -2 = not registered."""
+    if n - p < 8:
+        return -2
+    map_number = ids[2 * find_id_slot(load_little_endian(buf, p, state[ID_SIZE]), ids, state[ID_TABLE_MASK]) + 1]
+    if not trait & IS_MAP:
+        return map_number
+    if map_number < 0 or n - p != known_places[2 * map_number + 1]:
+        return -2
+    return map_number if is_known_body(known, known_places[2 * map_number], buf, p, n) else -2
+
+
+@kernel(load_little_endian)
+def track_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: MutableInt64s) -> bool:
+    """Make the GTID of this event the owner; return False if its source is not that of the last GTID."""
+    if code == ANONYMOUS_GTID:
+        state[SOURCE] = -1
+        return True
+    if code != state[LAST_CODE]:
+        return False
+    if code == GTID:
+        if n - p < COMMIT_ID:
+            return False
+        number, a, b = load_little_endian(buf, p + SEQ_NO, 8), load_little_endian(buf, p + DOMAIN_ID, 4), server
+    else:
+        if n - p < LT_TYPE:
+            return False
+        number = load_little_endian(buf, p + GNO_OFFSET, 8)
+        a, b = load_little_endian(buf, p + SID, 8), load_little_endian(buf, p + SID + 8, 8)
+    if a != state[LAST_SOURCE_LOW] or b != state[LAST_SOURCE_HIGH] or number < 0:
+        return False
+    state[SOURCE] = state[LAST_SOURCE]
+    state[GTID_NUMBER] = number
+    return True
+
+
+class FrameColumns(NamedTuple):
+    """One entry for each event of a batch: its type and server, and where its body is."""
+
+    codes: Int64s
+    servers: Int64s
+    starts: Int64s
+    ends: Int64s
+
+
+class MapTable(NamedTuple):
+    """The known table maps.
+
+    ids: see `place_of`. known, known_places: their bodies (`is_known`), and for each where it starts and its size in
+    bytes.
+    """
+
+    ids: Int64s
+    known: Int64s
+    known_places: Int64s
+
+
+class OwnerColumns(NamedTuple):
+    """One entry for each event: number of its source (-1 = none), number in its GTID, number of its map (-1 = none)."""
+
+    sources: MutableInt64s
+    numbers: MutableInt64s
+    maps: MutableInt64s
+
+
+@kernel(find_map_number, get_mark, is_possible_ddl, step_group, track_gtid)
+def track_events(
+    i: int,
+    stop: int,
+    frames: FrameColumns,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    words: Int64s,
+    map_table: MapTable,
+    owners: OwnerColumns,
+) -> int:
+    """Fill `sources`, `numbers` and `maps` for the events from `i` on; return where it stopped.
+
+    Args:
+        traits: by event type, see `marks`.
+        words: see `kinds`.
+        ids: see `find_id_slot`.
+        known: bodies of the table maps (`is_known_body`).
+        known_places: for each of them its start and its size in bytes.
+    """
+    while i < stop:
+        code = frames.codes[i]
+        trait = traits[code]
+        p = frames.starts[i]
+        n = frames.ends[i]
+        map_number = -1
+        if trait & (IS_ROWS | IS_MAP):
+            map_number = find_map_number(
+                trait, buf, p, n, state, map_table.ids, map_table.known, map_table.known_places
+            )
+        if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
+            return i
+        if trait & IS_GTID and not track_gtid(code, frames.servers[i], buf, p, n, state):
+            return i
+        step_result = step_group(state[GROUP_STATE], get_mark(trait, words, buf, p, n))
+        state[GROUP_STATE] = step_result & GROUP_BITS
+        role = step_result >> STEP_AT & STEP_BITS
+        if role == OPENS and not trait & IS_GTID:
+            state[SOURCE] = -1
+        owners.sources[i] = -1 if role == OUTSIDE else state[SOURCE]
+        owners.numbers[i] = state[GTID_NUMBER]
+        owners.maps[i] = map_number
+        if role == ENDS:
+            state[SOURCE] = -1
+        i += 1
+    return stop
+
+
+@kernel(find_map_number, is_possible_ddl, track_gtid)
+def track_separate_groups(
+    i: int,
+    stop: int,
+    frames: FrameColumns,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    groups: Int64s,
+    map_table: MapTable,
+    map_turns: MutableInt64s,
+    owners: OwnerColumns,
+) -> int:
+    """Track events where each group is separate: all have the owner of its first event, and its own table maps.
+
+    Args:
+        groups: number of each event's group.
+        map_turns: for each table map the turn of the group that had it last.
+    """
+    while i < stop:
+        trait = traits[frames.codes[i]]
+        p = frames.starts[i]
+        n = frames.ends[i]
+        is_first = groups[i] != state[CONTAINER_RECORD]
+        turn = state[GROUP_TURN] + (1 if is_first else 0)
+        map_number = -1
+        if trait & (IS_ROWS | IS_MAP):
+            map_number = find_map_number(
+                trait, buf, p, n, state, map_table.ids, map_table.known, map_table.known_places
+            )
+        if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
+            return i
+        if is_first:
+            if trait & IS_GTID and not track_gtid(frames.codes[i], frames.servers[i], buf, p, n, state):
+                return i
+            if not trait & IS_GTID:
+                state[SOURCE] = -1
+            state[CONTAINER_RECORD] = groups[i]
+            state[GROUP_TURN] = turn
+        if trait & IS_MAP:
+            map_turns[map_number] = turn
+        elif map_number >= 0 and map_turns[map_number] != turn:
+            map_number = -1
+        owners.sources[i] = state[SOURCE]
+        owners.numbers[i] = state[GTID_NUMBER]
+        owners.maps[i] = map_number
+        i += 1
+    return stop
+
+
+# --- Compiled transaction tracking ---
+
+T = TypeVar("T")
+
+MAX_CACHED = 4096
+"""So many maps or sources are kept from batch to batch."""
+
+_MAX_STEP = 512
+_MIN_COMPILED_RUN = 32
+_INT64_LIMIT = 1 << 63
+_COLUMN_NAMES = ("type_code", "server_id", "body_start", "body_end")
+UNSUPPORTED_EVENTS = frozenset({EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG})
+"""Events that the kernel is not to take."""
+
+_TRACKED_GTIDS = frozenset({EventType.GTID, EventType.GTID_LOG})
+"""Events whose source the kernel can follow."""
+
+
+def as_int_column(column: Any, count: int) -> Any:
+    """Return a column in the form that compiled code reads."""
+    return array("q", column[:count]) if isinstance(column, list) else column
+
+
+class LazySequence(Sequence[T]):
+    """Sequence whose entries are made on access."""
+
+    def __init__(self, count: int, entry: Callable[[int], T]) -> None:
+        self._count, self._entry = count, entry
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self._entry(i) for i in range(*index.indices(self._count))]
+        return self._entry(range(self._count)[index])
+
+
+class CompiledTracker:
+    """Compiled replacement of `EventTracker.track_records`, which it calls for events that are new to it.
+
+    `sources`: texts before the number of a GTID ("0-1-"); for a number beyond 63 bits the whole owner.
+    `table_maps`: all that were valid since the last batch that found too many. Both only grow within a batch.
+    """
+
+    def __init__(self, tracker: EventTracker, compile_: Callable[[Kernel], Kernel]) -> None:
+        self._tracker = tracker
+        self._kernel = compile_(track_events if tracker.container_record is None else track_separate_groups)
+        self._traits = build_traits(UNSUPPORTED_EVENTS)
+        self._columns = tuple(array("q") for _ in range(3))
+        self._last_notes: TrackedBatch | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        """Reset all caches."""
+        self._last_owner: tuple[int, int, TransactionOwner] = -1, -1, NO_OWNER
+        self.sources: list[str | TransactionOwner] = []
+        self.table_maps: list[TableMap] = []
+        self._source_numbers: dict[str | TransactionOwner, int] = {}
+        self._map_numbers: dict[int, int] = {}
+        self._valid_maps: dict[int, TableMap] = {}
+        self._map_bodies, self._map_offsets = array("q", [0]), array("q", [0, 0])
+        self._map_turns, self._maps_version = array("q", [0]), self._tracker.maps.version
+        self._state = array("q", bytes(8 * STATE_SIZE))
+        self._state[ID_SIZE] = self._tracker.maps.id_size
+        self._resize(1024)
+
+    # -- a batch -------------------------------------------------------------------------------------------------------
+
+    def columns(self, notes: TrackedBatch) -> Mapping[str, Column]:
+        """Return columns of the last batch: source number and table map number (-1 = none), number in the GTID."""
+        if notes is not self._last_notes:  # made by the tracker before it had this object
+            self._begin_batch(len(notes.owners))
+            self._store_notes(0, notes)
+            self._last_notes = notes
+        return dict(zip(("source", "number", "map"), self._columns, strict=True))
+
+    def __call__(self, batch: Batch) -> TrackedBatch:
+        """Return the notes of the next batch."""
+        self._begin_batch(batch.frames.count)
+        frames = FrameColumns._make(as_int_column(batch.frames[name], batch.frames.count) for name in _COLUMN_NAMES)
+        containers = None if batch.positions is None else batch.positions.record
+        words = WORD_TABLE if containers is None else as_int_column(containers, batch.frames.count)
+        at, step, count = 0, 1, batch.frames.count
+        while True:
+            met = () if containers is None else (self._map_turns,)
+            maps = MapTable(self._id_table, self._map_bodies, self._map_offsets)
+            next_index = self._kernel(
+                at, count, frames, batch.window, self._state, self._traits, words, maps, *met,
+                OwnerColumns._make(self._columns),
+            )  # fmt: skip
+            if next_index == count:
+                break
+            step = min(2 * step, _MAX_STEP) if next_index - at < _MIN_COMPILED_RUN else 1
+            at = min(next_index + step, count)
+            self._ask_tracker(batch, next_index, at)
+        self._export_state()
+        self._last_notes = TrackedBatch(LazySequence(count, self._get_owner), LazySequence(count, self._get_map))
+        return self._last_notes
+
+    def map_numbers(self, maps: Sequence[TableMap | None]) -> array[int]:
+        """Return the numbers of table maps that the tracker found itself, -1 = none; valid until the next batch."""
+        number_by_identity = self._map_numbers.get
+        numbers = [-1 if known is None else number_by_identity(id(known)) for known in maps]
+        if None in numbers:  # there is a new one
+            numbers = [-1 if known is None else self.register_map(known) for known in maps]
+        return array("q", numbers)  # type: ignore[arg-type]
+
+    @property
+    def map_bodies(self) -> tuple[array[int], array[int]]:
+        """The bodies of the table maps, and their offsets (`tracking_kernels.track_events`)."""
+        return self._map_bodies, self._map_offsets
+
+    def _begin_batch(self, count: int) -> None:
+        """Prepare the columns for a batch."""
+        if max(len(self.table_maps), len(self.sources)) > MAX_CACHED:
+            self._reset()
+        if len(self._columns[0]) < count:
+            self._columns = tuple(array("q", bytes(8 * count)) for _ in range(3))
+        self._import_state()
+
+    def _get_owner(self, i: int) -> TransactionOwner:
+        """Return the owner of event `i`."""
+        source, number = self._columns[0][i], self._columns[1][i]
+        if source < 0:
+            return NO_OWNER
+        if self._last_owner[:2] != (source, number):
+            self._last_owner = source, number, self.make_owner(source, number)
+        return self._last_owner[2]
+
+    def make_owner(self, source: int, number: int) -> TransactionOwner:
+        """Return a transaction by the numbers of `columns`."""
+        source_text = NO_OWNER if source < 0 else self.sources[source]
+        return (
+            source_text
+            if isinstance(source_text, TransactionOwner)
+            else TransactionOwner(f"{source_text}{number}", number)
+        )
+
+    def _get_map(self, i: int) -> TableMap | None:
+        """Return the table map of event `i`."""
+        number = self._columns[2][i]
+        return None if number < 0 else self.table_maps[number]
+
+    # -- what the kernel does not know ---------------------------------------------------------------------------------
+
+    def _ask_tracker(self, batch: Batch, start: int, stop: int) -> None:
+        """Let the tracker follow some events, and register what is new."""
+        self._export_state()
+        notes = self._tracker.track_records(batch, start, stop)
+        self._store_notes(start, notes)
+        self._import_state(notes.maps)
+        codes, indexes = batch.frames["type_code"], range(stop - 1, start - 1, -1)
+        last = next((i for i in indexes if int(codes[i]) in _TRACKED_GTIDS and batch.inner_offset(i) <= 0), -1)
+        if last >= 0 and self._columns[1][last] >= 0:
+            self._register_source(batch, last)
+
+    def _register_source(self, batch: Batch, last: int) -> None:
+        """Make the kernel track the source of this GTID event."""
+        frames, state = batch.frames, self._state
+        code, server = int(frames["type_code"][last]), int(frames["server_id"][last])
+        body = bytes(batch.window[int(frames["body_start"][last]) : int(frames["body_end"][last])])
+        source_bytes = (body[8:12], server.to_bytes(8, "little")) if code == EventType.GTID else (body[1:9], body[9:17])
+        state[LAST_CODE], state[LAST_SOURCE] = code, self._columns[0][last]
+        for slot, value in zip((LAST_SOURCE_LOW, LAST_SOURCE_HIGH), source_bytes, strict=True):
+            state[slot] = int.from_bytes(value, "little", signed=len(value) == 8)
+
+    def _store_notes(self, start: int, notes: TrackedBatch) -> None:
+        """Store notes of the tracker in the columns."""
+        for i, (owner, table_map) in enumerate(zip(notes.owners, notes.maps, strict=True), start):
+            source = self._source_number(owner)
+            self._columns[0][i] = source
+            self._columns[1][i] = owner.seq if source >= 0 and isinstance(self.sources[source], str) else -1  # type: ignore[assignment]
+            self._columns[2][i] = -1 if table_map is None else self.register_map(table_map)
+
+    def _source_number(self, owner: TransactionOwner) -> int:
+        """Return the number of an owner's source; -1 if it has none."""
+        if owner.gtid is None or owner.seq is None:
+            return -1
+        is_plain = 0 <= owner.seq < _INT64_LIMIT
+        source: str | TransactionOwner = owner.gtid[: -len(str(owner.seq))] if is_plain else owner
+        number = self._source_numbers.get(source)
+        if number is None:
+            number = self._source_numbers[source] = len(self.sources)
+            self.sources.append(source)
+        return number
+
+    def register_map(self, table_map: TableMap) -> int:
+        """Return the number of a table map, registering it if it is new."""
+        number = self._map_numbers.get(id(table_map))
+        if number is None:
+            number = self._map_numbers[id(table_map)] = len(self.table_maps)
+            self.table_maps.append(table_map)
+            self._map_offsets[2 * number : 2 * number + 2] = array("q", [len(self._map_bodies), len(table_map.body)])
+            self._map_bodies.extend(_pack_bytes(table_map.body))
+            self._map_turns.append(0)
+        return number
+
+    # -- the tracker's state as numbers --------------------------------------------------------------------------------
+
+    def _export_state(self) -> None:
+        """Copy the kernel's state to the tracker."""
+        state, transactions = self._state, self._tracker.transactions
+        transactions.group = state[GROUP_STATE]
+        source = state[SOURCE]
+        self._tracker.current_owner = self.make_owner(source, state[GTID_NUMBER])
+        if self._tracker.container_record is not None:
+            current_turn, map_turns, number_of = state[GROUP_TURN], self._map_turns, self.register_map
+            self._tracker.container_record = state[CONTAINER_RECORD]
+            self._tracker.maps.by_id = {
+                key: one for key, one in self._valid_maps.items() if map_turns[number_of(one)] == current_turn
+            }
+
+    def _import_state(self, new_maps: Sequence[TableMap | None] = ()) -> None:
+        """Copy the tracker's state to the kernel.
+
+        Args:
+            new_maps: table maps that the tracker found.
+        """
+        state, tracker = self._state, self._tracker
+        transactions, owner = tracker.transactions, tracker.current_owner
+        state[GROUP_STATE] = transactions.group
+        source = state[SOURCE] = self._source_number(owner)
+        is_plain = source >= 0 and isinstance(self.sources[source], str)
+        state[GTID_NUMBER] = owner.seq if is_plain and owner.seq is not None else -1
+        valid_maps = tracker.maps.by_id
+        if (
+            tracker.container_record is not None and tracker.maps.version == self._maps_version
+        ):  # table maps of earlier groups are still valid
+            valid_maps = self._valid_maps | {one.table_id: one for one in new_maps if one is not None} | valid_maps
+        self._maps_version = tracker.maps.version
+        if self._valid_maps != valid_maps:
+            self._valid_maps = dict(valid_maps)
+            self._resize(len(self._id_table) // 2)
+        if tracker.container_record is not None:
+            state[CONTAINER_RECORD], state[GROUP_TURN] = (
+                tracker.container_record,
+                state[GROUP_TURN] + 1,
+            )
+            for table_map in tracker.maps.by_id.values():
+                self._map_turns[self.register_map(table_map)] = state[GROUP_TURN]
+
+    def _resize(self, size: int) -> None:
+        """Rebuild the table of ids, at most half full."""
+        while size < 2 * len(self._valid_maps):
+            size *= 2
+        self._state[ID_TABLE_MASK] = size - 1
+        self._id_table = array("q", [0, -1]) * size
+        for table_id, table_map in self._valid_maps.items():
+            at = find_id_slot(table_id, self._id_table, size - 1)
+            self._id_table[2 * at], self._id_table[2 * at + 1] = table_id + 1, self.register_map(table_map)
+
+
+def _pack_bytes(data: bytes) -> tuple[int, ...]:
+    """Return bytes as 64-bit numbers, the last one padded with zeros."""
+    count = -(-len(data) // 8)
+    return struct.unpack(f"<{count}q", data.ljust(8 * count, b"\0"))
+
+
+# --- Table maps of nested events, as a kernel ---
+
+CONTAINER, CONTAINER_TURN = STATE_SIZE, STATE_SIZE + 1
+"""State, behind what `map_of` reads of it (ID_SIZE, MASK). HOLDER: place of the event that the last one was inside of;
+-1 = of none. TURN: counts the holders."""
+NESTED_STATE_SIZE = STATE_SIZE + 2
+
+
+class NestedColumns(NamedTuple):
+    """One entry for each event: its type, where its body is, and the event that it is inside of."""
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+    holders: Int64s
+
+
+@kernel(find_map_number)
+def track_nested(
+    i: int,
+    stop: int,
+    events: NestedColumns,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    map_table: MapTable,
+    seen: MutableInt64s,
+    maps: MutableInt64s,
+) -> int:
+    """Fill `maps` for the nested events from `i` on; return where it stopped: at a TABLE_MAP that is not
+    registered.
+
+    Args:
+        seen: by number of a table map, the turn in which it was last defined.
+    """
+    while i < stop:
+        trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
+        if events.holders[i] != state[CONTAINER]:
+            state[CONTAINER] = events.holders[i] + 0
+            state[CONTAINER_TURN] = state[CONTAINER_TURN] + 1
+        if events.holders[i] >= 0:
+            map_number = -1
+            if trait > 0 and events.ends[i] - events.starts[i] >= 8:
+                map_number = find_map_number(
+                    trait,
+                    buf,
+                    events.starts[i] + 0,
+                    events.ends[i] + 0,
+                    state,
+                    map_table.ids,
+                    map_table.known,
+                    map_table.known_places,
+                )
+            if trait & IS_MAP:
+                if map_number < 0:
+                    return i
+                seen[map_number] = state[CONTAINER_TURN] + 0
+            elif map_number >= 0 and seen[map_number] != state[CONTAINER_TURN]:
+                map_number = -1
+            maps[i] = map_number
+        i += 1
+    return stop
+
+
+# --- Table maps of nested events by compiled code, for scripts ---
+
+
+class NestedTableMaps:
+    """Assigns the table map numbers of the file's compiled tracker to nested events, and registers new maps."""
+
+    def __init__(self, tracker: EventTracker, follower: CompiledTracker, compile_: Callable[[Kernel], Kernel]) -> None:
+        self._tracker, self._table_tracker = tracker, follower
+        self._kernel = compile_(track_nested)
+        self._traits = build_traits(())
+        self._state = array("q", bytes(8 * NESTED_STATE_SIZE))
+        self._reset()
+
+    def _reset(self) -> None:
+        """Reset all caches."""
+        self._maps: TableMaps = self._tracker.maps.create_nested()
+        self._registered_maps: list[TableMap] = self._table_tracker.table_maps
+        self._maps_version = self._tracker.maps.version
+        self._by_id: dict[int, int] = {}
+        self._map_turns = array("q")
+        self._resize(1024)
+        self._state[ID_SIZE] = self._maps.id_size
+
+    def fill_map_numbers(self, columns: tuple[Any, ...], containers: Any, window: Any, map_numbers: array[int]) -> None:
+        """Fill in the table map numbers of nested events.
+
+        Args:
+            columns: type, body start and body end.
+        """
+        if (
+            self._registered_maps is not self._table_tracker.table_maps
+            or self._maps_version != self._tracker.maps.version
+            or len(self._by_id) > MAX_CACHED
+        ):
+            self._reset()
+        index, count, self._state[CONTAINER] = 0, len(map_numbers), -1
+        while True:
+            self._map_turns.extend([0] * (len(self._registered_maps) - len(self._map_turns)))
+            index = self._kernel(
+                index, count, NestedColumns._make((*columns, containers)), window, self._state, self._traits,
+                MapTable(self._id_table, *self._table_tracker.map_bodies), self._map_turns, map_numbers,
+            )  # fmt: skip
+            if index == count:
+                return
+            map_numbers[index] = self._register_map(bytes(window[columns[1][index] : columns[2][index]]))
+            index += 1
+
+    def _register_map(self, body: bytes) -> int:
+        """Register the table map of this TABLE_MAP event; return its number, -1 if it cannot be read."""
+        table_map = self._maps.add_map(body)
+        number = -1 if table_map is None else self._table_tracker.register_map(table_map)
+        table_id = int.from_bytes(body[: self._maps.id_size], "little")
+        self._by_id[table_id] = number
+        if 2 * len(self._by_id) > len(self._id_table) // 2:
+            self._resize(len(self._id_table))
+        self._insert_id(table_id, number)
+        if number >= 0:
+            self._map_turns.extend([0] * (number + 1 - len(self._map_turns)))
+            self._map_turns[number] = self._state[CONTAINER_TURN]
+        return number
+
+    def _insert_id(self, table_id: int, number: int) -> None:
+        """Enter a table id into the table of ids."""
+        at = find_id_slot(table_id, self._id_table, self._state[ID_TABLE_MASK])
+        self._id_table[2 * at], self._id_table[2 * at + 1] = table_id + 1, number
+
+    def _resize(self, size: int) -> None:
+        """Rebuild the table of ids, at most half full."""
+        self._state[ID_TABLE_MASK] = size - 1
+        self._id_table = array("q", [0, -1]) * size
+        for table_id, number in self._by_id.items():
+            self._insert_id(table_id, number)
+
+
+# --- Boundaries between transactions, and new table maps, as a kernel over the columns of a batch ---
+
+# State: an array of 64-bit integers.
+SPLIT_GROUP_STATE, BOUNDARY_COUNT, MAP_COUNT, SPLIT_STATE_SIZE = range(4)
+"""OPEN: the group that is open, as in `steps`. BORDER, NOTED: so many events of the batch stand before the last border;
+so many maps of the batch are noted."""
+
+MAP_SLOTS = 1024
+"""Maps of one batch are told apart by the low bits of their ids."""
+
+FIRST_EVENT, LAST_EVENT, LAST_BEFORE_BOUNDARY, MAP_WIDTH = range(4)
+"""Of a map that is noted: the event where it was first met, the last one that repeats it, and the last one of those
+before the last border; WIDTH numbers for each."""
+
+
+@kernel()
+def is_equal(buf: UInt8s, a: int, b: int, size: int) -> bool:
+    """Return whether the bytes at two offsets are equal."""
+    i = 0
+    while i < size and buf[a + i] == buf[b + i]:
+        i += 1
+    return i == size
+
+
+@kernel(is_equal, load_little_endian)
+def note_map(
+    i: int, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, slots: MutableInt64s, noted: MutableInt64s
+) -> int:
+    """Note the TABLE_MAP event `i`, unless it repeats the last one in its slot; return 1 if it is noted."""
+    p = starts[i] + 0
+    size = ends[i] - p
+    slot = load_little_endian(buf, p, min(size, 4)) & MAP_SLOTS - 1
+    at = slots[slot] + 0
+    if at >= 0:
+        other_start = starts[noted[at + FIRST_EVENT]] + 0
+        if ends[noted[at + FIRST_EVENT]] - other_start == size and is_equal(buf, other_start, p, size):
+            if noted[at + LAST_EVENT] < state[BOUNDARY_COUNT]:
+                noted[at + LAST_BEFORE_BOUNDARY] = noted[at + LAST_EVENT]
+            noted[at + LAST_EVENT] = i
+            return 0
+    at = MAP_WIDTH * state[MAP_COUNT]
+    slots[slot] = at
+    noted[at + FIRST_EVENT] = i
+    noted[at + LAST_EVENT] = i
+    noted[at + LAST_BEFORE_BOUNDARY] = -1
+    state[MAP_COUNT] += 1
+    return 1
+
+
+class EventBodies(NamedTuple):
+    """One entry for each event: its type, and where its body is."""
+
+    codes: Int64s
+    starts: Int64s
+    ends: Int64s
+
+
+@kernel(get_mark, is_possible_ddl, note_map, step_group)
+def find_boundaries(
+    i: int,
+    stop: int,
+    events: EventBodies,
+    buf: UInt8s,
+    state: MutableInt64s,
+    traits: Int64s,
+    words: Int64s,
+    slots: MutableInt64s,
+    noted: MutableInt64s,
+) -> int:
+    """Follow the events from `i` on; return where it stopped: at an event that it cannot read, or `stop`.
+
+    Args:
+        traits: by event type, see `marks`.
+        words: see `kinds`.
+        noted: table maps, `MAP_WIDTH` numbers for each event.
+    """
+    while i < stop:
+        trait = traits[events.codes[i]]
+        if trait & NEEDS_TRACKER or (trait & IS_QUERY and is_possible_ddl(buf, events.starts[i], events.ends[i])):
+            return i
+        if trait & IS_MAP:
+            note_map(i, events.starts, events.ends, buf, state, slots, noted)
+        state[SPLIT_GROUP_STATE] = (
+            step_group(state[SPLIT_GROUP_STATE], get_mark(trait, words, buf, events.starts[i], events.ends[i]))
+            & GROUP_BITS
+        )
+        i += 1
+        if state[SPLIT_GROUP_STATE] == NO_GROUP:
+            state[BOUNDARY_COUNT] = i
+    return stop

@@ -1,0 +1,565 @@
+"""Column types of a table map, how their values are encoded in a row image, and their character sets.
+
+See docs/spec/mysql_binlog.md#table_map and docs/spec/mysql_binlog.md#row-events.
+"""
+
+from __future__ import annotations
+
+import codecs
+import enum
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from binlogtool.format_api.field_types import MalformedError
+
+# --- Map collation numbers to character sets, and character sets to functions that decode their text ---
+
+BINARY = 63
+"""The collation of columns that hold bytes."""
+
+_NOPAD = 1024
+"""MariaDB: added to the number of a collation for its NO PAD form."""
+_UCA1400 = 2048
+"""MariaDB: the first number of the uca1400 collations, 256 for each of the character sets below."""
+_UCA1400_CHARSETS = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
+
+_COLLATIONS: Mapping[str, tuple[int, ...]] = {
+    "big5": (1, 84),
+    "latin2": (2, 9, 21, 27, 77),
+    "dec8": (3, 69),
+    "cp850": (4, 80),
+    "latin1": (5, 8, 15, 31, 47, 48, 49, 94),
+    "hp8": (6, 72),
+    "koi8r": (7, 74),
+    "swe7": (10, 82),
+    "ascii": (11, 65),
+    "ujis": (12, 91),
+    "sjis": (13, 88),
+    "cp1251": (14, 23, 50, 51, 52),
+    "hebrew": (16, 71),
+    "tis620": (18, 89),
+    "euckr": (19, 85),
+    "latin7": (20, 41, 42, 79),
+    "koi8u": (22, 75),
+    "gb2312": (24, 86),
+    "greek": (25, 70),
+    "cp1250": (26, 34, 44, 66, 99),
+    "gbk": (28, 87),
+    "cp1257": (29, 58, 59),
+    "latin5": (30, 78),
+    "armscii8": (32, 64),
+    "utf8mb3": (33, 76, 83, 223),
+    "ucs2": (35, 90, 159),
+    "cp866": (36, 68),
+    "keybcs2": (37, 73),
+    "macce": (38, 43),
+    "macroman": (39, 53),
+    "cp852": (40, 81),
+    "utf8mb4": (45, 46, 255),
+    "utf16": (54, 55),
+    "utf16le": (56, 62),
+    "cp1256": (57, 67),
+    "utf32": (60, 61),
+    "binary": (BINARY,),
+    "geostd8": (92, 93),
+    "cp932": (95, 96),
+    "eucjpms": (97, 98),
+    "gb18030": (248, 249, 250),
+}
+_COLLATION_RANGES = (
+    (101, 124, "utf16"),
+    (128, 151, "ucs2"),
+    (160, 183, "utf32"),
+    (192, 215, "utf8mb3"),
+    (224, 247, "utf8mb4"),
+    (256, 323, "utf8mb4"),
+    (576, 579, "utf8mb3"),
+    (608, 611, "utf8mb4"),
+    (640, 642, "ucs2"),
+    (672, 674, "utf16"),
+    (736, 738, "utf32"),
+)
+
+_CODECS: Mapping[str, str] = MappingProxyType(
+    {
+        "big5": "big5",
+        "latin2": "iso8859_2",
+        "dec8": "ascii",
+        "cp850": "cp850",
+        "hp8": "hp_roman8",
+        "koi8r": "koi8_r",
+        "ascii": "ascii",
+        "ujis": "euc_jp",
+        "sjis": "shift_jis",
+        "cp1251": "cp1251",
+        "hebrew": "iso8859_8",
+        "tis620": "tis_620",
+        "euckr": "cp949",
+        "latin7": "iso8859_13",
+        "koi8u": "koi8_u",
+        "gb2312": "gb2312",
+        "greek": "iso8859_7",
+        "cp1250": "cp1250",
+        "gbk": "gbk",
+        "cp1257": "cp1257",
+        "latin5": "iso8859_9",
+        "armscii8": "ascii",
+        "utf8mb3": "utf_8",
+        "ucs2": "utf_16_be",
+        "cp866": "cp866",
+        "keybcs2": "ascii",
+        "macce": "mac_latin2",
+        "macroman": "mac_roman",
+        "cp852": "cp852",
+        "utf8mb4": "utf_8",
+        "utf16": "utf_16_be",
+        "utf16le": "utf_16_le",
+        "cp1256": "cp1256",
+        "utf32": "utf_32_be",
+        "geostd8": "ascii",
+        "cp932": "cp932",
+        "eucjpms": "euc_jp",
+        "gb18030": "gb18030",
+    }
+)
+"""Sets that Python does not know but that contain ASCII are read as ASCII: the rest stays bytes. swe7 has no codec."""
+
+_ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
+
+MAX_CHARACTER_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        "big5": 2, "ujis": 3, "sjis": 2, "euckr": 2, "gb2312": 2, "gbk": 2, "utf8mb3": 3, "ucs2": 2, "utf8mb4": 4,
+        "utf16": 4, "utf16le": 4, "utf32": 4, "cp932": 2, "eucjpms": 3, "gb18030": 4,
+    }
+)  # fmt: skip
+"""Bytes of the longest character of sets that have more than one (SHOW CHARACTER SET, Maxlen)."""
+
+TextDecoder = Callable[[bytes], str | bytes]
+"""Text, or the bytes as they are where they are not text of the character set."""
+
+
+@cache
+def _charsets_by_collation() -> Mapping[int, str]:
+    names = {number: name for name, numbers in _COLLATIONS.items() for number in numbers}
+    for first, last, name in _COLLATION_RANGES:
+        names.update((number, name) for number in range(first, last + 1))
+    return names
+
+
+def charset_of_collation(collation: int | None) -> str | None:
+    """Return the character set of a collation number of MySQL or MariaDB; None if it is unknown."""
+    if collation is None:
+        return None
+    if collation >= _UCA1400:
+        index = (collation - _UCA1400) >> 8
+        return _UCA1400_CHARSETS[index] if index < len(_UCA1400_CHARSETS) else None
+    names = _charsets_by_collation()
+    return names.get(collation) or names.get(collation - _NOPAD)
+
+
+def normalize_charset_name(name: str) -> str | None:
+    """Return this module's name of a character set written in SQL; None if it is unknown."""
+    name = _ALIASES.get(name.lower(), name.lower())
+    return name if name in _COLLATIONS else None
+
+
+@cache
+def charset_decoder(charset: str | None) -> TextDecoder:
+    """Return the function that decodes text of a character set.
+
+    Args:
+        charset: None = unknown; bytes that are valid UTF-8 are text.
+    """
+    if charset is None:
+        return decode_utf8
+    if charset == "latin1":
+        return decode_latin1
+    codec = _CODECS.get(charset)
+    if codec is None:
+        return keep_bytes
+    return (
+        decode_utf8
+        if codec == "utf_8"
+        else _make_decoder(codec, {ord(one): other for one, other in _SERVER_CHARACTERS.get(charset, {}).items()})
+    )
+
+
+_SERVER_CHARACTERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "sjis": {"\uff3c": "\\"},
+        "ujis": {"\uff3c": "\\"},
+        "eucjpms": {
+            "\u301c": "\uff5e", "\u2016": "\u2225", "\u2212": "\uff0d", "\xa2": "\uffe0", "\xa3": "\uffe1",
+            "\xac": "\uffe2",
+        },
+    }
+)  # fmt: skip
+"""Characters that the codecs make of bytes for which the servers have another one: every pair of bytes was compared."""
+
+
+def _make_decoder(codec: str, replacements: Mapping[int, str]) -> TextDecoder:
+    decode = codecs.getdecoder(codec)
+
+    def decode_text(raw: bytes) -> str | bytes:
+        try:
+            text = decode(raw)[0]
+        except UnicodeDecodeError:
+            return raw
+        return text.translate(replacements) if replacements else text
+
+    return decode_text
+
+
+def decode_utf8(raw: bytes) -> str | bytes:
+    """Decode UTF-8; invalid bytes are returned unchanged."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def keep_bytes(raw: bytes) -> bytes:
+    """Return bytes unchanged."""
+    return raw
+
+
+@cache
+def _latin1_table() -> str:
+    """Return the decoding table of the servers' latin1: cp1252 with control characters in its five holes."""
+    return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
+
+
+def decode_latin1(raw: bytes) -> str:
+    """Decode the servers' latin1, in which every byte is a character."""
+    return codecs.charmap_decode(raw, "strict", _latin1_table())[0]
+
+
+# --- Describe the columns of a table map, and how their values are encoded in a row image ---
+
+
+class ColumnType(enum.IntEnum):
+    """Type codes of the table map (`enum_field_types`); ENUM and SET are stored as STRING with their metadata."""
+
+    DECIMAL = 0
+    TINY = 1
+    SHORT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    NULL = 6
+    TIMESTAMP = 7
+    LONGLONG = 8
+    INT24 = 9
+    DATE = 10
+    TIME = 11
+    DATETIME = 12
+    YEAR = 13
+    NEWDATE = 14
+    VARCHAR = 15
+    BIT = 16
+    TIMESTAMP2 = 17
+    DATETIME2 = 18
+    TIME2 = 19
+    TYPED_ARRAY = 20
+    BLOB_COMPRESSED = 140
+    VARCHAR_COMPRESSED = 141
+    VECTOR = 242
+    JSON = 245
+    NEWDECIMAL = 246
+    ENUM = 247
+    SET = 248
+    TINY_BLOB = 249
+    MEDIUM_BLOB = 250
+    LONG_BLOB = 251
+    BLOB = 252
+    VAR_STRING = 253
+    STRING = 254
+    GEOMETRY = 255
+
+
+_C = ColumnType
+
+NUMERIC = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.LONG, _C.LONGLONG, _C.FLOAT, _C.DOUBLE, _C.NEWDECIMAL, _C.YEAR})
+"""Columns that have a bit in SIGNEDNESS."""
+BLOBS = frozenset({_C.TINY_BLOB, _C.MEDIUM_BLOB, _C.LONG_BLOB, _C.BLOB})
+CHARACTER = BLOBS | {
+    _C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VECTOR, _C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED
+}  # fmt: skip
+"""Columns that have a character set in DEFAULT_CHARSET or COLUMN_CHARSET of MySQL."""
+CHARACTER_MARIADB = CHARACTER | {_C.GEOMETRY}
+"""The same in MariaDB."""
+ENUM_AND_SET = frozenset({_C.ENUM, _C.SET})
+
+
+class LogicalType(enum.Enum):
+    """Types that the log stores as other types and does not name; only a CREATE TABLE reveals them."""
+
+    UUID = "uuid"
+    INET4 = "inet4"
+    INET6 = "inet6"
+    JSON = "json"
+    VECTOR = "vector"
+
+
+class TableMapColumn(msgspec.Struct, frozen=True):
+    """One column of a table map; None = not in the log.
+
+    Attributes:
+        type: the real type code.
+        metadata: STRING, VARCHAR, VAR_STRING: the longest value in bytes; BLOB, GEOMETRY, JSON, VECTOR: bytes of the
+            length; ENUM, SET: bytes of a value; BIT: bits; NEWDECIMAL: precision * 256 + scale; temporal types: digits
+            of the fraction.
+        charset: name of the character set.
+        values: the texts of an ENUM or SET.
+        dimension: numbers of a VECTOR.
+        logical: see `LogicalType`.
+        generated: computed from other columns.
+        fraction: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old format; not in the log.
+        text: its values are text even if the character set is unknown.
+    """
+
+    type: int
+    metadata: int = 0
+    nullable: bool = True
+    unsigned: bool | None = None
+    collation: int | None = None
+    charset: str | None = None
+    name: str | None = None
+    values: tuple[str, ...] | None = None
+    geometry_type: int | None = None
+    visible: bool | None = None
+    dimension: int | None = None
+    logical: LogicalType | None = None
+    generated: bool | None = None
+    fraction: int | None = None
+    text: bool | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The server's name of the type, or the number of an unknown type."""
+        try:
+            return ColumnType(self.type).name
+        except ValueError:
+            return str(self.type)
+
+    @property
+    def padded_size(self) -> int:
+        """Size of a BINARY column, whose trailing zero bytes are not stored in a row image; 0 for other columns."""
+        is_binary = self.type == ColumnType.STRING and self.charset == "binary" and self.logical is None
+        return self.metadata if is_binary else 0
+
+
+class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a CREATE TABLE says of one column; used only for what the log does not record.
+
+    Attributes:
+        types: type codes that such a column may have in a log; empty = not said. They tell whether the statement is
+            about this table: if a column has none of its hint's types, no hint is used.
+        charset: spelled as by `normalize_charset_name`.
+        text: its values are text.
+        nullable: False = NOT NULL.
+        metadata: as in the log; None = not compared.
+    """
+
+    name: str | None = None
+    types: frozenset[int] = frozenset()
+    unsigned: bool | None = None
+    charset: str | None = None
+    values: tuple[str, ...] | None = None
+    logical: LogicalType | None = None
+    generated: bool | None = None
+    fraction: int | None = None
+    text: bool | None = None
+    nullable: bool | None = None
+    metadata: int | None = None
+
+
+class ValueKind(enum.IntEnum):
+    """How the bytes of a value are decoded; the parameter of a kind is in parentheses.
+
+    Fixed width: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE; DECIMAL (precision * 256 +
+    scale);
+    BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE; TIME2, DATETIME2, TIMESTAMP2 (digits of
+    the fraction); TIME, DATETIME, TIMESTAMP (old formats; digits of MariaDB's).
+
+    With a little-endian length of 1 to 4 bytes: UTF8 (text), TEXT (in another character set), GUESS (text of an unknown
+    character set), BYTES, JSON, GEOMETRY, VECTOR, COMPRESSED (MariaDB: unpacks to text or bytes), UUID, INET4, INET6.
+    The parameter is the column's metadata. Invalid text is shown as bytes.
+    """
+
+    NOTHING = 0
+    SIGNED = 1
+    UNSIGNED = 2
+    FLOAT = 3
+    DOUBLE = 4
+    DECIMAL = 5
+    BIT = 6
+    ENUM = 7
+    SET = 8
+    YEAR = 9
+    DATE = 10
+    TIME2 = 11
+    DATETIME2 = 12
+    TIMESTAMP2 = 13
+    TIME = 14
+    DATETIME = 15
+    TIMESTAMP = 16
+    TEXT = 32
+    UTF8 = 33
+    GUESS = 34
+    BYTES = 35
+    JSON = 36
+    GEOMETRY = 37
+    VECTOR = 38
+    COMPRESSED = 39
+    UUID = 40
+    INET4 = 41
+    INET6 = 42
+
+
+class ColumnKind(NamedTuple):
+    """How the values of a column are stored, as plain integers.
+
+    Attributes:
+        kind: a `ValueKind`.
+        parameter: see `ValueKind`.
+        fixed: size of a value, if `prefix` is 0.
+        prefix: bytes of the little-endian length before a value; 0 = fixed width.
+    """
+
+    kind: int
+    parameter: int
+    fixed: int
+    prefix: int
+
+
+_INTEGER_WIDTHS: Mapping[int, int] = MappingProxyType(
+    {_C.TINY: 1, _C.SHORT: 2, _C.INT24: 3, _C.LONG: 4, _C.LONGLONG: 8}
+)
+_FIXED_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
+    {
+        _C.NULL: (ValueKind.NOTHING, 0),
+        _C.FLOAT: (ValueKind.FLOAT, 4),
+        _C.DOUBLE: (ValueKind.DOUBLE, 8),
+        _C.YEAR: (ValueKind.YEAR, 1),
+        _C.DATE: (ValueKind.DATE, 3),
+        _C.NEWDATE: (ValueKind.DATE, 3),
+        _C.TIME: (ValueKind.TIME, 3),
+        _C.DATETIME: (ValueKind.DATETIME, 8),
+        _C.TIMESTAMP: (ValueKind.TIMESTAMP, 4),
+    }
+)
+OLD_TEMPORAL: Mapping[int, tuple[int, ...]] = MappingProxyType(
+    {_C.TIMESTAMP: (4, 5, 5, 6, 6, 7, 7), _C.TIME: (3, 4, 4, 5, 5, 5, 6), _C.DATETIME: (8, 6, 6, 7, 7, 7, 8)}
+)
+"""Bytes of a value in MariaDB's form before MySQL's was taken over (10.1.2), by the digits of the fraction."""
+_FRACTION_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
+    {_C.TIME2: (ValueKind.TIME2, 3), _C.DATETIME2: (ValueKind.DATETIME2, 5), _C.TIMESTAMP2: (ValueKind.TIMESTAMP2, 4)}
+)
+_LOGICAL_KINDS: Mapping[LogicalType, ValueKind] = MappingProxyType(
+    {
+        LogicalType.UUID: ValueKind.UUID,
+        LogicalType.INET4: ValueKind.INET4,
+        LogicalType.INET6: ValueKind.INET6,
+        LogicalType.VECTOR: ValueKind.VECTOR,
+    }
+)
+_STRUCTURED_KINDS: Mapping[int, ValueKind] = MappingProxyType(
+    {
+        _C.JSON: ValueKind.JSON,
+        _C.TYPED_ARRAY: ValueKind.JSON,
+        _C.GEOMETRY: ValueKind.GEOMETRY,
+        _C.VECTOR: ValueKind.VECTOR,
+    }
+)
+DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+"""Bytes of a group of 0 to 9 decimal digits."""
+
+
+def packed_decimal_size(precision: int, scale: int) -> int:
+    """Return the size in bytes of a packed decimal."""
+    whole = precision - scale
+    return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
+
+
+def column_kind(column: TableMapColumn) -> ColumnKind:
+    """Return how the values of a column are stored.
+
+    Raises:
+        MalformedError: the type is unknown, or its values have no known length.
+    """
+    type_, metadata = column.type, column.metadata
+    if type_ in _INTEGER_WIDTHS:
+        width = _INTEGER_WIDTHS[type_]
+        return ColumnKind(ValueKind.UNSIGNED if column.unsigned else ValueKind.SIGNED, width, width, 0)
+    if type_ in _FIXED_KINDS:
+        kind, width = _FIXED_KINDS[type_]
+        if column.fraction and type_ in OLD_TEMPORAL:
+            return ColumnKind(kind, column.fraction, OLD_TEMPORAL[type_][column.fraction], 0)
+        return ColumnKind(kind, 0, width, 0)
+    if type_ in _FRACTION_KINDS:
+        kind, width = _FRACTION_KINDS[type_]
+        return ColumnKind(kind, metadata, width + (metadata + 1) // 2, 0)
+    if type_ == _C.NEWDECIMAL:
+        return ColumnKind(ValueKind.DECIMAL, metadata, packed_decimal_size(metadata >> 8, metadata & 0xFF), 0)
+    if type_ == _C.BIT:
+        return ColumnKind(ValueKind.BIT, metadata, (metadata + 7) // 8, 0)
+    if type_ in ENUM_AND_SET:
+        return ColumnKind(ValueKind.ENUM if type_ == _C.ENUM else ValueKind.SET, metadata, metadata, 0)
+    return ColumnKind(_sized_kind(column), metadata, 0, _length_bytes(column))
+
+
+def _length_bytes(column: TableMapColumn) -> int:
+    if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
+        return 1 if column.metadata < 256 else 2
+    return column.metadata
+
+
+def _sized_kind(column: TableMapColumn) -> ValueKind:
+    if column.type in _STRUCTURED_KINDS:
+        return _STRUCTURED_KINDS[column.type]
+    if column.type in (_C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED):
+        return ValueKind.COMPRESSED
+    if column.type not in CHARACTER:
+        raise MalformedError(f"columns of type {column.type_name} cannot be read", finding_id="unsupported-version")
+    if column.logical is not None and column.logical in _LOGICAL_KINDS:
+        return _LOGICAL_KINDS[column.logical]
+    return _text_kind(column.charset)
+
+
+def _text_kind(charset: str | None) -> ValueKind:
+    if charset is None:
+        return ValueKind.GUESS
+    if charset == "binary":
+        return ValueKind.BYTES
+    return ValueKind.UTF8 if charset in ("utf8mb4", "utf8mb3") else ValueKind.TEXT
+
+
+# --- `columns.ValueKind` as plain numbers, for kernels, which are translated with these as constants ---
+
+SIGNED = ValueKind.SIGNED.value
+UNSIGNED = ValueKind.UNSIGNED.value
+FLOAT = ValueKind.FLOAT.value
+DOUBLE = ValueKind.DOUBLE.value
+DECIMAL = ValueKind.DECIMAL.value
+BIT = ValueKind.BIT.value
+ENUM = ValueKind.ENUM.value
+YEAR = ValueKind.YEAR.value
+DATE = ValueKind.DATE.value
+TIME2 = ValueKind.TIME2.value
+DATETIME2 = ValueKind.DATETIME2.value
+TIMESTAMP2 = ValueKind.TIMESTAMP2.value
+TEXT = ValueKind.TEXT.value
+UTF8 = ValueKind.UTF8.value
+BYTES = ValueKind.BYTES.value
+GEOMETRY = ValueKind.GEOMETRY.value
+UUID = ValueKind.UUID.value
+
+FIRST_TEMPORAL = DATE
+"""Kinds of fixed width from here on are dates and times."""
+FIRST_SIZED = TEXT
+"""Kinds from here on have a length before their bytes."""

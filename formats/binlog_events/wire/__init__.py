@@ -1,1 +1,0 @@
-"""Binary encoding of event headers and bodies."""

@@ -1,0 +1,460 @@
+"""Write events and whole files of a MariaDB binary log, and prove that no transaction is missing.
+
+An event keeps its bytes except event_size and end_log_pos, and ends with its checksum
+(docs/spec/mysql_binlog.md#common-header).
+
+Each file has FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, then transactions, and ends with ROTATE, the last one
+with STOP. A transaction is never divided.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    END_LOG_POS_AT,
+    EVENT_SIZE_AT,
+    HEADER_SIZE,
+    MAGIC,
+    ChecksumAlgorithm,
+    EventType,
+    FormatDescription,
+    parse_description,
+)
+from binlogtool.limits import MIB
+
+# --- Write events for a new file of a MariaDB log ---
+
+_T = EventType
+_HEADER = struct.Struct("<IBIIIH")
+_SIZES = struct.Struct("<II")
+_SIZES_AT = 9
+_DESCRIPTION = struct.Struct("<H50sIB")
+_GTID = struct.Struct("<IIQ")
+_UINT32_MASK: Final = 0xFFFFFFFF
+_MIN_GTID_LIST_BYTES: Final = 6
+_MAX_LISTED_GTIDS: Final = (1 << 28) - 1
+
+DEFAULT_SERVER_VERSION: Final = "12.3.0-MariaDB"
+"""What a log of which no server's version is known says: the first version that keeps its binary log in InnoDB."""
+
+_LAST_TYPE: Final = EventType.PARTIAL_ROW_DATA
+_POST_HEADER_SIZES: Final[dict[int, int]] = {
+    _T.START_V3: 56, _T.QUERY: 13, _T.ROTATE: 8, _T.LOAD: 18, _T.CREATE_FILE: 4, _T.APPEND_BLOCK: 4, _T.EXEC_LOAD: 4,
+    _T.DELETE_FILE: 4, _T.NEW_LOAD: 18, _T.FORMAT_DESCRIPTION: _DESCRIPTION.size + _LAST_TYPE,
+    _T.BEGIN_LOAD_QUERY: 4, _T.EXECUTE_LOAD_QUERY: 26, _T.TABLE_MAP: 8, _T.WRITE_ROWS_V1: 8, _T.UPDATE_ROWS_V1: 8,
+    _T.DELETE_ROWS_V1: 8, _T.INCIDENT: 2, _T.WRITE_ROWS_V2: 10, _T.UPDATE_ROWS_V2: 10, _T.DELETE_ROWS_V2: 10,
+    _T.PARTIAL_UPDATE_ROWS: 10, _T.TRANSACTION_PAYLOAD: 10, _T.HEARTBEAT_V2: 10, _T.BINLOG_CHECKPOINT: 4, _T.GTID: 19,
+    _T.GTID_LIST: 4, _T.QUERY_COMPRESSED: 13, _T.WRITE_ROWS_COMPRESSED_V1: 8, _T.UPDATE_ROWS_COMPRESSED_V1: 8,
+    _T.DELETE_ROWS_COMPRESSED_V1: 8, _T.WRITE_ROWS_COMPRESSED_V2: 10, _T.UPDATE_ROWS_COMPRESSED_V2: 10,
+    _T.DELETE_ROWS_COMPRESSED_V2: 10, _T.PARTIAL_ROW_DATA: 9,
+}  # fmt: skip
+
+DEFAULT_DESCRIPTION: Final = FormatDescription(
+    binlog_version=4,
+    server_version=DEFAULT_SERVER_VERSION,
+    create_timestamp=0,
+    header_length=HEADER_SIZE,
+    post_header_len=bytes(_POST_HEADER_SIZES.get(code, 0) for code in range(1, _LAST_TYPE + 1)),
+    checksum_alg=ChecksumAlgorithm.CRC32.value,
+)
+"""What a MariaDB server of that version writes."""
+
+
+def split_events(data: bytes) -> list[bytes]:
+    """Split consecutive events.
+
+    Raises:
+        MalformedError: an event size is less than a header, or more than the bytes left.
+    """
+    events: list[bytes] = []
+    offset, size = 0, len(data)
+    while offset < size:
+        length = int.from_bytes(data[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little")
+        if size - offset < HEADER_SIZE or not HEADER_SIZE <= length <= size - offset:
+            raise MalformedError(f"{size - offset:,} bytes behind event {len(events)} of the group are no event")
+        events.append(data[offset : offset + length])
+        offset += length
+    return events
+
+
+def reframe_event(event: bytes, position: int) -> bytes:
+    """Return an event without checksum as it is stored at `position` of a file with checksums."""
+    size = len(event) + CHECKSUM_SIZE
+    unchecked = (
+        event[:_SIZES_AT] + _SIZES.pack(size, (position + size) & _UINT32_MASK) + event[_SIZES_AT + _SIZES.size :]
+    )
+    return unchecked + zlib.crc32(unchecked).to_bytes(CHECKSUM_SIZE, "little")
+
+
+def encode_event(code: EventType, time: int, server_id: int, body: bytes) -> bytes:
+    """Encode an event without checksum; its position is set later.
+
+    Args:
+        time: in seconds.
+    """
+    return _HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
+
+
+def description_for_new_file(description: FormatDescription, created: int) -> FormatDescription:
+    """Return the description for the start of a new file with checksums.
+
+    Args:
+        created: see `create_timestamp`.
+    """
+    post_headers = description.post_header_len or DEFAULT_DESCRIPTION.post_header_len
+    crc32 = ChecksumAlgorithm.CRC32.value
+    return replace(
+        description, post_header_len=post_headers, create_timestamp=created, checksum_alg=crc32, flags=0, event=b""
+    )
+
+
+def encode_description_body(description: FormatDescription) -> bytes:
+    """Encode the body of FORMAT_DESCRIPTION without its checksum."""
+    version = description.server_version.encode("utf-8", "replace")[:49]
+    fixed = _DESCRIPTION.pack(4, version, description.create_timestamp, HEADER_SIZE)
+    return fixed + description.post_header_len + bytes([ChecksumAlgorithm.CRC32])
+
+
+def encode_gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
+    """Encode the body of GTID_LIST.
+
+    Args:
+        gtids: (domain, server, sequence number); within a domain the newest is last.
+
+    Raises:
+        MalformedError: there are more than the event can count.
+    """
+    packed = b"".join(_GTID.pack(domain, server, number) for domain, server, number in gtids)
+    count = len(packed) // _GTID.size
+    if count > _MAX_LISTED_GTIDS:
+        raise MalformedError(f"{count:,} pairs of domain and server do not go into a GTID_LIST")
+    return (count.to_bytes(4, "little") + packed).ljust(_MIN_GTID_LIST_BYTES, b"\0")
+
+
+def encode_checkpoint_body(name: str) -> bytes:
+    """Encode the body of BINLOG_CHECKPOINT.
+
+    Args:
+        name: the oldest file that crash recovery needs.
+    """
+    encoded = name.encode("utf-8", "surrogateescape")
+    return len(encoded).to_bytes(4, "little") + encoded
+
+
+def encode_rotate_body(name: str) -> bytes:
+    """Encode the body of a ROTATE to the start of the next file."""
+    return len(MAGIC).to_bytes(8, "little") + name.encode("utf-8", "surrogateescape")
+
+
+# --- GTID gaps ---
+
+GtidSource = tuple[int, int]
+GtidState = dict[GtidSource, int]
+_MAX_SHOWN = 8
+
+
+def record_gtid(state: GtidState, domain: int, server: int, number: int) -> None:
+    """Record a GTID as the newest of its domain: it moves to the end, as in GTID_LIST."""
+    state.pop((domain, server), None)
+    state[domain, server] = number
+
+
+def parse_gtid(text: str) -> tuple[int, int, int]:
+    """Return (domain, server, number) of a GTID's text."""
+    domain, server, number = map(int, text.split("-"))
+    return domain, server, number
+
+
+class GtidContinuity(msgspec.Struct):
+    """Tracks GTID states and transactions of a log, and finds those that were lost.
+
+    state: state after the transactions read so far; None before the first.
+    """
+
+    state: GtidState | None = None
+    _lost: list[tuple[str, int, int]] = msgspec.field(default_factory=list)
+    _seen: dict[str, IntervalSet] = msgspec.field(default_factory=dict)
+    _last: dict[int, int] = msgspec.field(default_factory=dict)
+    _after_damage: bool = False
+    _checked_domains: set[int] = msgspec.field(default_factory=set)
+
+    def note_damage(self) -> None:
+        """Note that bytes were skipped, which may have held transactions."""
+        self._after_damage = True
+        self._checked_domains.clear()
+
+    def note_unread(self, gtid: str) -> None:
+        """Note a transaction whose GTID is known, but which could not be read."""
+        domain, server, number = parse_gtid(gtid)
+        self._lost.append((f"{domain}-{server}", number, number + 1))
+        self._advance_state(domain, server, number)
+
+    def list_lost(self) -> list[str]:
+        """Return the transactions that are missing and did not appear elsewhere, by source: `0-1-5..7`."""
+        missed: dict[str, IntervalSet] = {}
+        for source, low, high in self._lost:
+            for start, stop in _subtract_intervals(self._seen.get(source, ()), low, high):
+                missed.setdefault(source, IntervalSet()).add(start, stop)
+        return [item for item in format_gtid_set(GtidSet(missed)).split(",") if item]
+
+    def add_transaction(self, bundle: PortableEventGroup) -> None:
+        """Note a transaction that was read; after damage, the gap before it counts as lost."""
+        if bundle.txn is None:
+            return
+        domain, server, number = parse_gtid(bundle.txn)
+        self._seen.setdefault(f"{domain}-{server}", IntervalSet()).add(number, number + 1)
+        if self._after_damage and domain not in self._checked_domains:
+            self._add_lost(domain, server, number - 1)
+            self._checked_domains.add(domain)
+        self._advance_state(domain, server, number)
+
+    def check_state(self, log_state: PriorGtids) -> Iterator[Finding]:
+        """Compare a state that the log contains; yield a finding if it lists transactions that were not read."""
+        if self.state is None:
+            if log_state.is_complete:
+                for gtid in log_state.gtids:
+                    self._advance_state(*gtid)
+            return
+        before = len(self._lost)
+        for domain, server, number in log_state.gtids:
+            if number > self.state.get((domain, server), 0):
+                self._add_lost(domain, server, number)
+                self._advance_state(domain, server, number)
+        missed = [f"{source}-{low}..{high - 1}" for source, low, high in self._lost[before:]]
+        if missed and not self._after_damage:
+            text = f"transactions are not there that the log knows: {', '.join(missed[:_MAX_SHOWN])}"
+            yield make_finding("gap-in-sequence", None, 0, text + (" …" if len(missed) > _MAX_SHOWN else ""))
+        if log_state.is_complete:
+            self._after_damage = False
+
+    def _add_lost(self, domain: int, server: int, number: int) -> None:
+        first = self._last.get(domain, 0) + 1
+        if first <= number:
+            self._lost.append((f"{domain}-{server}", first, number + 1))
+
+    def _advance_state(self, domain: int, server: int, number: int) -> None:
+        self.state = {} if self.state is None else self.state
+        record_gtid(self.state, domain, server, number)
+        self._last[domain] = number
+
+
+def _subtract_intervals(seen: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of `[low, high)` outside of the intervals of an ordered set."""
+    for start, stop in seen:
+        if low < stop and start < high:
+            if low < start:
+                yield low, start
+            low = stop
+    if low < high:
+        yield low, high
+
+
+# --- Digest of the transactions of a conversion, to compare what was read with what was written ---
+
+_MUTABLE_BYTES = slice(9, 17)
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+
+
+class GtidRuns(msgspec.Struct):
+    """GTIDs in the order of the log, as ranges: domain-server -> [first, last] of each run without gaps."""
+
+    runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
+    count: int = 0
+
+    def add(self, gtid: str) -> None:
+        """Add the next GTID."""
+        source, _, text = gtid.rpartition("-")
+        number, runs = int(text), self.runs.setdefault(source, [])
+        self.count += 1
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+
+    def to_texts(self) -> list[str]:
+        """Return a text such as `0-1-5..42` for each run."""
+        return [
+            f"{source}-{low}" if low == high else f"{source}-{low}..{high}"
+            for source, runs in self.runs.items()
+            for low, high in runs
+        ]
+
+
+class TransactionDigest(msgspec.Struct):
+    """Counts and a hash of what a conversion must preserve: each event without event_size, end_log_pos and checksum."""
+
+    bundles: int = 0
+    events: int = 0
+    gtids: GtidRuns = msgspec.field(default_factory=GtidRuns)
+    _hash: Any = msgspec.field(default_factory=hashlib.sha256)
+
+    def add(self, bundle: PortableEventGroup) -> None:
+        """Add the next transaction; FORMAT_DESCRIPTION events belong to the container and are ignored."""
+        events = [event for event in bundle.events if event[4] != _FORMAT_DESCRIPTION]
+        self.bundles += bool(events)
+        self.events += len(events)
+        if bundle.txn is not None:
+            self.gtids.add(bundle.txn)
+        for event in events:
+            self._hash.update(event[: _MUTABLE_BYTES.start] + event[_MUTABLE_BYTES.stop :])
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the events so far."""
+        return str(self._hash.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TransactionDigest) and self._comparison_key == other._comparison_key
+
+    @property
+    def _comparison_key(self) -> tuple[Any, ...]:
+        return self.bundles, self.events, self.gtids.runs, self.sha256
+
+
+# --- Writer of MariaDB binary logs ---
+
+DEFAULT_MAX_FILE_SIZE = 1024 * MIB
+"""The servers' default of max_binlog_size."""
+
+_ROTATE_FIELD_BYTES = 8
+
+
+class WrittenBinlogFile(msgspec.Struct, frozen=True):
+    """One written file: its name, its number of transactions, its size in bytes."""
+
+    name: str
+    bundles: int
+    size: int
+
+
+class BinlogWriter(msgspec.Struct):
+    """Writes `folder`/`base`.000001 and so on.
+
+    limit: bytes of a file; only a file with a single transaction is larger. state: last GTIDs before the next
+      transaction,
+    for GTID_LIST.
+    """
+
+    folder: Path
+    base: str
+    limit: int = DEFAULT_MAX_FILE_SIZE
+    state: GtidState = msgspec.field(default_factory=dict)
+    written: list[WrittenBinlogFile] = msgspec.field(default_factory=list)
+    _description: FormatDescription = DEFAULT_DESCRIPTION
+    _restarted: bool = False
+    _created: int = 0
+    _file: BinaryIO | None = None
+    _offset: int = 0
+    _transactions_in_file: int = 0
+    _time: int = 0
+    _server: int = 1
+
+    @property
+    def server_version(self) -> str:
+        """Server version of the newest FORMAT_DESCRIPTION."""
+        return self._description.server_version
+
+    def add(self, bundle: PortableEventGroup) -> None:
+        """Write the next transaction, or take a FORMAT_DESCRIPTION."""
+        rest = bundle.events
+        if rest[0][4] == EventType.FORMAT_DESCRIPTION:
+            self._set_description(rest[0])
+            rest = rest[1:]
+        if rest:
+            self._ensure_file(sum(map(len, rest)) + CHECKSUM_SIZE * len(rest), rest[0])
+            for event in rest:
+                self._write_event(event)
+            self._transactions_in_file += 1
+        if bundle.txn is not None:
+            record_gtid(self.state, *parse_gtid(bundle.txn))
+
+    def _set_description(self, event: bytes) -> None:
+        """Take the FORMAT_DESCRIPTION of another server, or of a restart, which starts a new file."""
+        parsed = parse_description(event)
+        new = description_for_new_file(parsed, 0)
+        old = self._description
+        self._created = parsed.create_timestamp
+        if parsed.create_timestamp or (new.server_version, new.post_header_len) != (
+            old.server_version, old.post_header_len,
+        ):  # fmt: skip
+            self._restarted = True
+        self._description = new
+
+    def _ensure_file(self, size: int, first: bytes) -> None:
+        """Open the file that the next `size` bytes go to."""
+        is_full = self._offset + size + self._rotate_size > self.limit
+        if self._file is not None and self._transactions_in_file and (is_full or self._restarted):
+            self._end_file(self._rotate_event())
+        self._time = int.from_bytes(first[:4], "little") or self._time
+        self._server = int.from_bytes(first[5:9], "little") or self._server
+        if self._file is None:
+            self._begin_file()
+
+    def _begin_file(self) -> None:
+        self._file = (self.folder / self._file_name).open("xb")
+        self._file.write(MAGIC)
+        self._offset, self._transactions_in_file = len(MAGIC), 0
+        description = description_for_new_file(self._description, self._created)
+        self._write_new_event(EventType.FORMAT_DESCRIPTION, encode_description_body(description))
+        gtids = ((domain, server, number) for (domain, server), number in self.state.items())
+        self._write_new_event(EventType.GTID_LIST, encode_gtid_list_body(gtids))
+        self._write_new_event(EventType.BINLOG_CHECKPOINT, encode_checkpoint_body(self._file_name))
+        self._restarted, self._created = False, 0
+
+    def close(self) -> None:
+        """Complete the last file, and write the index."""
+        if self._file is None:
+            self._begin_file()
+        self._end_file(encode_event(EventType.STOP, self._time, self._server, b""))
+        lines = "".join(f"./{one.name}\n" for one in self.written)
+        (self.folder / f"{self.base}.index").write_bytes(lines.encode("utf-8", "surrogateescape"))
+
+    def abandon(self) -> None:
+        """Close the open file without completing it."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _end_file(self, last: bytes) -> None:
+        assert self._file is not None
+        self._write_event(last)
+        self._file.close()
+        self.written.append(WrittenBinlogFile(self._file_name, self._transactions_in_file, self._offset))
+        self._file = None
+
+    def _write_new_event(self, code: EventType, body: bytes) -> None:
+        self._write_event(encode_event(code, self._time, self._server, body))
+
+    def _write_event(self, event: bytes) -> None:
+        assert self._file is not None
+        self._offset += self._file.write(reframe_event(event, self._offset))
+
+    def _rotate_event(self) -> bytes:
+        body = encode_rotate_body(self._numbered_name(len(self.written) + 2))
+        return encode_event(EventType.ROTATE, self._time, self._server, body)
+
+    @property
+    def _rotate_size(self) -> int:
+        return HEADER_SIZE + _ROTATE_FIELD_BYTES + len(self._file_name) + CHECKSUM_SIZE
+
+    @property
+    def _file_name(self) -> str:
+        """Name of the current or next file."""
+        return self._numbered_name(len(self.written) + 1)
+
+    def _numbered_name(self, number: int) -> str:
+        return f"{self.base}.{number:06d}"

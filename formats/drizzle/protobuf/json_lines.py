@@ -1,0 +1,562 @@
+"""Write messages as JSON lines, as kernels.
+
+They handle messages as servers write them: members in the order of their numbers, no repeated member that may occur
+only once, none unknown, no required one missing. `rules` (integers) and `texts` (bytes) hold the catalog, see
+`tables`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel, load_uint32
+from binlogtool.format_api.format import JsonLine, JsonMember
+from binlogtool.format_api.json_kernels import (
+    put_any_text,
+    put_bytes,
+    put_null,
+    put_string,
+    put_text_member,
+    put_time,
+    put_unsigned,
+    put_unsigned_member,
+)
+from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.formats.drizzle.decode import (
+    EXAMPLE_WRITER_FROM,
+    NANOSECONDS_FROM,
+    REQUIRED_MEMBERS,
+    STATEMENT_NAMES,
+    TIMESTAMP_UNITS,
+)
+from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember, read_varint
+from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
+
+# --- Kernels that write messages as JSON, equal to what `protobuf.decoding` makes of the same bytes, or -2 (N ---
+
+UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
+"""Kinds of members; those up to ENUM are varints on the wire."""
+
+OPTIONAL, REQUIRED, REPEATED = range(3)
+
+MEMBER_SIZE = 4
+"""Integers of a member in `rules`: number, kind, label, and where its enum or message stands."""
+
+TEXT_MEMBER_SIZE = 24
+"""Bytes of a member in `texts`: the same, then where its name stands, and its size."""
+
+ENUM_TEXT_SIZE = 12
+"""Bytes of a value of an enum in `texts`: number, where its name stands, its size."""
+
+TRANSACTION_TYPE = 1
+"""The type of such an entry (`drizzle.schema.EntryType`)."""
+
+MAX_LENGTH = 0x7FFFFFFF
+MAX_UINT32 = 0xFFFFFFFF
+MAX_TAG_SIZE = 5
+
+
+@kernel(read_varint)
+def read_field_bounds(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
+    """Read the field at `buf[p]`: tag, start and end of its value (end -1 = not handled), the value of a varint."""
+    tag, at = read_varint(buf, p, n)
+    if at < 0 or at - p > MAX_TAG_SIZE or tag < 8 or tag > MAX_UINT32:
+        return 0, -1, -1, 0
+    value, end = read_varint(buf, at, n)
+    if end < 0:
+        return 0, -1, -1, 0
+    if tag & 7 == 0:
+        return tag, at, end, value
+    if tag & 7 != 2 or value < 0 or value > MAX_LENGTH or value > n - end:
+        return 0, -1, -1, 0
+    return tag, end, end + value, 0
+
+
+@kernel()
+def has_enum_name(rules: Int64s, place: int, value: int) -> bool:
+    """Check that this value of an enum has a name."""
+    i = 0
+    count: int = rules[place]
+    while i < count and rules[place + 1 + i] != value:
+        i += 1
+    return i < count
+
+
+@kernel(read_field_bounds, has_enum_name)
+def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
+    """Check that the bytes are a message of this kind, as servers write it."""
+    count = rules[place]
+    at = place + 1 - MEMBER_SIZE
+    last = at + MEMBER_SIZE * count
+    while p < n:
+        tag, start, end, value = read_field_bounds(buf, p, n)
+        if end < 0:
+            return False
+        if at <= place or rules[at] != tag >> 3 or rules[at + 2] != REPEATED:
+            at += MEMBER_SIZE
+            while at <= last and rules[at] < tag >> 3:
+                if rules[at + 2] == REQUIRED:
+                    return False
+                at += MEMBER_SIZE
+            if at > last or rules[at] != tag >> 3:
+                return False
+        kind = rules[at + 1]
+        if (tag & 7 == 0) != (kind <= ENUM):
+            return False
+        if kind == UINT32 and not 0 <= value <= MAX_UINT32:
+            return False
+        if kind == ENUM and not has_enum_name(rules, rules[at + 3], value):
+            return False
+        if kind == MESSAGE and not is_plain_message(buf, start, end, rules, rules[at + 3]):
+            return False
+        p = end
+    at += MEMBER_SIZE
+    while at <= last:
+        if rules[at + 2] == REQUIRED:
+            return False
+        at += MEMBER_SIZE
+    return True
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+@kernel()
+def put_constant(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -> int:
+    """Write a text of the table; the caller has checked that there is room."""
+    for i in range(size):
+        out[o + i] = texts[p + i]
+    return o + size
+
+
+@kernel(put_any_text, put_bytes)
+def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write the value of a column: text, unless a NUL marks it as binary."""
+    for i in range(p, n):
+        if buf[i] == 0:
+            return put_bytes(buf, p, n, out, o, z)
+    return put_any_text(buf, p, n, out, o, z)
+
+
+@kernel()
+def put_bool(value: int, out: MutableUInt8s, o: int) -> int:
+    """Write `true` or `false`; the caller has checked that there is room."""
+    word = 0x65757274 if value != 0 else 0x736C6166
+    for i in range(4):
+        out[o + i] = word >> 8 * i & 255
+    if value == 0:
+        out[o + 4] = 101
+        return o + 5
+    return o + 4
+
+
+@kernel(load_uint32, put_constant)
+def put_enum_name(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write the name of an enum's value."""
+    for i in range(load_uint32(texts, place)):
+        at = place + 4 + ENUM_TEXT_SIZE * i
+        if load_uint32(texts, at) == value:
+            size = load_uint32(texts, at + 8)
+            return put_constant(texts, load_uint32(texts, at + 4), size, out, o) if size <= z - o else -1
+    return -2
+
+
+@kernel(put_constant, load_uint32)
+def begin_member(
+    texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, o: int, z: int
+) -> tuple[int, int]:
+    """End the member at `at` (before `place` = there is none) and write the name of the member with this number.
+
+    Returns:
+        Its position in the table, and the position for its value; -1 = no room.
+    """
+    if at >= place:
+        if load_uint32(texts, at + 8) == REPEATED:
+            out[o] = 93
+            o += 1
+        out[o] = 44
+        o += 1
+    at += TEXT_MEMBER_SIZE
+    while load_uint32(texts, at) < number:
+        at += TEXT_MEMBER_SIZE
+    size = load_uint32(texts, at + 20)
+    if z - o < size + 64:
+        return at, -1
+    o = put_constant(texts, load_uint32(texts, at + 16), size, out, o)
+    if load_uint32(texts, at + 8) == REPEATED:
+        out[o] = 91
+        o += 1
+    return at, o
+
+
+@kernel(begin_member, read_field_bounds, put_any_text, put_column, put_enum_name, put_bool, put_unsigned, load_uint32)
+def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write a message that `is_plain_message` as an object."""
+    if z - o < 8:
+        return -1
+    out[o] = 123
+    o += 1
+    at = place - TEXT_MEMBER_SIZE
+    while p < n:
+        tag, start, end, value = read_field_bounds(buf, p, n)
+        if end < 0:
+            return -2
+        p = end
+        if at >= place and load_uint32(texts, at) == tag >> 3:
+            out[o] = 44
+            o += 1
+        else:
+            at, o = begin_member(texts, place, at, tag >> 3, out, o, z)
+        if o < 0 or z - o < 64:
+            return -1
+        kind = load_uint32(texts, at + 4)
+        if kind == MESSAGE:
+            o = put_message(buf, start, end, texts, load_uint32(texts, at + 12), out, o, z - 8)
+        elif kind == STRING:
+            o = put_any_text(buf, start, end, out, o, z - 8)
+        elif kind == BYTES:
+            o = put_column(buf, start, end, out, o, z - 8)
+        elif kind == ENUM:
+            o = put_enum_name(texts, load_uint32(texts, at + 12), value, out, o, z - 8)
+        elif kind == BOOL:
+            o = put_bool(value, out, o)
+        else:
+            o = put_unsigned(value, out, o, z - 8)
+        if o < 0:
+            return o
+    if at >= place and load_uint32(texts, at + 8) == REPEATED:
+        out[o] = 93
+        o += 1
+    out[o] = 125
+    return o + 1
+
+
+# -- derived columns of an entry
+# ------------------------------------------------------------------------------------------------
+
+DERIVED_COLUMNS = ("kind", "number", "time", "server", "unit", "first_at", "first_end", "second_at", "second_end")
+"""Of an entry: the kind of its statements (MANY = several, -1 = not ours), the id of its transaction, microseconds
+since 1970, the unit of its time stamps, and where the names of its object stand, -1 = there is none."""
+
+MANY_KINDS = 100
+"""No number of a statement."""
+
+NO_OBJECT, UNNAMED_OBJECT, NAME_IN_MEMBER, NAME_IN_SCHEMA, NAMES_IN_METADATA, NAMES_IN_TABLE = range(6)
+"""What a kind of statements is about: nothing that counts; nothing with a name; a name in its part; of the first
+message in its part, the name of a `Schema`, the names of a `TableMetadata`, those of a `Table`."""
+
+OBJECT_RULE_SIZE = 3
+"""Integers of a kind of statements in `rules`: its number, what it is about, the member that says it."""
+
+
+@kernel(read_field_bounds)
+def find_member(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
+    """Return start and end of the value of the first field with this number; -1 = there is none."""
+    while p < n:
+        tag, start, end, _ = read_field_bounds(buf, p, n)
+        if end < 0:
+            break
+        if tag >> 3 == number:
+            return start, end
+        p = end
+    return -1, -1
+
+
+@kernel(find_member)
+def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int) -> tuple[int, int, int, int]:
+    """Return the positions of the names of a statement's object; (-2, …) = they are missing."""
+    start, end = find_member(buf, p, n, number)
+    if start >= 0 and object_kind != NAME_IN_MEMBER:
+        start, end = find_member(buf, start, end, 1)
+    if start < 0:
+        return -2, -1, -1, -1
+    low, high = find_member(buf, start, end, 6 if object_kind == NAMES_IN_TABLE else 1)
+    if object_kind <= NAME_IN_SCHEMA:
+        return low, high, -1, -1
+    first, last = find_member(buf, start, end, 1 if object_kind == NAMES_IN_TABLE else 2)
+    return low, high, first, last
+
+
+@kernel()
+def is_same_bytes(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
+    """Are these the same bytes?"""
+    while a < a_end and b < b_end and buf[a] == buf[b]:
+        a += 1
+        b += 1
+    return a == a_end and b == b_end
+
+
+@kernel(read_field_bounds, find_object_names, is_same_bytes)
+def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
+    """Read kind and object of an entry from its statements; `out[at + count * c]` is column c. False: not handled."""
+    kind = -1
+    object_count = 0
+    place = rules[1]
+    while p < n:
+        tag, start, end, _ = read_field_bounds(buf, p, n)
+        if end < 0:
+            return False
+        p = end
+        if tag >> 3 != 2:
+            continue
+        _, _, _, statement_kind = read_field_bounds(buf, start, end)
+        kind = statement_kind if kind < 0 or kind == statement_kind else MANY_KINDS
+        k = place + 1
+        while k < place + OBJECT_RULE_SIZE * rules[place] and rules[k] != statement_kind:
+            k += OBJECT_RULE_SIZE
+        object_kind = rules[k + 1]
+        if object_kind == NO_OBJECT:
+            continue
+        low, high, first, last = -1, -1, -1, -1
+        if object_kind != UNNAMED_OBJECT:
+            low, high, first, last = find_object_names(buf, start, end, object_kind, rules[k + 2])
+            if low < -1:
+                return False
+        a, b, c, d = out[at + 5 * count], out[at + 6 * count], out[at + 7 * count], out[at + 8 * count]
+        if object_count == 0:
+            out[at + 5 * count] = low
+            out[at + 6 * count] = high
+            out[at + 7 * count] = first
+            out[at + 8 * count] = last
+            object_count = 1
+        elif object_count == 1 and not (is_same_bytes(buf, a, b, low, high) and is_same_bytes(buf, c, d, first, last)):
+            if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
+                return False  # the same text with its dot elsewhere, perhaps
+            object_count = 2
+            out[at + 5 * count] = -1
+    out[at] = MANY_KINDS if kind < 0 else kind
+    return True
+
+
+@kernel(is_plain_message, find_member, read_field_bounds, read_statements)
+def derive_entry_columns(
+    buf: UInt8s, rules: Int64s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
+) -> int:
+    """Derive the columns `DERIVED_COLUMNS` of entries."""
+    for i in range(count):
+        for column in range(9):
+            out[i + count * column] = -1
+        if types[i] != TRANSACTION_TYPE or not is_plain_message(buf, lows[i], highs[i], rules, rules[0]):
+            continue
+        low, high = find_member(buf, lows[i], highs[i], 1)
+        _, _, low, server = read_field_bounds(buf, low, high)
+        _, _, low, number = read_field_bounds(buf, low, high)
+        _, _, low, time = read_field_bounds(buf, low, high)
+        unit = 0
+        if time >= NANOSECONDS_FROM:
+            time = time // 1000
+            unit = 2
+        elif time >= EXAMPLE_WRITER_FROM:
+            time = time // 10
+            unit = 1
+        out[i + count] = number
+        out[i + 2 * count] = time
+        out[i + 3 * count] = server
+        out[i + 4 * count] = unit
+        if time < 0 or not read_statements(buf, lows[i], highs[i], rules, out, i, count):
+            out[i] = -1
+    return count
+
+
+# -- members -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(put_time)
+def put_time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, time: int) -> int:
+    """Write when the transaction began."""
+    return put_time(time, out, o, z)
+
+
+class NamePlaces(NamedTuple):
+    """Where the names of a schema (`a` to `b`) and of a table (`c` to `d`) are; -1 = there is none."""
+
+    kind: int
+    a: int
+    b: int
+    c: int
+    d: int
+
+
+@kernel(put_null, put_string)
+def put_object_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, names: NamePlaces
+) -> int:
+    """Write `"schema.table"`, or the name of a schema."""
+    if names.kind < 0:
+        return -2
+    if names.a < 0:
+        return put_null(out, o, z)
+    o = put_string(buf, names.a, names.b, out, o, z)
+    if o < 0 or names.c < 0:
+        return o
+    dot = o - 1  # in place of the quotes between the names
+    o = put_string(buf, names.c, names.d, out, dot, z)
+    if o >= 0:
+        out[dot] = 46
+    return o
+
+
+@kernel(put_message, load_uint32)
+def put_body_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, p: int, n: int
+) -> int:
+    """Write the transaction of an entry that `derive_entry_columns` handles."""
+    return -2 if kind < 0 else put_message(buf, p, n, texts, load_uint32(texts, 0), out, o, z)
+
+
+# --- The catalog of messages in the form of the kernels of `protobuf.jsonlines` ---
+
+_KINDS = {
+    "uint32": UINT32, "uint64": UINT64, "bool": BOOL, "string": STRING,
+    "bytes": BYTES,
+}  # fmt: skip
+_LABELS = {
+    Label.OPTIONAL: OPTIONAL, Label.REQUIRED: REQUIRED, Label.REPEATED: REPEATED,
+}  # fmt: skip
+_S = StatementType
+_OBJECT_KINDS = {
+    **dict.fromkeys((_S.ROLLBACK, _S.ROLLBACK_STATEMENT), NO_OBJECT),
+    **dict.fromkeys((_S.SET_VARIABLE, _S.RAW_SQL), UNNAMED_OBJECT),
+    **dict.fromkeys((_S.CREATE_TABLE, _S.ALTER_TABLE), NAMES_IN_TABLE),
+    _S.DROP_SCHEMA: NAME_IN_MEMBER,
+    **dict.fromkeys((_S.CREATE_SCHEMA, _S.ALTER_SCHEMA), NAME_IN_SCHEMA),
+}
+"""What `meaning.object_of` says about each kind of statements; all others name a table."""
+
+
+def _get_kind(member: MessageMember) -> int:
+    if member.type in CATALOG.enums:
+        return ENUM
+    return _KINDS.get(member.type, MESSAGE)
+
+
+class _TableSizes(NamedTuple):
+    """Sizes of the parts of a table: before everything, before the members of a message, of a member, before the
+    values
+    of an enum, of a value.
+    """
+
+    head: int
+    message: int
+    member: int
+    enum: int
+    value: int
+
+
+def _compute_positions(sizes: _TableSizes) -> dict[str, int]:
+    """Compute the position of each message and enum, and (under the name "") the end of them all."""
+    positions, position = {}, sizes.head
+    for message in CATALOG.messages.values():
+        positions[message.name] = position
+        position += sizes.message + sizes.member * len(message.members)
+    for name, values in CATALOG.enums.items():
+        positions[name] = position
+        position += sizes.enum + sizes.value * len(values)
+    positions[""] = position
+    return positions
+
+
+@cache
+def create_rules() -> array[int]:
+    """Create the table of `derive_entry_columns`: positions of Transaction and of the objects, messages, enums,
+    objects.
+    """
+    positions, table = _compute_positions(_TableSizes(2, 1, MEMBER_SIZE, 1, 1)), array("q")
+    table.extend((positions["Transaction"], positions[""]))
+    for message in CATALOG.messages.values():
+        table.append(len(message.members))
+        for member in message.members:
+            table.extend((member.number, _get_kind(member), _LABELS[member.label], positions.get(member.type, 0)))
+    for values in CATALOG.enums.values():
+        table.extend((len(values), *(int(value) for value in values)))
+    table.append(len(_S))
+    for kind in _S:
+        parts = REQUIRED_MEMBERS[kind]
+        number = _get_member_number("Statement", parts[0]) if parts else 0
+        table.extend((kind, _OBJECT_KINDS.get(kind, NAMES_IN_METADATA), number))
+    return table
+
+
+def _get_member_number(message: str, name: str) -> int:
+    return next(one.number for one in CATALOG.messages[message].members if one.name == name)
+
+
+@cache
+def create_texts() -> bytes:
+    """Create the table of `put_message`: position of Transaction, then the messages, the enums, and their names."""
+    positions = _compute_positions(_TableSizes(4, 0, TEXT_MEMBER_SIZE, 4, ENUM_TEXT_SIZE))
+    table, names = bytearray(), bytearray()
+    names_start = positions[""]
+
+    def add_name(text: str) -> tuple[int, int]:
+        position = names_start + len(names)
+        names.extend(text.encode())
+        return position, len(text)
+
+    table += struct.pack("<I", positions["Transaction"])
+    for message in CATALOG.messages.values():
+        for member in message.members:
+            head = member.number, _get_kind(member), _LABELS[member.label], positions.get(member.type, 0)
+            table += struct.pack("<6I", *head, *add_name(f"{json.dumps(member.name)}:"))
+    for values in CATALOG.enums.values():
+        table += struct.pack("<I", len(values))
+        for value in values:
+            table += struct.pack("<3I", value, *add_name(json.dumps(value.name)))
+    return bytes(table + names)
+
+
+@cache
+def compute_depth(message: str = "Transaction") -> int:
+    """Compute how deep the objects and lists of a message are nested."""
+    member_depths = [
+        (one.label is Label.REPEATED) + (compute_depth(one.type) if one.type in CATALOG.messages else 0)
+        for one in CATALOG.messages[message].members
+    ]
+    return 1 + max(member_depths, default=0)
+
+
+# --- The JSON line of an entry in compiled code ---
+
+_TYPE_NAMES = {**STATEMENT_NAMES, MANY_KINDS: EntryType.TRANSACTION.name}
+_OBJECT_COLUMNS = ("kind", "first_at", "first_end", "second_at", "second_end")
+
+
+class EntryColumnDeriver:
+    """Derives the columns that follow from the messages of a batch."""
+
+    def __init__(self) -> None:
+        self._out = memoryview(array("q"))
+
+    def __call__(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column]:
+        """See `JsonLine.derive`."""
+        count, frames = batch.frames.count, batch.frames
+        if len(self._out) < len(DERIVED_COLUMNS) * count:
+            self._out = memoryview(array("q", bytes(8 * len(DERIVED_COLUMNS) * count)))
+        arguments = (frames[name] for name in ("type", "message_start", "message_end"))
+        compile_(derive_entry_columns)(batch.window, create_rules(), *arguments, self._out, count)
+        return {name: self._out[k * count : (k + 1) * count] for k, name in enumerate(DERIVED_COLUMNS)}
+
+
+def _get_texts(_quote: Any) -> bytes:
+    return create_texts()
+
+
+def create_json_line(_context: object) -> JsonLine:
+    """Return the members of the line of an entry."""
+    return JsonLine(
+        type=JsonMember(put_text_member, ("kind",), texts=_TYPE_NAMES),
+        seq=JsonMember(put_unsigned_member, ("number",)),
+        time=JsonMember(put_time_member, ("time",)),
+        object=JsonMember(put_object_member, _OBJECT_COLUMNS),
+        origin=JsonMember(put_unsigned_member, ("server",)),
+        txn=JsonMember(put_unsigned_member, ("number",)),
+        body=JsonMember(put_body_member, ("kind", "message_start", "message_end"), table=_get_texts),
+        extras=(("timestamp_unit", JsonMember(put_text_member, ("unit",), texts=TIMESTAMP_UNITS)),),
+        depth=1 + compute_depth(),
+        derive=EntryColumnDeriver(),
+    )

@@ -1,1 +1,0 @@
-"""Replay prediction: the behaviour of an applier that reads the log."""

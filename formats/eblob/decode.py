@@ -1,0 +1,231 @@
+"""Decode records: kind, key, target, group, body; split points between them.
+
+See docs/spec/eblob.md#records.
+
+See docs/spec/eblob.md#records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from binlogtool.format_api.field_types import make_unpacker
+from binlogtool.format_api.format import EnvelopeColumns
+from binlogtool.format_api.layout import (
+    Batch,
+    EveryFrameSplitFinder,
+    KernelCompiler,
+    LogFileLayout,
+    SplitFinder,
+    SplitPoint,
+    split_after,
+    to_int_list,
+)
+from binlogtool.formats.eblob.groups import (
+    EblobRecord,
+    EblobRecordKind,
+    find_preceding_records,
+    iter_records,
+    remember_last_records,
+)
+from binlogtool.formats.eblob.layout import EblobDialect, EblobFileContext
+from binlogtool.formats.eblob.schema import (
+    CONTROL,
+    HASH_SIZE,
+    RECORD,
+    RECORD_A0,
+    RECORD_HEADER_SIZE,
+    RECORD_P,
+    TARGET,
+    TARGET_BE,
+    TARGET_SIZE,
+    WRITE_CONTROL,
+    WRITE_CONTROL_SIZE,
+    ControlFlag,
+)
+from binlogtool.limits import Limits
+
+# --- Decode records ---
+
+OTHER_DIALECT_TYPES = ("UPDATE", "REMOVE_ALL", "RAW_INDEX", "RAW_DATA")
+"""Names that only the dialects before the final one have."""
+
+KIND_NAMES: Mapping[int, str] = MappingProxyType(
+    {kind.value: kind.name for kind in EblobRecordKind} | dict(enumerate(OTHER_DIALECT_TYPES, len(EblobRecordKind) + 1))
+)
+"""Names of record kinds. The file stores no such codes: see help.md."""
+
+RAW_DATA_TYPE = 1
+"""The one type of the final dialect."""
+
+_unpack_control = make_unpacker(CONTROL, "key", "flags", "data_size", "disk_size", "position")
+_unpack_wide_key = make_unpacker(RECORD, "key")
+_unpack_packed_key = make_unpacker(RECORD_P, "key")
+_unpack_origin = make_unpacker(RECORD_A0, "origin")
+_unpack_target = {"little": make_unpacker(TARGET, "target_offset"), "big": make_unpacker(TARGET_BE, "target_offset")}
+
+
+def list_records(context: EblobFileContext, batch: Batch, start: int, stop: int) -> list[EblobRecord]:
+    """List the records `[start, stop)` of a batch of a grouped dialect; remembers what the next batch needs."""
+    byte_order = context.dialect.byte_order
+    remember_last_records(batch, context.last_records, byte_order)
+    return list(
+        iter_records(
+            batch, start, stop, find_preceding_records(batch, start, context.last_records, byte_order), byte_order
+        )
+    )
+
+
+def describe_records(context: EblobFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
+    """Return the envelope columns: seq is the record's number, object its key, txn its group's first record."""
+    no_values: list[Any] = [None] * (stop - start)
+    numbers: list[int | None] = list(range(batch.first_record + start, batch.first_record + stop))
+    if context.dialect.is_grouped:
+        batch_records = list_records(context, batch, start, stop)
+        groups: list[str | int | None] = [record.group for record in batch_records]
+        keys: list[str | None] = [record.key.hex() for record in batch_records]
+        return EnvelopeColumns(
+            [record.kind.name for record in batch_records], numbers, no_values, keys, no_values, groups
+        )
+    names = type_names(context.dialect)
+    types = [names[kind] for kind in to_int_list(batch.frames["type"], start, stop)]
+    key = _choose_key_reader(context.dialect)
+    offsets = to_int_list(batch.frames["offset"], start, stop)
+    return EnvelopeColumns(types, numbers, no_values, [key(batch.window, at) for at in offsets], no_values, no_values)
+
+
+def type_names(dialect: EblobDialect) -> Mapping[int, str]:
+    """Return the shown names of type numbers, for dialects that store a type.
+
+    The numbers of dialect p changed their meaning, so they are all shown as RECORD.
+    """
+    dialect_types = dialect.types
+    return {
+        number: EblobRecordKind.RECORD.name if name.startswith("TYPE_") else name
+        for number, name in dialect_types.items()
+    }
+
+
+def _choose_key_reader(dialect: EblobDialect) -> Callable[[memoryview, int], str]:
+    return _read_wide_key if dialect.record_header_size == RECORD_HEADER_SIZE else _read_packed_key
+
+
+def _read_wide_key(window: memoryview, record_at: int) -> str:
+    key: bytes = _unpack_wide_key(window, record_at)[0]
+    return key.hex()
+
+
+def _read_packed_key(window: memoryview, record_at: int) -> str:
+    return str(_unpack_packed_key(window, record_at)[0])
+
+
+def decode_bodies(context: EblobFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+    """Decode one body per record: sizes, target offset, and the data, decoded if the kind is known."""
+    columns = [to_int_list(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size")]
+    if context.dialect.is_grouped:
+        types, batch_records = [RAW_DATA_TYPE] * (stop - start), [*list_records(context, batch, start, stop)]
+        rows = zip(types, *columns, batch_records, strict=True)
+    else:
+        rows = zip(to_int_list(batch.frames["type"], start, stop), *columns, [None] * (stop - start), strict=True)
+    return [
+        _decode_body(context.dialect, kind, batch.window[at:end], meta_size, record)
+        for kind, at, end, meta_size, record in rows
+    ]
+
+
+def _decode_body(
+    dialect: EblobDialect, record_type: int, raw: memoryview, meta_size: int, record: EblobRecord | None
+) -> dict[str, Any]:
+    data_at = dialect.record_header_size + meta_size
+    data = bytes(raw[data_at:])
+    body: dict[str, Any] = {"type": record_type, "meta_size": meta_size, "data_size": len(data)}
+    body |= _decode_metadata(dialect, bytes(raw[dialect.record_header_size : data_at]))
+    if dialect.name == "a0":
+        body["origin"] = _unpack_origin(raw)[0]
+    if record is not None and record.kind is EblobRecordKind.FOOTER:
+        relative_offset = record.target - record.record_start
+        hash_ = data[:HASH_SIZE].hex()
+        return body | {"relative_offset": relative_offset, "sha512": hash_, "record_start": record.record_start}
+    if record is not None and record.kind is EblobRecordKind.CONTROL:
+        return body | {"relative_offset": 0} | decode_control(data)
+    if record is not None and record.kind is EblobRecordKind.REMOVE:
+        return body | {"flags": list_flag_names(ControlFlag.REMOVE)}
+    return body | {"data": data}
+
+
+def _decode_metadata(dialect: EblobDialect, raw: bytes) -> dict[str, Any]:
+    if not raw:
+        return {}
+    if len(raw) == TARGET_SIZE:
+        return {"target_offset": _unpack_target[dialect.byte_order](raw)[0]}
+    if len(raw) == WRITE_CONTROL_SIZE and dialect.name == "a":
+        parsed = WRITE_CONTROL.parse(raw)
+        return {"write_control": {name: v for name, v in parsed.items() if name not in ("_io", "padding")}}
+    return {"metadata": raw}
+
+
+def decode_control(data: bytes) -> dict[str, Any]:
+    """Decode the members of an eblob_disk_control."""
+    key, flags, data_size, disk_size, position = _unpack_control(data)
+    return {
+        "control": {
+            "key": key.hex(),
+            "flags": list_flag_names(flags),
+            "data_size": data_size,
+            "disk_size": disk_size,
+            "position": position,
+        }
+    }
+
+
+def list_flag_names(flags: int) -> list[str]:
+    """List the names of the flags that are set; unknown ones as one number."""
+    known_flags = [flag for flag in ControlFlag if flags & flag]
+    rest = flags & ~sum(flag.value for flag in known_flags)
+    return [str(flag.name) for flag in known_flags] + ([hex(rest)] if rest else [])
+
+
+# --- Find offsets where a log file may be split, and carry the records before them ---
+
+
+def make_split_point_finder(layout: LogFileLayout) -> SplitFinder | None:
+    """Create the finder of split points; None if no record can be found."""
+    if not layout.readable:
+        return None
+    return EblobSplitPoints(layout) if layout.context.dialect.is_grouped else EveryFrameSplitFinder(layout)
+
+
+class EblobSplitPoints(msgspec.Struct):
+    """Finds split points of grouped dialects; see `SplitFinder`."""
+
+    layout: LogFileLayout
+    _last_records: tuple[EblobRecord, ...] = ()
+
+    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+        """Return the end of all records, even inside a group."""
+        context = self.layout.context
+        remember_last_records(batch, context.last_records, context.dialect.byte_order)
+        self._last_records = context.last_records.get(batch.first_record + batch.frames.count, ())
+        return split_after(batch, batch.frames.count)
+
+    def export_state(self) -> list[list[Any]]:
+        """Return the last records, with the key as hexadecimal text."""
+        return [[*record._replace(key=record.key.hex())] for record in self._last_records]  # type: ignore[arg-type]
+
+    def resume(self, state: Any, record: int) -> None:
+        """Restore the records before record `record`."""
+        self.layout.context.last_records[record] = tuple(map(_restore_record, state))
+
+    def skip_damage(self) -> None:
+        """Do nothing: records show themselves whether they follow the one before."""
+
+
+def _restore_record(values: list[Any]) -> EblobRecord:
+    restored = EblobRecord(*values)
+    return restored._replace(
+        kind=EblobRecordKind(restored.kind), key=bytes.fromhex(values[EblobRecord._fields.index("key")])
+    )

@@ -1,1 +1,0 @@
-"""Groups of records: overwrites and removals."""

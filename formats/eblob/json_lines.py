@@ -1,0 +1,335 @@
+"""Kernels that write the JSON lines of records of the final dialect; a record's kind depends on the one before it.
+
+They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+
+from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
+
+from binlogtool.format_api.field_types import (
+    BodySchema,
+    HiddenField,
+    Int64s,
+    LeafFormat,
+    MutableInt64s,
+    MutableUInt8s,
+    OpaqueLeaf,
+    RenamedField,
+    UInt8s,
+    field_offset,
+    kernel,
+    load_int64,
+)
+from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
+from binlogtool.format_api.json_kernels import (
+    build_text_table,
+    put_null,
+    put_null_member,
+    put_signed,
+    put_text,
+    put_text_member,
+    put_unsigned,
+    put_unsigned_member,
+)
+from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.format_api.lazy_import import LazyRef
+from binlogtool.formats.eblob.groups import (
+    CONTROL_KIND,
+    DATA_KIND,
+    FOOTER_KIND,
+    RECORD_KIND,
+    REMOVE_KIND,
+    EblobRecord,
+    EblobRecordKind,
+    PreviousRecord,
+    classify_record,
+    find_preceding_records,
+    iter_records,
+    remember_last_records,
+)
+from binlogtool.formats.eblob.layout import DIALECT_B, EblobFileContext
+from binlogtool.formats.eblob.schema import (
+    CONTROL,
+    CONTROL_SIZE,
+    FOOTER,
+    FOOTER_SIZE,
+    HASH_SIZE,
+    RECORD,
+    RECORD_HEADER_SIZE,
+    REMOVE_SIZE,
+    TARGET,
+    TARGET_SIZE,
+    ControlFlag,
+)
+
+DERIVED_COLUMNS = ("kind", "number", "target", "group", "points")
+"""Of a record: what it is, its number in the file, and `EblobRecord.target`, `group` and `record_start`; -1 = none."""
+
+KEY_AT, KEY_SIZE = field_offset(RECORD, "key"), 64
+RECORD_START_AT, POSITION_AT = field_offset(FOOTER, "record_start"), field_offset(CONTROL, "position")
+REMOVE_FLAG = int(ControlFlag.REMOVE)
+MAX_OFFSET = 1 << 62
+"""No file is that large: a batch with such an offset is left to the general writer."""
+
+# -- what each record is (`grouping`) ----------------------------------------------------------------------------------
+
+
+@kernel()
+def is_same_key(buf: UInt8s, first: int, second: int) -> bool:
+    """Compare two keys."""
+    i = 0
+    while i < KEY_SIZE and buf[first + i] == buf[second + i]:
+        i += 1
+    return i == KEY_SIZE
+
+
+@kernel(classify_record, is_same_key, load_int64)
+def classify_batch(
+    buf: UInt8s, count: int, number: int, lows: Int64s, ends: Int64s, metas: Int64s, sizes: Int64s, out: MutableInt64s
+) -> int:
+    """Write the columns of the records after the first one of a batch.
+
+    Returns:
+        Number of records; fewer than `count` = the general writer must take over.
+    """
+    for i in range(1, count):
+        record_at = lows[i]
+        out[i] = RECORD_KIND
+        out[i + count] = number + i
+        for column in range(2, 5):
+            out[i + column * count] = -1
+        if metas[i] != TARGET_SIZE:
+            continue
+        target = load_int64(buf, record_at + RECORD_HEADER_SIZE)
+        if target < 0 or target >= MAX_OFFSET:
+            return i
+        previous = i - 1
+        last_number = number + previous if ends[previous] == record_at else -1
+        data = record_at + RECORD_HEADER_SIZE + TARGET_SIZE
+        size = sizes[i]
+        is_removal = size == REMOVE_SIZE and load_int64(buf, data) == REMOVE_FLAG
+        record_start = -1
+        starts_with_key = False
+        if size == FOOTER_SIZE:
+            record_start = load_int64(buf, data + RECORD_START_AT)
+        elif size == CONTROL_SIZE:
+            record_start = load_int64(buf, data + POSITION_AT)
+            starts_with_key = is_same_key(buf, data, record_at + KEY_AT)
+        record_start = record_start if record_start < MAX_OFFSET else -1
+        same_key = (
+            record_start >= 0 and last_number >= 0 and is_same_key(buf, lows[previous] + KEY_AT, record_at + KEY_AT)
+        )
+        kind, group = classify_record(
+            size,
+            is_removal,
+            record_start,
+            target,
+            number + i,
+            PreviousRecord(
+                last_number,
+                out[previous],
+                out[previous + 2 * count],
+                out[previous + 4 * count],
+                sizes[previous],
+                out[previous + 3 * count],
+                same_key,
+            ),
+            starts_with_key,
+        )
+        out[i] = kind
+        out[i + 2 * count] = target
+        out[i + 3 * count] = group
+        out[i + 4 * count] = -1 if kind == DATA_KIND else record_start
+    return count
+
+
+# -- members -----------------------------------------------------------------------------------------------------------
+
+
+@kernel()
+def put_hex(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+    """Write bytes as hexadecimal digits, without quotes."""
+    if out_limit - out_pos < 2 * (limit - pos):
+        return -1
+    while pos < limit:
+        high = buf[pos] >> 4
+        low = buf[pos] & 15
+        out[out_pos] = 48 + high + (39 if high > 9 else 0)
+        out[out_pos + 1] = 48 + low + (39 if low > 9 else 0)
+        out_pos += 2
+        pos += 1
+    return out_pos
+
+
+@kernel(put_hex)
+def put_key_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, record_at: int
+) -> int:
+    """Write the key of the record at `record_at`."""
+    if out_limit - out_pos < 2 * KEY_SIZE + 2:
+        return -1
+    out[out_pos] = 34
+    out_pos = put_hex(buf, record_at + KEY_AT, record_at + KEY_AT + KEY_SIZE, out, out_pos + 1, out_limit)
+    out[out_pos] = 34
+    return out_pos + 1
+
+
+@kernel(put_null, put_unsigned)
+def put_group_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, group: int
+) -> int:
+    """Write the number of the first record of the group; null for -1."""
+    return put_null(out, out_pos, out_limit) if group < 0 else put_unsigned(group, out, out_pos, out_limit)
+
+
+@kernel()
+def put_no_member(
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: UInt8s,
+    out_pos: int,
+    out_limit: int,
+    kind: int,
+    pos: int,
+    limit: int,
+) -> int:
+    """Leave a record to the general writer; not used, because all kinds have bodies."""
+    return -2
+
+
+FLAGS = [*ControlFlag]
+RELATIVE_TEXT, HASH_TEXT, START_TEXT = range(len(FLAGS), len(FLAGS) + 3)
+text_pool = build_text_table(
+    {i: f'"{flag.name}",'.encode() for i, flag in enumerate(FLAGS)}
+    | {RELATIVE_TEXT: b'"relative_offset":', HASH_TEXT: b',"sha512":"', START_TEXT: b'","record_start":'}
+)
+"""The texts of the kernels below; those of the flags in the order of their bits."""
+
+FLAG_COUNT = len(FLAGS)
+
+
+@kernel(put_text, load_int64)
+def put_control_flags(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
+    """Write the names of flags; unknown flags are left to the general writer."""
+    flags = load_int64(buf, pos)
+    if flags < 0 or flags >= 1 << FLAG_COUNT:
+        return -2
+    if out_limit - out_pos < 256:
+        return -1
+    out[out_pos] = 91
+    out_pos += 1
+    for i in range(FLAG_COUNT):
+        if flags >> i & 1 != 0:
+            out_pos = put_text(texts, i, out, out_pos, out_limit)
+    if flags != 0:
+        out_pos -= 1
+    out[out_pos] = 93
+    return out_pos + 1
+
+
+@kernel(put_hex, put_signed, put_text, put_unsigned, load_int64)
+def put_footer_members(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, target: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
+    """Write the members of a footer: its offset relative to its record, the hash, and where its record starts."""
+    if out_limit - out_pos < 256:
+        return -1
+    start = load_int64(buf, pos + RECORD_START_AT)
+    out_pos = put_signed(target - start, out, put_text(texts, RELATIVE_TEXT, out, out_pos, out_limit), out_limit)
+    out_pos = put_hex(buf, pos, pos + HASH_SIZE, out, put_text(texts, HASH_TEXT, out, out_pos, out_limit), out_limit)
+    return put_unsigned(start, out, put_text(texts, START_TEXT, out, out_pos, out_limit), out_limit)
+
+
+_TEXT_POOL = LazyRef("eblob.json_lines:text_pool")
+_KEY_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:put_hex"), unquoted=True)
+_FLAGS_LEAF = LeafFormat(None, LazyRef("eblob.json_lines:put_control_flags"), text_table=_TEXT_POOL)
+_FOOTER_LEAF = LeafFormat(
+    None,
+    LazyRef("eblob.json_lines:put_footer_members"),
+    text_table=_TEXT_POOL,
+    context_fields=("target_offset",),
+    writes_members=True,
+)
+_SHOWN_FIELDS = ("type", "meta_size", "data_size")
+
+
+def _iter_body_schemas() -> Iterator[tuple[int, BodySchema]]:
+    """Iterate over (kind, schema of the record from its start on, in the order of the output)."""
+    header_fields = [
+        one if not one.name or one.name in _SHOWN_FIELDS else one.name / HiddenField(one) for one in RECORD.subcons
+        if one.name not in ("metadata", "data")
+    ]  # fmt: skip
+    targeted = [*header_fields, *TARGET.subcons]
+    leaves = {"key": _KEY_LEAF, "flags": _FLAGS_LEAF}
+    control = [one.name / OpaqueLeaf(one, leaves[one.name]) if one.name in leaves else one for one in CONTROL.subcons]
+    yield DATA_KIND, BodySchema(Struct(*targeted, "data" / GreedyBytes))
+    yield FOOTER_KIND, BodySchema(Struct(*targeted, "footer" / OpaqueLeaf(FOOTER, _FOOTER_LEAF)))
+    yield CONTROL_KIND, BodySchema(Struct(*targeted, "relative_offset" / Computed(0), "control" / Struct(*control)))
+    yield (
+        REMOVE_KIND,
+        BodySchema(Struct(*targeted, "removed" / RenamedField("flags", OpaqueLeaf(Int64ul, _FLAGS_LEAF)))),
+    )
+    metadata = If(this.meta_size != 0, Bytes(this.meta_size))
+    yield RECORD_KIND, BodySchema(Struct(*header_fields, "metadata" / metadata, "data" / GreedyBytes))
+
+
+@cache
+def _make_json_bodies() -> JsonBodies:
+    return JsonBodies(tuple(_iter_body_schemas()), code="kind", start="offset", end="end")
+
+
+class DerivedColumns:
+    """Computes the derived columns of batches."""
+
+    def __init__(self, context: EblobFileContext) -> None:
+        self._context = context
+        self._out = memoryview(array("q"))
+
+    def __call__(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+        """See `JsonLine.derive`."""
+        count, byte_order, tails = batch.frames.count, DIALECT_B.byte_order, self._context.last_records
+        remember_last_records(batch, tails, byte_order)
+        if not count:
+            return None
+        first = next(iter_records(batch, 0, 1, find_preceding_records(batch, 0, tails, byte_order), byte_order))
+        if max(first.target, first.record_start) >= MAX_OFFSET:
+            return None
+        if len(self._out) < len(DERIVED_COLUMNS) * count:
+            self._out = memoryview(array("q", bytes(8 * len(DERIVED_COLUMNS) * count)))
+        out = self._out[: len(DERIVED_COLUMNS) * count]
+        out[::count] = _record_numbers(first)
+        record_columns = [batch.frames[name] for name in ("offset", "end", "meta_size", "data_size")]
+        if compile_kernel(classify_batch)(batch.window, count, batch.first_record, *record_columns, out) < count:
+            return None
+        return {name: out[k * count : (k + 1) * count] for k, name in enumerate(DERIVED_COLUMNS)}
+
+
+def _record_numbers(record: EblobRecord) -> array[int]:
+    group = -1 if record.group is None else record.group
+    return array("q", [record.kind, record.number, record.target, group, record.record_start])
+
+
+def json_line(context: EblobFileContext) -> JsonLine | None:
+    """Return the JSON line of a record of the final dialect; None for other dialects."""
+    if context.dialect is not DIALECT_B:
+        return None
+    null = JsonMember(put_null_member)
+    return JsonLine(
+        type=JsonMember(put_text_member, ("kind",), texts={kind.value: kind.name for kind in EblobRecordKind}),
+        seq=JsonMember(put_unsigned_member, ("number",)),
+        time=null,
+        object=JsonMember(put_key_member, ("offset",)),
+        origin=null,
+        txn=JsonMember(put_group_member, ("group",)),
+        body=JsonMember(put_no_member, ("kind", "offset", "end"), bodies=_make_json_bodies()),
+        depth=4,
+        derive=DerivedColumns(context),
+    )

@@ -1,1 +1,0 @@
-"""Detection of the format and its dialect, and the file layout."""

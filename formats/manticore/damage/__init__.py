@@ -1,1 +1,0 @@
-"""Damage: diagnosis, and flipped bits in headers."""

@@ -1,1 +1,0 @@
-"""Validation of log files and of a binlog directory."""

@@ -1,0 +1,559 @@
+"""Write transactions as JSON lines, as kernels.
+
+The schemas have measured the bytes before. Positions returned below zero: -1 = no room, -2 = left to the general
+writer.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from construct import Construct, Enum, Int8ul, Struct, Terminated
+
+from binlogtool.format_api.field_types import (
+    BodySchema,
+    HiddenField,
+    Int64s,
+    MutableInt64s,
+    MutableUInt8s,
+    UInt8s,
+    kernel,
+    load_int64,
+    load_uint32,
+)
+from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
+from binlogtool.format_api.json_kernels import (
+    build_text_table,
+    put_any_text,
+    put_bytes,
+    put_double,
+    put_name,
+    put_null,
+    put_null_member,
+    put_signed,
+    put_string,
+    put_text,
+    put_text_member,
+    put_time,
+    put_unsigned,
+)
+from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
+from binlogtool.formats.manticore.layout import VERIFIED_VERSIONS, ManticoreLogContext
+from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint, skip_text
+from binlogtool.formats.manticore.schema import NEW_FRAME_VERSION, OldOp, Op, PayloadOp, create_old_body_schema
+
+# --- Kernels that write parts of payloads as JSON, equal to what the decoder shows of the same bytes ---
+
+WORDS, STRIDE, IDS, COUNT, BYTES, TYPE, NAME, BLOBS, OFFSETS, DOCUMENTS, DOCID, VALUES = range(32, 44)
+INTEGER, TIMESTAMP, BOOL, FLOAT, BIGINT, STRING = SCALAR_TYPES
+FIRST_VECTOR, LAST_VECTOR, MVA = 15, 16, 0x40000000
+"""Types of vectors: these two, and two above the last number."""
+
+MVA_TEXT_OFFSET = 20
+"""Where the names of types above `MVA` stand."""
+
+MAX_ATTRIBUTES = 64
+"""Attributes of an update."""
+
+words = build_text_table(
+    {
+        WORDS: b'"row_words":', STRIDE: b',"stride":', IDS: b',"docids":', COUNT: b'{"count":', BYTES: b',"bytes":',
+        TYPE: b'"type":', NAME: b',"type_name":"', BLOBS: b'"blobs":', OFFSETS: b'"row_offsets":',
+        DOCUMENTS: b',"documents":[', DOCID: b'{"docid":', VALUES: b',"values":{',
+    }
+    | {kind if kind < MVA else kind - MVA + MVA_TEXT_OFFSET: name.encode() for kind, name in {**SCALAR_TYPES,
+    **VECTOR_TYPES}.items()}
+)  # fmt: skip
+"""The texts of these kernels, and the names of the types of attributes."""
+
+
+@kernel(put_signed, put_unsigned, load_uint32, load_int64)
+def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one every `step` bytes."""
+    if z - o < 2 or count > (z - o) // 25:
+        return -1
+    out[o] = 91
+    o += 1
+    for i in range(count):
+        at = p + step * i
+        o = put_unsigned(load_uint32(buf, at), out, o, z) if size == 4 else put_signed(load_int64(buf, at), out, o, z)
+        if o < 0:
+            return o
+        out[o] = 44
+        o += 1
+    if count > 0:
+        o -= 1
+    out[o] = 93
+    return o + 1
+
+
+@kernel(put_list, read_zint)
+def put_dwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write a vec(4) as a list."""
+    count, p = read_zint(buf, p, n)
+    return put_list(buf, p, count, 4, 4, out, o, z)
+
+
+@kernel(put_list, read_zint)
+def put_qwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write a vec(8) as a list."""
+    count, p = read_zint(buf, p, n)
+    return put_list(buf, p, count, 8, 8, out, o, z)
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(put_list, put_text, put_unsigned, read_zint)
+def put_rows(buf: UInt8s, p: int, n: int, texts: UInt8s, rows: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write sizes and document ids of a vec(4) with the dwords of rows; dwords 0 and 1 of a row are the document id."""
+    count, p = read_zint(buf, p, n)
+    stride = count // rows if rows > 0 else 0
+    if z - o < 128:
+        return -1
+    o = put_unsigned(count, out, put_text(texts, WORDS, out, o, z), z)
+    o = put_unsigned(stride, out, put_text(texts, STRIDE, out, o, z), z)
+    if stride < 2 or stride * rows != count:
+        return o
+    return put_list(buf, p, rows, 8, 4 * stride, out, put_text(texts, IDS, out, o, z), z)
+
+
+@kernel(put_text, put_unsigned, read_zint)
+def put_stored(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write the number of stored documents, and the sum of their sizes."""
+    count, p = read_zint(buf, p, n)
+    total = 0
+    while p < n:
+        size, p = read_zint(buf, p, n)
+        total += size
+        p += size
+    if z - o < 128:
+        return -1
+    o = put_unsigned(count, out, put_text(texts, COUNT, out, o, z), z)
+    o = put_unsigned(total, out, put_text(texts, BYTES, out, o, z), z)
+    out[o] = 125
+    return o + 1
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(put_text, put_unsigned, read_zint)
+def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write the type of an attribute: its number, and its name or the number as text."""
+    kind, p = read_zint(buf, p, n)
+    if z - o < 128:
+        return -1
+    o = put_unsigned(kind, out, put_text(texts, TYPE, out, o, z), z)
+    o = put_text(texts, NAME, out, o, z)
+    name_end = -2
+    if 0 <= kind < MVA_TEXT_OFFSET:
+        name_end = put_text(texts, kind, out, o, z)
+    elif MVA < kind <= MVA + 2:
+        name_end = put_text(texts, kind - MVA + MVA_TEXT_OFFSET, out, o, z)
+    o = name_end if name_end > 0 else put_unsigned(kind, out, o, z)
+    out[o] = 34
+    return o + 1
+
+
+@kernel(read_zint, skip_text)
+def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
+    """Check whether two of `count` attributes have the same name."""
+    first = p
+    for i in range(count):
+        end = skip_text(buf, p, n, version)
+        other = first
+        for _ in range(i):
+            other_end = skip_text(buf, other, n, version)
+            k = 0
+            while k < end - p and other_end - other == end - p and buf[p + k] == buf[other + k]:
+                k += 1
+            if k == end - p and other_end - other == k:
+                return True
+            _kind, other = read_zint(buf, other_end, n)
+        _kind, p = read_zint(buf, end, n)
+    return False
+
+
+@kernel(put_double)
+def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write the float with these 32 bits as a double."""
+    exponent = bits >> 23 & 255
+    if exponent == 255 or (exponent == 0 and bits & 0x7FFFFF != 0):
+        return -2
+    double = (exponent + 896) << 52 | (bits & 0x7FFFFF) << 29 if exponent > 0 else 0
+    return put_double(double | (bits >> 31) << 63, out, o, z)
+
+
+@kernel(load_uint32)
+def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
+    """Return the dwords of the value of this type at `buf[at]`, of which `left` remain."""
+    if MVA < kind <= MVA + 2:
+        return 1 + load_uint32(buf, at) if left > 0 else 1
+    return 1 + (BIGINT <= kind <= STRING)
+
+
+@kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, get_value_width, load_uint32, load_int64)
+def put_value(
+    buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, o: int, z: int
+) -> int:
+    """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = it is not complete."""
+    width = get_value_width(buf, kind, at, left)
+    if FIRST_VECTOR <= kind <= LAST_VECTOR:
+        return -2
+    if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > left:
+        return -3
+    if kind > MVA:
+        return put_list(buf, at + 4, (width - 1) // 2, 8, 8, out, o, z)
+    if kind == FLOAT:
+        return put_float(load_uint32(buf, at), out, o, z)
+    if kind == STRING:
+        start = load_uint32(buf, at)
+        length = load_uint32(buf, at + 4)
+        return put_any_text(buf, blobs + start, blobs + start + length, out, o, z) if start + length <= size else -3
+    return put_signed(load_int64(buf, at), out, o, z) if width == 2 else put_unsigned(load_uint32(buf, at), out, o, z)
+
+
+class UpdateLists(NamedTuple):
+    """An update: how many attributes it names, and where their names, the values and the documents start."""
+
+    names: int
+    attributes: int
+    pool: int
+    docids: int
+
+
+class BlobPool(NamedTuple):
+    """Where the texts of an update start, how many bytes they have, and where the update ends."""
+
+    start: int
+    size: int
+    end: int
+
+
+@kernel(put_string, put_value, read_zint, skip_text, get_value_width)
+def put_values(
+    buf: UInt8s,
+    version: int,
+    count: int,
+    p: int,
+    at: int,
+    left: int,
+    blobs: BlobPool,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+) -> int:
+    """Write the new values of a document by the names of the attributes from `p` on, without braces."""
+    for k in range(count):
+        end = skip_text(buf, p, blobs.end, version)
+        low = p + 4
+        if version >= 15:
+            _size, low = read_zint(buf, p, blobs.end)
+        o = put_string(buf, low, end, out, o, z - 64)
+        if o < 0:
+            return o
+        out[o] = 58
+        kind, p = read_zint(buf, end, blobs.end)
+        o = put_value(buf, kind, at, left, blobs.start, blobs.size, out, o + 1, z - 64)
+        if o < 0:
+            return o
+        if k < count - 1:
+            out[o] = 44
+            o += 1
+        width = get_value_width(buf, kind, at, left)
+        at += 4 * width
+        left -= width
+    return o
+
+
+@kernel(has_duplicate_names, put_signed, put_text, put_values, read_zint, load_uint32, load_int64)
+def put_documents(
+    buf: UInt8s,
+    texts: UInt8s,
+    version: int,
+    lists: UpdateLists,
+    offsets: int,
+    blobs: int,
+    n: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+) -> int:
+    """Write the new values of each document; nothing where the pool does not hold what the attributes need."""
+    dwords, pool = read_zint(buf, lists.pool, n)
+    documents, docids = read_zint(buf, lists.docids, n)
+    places, offsets = read_zint(buf, offsets, n)
+    size = 0
+    if blobs >= 0:
+        size, blobs = read_zint(buf, blobs, n)
+    if places != 0 and places != documents:
+        return o
+    if lists.names > MAX_ATTRIBUTES or has_duplicate_names(buf, lists.attributes, n, version, lists.names):
+        return -2
+    output_start = o
+    if z - o < 64:
+        return -1
+    o = put_text(texts, DOCUMENTS, out, o, z)
+    for i in range(documents):
+        if z - o < 128:
+            return -1
+        at = load_uint32(buf, offsets + 4 * i) if places != 0 else 0
+        o = put_signed(load_int64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, o, z), z)
+        o = put_text(texts, VALUES, out, o, z)
+        o = put_values(
+            buf,
+            version,
+            lists.names,
+            lists.attributes,
+            pool + 4 * at,
+            dwords - at,
+            BlobPool(blobs, size, n),
+            out,
+            o,
+            z,
+        )
+        if o == -3:
+            return output_start
+        if o < 0:
+            return o
+        out[o] = 125
+        out[o + 1] = 125
+        out[o + 2] = 44
+        o += 3
+    if documents > 0:
+        o -= 1
+    out[o] = 93
+    return o + 1
+
+
+@kernel(put_bytes, put_documents, put_text, read_zint)
+def put_versioned_blobs(
+    buf: UInt8s,
+    p: int,
+    n: int,
+    texts: UInt8s,
+    version: int,
+    lists: UpdateLists,
+    offsets: int,
+    out: MutableUInt8s,
+    o: int,
+    z: int,
+) -> int:
+    """Write a vec(1), and the documents of the update that it ends."""
+    _size, low = read_zint(buf, p, n)
+    if z - o < 64:
+        return -1
+    o = put_bytes(buf, low, n, out, put_text(texts, BLOBS, out, o, z), z)
+    return o if o < 0 else put_documents(buf, texts, version, lists, offsets, p, n, out, o, z)
+
+
+@kernel(put_versioned_blobs)
+def put_blobs(
+    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
+) -> int:
+    """Write the end of an update of version 15 or 16."""
+    return put_versioned_blobs(buf, p, n, texts, 15, lists, offsets, out, o, z)
+
+
+@kernel(put_versioned_blobs)
+def put_old_blobs(
+    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
+) -> int:
+    """Write the end of an update of versions 10 to 14."""
+    return put_versioned_blobs(buf, p, n, texts, 14, lists, offsets, out, o, z)
+
+
+@kernel(put_documents, put_dwords, put_text)
+def put_last_offsets(
+    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, out: MutableUInt8s, o: int, z: int
+) -> int:
+    """Write the end of an update of versions 2 to 9."""
+    if z - o < 64:
+        return -1
+    o = put_dwords(buf, p, n, out, put_text(texts, OFFSETS, out, o, z), z)
+    return o if o < 0 else put_documents(buf, texts, 9, lists, p, -1, n, out, o, z)
+
+
+# --- The JSON line of a transaction in compiled code ---
+
+_SIGN_BIT = 1 << 63
+_MAX_DEPTH = 10
+ADD_CACHE_KIND, ADD_INDEX_KIND, PAYLOAD_KIND = -2, -1, 16
+"""Kinds of transactions, beside the other operations of old versions. Of an ADD_TXN it is IN_TXN with the first byte of
+its payload. The negative ones have no number."""
+
+
+@kernel(put_null, put_time)
+def put_time_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, time: int
+) -> int:
+    """Write when a transaction was written, in the versions that store it."""
+    return put_null(out, o, z) if kind == ADD_CACHE_KIND else put_time(time, out, o, z)
+
+
+@kernel(put_name, put_null)
+def put_table_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, number: int
+) -> int:
+    """Write the name of the table with this id, if it is known."""
+    if kind == ADD_CACHE_KIND:
+        return put_null(out, o, z)
+    name_end = put_name(texts, number, out, o, z)
+    return put_null(out, o, z) if name_end == -2 else name_end
+
+
+@kernel()
+def reject_body_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
+) -> int:
+    """Leave a body of an unknown kind to the general writer."""
+    return -2
+
+
+@kernel(put_null, put_unsigned)
+def put_tid_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, tid: int
+) -> int:
+    """Write the TID of a transaction."""
+    return put_null(out, o, z) if kind < 0 else put_unsigned(tid, out, o, z)
+
+
+@kernel(read_zint)
+def classify_transactions(
+    buf: UInt8s,
+    count: int,
+    ops: Int64s,
+    starts: Int64s,
+    ends: Int64s,
+    add_txn: int,
+    index: int,
+    cache: int,
+    out: MutableInt64s,
+) -> int:
+    """Classify transactions by kind.
+
+    Args:
+        add_txn, index, cache: operations of the version.
+    """
+    for i in range(count):
+        out[i] = ops[i]
+        if ops[i] == index:
+            out[i] = ADD_INDEX_KIND
+        elif ops[i] == cache:
+            out[i] = ADD_CACHE_KIND
+        elif ops[i] == add_txn:
+            _id, p = read_zint(buf, starts[i] + 1, ends[i])
+            _tid, p = read_zint(buf, p, ends[i])
+            out[i] = PAYLOAD_KIND + buf[p + 4] if p + 4 < ends[i] else PAYLOAD_KIND - 1
+    return count
+
+
+class TableNames(Mapping[int, str]):
+    """Names of a file's tables by their ids as columns hold them; a live view that grows."""
+
+    def __init__(self, names: Mapping[int, bytes]) -> None:
+        self._names = names
+
+    def __getitem__(self, number: int) -> str:
+        return self._names[number % (2 * _SIGN_BIT)].decode("utf-8", "backslashreplace")
+
+    def __iter__(self) -> Iterator[int]:
+        return ((number ^ _SIGN_BIT) - _SIGN_BIT for number in self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _create_body(*fields: Construct) -> BodySchema:
+    """Create the schema of a body from the operation up to the checksum."""
+    return BodySchema(Struct("op" / HiddenField(Int8ul), *fields, Terminated))
+
+
+def _create_new_bodies() -> Iterator[tuple[int, BodySchema]]:
+    operation = "payload_op" / Enum(Int8ul, PayloadOp)
+    for op, payload in (
+        (PayloadOp.COMMIT, schema.create_commit_schema), (PayloadOp.UPDATE_ATTRS, schema.create_update_schema),
+        (PayloadOp.PQ_ADD_DELETE, schema.create_pq_add_delete_schema),
+    ):  # fmt: skip
+        yield (
+            PAYLOAD_KIND + op.value,
+            _create_body(*schema.ADD_TXN.subcons[:-1], operation, "payload" / payload(NEW_FRAME_VERSION)),
+        )
+    yield ADD_INDEX_KIND, _create_body(*schema.ADD_INDEX.subcons)
+    yield ADD_CACHE_KIND, _create_body(*schema.CACHE.subcons)
+
+
+def _create_old_bodies(version: int) -> Iterator[tuple[int, BodySchema]]:
+    ops = [op for op in OldOp if op not in (OldOp.ADD_INDEX, OldOp.ADD_CACHE, OldOp.RECONFIGURE)]
+    for op in ops:
+        yield (
+            op.value,
+            _create_body(
+                *create_old_body_schema(version, op).subcons[:-1],
+                "payload" / schema.create_old_payload_schema(version, op),
+            ),
+        )
+    yield ADD_INDEX_KIND, _create_body(*create_old_body_schema(version, OldOp.ADD_INDEX).subcons)
+    yield ADD_CACHE_KIND, _create_body(*schema.create_old_cache_schema(version).subcons)
+
+
+@cache
+def _create_json_bodies(version: int) -> JsonBodies:
+    bodies = _create_new_bodies() if version >= NEW_FRAME_VERSION else _create_old_bodies(version)
+    return JsonBodies(tuple(bodies), code="kind", start="covered_start", end="covered_end")
+
+
+class TransactionClassifier:
+    """Derives the kinds of the transactions of a batch; None for a batch with one too large to be decoded."""
+
+    def __init__(self, context: ManticoreLogContext) -> None:
+        self._context, self._max_size = context, context.max_memory // MEMORY_FACTOR
+        self._out = array("q")
+
+    def __call__(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+        """See `JsonLine.derive`."""
+        count, ops = batch.frames.count, self._context.ops
+        arguments = [batch.frames[name] for name in ("op", "covered_start", "covered_end")]
+        if len(batch.window) > self._max_size:
+            starts, ends = (to_int_list(column, 0, count) for column in arguments[1:])
+            if any(end - start > self._max_size for start, end in zip(starts, ends, strict=True)):
+                return None
+        learn_table_names(self._context, batch, count)
+        if len(self._out) < count:
+            self._out = array("q", bytes(8 * count))
+        add_txn = Op.ADD_TXN.value if self._context.has_new_frames else -1
+        compile_(classify_transactions)(
+            batch.window, count, *arguments, add_txn, ops.ADD_INDEX.value, ops.ADD_CACHE.value, self._out
+        )
+        return {"kind": self._out}
+
+
+def create_json_line(context: object) -> JsonLine | None:
+    """Return the members of the line of a transaction, for verified versions; else None."""
+    if (
+        not isinstance(context, ManticoreLogContext)
+        or context.version not in VERIFIED_VERSIONS
+        or context.id_size != schema.ID64_SIZE
+    ):
+        return None
+    if context.version <= LAST_LOW_VERSION:
+        return None
+    bodies = _create_json_bodies(min(context.version, NEW_FRAME_VERSION))
+    null = JsonMember(put_null_member)
+    return JsonLine(
+        type=JsonMember(put_text_member, ("op",), texts={op.value: op.name for op in context.ops}),
+        seq=JsonMember(put_tid_member, ("kind", "body.tid")),
+        time=null if context.has_new_frames else JsonMember(put_time_member, ("kind", "body.time")),
+        object=JsonMember(put_table_member, ("kind", "body.id"), names=TableNames(context.names)),
+        origin=null,
+        txn=null,
+        body=JsonMember(reject_body_member, ("kind", "covered_start", "covered_end"), bodies=bodies),
+        depth=_MAX_DEPTH,
+        derive=TransactionClassifier(context),
+    )

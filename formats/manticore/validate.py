@@ -1,0 +1,843 @@
+"""Validate a log file, the meta file and a binlog directory.
+
+Source: `docs/spec/manticore.md#replay-of-a-file`, `#invariants`.
+
+Source: `docs/spec/manticore.md#invariants`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+from construct import ConstructError
+
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel
+from binlogtool.format_api.format import (
+    FileTail,
+    SetFinding,
+    SetMember,
+    ValidationResult,
+    Validator,
+    is_header_correction,
+)
+from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.decode import U64, decode_text, parse_table_name, report_too_large, report_undecodable
+from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
+from binlogtool.formats.manticore.payloads.kernels import (
+    LAST_LOW_VERSION,
+    WideZint,
+    read_vector,
+    read_zint,
+    skip_payload,
+    skip_vector,
+    skip_zints,
+)
+from binlogtool.formats.manticore.schema import OldOp, PayloadOp
+from binlogtool.limits import Limits
+
+# --- Kernels of the validator ---
+
+# State of `skip_ordered_transactions`: an array of 64-bit integers.
+MAX_KERNEL_TABLES = 1024
+"""Tables that the fold follows, by id; the judge follows the others itself."""
+NEXT_TIDS = 0
+"""[0, 1024): the TID that must come next; 0 = the judge has to look at it."""
+TRANSACTION_COUNTS = 1024
+"""[1024, 2048): transactions that the fold has taken."""
+MAX_TIMES = 2048
+"""[2048, 3072): the greatest time."""
+PAYLOAD_COUNTS = 3072
+"""[3072, 3075): transactions by payload op, version 15 on."""
+STATE_SIZE = 3075
+
+
+@kernel()
+def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
+    """Return the end of `count` zints that are known to be complete; -1 if one starts with 80, which no writer
+    makes.
+    """
+    for _ in range(count):
+        if buf[p] == 128:
+            return -1
+        while buf[p] >= 128:
+            p += 1
+        p += 1
+    return p
+
+
+@kernel(read_zint, read_vector, skip_vector, skip_zints)
+def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
+    """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = none."""
+    rows, p = read_zint(buf, p, n)
+    if rows == 0:
+        return 0
+    if version >= 13:
+        p = skip_zints(buf, p, n, 1)
+    size, p = read_vector(buf, p, n, 1)
+    count, p = read_zint(buf, p, n)
+    for _ in range(count):
+        offset, p = read_zint(buf, p, n)
+        if offset < 0 or offset >= size:
+            return 3
+        p = skip_zints(buf, p, n, 1)
+    p = skip_vector(buf, p, n, 1)
+    p = skip_vector(buf, p, n, 1)
+    words, p = read_vector(buf, p, n, 4)
+    if rows < 0 or words % rows != 0:
+        return 1
+    p = skip_vector(buf, p, n, 1)
+    if version >= 3 and version < 8:
+        p = skip_vector(buf, p, n, 4)
+    if version >= 4:
+        p = skip_vector(buf, p, n, 1)
+    if version >= 9 and buf[p] != 0:
+        count, p = read_zint(buf, p + 1, n)
+        if count != rows:
+            return 2
+    return 0
+
+
+@kernel(skip_canonical_zints, skip_payload, find_commit_fault)
+def skip_ordered_transactions(
+    start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
+    state: MutableInt64s,
+) -> int:  # fmt: skip
+    """Skip ADD_TXN of version 15 on that are in order.
+
+    In order: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
+
+    Returns:
+        Index of the first transaction that is not, or `stop`.
+    """
+    for i in range(start, stop):
+        table = ids[i]
+        if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
+            return i
+        p = skip_canonical_zints(buf, covered[i] + 1, 2)
+        if p < 0 or skip_payload(buf, p + 4, ends[i]) != ends[i]:
+            return i
+        if buf[p + 4] == 1 and find_commit_fault(buf, p + 5, ends[i], 15) != 0:
+            return i
+        state[table] += 1
+        state[1024 + table] += 1
+        state[3072 + buf[p + 4]] += 1
+    return stop
+
+
+class OldTransactions(NamedTuple):
+    """One entry for each transaction of versions 2 to 14."""
+
+    ops: Int64s
+    ids: Int64s
+    tids: Int64s
+    times: Int64s
+    covered: Int64s
+    ends: Int64s
+
+
+@kernel(skip_canonical_zints, find_commit_fault)
+def skip_ordered_old_transactions(
+    start: int, stop: int, version: int, transactions: OldTransactions, buf: UInt8s, state: MutableInt64s
+) -> int:
+    """Skip transactions of versions 2 to 14 that are in order; here times must not fall, either.
+
+    Their payload was parsed already to find its end.
+
+    Returns:
+        Index of the first transaction that is not, or `stop`.
+    """
+    for i in range(start, stop):
+        table = transactions.ids[i]
+        if transactions.ops[i] == 3 or transactions.ops[i] == 4 or table < 0 or table >= 1024:
+            return i
+        if state[table] == 0 or transactions.tids[i] != state[table] or transactions.times[i] < state[2048 + table]:
+            return i
+        if version > 4:  # before, numbers begin with their lowest bits: any first byte may be 0
+            p = skip_canonical_zints(buf, transactions.covered[i] + 1, 3)
+            if p < 0 or (transactions.ops[i] == 1 and find_commit_fault(buf, p, transactions.ends[i], version) != 0):
+                return i
+        state[table] += 1
+        state[1024 + table] += 1
+        state[2048 + table] = transactions.times[i]
+    return stop
+
+
+# --- State of the tables of a file during validation, and the facts for the rules of the directory ---
+
+
+class ManticoreTableState(msgspec.Struct):
+    """One table of a file.
+
+    Attributes:
+        name: None where its ADD_INDEX is in a damaged range.
+        first, last: TIDs.
+        damage: number of damaged ranges before its last transaction.
+    """
+
+    id: int
+    name: bytes | None
+    first: int | None = None
+    last: int = -1
+    txns: int = 0
+    offset: int = 0
+    time: int = 0
+    damage: int = 0
+
+    @property
+    def title(self) -> str:
+        """Name of the table in messages."""
+        return f"table id {self.id}" if self.name is None else f"table {decode_text(self.name)}"
+
+
+class ManticoreLogFacts(msgspec.Struct, frozen=True):
+    """Facts about one file for the rules of the directory.
+
+    Attributes:
+        tables: name -> (first TID, last TID, transactions, offset of the first).
+        stop: where the server's replay ends before the end of the file, or None.
+        action: what the server does with the file.
+    """
+
+    version: int
+    size: int
+    tables: Mapping[bytes, tuple[int | None, int, int, int]]
+    closed: bool
+    damaged: bool
+    commits: int
+    stop: int | None
+    action: str
+
+
+# --- Validator of a meta file ---
+
+
+class ManticoreMetaValidator(msgspec.Struct, frozen=True):
+    """Validator of a meta file, which has no records."""
+
+    context: MetaContext
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        """Return no findings: there are no records."""
+        return ()
+
+    def skip_damage(self, start: int, end: int) -> None:
+        """Ignore bytes after those that were read."""
+
+    def finish(self, tail: FileTail) -> ValidationResult:
+        """Return what the file lists."""
+        context = self.context
+        has_digits = (context.version or schema.NEW_FRAME_VERSION) >= schema.NEW_FRAME_VERSION
+        details = {
+            "version": context.version, "count": context.count, "files": list(context.numbers),
+            "digits" if has_digits else "id64": context.setting,
+        }  # fmt: skip
+        return ValidationResult(0, {}, details=MappingProxyType(details))
+
+
+# --- Validator of one log file ---
+
+CHECKSUM_STATE_ABSENT = 2
+_COMMIT_FAULTS = (
+    "",
+    "its row vector cannot be divided by the number of rows",
+    "it does not store one document per row",
+    "a checkpoint lies outside the dictionary",
+)
+MAX_TABLES = 100_000
+"""Tables of one file that are remembered."""
+
+
+@dataclass(slots=True)
+class ManticoreLogValidator:
+    """Validator of one log file (implements `format_api.format.Validator`).
+
+    Attributes:
+        tables: by id.
+        op_counts: transactions by operation, of all batches before the current one.
+        names: table names -> id.
+        damage_count: damaged ranges so far.
+        blocked_offset: first transaction at which the server cannot continue.
+        is_refused: TIDs or times make the server refuse the file.
+        first_damage: start of the first damaged range.
+        cache_end: end of the ADD_CACHE, if it is the last transaction so far.
+        counts_before_stop: transactions with a payload, and tables, before the place where the server stops.
+    """
+
+    layout: LogFileLayout
+    compile_kernel: Callable[[Kernel], Kernel]
+    tables: dict[int, ManticoreTableState] = field(default_factory=dict)
+    op_counts: Counter[int] = field(default_factory=Counter)
+    names: dict[bytes, int] = field(default_factory=dict)
+    damage_count: int = 0
+    blocked_offset: int | None = None
+    is_refused: bool = False
+    first_damage: int | None = None
+    cache_end: int | None = None
+    counts_before_stop: tuple[int, int] | None = None
+    skip_kernel: Kernel = field(init=False)
+    state: Any = field(init=False)
+    _findings: list[Finding] = field(default_factory=list)
+    _batch_ops: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        kernel = skip_ordered_transactions if self.context.has_new_frames else skip_ordered_old_transactions
+        self.skip_kernel = self.compile_kernel(kernel)
+        self.state = [0] * STATE_SIZE if self.skip_kernel is kernel else array("q", bytes(8 * STATE_SIZE))
+
+    @property
+    def context(self) -> ManticoreLogContext:
+        """Context of the layout."""
+        context: ManticoreLogContext = self.layout.context
+        return context
+
+    def _count_until(self, index: int = 0) -> tuple[int, int]:
+        """Count transactions with a payload, and tables declared, before record `index` of the current batch."""
+        counts = self.op_counts + Counter(self._batch_ops[:index])
+        tables = counts[self.context.ops.ADD_INDEX]
+        return counts.total() - tables - counts[self.context.ops.ADD_CACHE], tables
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        """Validate the transactions of one batch."""
+        self._findings = []
+        ops, index = to_int_list(batch.frames["op"], 0, batch.frames.count), 0
+        self._batch_ops = ops
+        while (index := self._skip_ordered(batch, index)) < len(ops):
+            if self.cache_end is not None:
+                self._report_after_cache(batch, index)
+            if ops[index] == self.context.ops.ADD_INDEX:
+                self._declare_table(batch, index)
+            elif ops[index] == self.context.ops.ADD_CACHE:
+                self._check_cache(batch, index)
+            else:
+                self._check_transaction(batch, index)
+            index += 1
+        self.op_counts.update(ops)
+        self._batch_ops = []
+        return self._findings
+
+    def _skip_ordered(self, batch: Batch, start: int) -> int:
+        """Return the first transaction from `start` on that has to be checked individually."""
+        frames, count = batch.frames, batch.frames.count
+        if self.cache_end is not None or start >= count:
+            return start
+        columns = (frames["op"], frames["body.id"], frames["body.tid"])
+        covered = (frames["covered_start"], frames["covered_end"])
+        if self.context.has_new_frames:
+            return int(self.skip_kernel(start, count, *columns, *covered, batch.window, self.state))
+        old = OldTransactions(*columns, frames["body.time"], *covered)
+        return int(self.skip_kernel(start, count, self.context.version, old, batch.window, self.state))
+
+    def _check_payload(self, batch: Batch, index: int) -> None:
+        """Check, for version 15 on, that the payload is consumed exactly."""
+        high, low = int(batch.frames["covered_end"][index]), self._find_payload_start(batch, index, 2) + 4
+        if skip_payload(batch.window, low, high) == high:
+            self.state[PAYLOAD_COUNTS + batch.window[low]] += 1
+            if batch.window[low] == PayloadOp.COMMIT:
+                self._check_commit(batch, index, low + 1)
+            return
+        op = batch.window[low] if low < high else None
+        if op is None or op in PayloadOp.__members__.values():
+            self._findings.append(report_undecodable(batch, index, "the payload does not end where uSize says"))
+        else:
+            message = f"payload op {op} is unknown"
+            self._report(
+                batch, index, "payload-undecodable", message, "unknown payload op", server="refuse", payload_op=op
+            )  # fmt: skip
+        self._stop_replay(batch, index)
+
+    def _report_overlong(self, batch: Batch, index: int) -> None:
+        message = "a number has more bytes than it needs; no server writes that"
+        self._report(batch, index, "varint-overlong", message, "zint not canonical", severity=Severity.NOTE)
+
+    def _report(self, batch: Batch, index: int, id_: str, message: str, diagnosis: str, **facts: Any) -> None:
+        if self.first_damage is not None:
+            facts.pop("server", None)  # the server does not reach this place
+        low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
+        self._findings.append(
+            make_finding(
+                id_,
+                batch.base + low,
+                high - low,
+                message,
+                record=batch.first_record + index,
+                diagnosis=diagnosis,
+                **facts,
+            )
+        )
+
+    def _stop_replay(self, batch: Batch, index: int) -> None:
+        """Record that the server cannot continue at this transaction; what is before it is durable."""
+        if self.blocked_offset is None:
+            self.blocked_offset = batch.base + int(batch.frames["offset"][index])
+            self.context.actions.setdefault(self.blocked_offset, "refuse")
+            self.counts_before_stop = self.counts_before_stop or self._count_until(index)
+
+    def _find_payload_start(self, batch: Batch, index: int, zints: int) -> int:
+        position, end = int(batch.frames["covered_start"][index]) + 1, int(batch.frames["covered_end"][index])
+        for _ in range(zints):
+            position = read_zint(batch.window, position, end)[1]
+        return position
+
+    def _check_commit(self, batch: Batch, index: int, start: int) -> None:
+        """Report numbers of a commit that contradict each other (invariants C1 to C3); not checked before version 5."""
+        if self.context.version <= LAST_LOW_VERSION:
+            return
+        fault = find_commit_fault(batch.window, start, int(batch.frames["covered_end"][index]), self.context.version)
+        if fault:
+            message = f"the commit parses, but {_COMMIT_FAULTS[fault]}"
+            self._report(
+                batch, index, "count-out-of-bounds", message, "commit contradicts itself", severity=Severity.WARNING
+            )
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    def _read_body(self, batch: Batch, index: int) -> bytes:
+        frames = batch.frames
+        return bytes(batch.window[frames["covered_start"][index] + 1 : frames["covered_end"][index]])
+
+    def _declare_table(self, batch: Batch, index: int) -> None:
+        body = self._read_body(batch, index)
+        number, name = parse_table_name(self.context, body)
+        if body[:1] == b"\x80":
+            self._report_overlong(batch, index)
+        expected = len(self.tables)
+        if number in self.tables and self.tables[number].name is None:
+            self.tables[number].name = name
+        elif number != expected and not (self.damage_count and number > expected):
+            message = f"table {decode_text(name)} is declared as id {number:,}, expected {expected:,}"
+            self._report(batch, index, "dangling-reference", message, "table ids out of order", server="refuse")
+            self._stop_replay(batch, index)
+        elif name in self.names:
+            message = f"table {decode_text(name)} is declared again"
+            self._report(batch, index, "duplicate-key", message, "table declared twice", severity=Severity.ERROR)
+        if number not in self.tables and len(self.tables) < MAX_TABLES:
+            for lost_id in range(expected, min(number, expected + 64)):
+                self.tables.setdefault(lost_id, ManticoreTableState(lost_id, None, damage=self.damage_count))
+            self.tables[number] = ManticoreTableState(number, name, damage=self.damage_count)
+        self.names.setdefault(name, number)
+        self.context.declared = len(self.tables)
+
+    def _check_transaction(self, batch: Batch, index: int) -> None:
+        """Check a transaction with a payload that the kernel did not skip."""
+        frames, is_new = batch.frames, self.context.has_new_frames
+        number, tid = (int(frames[name][index]) & U64 for name in ("body.id", "body.tid"))
+        time = 0 if is_new else int(frames["body.time"][index]) & U64
+        table = self._get_table(batch, index, number)
+        if table.first is None:
+            table.first, table.offset = tid, batch.base + int(frames["offset"][index])
+        elif tid > table.last + 1:
+            self._report_gap(batch, index, table, tid)
+        elif tid <= table.last:
+            self._report_not_rising(batch, index, table, tid)
+        self._check_time(batch, index, table, time)
+        if skip_canonical_zints(batch.window, int(frames["covered_start"][index]) + 1, 2 if is_new else 3) < 0:
+            self._report_overlong(batch, index)
+        if is_new:
+            self._check_payload(batch, index)
+        elif self._batch_ops[index] == OldOp.COMMIT:
+            self._check_commit(batch, index, self._find_payload_start(batch, index, 3))
+        table.last, table.damage = max(tid, table.last), self.damage_count
+        table.txns += 1
+        if number < MAX_KERNEL_TABLES and 0 < table.last + 1 < 1 << 63 and table.time < 1 << 63:
+            self.state[NEXT_TIDS + number], self.state[MAX_TIMES + number] = table.last + 1, table.time
+
+    def _get_table(self, batch: Batch, index: int, number: int) -> ManticoreTableState:
+        """Return the table of an id with the kernel's counts; report an id that is not declared, once."""
+        table = self.tables.get(number)
+        if table is None:
+            hint = " (its ADD_INDEX may lie in the damaged range)" if self.damage_count else ""
+            message = f"table id {number} was not declared{hint}"
+            self._report(
+                batch, index, "dangling-reference", message, "unknown table id", server="refuse", table_id=number
+            )
+            self._stop_replay(batch, index)
+            table = ManticoreTableState(number, None, damage=self.damage_count)
+            if len(self.tables) < MAX_TABLES:
+                self.tables[number] = table
+        self._load_kernel_state(table)
+        return table
+
+    def _load_kernel_state(self, table: ManticoreTableState) -> None:
+        """Move what the kernel knows about a table into it."""
+        if table.id < MAX_KERNEL_TABLES and self.state[NEXT_TIDS + table.id]:
+            table.last = self.state[NEXT_TIDS + table.id] - 1
+            table.txns += self.state[TRANSACTION_COUNTS + table.id]
+            table.time = self.state[MAX_TIMES + table.id]
+            self.state[NEXT_TIDS + table.id] = self.state[TRANSACTION_COUNTS + table.id] = 0
+
+    def _report_gap(self, batch: Batch, index: int, table: ManticoreTableState, tid: int) -> None:
+        if table.damage != self.damage_count:
+            return  # they may be in the damaged range
+        message = f"{table.title}: TID {tid}, expected {table.last + 1}: transactions are missing; the server goes on"
+        self._report(
+            batch, index, "gap-in-sequence", message, "TID gap", severity=Severity.WARNING, server="replay",
+            table=table.title, first_missing=table.last + 1, last_missing=tid - 1,
+        )  # fmt: skip
+
+    def _report_not_rising(self, batch: Batch, index: int, table: ManticoreTableState, tid: int) -> None:
+        is_repeated = tid == table.last
+        is_new = self.context.has_new_frames
+        consequence = (
+            "the server silently ignores this transaction" if is_new or is_repeated else "the server refuses to start"
+        )
+        self.is_refused |= not (is_new or is_repeated)
+        message = f"{table.title}: TID {tid} after {table.last}: {consequence}"
+        self._report(
+            batch, index, "duplicate-sequence" if is_repeated else "sequence-regression", message,
+            "repeated TID" if is_repeated else "descending TID", server="replay" if is_new or is_repeated else "refuse",
+        )  # fmt: skip
+
+    def _check_time(self, batch: Batch, index: int, table: ManticoreTableState, time: int) -> None:
+        if time < table.time:
+            message = f"{table.title}: the time is earlier than before; the server refuses that unless told otherwise"
+            self.is_refused = True
+            self._report(batch, index, "time-regression", message, "descending time", server="refuse")
+        table.time = max(time, table.time)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _check_cache(self, batch: Batch, index: int) -> None:
+        """Check the ADD_CACHE, which summarizes the file: it must agree with it, and nothing may follow."""
+        self.cache_end = batch.base + int(batch.frames["end"][index])
+        if batch.frames["checksum"][index] == CHECKSUM_STATE_ABSENT:
+            message = (
+                "ADD_CACHE has the checksum 0, a known defect of the writer: the server warns about it and goes on"
+            )
+            self._report(batch, index, "checksum-absent", message, "known writer defect", server="replay")
+        for table in self.tables.values():
+            self._load_kernel_state(table)
+        listing = schema.CACHE if self.context.has_new_frames else schema.create_old_cache_schema(self.context.version)
+        try:
+            parsed = listing.parse(self._read_body(batch, index))
+        except ConstructError:
+            self._findings.append(report_too_large(batch, index))
+            return
+        for unnamed_table in self.tables.values():
+            if unnamed_table.name is None and unnamed_table.id < parsed.count:
+                unnamed_table.name = bytes(parsed.tables[unnamed_table.id].name.text)
+        differences = self._compare_cache(parsed)
+        if differences:
+            message = f"ADD_CACHE does not agree with the file: {'; '.join(differences[:5])}"
+            self._report(
+                batch, index, "meta-mismatch", message, "cache mismatch", severity=Severity.WARNING, server="replay"
+            )
+        numbers = [n for entry in parsed.tables for n in entry.values() if isinstance(n, int)]
+        if any(isinstance(n, WideZint) for n in numbers):
+            self._report_overlong(batch, index)
+
+    def _compare_cache(self, parsed: Any) -> list[str]:
+        differences = []
+        if len(self.tables) != parsed.count and not self.damage_count:
+            differences.append(f"{parsed.count:,} tables, the file has {len(self.tables):,}")
+        for number, entry in enumerate(parsed.tables[: len(self.tables)]):
+            table = self.tables.get(number)
+            if table is None:
+                continue
+            if table.name != entry.name.text:
+                differences.append(f"table {number} is {decode_text(entry.name.text)}, the file says {table.title}")
+            if table.first is not None and not self.damage_count:
+                cached_tids, actual_tids = (int(entry.min_tid), int(entry.max_tid)), (table.first, table.last)
+                if cached_tids != actual_tids:
+                    differences.append(
+                        f"{table.title}: TIDs {cached_tids[0]} to {cached_tids[1]}, the file has "
+                        f"{actual_tids[0]} to {actual_tids[1]}"
+                    )
+        return differences
+
+    def _report_after_cache(self, batch: Batch, index: int) -> None:
+        message = "a transaction behind ADD_CACHE, which must be the last of a file"
+        self._report(batch, index, "meta-mismatch", message, "ADD_CACHE is not last")
+        self.cache_end = None
+
+    def skip_damage(self, start: int, end: int) -> None:
+        """Record that transactions of any table may be lost in `[start, end)`."""
+        self.damage_count += 1
+        for table in self.tables.values():
+            self._load_kernel_state(table)
+        if self.first_damage is None:
+            self.first_damage = start
+            self.counts_before_stop = self.counts_before_stop or self._count_until()
+
+    def finish(self, tail: FileTail) -> ValidationResult:
+        """Return the verdict at the end of the file."""
+        for table in self.tables.values():
+            self._load_kernel_state(table)
+        stop = min((at for at in (self.blocked_offset, self.first_damage) if at is not None), default=None)
+        if self.context.header in ("bad magic", "torn", "empty"):
+            stop = 0 if tail.size else None
+        action = self._predict_action(stop, tail)
+        durable = min(tail.end, stop) if stop is not None else tail.end
+        total_counts = self._count_until()
+        commits, tables = self.counts_before_stop or total_counts
+        facts = ManticoreLogFacts(
+            self.context.version,
+            tail.size,
+            self._collect_named_tables(),
+            self.cache_end == tail.size,
+            stop is not None,
+            commits,
+            stop,
+            action,
+        )
+        details = {
+            "version": self.context.version,
+            "tables": [self._table_to_json(table) for table in self.tables.values()],
+            "server_start": {"action": action, "commits": commits, "tables": tables, "stops_at": stop},
+        }
+        if self.context.has_new_frames:
+            counts = self.state[PAYLOAD_COUNTS:]
+            details["payloads"] = {op.name: counts[op] for op in PayloadOp if counts[op]}
+        names = self.context.ops
+        types = {names(op).name: count for op, count in self.op_counts.items()}
+        early_ops = () if self.context.has_new_frames else self._report_early_ops()
+        return ValidationResult(
+            total_counts[0], types, early_ops, durable_end=durable, facts=facts, details=MappingProxyType(details)
+        )
+
+    def _report_early_ops(self) -> tuple[Finding, ...]:
+        """Report operations that the version in the header does not have: the version may be what is wrong."""
+        findings = []
+        for op, since in schema.OP_SINCE_VERSION.items():
+            if self.op_counts[op] and self.context.version < since:
+                message = f"{op.name} stands in the file, and came with version {since} only"
+                findings.append(
+                    make_finding("unknown-record-type", 4, 4, message, diagnosis="op newer than the version")
+                )
+        return tuple(findings)
+
+    def _predict_action(self, stop: int | None, tail: FileTail) -> str:
+        """Predict what a server of this version does with the file
+        (`docs/spec/manticore.md#replay-of-a-file`).
+        """
+        if tail.size == 0 or (tail.size == schema.HEADER_SIZE and self.context.header == "whole"):
+            return "delete" if self.context.has_new_frames else "replay"
+        if self.context.header in ("bad magic", "version not known") or any(
+            map(is_header_correction, self.layout.findings)
+        ):
+            return "refuse"
+        if stop is None:
+            return "refuse" if self.is_refused else "replay"
+        return "refuse" if stop == self.blocked_offset else self.context.actions.get(stop, "refuse")
+
+    def _collect_named_tables(self) -> dict[bytes, tuple[int | None, int, int, int]]:
+        return {t.name: (t.first, t.last, t.txns, t.offset) for t in self.tables.values() if t.name is not None}
+
+    @staticmethod
+    def _table_to_json(table: ManticoreTableState) -> dict[str, Any]:
+        name = None if table.name is None else table.name.decode("utf-8", "backslashreplace")
+        last = None if table.first is None else table.last
+        return {"id": table.id, "name": name, "min_tid": table.first, "max_tid": last, "txns": table.txns}
+
+
+def create_validator(layout: LogFileLayout, compile_kernel: Callable[[Kernel], Kernel], limits: Limits) -> Validator:
+    """Create the validator for one file."""
+    if isinstance(layout.context, MetaContext):
+        return ManticoreMetaValidator(layout.context)
+    return ManticoreLogValidator(layout, compile_kernel)
+
+
+# --- Rules of a binlog directory ---
+
+META_NAME = "binlog.meta"
+MAX_MISSING = 100
+"""Missing files of one meta file that are told one by one."""
+
+
+class ManticoreLog(msgspec.Struct, frozen=True):
+    """One log file of a directory."""
+
+    member: SetMember
+    context: ManticoreLogContext
+    facts: ManticoreLogFacts | None
+
+    @property
+    def base_name(self) -> str:
+        """Name of the file without its directory."""
+        return posixpath.basename(self.member.name)
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return 0 if self.member.tail is None else self.member.tail.size
+
+
+def sort_names(names: Sequence[str]) -> list[str]:
+    """Sort file names: the meta file first, then the logs by number. (The replay order is that of the meta file.)"""
+    return sorted(names, key=_make_sort_key)
+
+
+def _make_sort_key(name: str) -> tuple[str, int, int, str]:
+    folder, base = posixpath.split(name)
+    end = base.rpartition(".")[2]
+    number = int(end) if end.isdecimal() and len(end) < 19 else -1
+    return folder, 0 if base == META_NAME else 2 if number >= 0 else 1, number, base
+
+
+def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
+    """Return all findings about the files together, directory by directory."""
+    directories: dict[str, list[SetMember]] = {}
+    for member in members:
+        directories.setdefault(posixpath.dirname(member.name), []).append(member)
+    return [found for folder, own in directories.items() for found in _validate_directory(folder, own)]
+
+
+def _validate_directory(directory: str, members: list[SetMember]) -> Iterator[SetFinding]:
+    logs = {}
+    meta: MetaContext | None = None
+    for member in members:
+        context = None if member.layout is None else member.layout.context
+        if isinstance(context, MetaContext) and not context.leftover:
+            meta = context
+        elif isinstance(context, ManticoreLogContext) and context.number is not None:
+            facts = member.verdict.facts if member.verdict is not None else None
+            logs[posixpath.basename(member.name)] = ManticoreLog(member, context, facts)
+    meta_name = posixpath.join(directory, META_NAME)
+    if meta is None:
+        yield from _report_missing_meta(meta_name, logs)
+        return
+    listed = [logs[name] for name in dict.fromkeys(map(meta.log_name, meta.numbers)) if name in logs]
+    yield from _report_missing_files(directory, meta, logs)
+    yield from _report_unlisted_logs(meta, logs)
+    yield from _check_versions(meta, listed)
+    yield from _check_tids(listed)
+    yield from _report_unclosed_files(listed)
+
+
+def _report_missing_meta(name: str, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
+    logs_with_records = sorted(log.base_name for log in logs.values() if log.size > schema.HEADER_SIZE)
+    if not logs:
+        return
+    first = "binlog.0000" if any(log.context.has_new_frames for log in logs.values()) else "binlog.001"
+    text_ = (
+        f"log files without binlog.meta: the server starts, replays nothing, and overwrites {first} at its first commit"
+    )
+    severity = Severity.ERROR if logs_with_records else Severity.WARNING
+    missing = make_finding(
+        "missing-member", None, 0, text_, severity=severity, diagnosis="log files without meta", server="overwrite"
+    )
+    yield SetFinding(name, missing)
+
+
+def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
+    torn = (
+        (0,) if meta.count is not None and not meta.whole and not meta.cut else ()
+    )  # the server reads a missing number as 0
+    expected = [(number, meta.log_name(number)) for number in dict.fromkeys((*meta.numbers, *torn))]
+    absent = [(number, name) for number, name in expected if name not in logs]
+    present_numbers = {log.context.number for log in logs.values()}
+    misnamed = [name for number, name in absent if number in present_numbers]
+    if misnamed:
+        text_ = f"files are listed as {misnamed[0]}; the file of that number has a name of another width"
+        text_ += "; the server refuses to start"
+        found = make_finding(
+            "meta-mismatch", 8, 1, text_, diagnosis="meta digits do not match file names", server="refuse"
+        )
+        yield SetFinding(posixpath.join(directory, META_NAME), found)
+    missing = [name for number, name in absent if number not in present_numbers]
+    for name in missing[:MAX_MISSING]:
+        rest_text = f" ({len(missing):,} files are missing in all)" if len(missing) > MAX_MISSING else ""
+        text_ = f"listed in binlog.meta, and not there: the server refuses to start{rest_text}"
+        found = make_finding("missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse")
+        yield SetFinding(posixpath.join(directory, name), found)
+
+
+def _report_unlisted_logs(meta: MetaContext, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
+    """Report logs that are not listed: they are ignored, and overwritten when the server's counter reaches them."""
+    if not meta.whole:
+        return
+    numbers = set(meta.numbers)
+    following = max(numbers) + 1 if numbers else 0 if (meta.version or 0) >= schema.NEW_FRAME_VERSION else 1
+    for log in logs.values():
+        if log.context.number in numbers:
+            continue
+        is_next = log.context.number == following or not numbers
+        text_ = "not listed in binlog.meta: the server does not replay it"
+        text_ += (
+            ", and overwrites it at its first commit" if is_next else ", and overwrites it when its counter gets there"
+        )
+        severity = Severity.NOTE if log.size <= schema.HEADER_SIZE else Severity.ERROR if is_next else Severity.WARNING
+        found = make_finding(
+            "extra-member", 0, log.size, text_, severity=severity, diagnosis="orphan log file", server="overwrite"
+        )
+        yield SetFinding(log.member.name, found)
+
+
+def _check_versions(meta: MetaContext, listed: list[ManticoreLog]) -> Iterator[SetFinding]:
+    for log in listed:
+        has_records = log.size > schema.HEADER_SIZE
+        variant = "" if log.member.layout is None else log.member.layout.variant
+        stated_version = variant.partition(" ")[0].rstrip(",")
+        flipped = next(filter(is_header_correction, log.member.layout.findings if log.member.layout else ()), None)
+        if flipped is not None and flipped.facts["said_version"] is not None:
+            stated_version = f"v{flipped.facts['said_version']}"
+        if (
+            has_records
+            and log.context.header in ("whole", "version not known")
+            and stated_version != f"v{meta.version}"
+        ):
+            text_ = (
+                f"the header says version {stated_version[1:]}, binlog.meta says {meta.version}: the "
+                f"server refuses to start"
+            )
+            found = make_finding(
+                "meta-mismatch", 4, 4, text_, diagnosis="header version differs from meta", server="refuse"
+            )
+            found = found if flipped is None else found.with_severity(Severity.WARNING)  # the flipped bit is the error
+            yield SetFinding(log.member.name, found)
+
+
+def _check_tids(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
+    """Check that the TIDs of a table continue from file to file, in the order of the meta file."""
+    last: dict[bytes, tuple[int, bool]] = {}
+    for log in listed:
+        for name, (first, end, _, at) in (log.facts.tables if log.facts else {}).items():
+            if first is None:
+                continue
+            before, damaged = last.get(name, (None, False))
+            stop = None if log.facts is None else log.facts.stop
+            if before is None and first > 1 and (stop is None or at < stop):
+                text_ = (
+                    f"table {decode_text(name)} starts with TID {first}: those before it are saved in "
+                    f"the table, or missing"
+                )
+                found = make_finding("gap-in-sequence", at, 0, text_, severity=Severity.NOTE, diagnosis="TID gap")
+                yield SetFinding(log.member.name, found)
+            if before is not None and first > before + 1 and not damaged:
+                text_ = (
+                    f"table {decode_text(name)} goes on with TID {first} after {before}: flushed in between, or lost"
+                )
+                found = make_finding(
+                    "gap-in-sequence", 0, log.size, text_, severity=Severity.NOTE, diagnosis="TID gap between files"
+                )
+                yield SetFinding(log.member.name, found)
+            elif before is not None and first <= before:
+                text_ = f"table {decode_text(name)} starts with TID {first}, a file before it reached {before}: "
+                text_ += "the server silently ignores these transactions"
+                id_ = "duplicate-sequence" if first == before else "sequence-regression"
+                yield SetFinding(
+                    log.member.name, make_finding(id_, 0, log.size, text_, diagnosis="TIDs not rising between files")
+                )
+            assert log.facts is not None
+            last[name] = (max(end, before or 0), log.facts.damaged)
+
+
+def _report_unclosed_files(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
+    """Report files that another one follows, and that were not closed in order."""
+    later: set[bytes] = set()
+    for log in reversed(listed):
+        tables = set(log.facts.tables) if log.facts else set()
+        if tables & later and log.facts is not None and not log.facts.closed and log.facts.stop is None:
+            text_ = "no ADD_CACHE although another file of its tables follows: the server was killed in between"
+            yield SetFinding(
+                log.member.name, make_finding("unclean-close", log.size, 0, text_, diagnosis="ADD_CACHE missing")
+            )
+        later |= tables

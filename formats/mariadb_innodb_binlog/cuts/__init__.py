@@ -1,1 +1,0 @@
-"""Split points of files, and selection of file parts by GTID."""

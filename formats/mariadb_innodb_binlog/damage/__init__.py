@@ -1,1 +1,0 @@
-"""Classification of damage, and repair of the header page."""

@@ -1,0 +1,441 @@
+"""Decode pages and records: envelope columns, bodies, split points, and the parts of a file that can hold wanted
+transactions.
+
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
+
+See docs/spec/mariadb_innodb_binlog.md#gtid-position-search. A state lists the last
+sequence
+number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and a
+part without selected numbers is not read. A part whose states cannot be read is read itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import EnvelopeColumns, GtidSelection
+from binlogtool.format_api.layout import Batch, KernelCompiler, LogFileLayout, SplitPoint, split_after
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, parse_gtid_position, parse_gtid_set
+from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
+from binlogtool.formats.binlog_events.wire_format import (
+    END_LOG_POS_AT,
+    EVENT_SIZE_AT,
+    HEADER_SIZE,
+    TYPE_AT,
+    EventType,
+    parse_description,
+)
+from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES as EVENT_TYPES
+from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
+    DESCRIPTION_KEY,
+    NO_GROUP_HEAD,
+    CommitGroupReader,
+    read_commit_head,
+)
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import column_slices, make_record_assembler
+from binlogtool.formats.mariadb_innodb_binlog.records.records import (
+    BODY_READERS,
+    IbbPosition,
+    PageStore,
+    UnreadableError,
+    parse_state,
+)
+from binlogtool.formats.mariadb_innodb_binlog.schema import (
+    CHUNK_HEAD_SIZE,
+    CRC_SIZE,
+    LAST_CHUNK_FLAG,
+    NESTABLE_TYPES,
+    TYPE_MASK,
+    IbbFileContext,
+    IbbRecordType,
+)
+from binlogtool.formats.mariadb_innodb_binlog.validate.carried_state import DomainServer, state_numbers
+from binlogtool.limits import Limits
+
+# --- Decode pages and records ---
+
+PAGE_TYPE = "PAGE"
+RECORD_TYPE_NAMES = {int(kind): kind.name for kind in IbbRecordType}
+DUMP_TYPES = {0: PAGE_TYPE, **RECORD_TYPE_NAMES} | {256 + code: name for code, name in EVENT_TYPES.items() if code}
+"""Types of `dump`: pages, page records, and with `--level event` the events (256 + code)."""
+
+_COMMIT = int(IbbRecordType.COMMIT)
+
+
+def describe_records(context: IbbFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
+    """Return the envelopes of pages, records or events."""
+    if batch.is_inside:
+        return context.events.describe(batch, start, stop)  # type: ignore[no-any-return]
+    count = stop - start
+    if batch.positions is None:
+        no_values: list[Any] = [None] * count
+        return EnvelopeColumns([PAGE_TYPE] * count, no_values, no_values, no_values, no_values, no_values)
+    codes, lows, highs = column_slices(batch, start, stop, "type_code", "offset", "end")
+    heads = [
+        read_commit_head(batch.window[low:high]) if code == _COMMIT else NO_GROUP_HEAD
+        for code, low, high in zip(codes, lows, highs, strict=True)
+    ]
+    return EnvelopeColumns(
+        type=[RECORD_TYPE_NAMES[code] for code in codes],
+        seq=[None if head.gtid is None else head.gtid.seq_no for head in heads],
+        time=[head.time for head in heads],
+        object=[None] * count,
+        origin=[head.server_id for head in heads],
+        txn=[None if head.gtid is None else str(head.gtid) for head in heads],
+    )
+
+
+def decode_bodies(context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+    """Decode one body for each; a `Finding` if a record does not match its type."""
+    if batch.is_inside:
+        return context.events.bodies(batch, start, stop, limits)  # type: ignore[no-any-return]
+    if batch.positions is None:
+        return [decode_page_body(context, batch, i) for i in range(start, stop)]
+    names = ("type_code", "offset", "end", "chunks", "nested")
+    results: list[Any] = []
+    for i, (code, low, high, chunks, nested) in enumerate(
+        zip(*column_slices(batch, start, stop, *names), strict=True), start
+    ):
+        try:
+            body = BODY_READERS[code](batch.window[low:high])
+        except MalformedError as error:
+            results.append(_report_undecodable(batch, i, RECORD_TYPE_NAMES[code], error))
+            continue
+        results.append({**body, "chunks": chunks, "nested": bool(nested)})
+    return results
+
+
+def header_extras(context: IbbFileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+    """Return {"header": …} of events; records and pages have no extras."""
+    if batch.is_inside:
+        return context.events.extras(batch, start, stop)  # type: ignore[no-any-return]
+    return [None] * (stop - start)
+
+
+def _report_undecodable(batch: Batch, index: int, name: str, error: MalformedError) -> Finding:
+    assert batch.positions is not None
+    place, size = int(batch.positions[0][index]), int(batch.positions[1][index])
+    text = f"{name}: {error.args[0]}"
+    return make_finding(error.finding_id, place, size, text, record=batch.first_record + index)
+
+
+def decode_page_body(context: IbbFileContext, batch: Batch, index: int) -> dict[str, Any]:
+    """Decode a page: its number in the file, the bytes in use, its chunks."""
+    size = context.page_size
+    low = int(batch.frames["offset"][index])
+    page = batch.window[low : low + size]
+    chunks, used, limit = [], 0, size - CRC_SIZE
+    while used < limit - CHUNK_HEAD_SIZE and 0 < page[used] & TYPE_MASK <= max(IbbRecordType):
+        end = used + CHUNK_HEAD_SIZE + (page[used + 1] | page[used + 2] << 8)
+        if end > limit or end == used + CHUNK_HEAD_SIZE:
+            break
+        chunks.append({"at": used, "type": _chunk_type_name(page[used]), "bytes": end - used - CHUNK_HEAD_SIZE})
+        used = end
+    return {"page_no": (batch.base + low) // size, "used": used, "chunks": chunks}
+
+
+def _chunk_type_name(byte: int) -> str:
+    role = {LAST_CHUNK_FLAG: "", 0: "_FIRST", 0x80: "_MIDDLE"}.get(byte & ~TYPE_MASK, "_LAST")
+    return RECORD_TYPE_NAMES[byte & TYPE_MASK] + role
+
+
+# --- Find pages where a log file may be split ---
+
+_UNKNOWN_STOP = 1 << 63
+_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_GAP_CODE = -1
+
+
+def make_split_point_finder(layout: LogFileLayout) -> PageSplitPoints | None:
+    """Create the finder of split points; level `event` also walks the records, to find where groups begin."""
+    context = layout.context
+    if not isinstance(context, IbbFileContext) or context.is_preallocated or not layout.readable:
+        return None
+    if context.level == "event":
+        layout = replace(layout, make_assembler=make_record_assembler(context))
+    return PageSplitPoints(
+        layout, context, _definitions=CarriedDefinitions(history=TableHistory(context.hints.schema, context.earlier))
+    )
+
+
+class CarriedDefinitions(msgspec.Struct):
+    """The FORMAT_DESCRIPTION and the DDL statements that apply at the last split point, and those that came since."""
+
+    description: bytes = b""
+    history: TableHistory = msgspec.field(default_factory=TableHistory)
+    _pending: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+
+    def add_events(self, events: bytes) -> None:
+        """Add the events of a group."""
+        offset = 0
+        while len(events) - offset >= HEADER_SIZE:
+            code, size = (
+                events[offset + TYPE_AT],
+                int.from_bytes(events[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little"),
+            )
+            if not HEADER_SIZE <= size <= len(events) - offset:
+                return self.add_gap()
+            if code == EventType.QUERY_COMPRESSED or (
+                code == EventType.QUERY and is_possible_ddl(events, offset + HEADER_SIZE, offset + size)
+            ):
+                self._pending.append((code, events[offset + HEADER_SIZE : offset + size]))
+            elif code == _FORMAT_DESCRIPTION and _is_readable_description(events[offset : offset + size]):
+                self._pending.append((code, events[offset : offset + size]))
+            offset += size
+        return None
+
+    def add_gap(self) -> None:
+        """Record that groups are missing, and with them perhaps a DDL statement."""
+        self._pending = [one for one in self._pending if one[0] == _FORMAT_DESCRIPTION] + [(_GAP_CODE, b"")]
+
+    def apply_pending(self) -> None:
+        """Apply what came since the last split point."""
+        for code, data in self._pending:
+            if code == _GAP_CODE:
+                self.history.discard()
+            elif code == _FORMAT_DESCRIPTION:
+                self.description = data
+            else:
+                self.history.add_query(code, memoryview(data))
+        self._pending.clear()
+
+    def to_carried(self) -> dict[str, Any]:
+        """Return what applies at the last split point, JSON-able."""
+        carried: dict[str, Any] = {"description": self.description.hex()} if self.description else {}
+        if not self.history.is_empty and (declared := self.history.export_state()):
+            carried["declared"] = declared
+        return carried
+
+    def restore(self, carried: dict[str, Any]) -> None:
+        """Restore what `to_carried` returned."""
+        self.history.import_state(carried.get("declared", ()))
+        self.description = bytes.fromhex(carried.get("description", ""))
+
+
+class PageSplitPoints(msgspec.Struct):
+    """Finds pages where a file may be split; see `SplitFinder`.
+
+    A record that continues over the start of a page belongs to the part before, whose assembler reads it to its end. If
+    others are nested in it, or it may be nested itself, the page is not a split point: a reader that starts there could
+    not tell the records apart.
+    """
+
+    layout: LogFileLayout
+    context: IbbFileContext
+    _last_place: int = -1
+    _last_stop: int = _UNKNOWN_STOP
+    _is_unnested: bool = True
+    _definitions: CarriedDefinitions = msgspec.field(default_factory=lambda: CarriedDefinitions())
+    _groups: CommitGroupReader | None = None
+
+    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+        """Return the start of the last page where a record begins, unless the record before it has nested ones."""
+        if batch.positions is None:
+            return split_after(batch, batch.frames.count)
+        border, size = None, self.context.page_size
+        columns = column_slices(batch, 0, batch.frames.count, "type_code", "place", "stop", "nested")
+        for i, (type_code, place, stop, nested) in enumerate(zip(*columns, strict=True)):
+            if nested:
+                self._is_unnested = False
+                continue
+            page = place - place % size
+            if page > self._last_place and (self._is_unnested or page >= self._last_stop):
+                border = SplitPoint(page, i)
+            self._last_place, self._last_stop, self._is_unnested = place, stop, type_code not in NESTABLE_TYPES
+        if self.context.level == "event":
+            self._collect_definitions(batch, None if border is None else border.frame_count)
+        return border
+
+    def _collect_definitions(self, batch: Batch, border_record: int | None) -> None:
+        """Collect the FORMAT_DESCRIPTION events and DDL statements of the groups in a batch."""
+        self._groups = self._groups or CommitGroupReader(self.context)
+        for i, type_code in enumerate(batch.frames["type_code"][: batch.frames.count]):
+            if i == border_record:
+                self._definitions.apply_pending()
+            if type_code == _COMMIT:
+                group = self._groups.read_group(batch, i)
+                if isinstance(group, Finding):
+                    self._definitions.add_gap()
+                else:
+                    self._definitions.add_events(group.data)
+
+    def export_state_for_next_file(self) -> Any:
+        """Return the definitions of tables."""
+        history = self._definitions.history
+        return None if self.context.level != "event" or history.is_empty else history.export_state()
+
+    def export_state(self) -> Any:
+        """Return what the log said of its events and tables before the split point."""
+        return self._definitions.to_carried() if self.context.level == "event" else None
+
+    def resume(self, state: Any, record: int) -> None:
+        """Start from carried definitions; records are counted from `record`."""
+        self.context.first_record = record
+        if isinstance(state, str):  # written by a version that carried only the description
+            state = {"description": state} if state else None
+        if state:
+            self._definitions.restore(state)
+            self.context.declared = state.get("declared", ())
+            if "description" in state:
+                self.context.shared[DESCRIPTION_KEY] = parse_description(bytes.fromhex(state["description"]))
+
+    def skip_damage(self) -> None:
+        """Forget the record before the damage."""
+        self._last_place, self._last_stop, self._is_unnested = -1, _UNKNOWN_STOP, True
+        self._definitions.add_gap()
+
+
+def _is_readable_description(event: bytes) -> bool:
+    """Check if a FORMAT_DESCRIPTION can be parsed."""
+    try:
+        parse_description(event)
+    except MalformedError:
+        return False
+    return True
+
+
+# --- Find the parts of a file that can hold selected groups from its GTID states alone ---
+
+_MAX_NUMBER = 1 << 64
+
+GtidState = Mapping[DomainServer, int]
+
+
+class _GtidSelection(msgspec.Struct, frozen=True):
+    """The selected GTIDs as intervals.
+
+    Attributes:
+        start, stop: sequence numbers by domain.
+    """
+
+    start: Mapping[int, int] | None
+    stop: Mapping[int, int] | None
+    include: GtidSet | None
+
+    def selects_between(self, before: GtidState, after: GtidState) -> bool:
+        """Check if any group after one state, up to another one, is selected."""
+        return any(self._selects_number(pair, before.get(pair, 0), number) for pair, number in after.items())
+
+    def may_select_after(self, before: GtidState) -> bool:
+        """Check if a group after a state may be selected."""
+        if self.include is None or self.include.domains:
+            return True
+        sources = (source.partition("-") for source in self.include.sources)
+        known_pairs = ((int(domain), int(server)) for domain, _, server in sources if server.isdecimal())
+        return any(self._selects_number(pair, before.get(pair, 0), _MAX_NUMBER) for pair in known_pairs)
+
+    def _selects_number(self, pair: DomainServer, low: int, high: int) -> bool:
+        """Check if a number in `(low, high]` of this pair is selected."""
+        domain, server = pair
+        if self.start is not None and domain in self.start:
+            low = max(low, self.start[domain])
+        if self.stop is not None:
+            high = min(high, self.stop.get(domain, -1))
+        if low >= high:
+            return False
+        if self.include is None or domain in self.include.domains:
+            return True
+        intervals = self.include.sources.get(f"{domain}-{server}", ())
+        return any(start <= high and stop > low + 1 for start, stop in intervals)
+
+
+def _parse_selection(demand: GtidSelection) -> _GtidSelection:
+    start, stop = (None if text is None else parse_gtid_position(text) for text in (demand.start, demand.stop))
+    by_domain = [None if one is None else {int(line): number for line, number in one.items() if line.isdecimal()}
+                 for one in (start, stop)]  # fmt: skip
+    return _GtidSelection(
+        by_domain[0], by_domain[1], None if demand.include is None else parse_gtid_set(demand.include)
+    )
+
+
+def find_selected_parts(context: IbbFileContext, demand: GtidSelection) -> list[tuple[int, int]] | None:
+    """Return the parts `[start, end)` of a file that have to be read, in order; None = all of it.
+
+    Raises:
+        UsageError: the demand is not a valid position or set.
+    """
+    header, number, size = context.header, context.number, context.size
+    if context.is_preallocated:
+        return []
+    if header is None or number is None or size is None or context.read is None or header.file_no != number:
+        return None
+    search = _StateSearch(context, PageStore(context), _parse_selection(demand), number)
+    first = search.read_state(number, 1)
+    if first is None:
+        return None
+    interval = header.diff_state_interval
+    state_pages = list(range(interval, min(header.page_count, size // context.page_size), interval)) if interval else []
+    parts = search.iter_parts([1, *state_pages], first, search.read_state(number + 1, 1), size)
+    return _join_adjacent_parts(parts)
+
+
+def _join_adjacent_parts(parts: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, end in parts:
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]
+        joined.append((start, end))
+    return joined
+
+
+class _StateSearch(msgspec.Struct):
+    """Reads the GTID states of one file."""
+
+    context: IbbFileContext
+    store: PageStore
+    selection: _GtidSelection
+    number: int
+
+    def read_state(self, number: int, page: int) -> dict[DomainServer, int] | None:
+        """Read the state stored at the start of a page; None if there is none that can be read."""
+        position = IbbPosition(number, page * self.context.page_size)
+        try:
+            return state_numbers(
+                parse_state(self.store.read_record(position, IbbRecordType.GTID_STATE, self.context.max_record))
+            )
+        except (UnreadableError, MalformedError):
+            return None
+
+    def iter_parts(
+        self, state_pages: list[int], first: GtidState, last: GtidState | None, size: int
+    ) -> Iterator[tuple[int, int]]:
+        """Iterate over the parts between state pages that may hold selected groups.
+
+        Args:
+            last: state after the file; None = unknown.
+        """
+        page_size = self.context.page_size
+        pending: list[tuple[int, int, GtidState, GtidState | None]] = [(0, len(state_pages), first, last)]
+        while pending:
+            low, high, before, after = pending.pop()
+            if not (
+                self.selection.may_select_after(before)
+                if after is None
+                else self.selection.selects_between(before, after)
+            ):
+                continue
+            middle = (low + high) // 2
+            between = self._full_state(first, state_pages[middle]) if high - low > 1 else None
+            if between is not None:
+                pending.append((middle, high, between, after))
+                pending.append((low, middle, before, between))
+            elif high - low > 1 and self._is_empty_page(state_pages[middle]):
+                pending.append((low, middle, before, after))  # the log ends before this page
+            else:
+                yield state_pages[low] * page_size, state_pages[high] * page_size if high < len(state_pages) else size
+
+    def _full_state(self, first: GtidState, page: int) -> GtidState | None:
+        """Return the complete state at a page: that of the file's start, with the changes since."""
+        changed = self.read_state(self.number, page)
+        return None if changed is None else {**first, **changed}
+
+    def _is_empty_page(self, page: int) -> bool:
+        read, size = self.context.read, self.context.page_size
+        return read is not None and not any(read(page * size, size))

@@ -1,1 +1,0 @@
-"""Event groups: what COMMIT records hold."""

@@ -1,1 +1,0 @@
-"""Validation of files and of the log."""

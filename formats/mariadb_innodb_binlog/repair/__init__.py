@@ -1,1 +1,0 @@
-"""Repair of the files of a log."""

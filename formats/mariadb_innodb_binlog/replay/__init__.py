@@ -1,1 +1,0 @@
-"""Prediction of what servers do with a log."""

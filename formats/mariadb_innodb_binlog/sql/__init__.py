@@ -1,1 +1,0 @@
-"""Groups as scripts that a server runs."""

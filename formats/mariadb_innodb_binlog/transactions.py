@@ -1,0 +1,217 @@
+"""The transactions of a log for other containers, and its events as SQL scripts.
+
+See docs/spec/mariadb_innodb_binlog.md#payload-events.
+
+The events are those of a classic binary log, without checksums and positions of their own: row events get both, and
+before them comes the FORMAT_DESCRIPTION of a binary log with these events, as in `convert --to mysql-binlog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import BodyWithFindings
+from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, LogFileLayout
+from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids, ScriptOptions, ScriptWriter
+from binlogtool.formats.binlog_events.decode import BinlogFileContext as EventContext
+from binlogtool.formats.binlog_events.event_schemas import get_event
+from binlogtool.formats.binlog_events.sql.script import create_script as script_of_events
+from binlogtool.formats.binlog_events.wire_format import (
+    EVENT_TYPE_NAMES,
+    MAGIC,
+    EventType,
+    FormatDescription,
+    parse_description,
+)
+from binlogtool.formats.binlog_events.write_log import (
+    description_for_new_file,
+    encode_description_body,
+    encode_event,
+    reframe_event,
+    split_events,
+)
+from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventGroup
+from binlogtool.formats.mariadb_innodb_binlog.records.records import parse_state
+from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext, IbbRecordType
+from binlogtool.limits import Limits
+
+# --- Convert event groups and GTID states for other log formats ---
+
+_COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
+
+
+class IbbEventGroupReader:
+    """`format_api.outputs.EventGroupReader` of one file, fed with batches of records."""
+
+    def __init__(self, context: IbbFileContext) -> None:
+        self._context = context
+        self._groups = CommitGroupReader(context)
+
+    def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
+        """Iterate over the event groups and states of a batch."""
+        codes = batch.frames["type_code"]
+        for index in range(batch.frames.count):
+            if codes[index] == _COMMIT:
+                group = self._groups.read_group(batch, index)
+                yield group if isinstance(group, Finding) else _make_portable_group(group)
+            elif codes[index] == _STATE:
+                yield from self._read_state(batch, index)
+
+    def _read_state(self, batch: Batch, index: int) -> Iterator[PriorGtids]:
+        """Yield the GTID state of a state record; the validator reports one that cannot be parsed."""
+        assert batch.positions is not None
+        try:
+            state = parse_state(batch.record_bytes(index))
+        except MalformedError:
+            return
+        yield PriorGtids(state.gtids, int(batch.positions[0][index]) // self._context.page_size == 1)
+
+    def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
+        """Yield nothing: a group is in one COMMIT record, so none is open."""
+        yield from ()
+
+    def finish(self) -> Iterator[PortableEventGroup | Finding]:
+        """Yield nothing: no group is open."""
+        yield from ()
+
+
+def _make_portable_group(group: EventGroup) -> PortableEventGroup | Finding:
+    gtid, head = group.gtid, group.head
+    if group.problem is not None:
+        return group.problem
+    try:
+        events = split_events(group.data)
+    except MalformedError as error:
+        return _report_misaligned(group, str(error.args[0]))
+    if not events:
+        return _report_misaligned(group, "it has no event")
+    return PortableEventGroup(
+        offset=group.position.offset,
+        size=group.size,
+        record=group.record,
+        type=EVENT_TYPE_NAMES.get(head.type_code or 0, "UNKNOWN"),
+        txn=None if gtid is None else str(gtid),
+        seq=None if gtid is None else gtid.seq_no,
+        time=head.time,
+        origin=head.server_id,
+        events=tuple(events),
+    )
+
+
+def _report_misaligned(group: EventGroup, reason: str) -> Finding:
+    problem = make_finding("payload-undecodable", group.position.offset, group.size, f"event-misaligned: {reason}")
+    gtid = None if group.gtid is None else str(group.gtid)
+    return replace(problem, record=group.record, facts={"diagnosis": "event-misaligned", "gtid": gtid})
+
+
+def make_event_group_reader(layout: LogFileLayout, limits: Limits) -> IbbEventGroupReader:
+    """See `format_api.format.ReadRules.event_groups`."""
+    return IbbEventGroupReader(layout.context)
+
+
+# --- Write the log as SQL statements that a server accepts ---
+
+
+class GroupStatements(msgspec.Struct):
+    """`ScriptWriter` of batches of events.
+
+    Attributes:
+        _descriptions: the description in the log, and the one passed to `writer`, which many files may share.
+        _contexts: the context of a file, and the one passed to `writer`.
+    """
+
+    writer: ScriptWriter
+    _descriptions: tuple[FormatDescription, FormatDescription] | None = None
+    _contexts: tuple[EventContext, EventContext] | None = None
+
+    def read_records(
+        self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> list[bytes | BodyWithFindings]:
+        """Return the text for each event.
+
+        Raises:
+            UsageError: the records are not events.
+        """
+        if context.events is None:
+            raise UsageError(f"--level {context.level}: such records are no statements; --level event has them")
+        return self.writer.read_records(
+            self._writer_context(context.events.context, batch, start), batch, start, stop, limits
+        )
+
+    def _writer_context(self, file_context: EventContext, batch: Batch, start: int) -> EventContext:
+        """Return the context of these events, with the FORMAT_DESCRIPTION of a classic binary log."""
+        log_description = file_context.description
+        if self._descriptions is None or self._descriptions[0] is not log_description:
+            self._descriptions = log_description, _encode_description(log_description, batch, start)
+        writer_description = self._descriptions[1]
+        if (
+            self._contexts is None
+            or self._contexts[0] is not file_context
+            or self._contexts[1].description is not writer_description
+        ):
+            self._contexts = file_context, replace(file_context, description=writer_description)
+        return self._contexts[1]
+
+    @property
+    def stop_finding(self) -> Finding | None:
+        """See `format_api.outputs.ScriptWriter`."""
+        return self.writer.stop_finding
+
+    def write_compiled(
+        self,
+        context: IbbFileContext,
+        batch: Batch | FlatRecords,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
+    ) -> tuple[bytes | memoryview, int]:
+        """Return nothing: the events have no checksums, which compiled code would copy."""
+        return b"", start
+
+    def skip_records(self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """See `format_api.outputs.ScriptWriter`."""
+        if context.events is not None:
+            self.writer.skip_records(context.events.context, batch, start, stop, limits)
+
+    @property
+    def row_changes(self) -> int | None:
+        """See `format_api.outputs.ScriptWriter`."""
+        return self.writer.row_changes
+
+    @property
+    def is_empty(self) -> bool:
+        """See `format_api.outputs.ScriptWriter`."""
+        return self.writer.is_empty
+
+    def note_gap(self, what: str = "") -> bytes:
+        """See `format_api.outputs.ScriptWriter`."""
+        return self.writer.note_gap(what)
+
+    def finish(self) -> bytes:
+        """See `format_api.outputs.ScriptWriter`."""
+        return self.writer.finish()
+
+    def final_findings(self) -> Sequence[Finding]:
+        """See `format_api.outputs.ScriptWriter`."""
+        return self.writer.final_findings()
+
+
+def _encode_description(description: FormatDescription, batch: Batch, start: int) -> FormatDescription:
+    """Return the description with its event as the server that wrote the group of event `start` would write it."""
+    first = get_event(batch, next(i for i in range(start, -1, -1) if not batch.inner_offset(i)))
+    body = encode_description_body(description_for_new_file(description, description.create_timestamp))
+    return parse_description(
+        reframe_event(encode_event(EventType.FORMAT_DESCRIPTION, first.time, first.server_id, body), len(MAGIC))
+    )
+
+
+def make_group_script(wording: ScriptOptions) -> GroupStatements:
+    """See `formats.base.Output.sql`."""
+    return GroupStatements(script_of_events(wording))

@@ -1,0 +1,222 @@
+"""Explain damage of a binary log, and repair a FORMAT_DESCRIPTION with one flipped bit.
+
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation and
+#resynchronization.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head, find_flip_by_checksum
+from binlogtool.format_api.layout import CRC32, LogFileLayout
+from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    END_LOG_POS_AT,
+    EVENT_SIZE_AT,
+    EVENT_TYPE_NAMES,
+    FLAGS_AT,
+    HEADER_SIZE,
+    MAGIC,
+    SERVER_ID_AT,
+    TYPE_AT,
+    EventFlag,
+    EventType,
+)
+from binlogtool.formats.mysql_binlog.layout import FIRST_EVENT_AT, clear_in_use_flag, read_description
+
+# --- Damage findings in the terms of this format and its servers ---
+
+_DIAGNOSES: Mapping[str, str] = {
+    "checksum-mismatch": "checksum",
+    "bad-header": "event-header",
+    "length-out-of-bounds": "event-size",
+    "torn-tail": "torn-event",
+    "zero-tail": "zero-tail",
+    "garbage-tail": "garbage-tail",
+    "payload-undecodable": "body",
+    "compression-error": "compressed-payload",
+    "inflate-limit": "inflate-limit",
+}
+_MAX_NEXT_HEADERS = 64
+
+
+def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, damage: Finding) -> Finding:
+    """Return the finding with `diagnosis` in its facts and with what else can be proven about the damage."""
+    context: BinlogFileContext = layout.context
+    diagnosis = damage.facts.get("diagnosis") or _DIAGNOSES.get(damage.id, damage.id)
+    damage = _add_diagnosis(damage, diagnosis)
+    if damage.id in ("torn-tail", "zero-tail", "garbage-tail"):
+        return _explain_tail(damage, context, data)
+    if damage.id in ("checksum-mismatch", "length-out-of-bounds", "bad-header"):
+        return _explain_event(damage, context, data, offset)
+    return damage
+
+
+def _add_diagnosis(damage: Finding, diagnosis: str, text: str = "", **facts: Any) -> Finding:
+    """Return a finding with a diagnosis, text and facts added."""
+    message = f"{damage.message}; {text}" if text else damage.message
+    return replace(damage, message=message, facts=MappingProxyType({**damage.facts, "diagnosis": diagnosis, **facts}))
+
+
+# -- tails -------------------------------------------------------------------------------------------------------------
+
+
+def _explain_tail(damage: Finding, context: BinlogFileContext, data: memoryview) -> Finding:
+    """Explain a torn end: normal if the server stopped while writing, impossible in a closed file."""
+    code = data[4] if len(data) > 4 else 0
+    if damage.id == "torn-tail" and code in EVENT_TYPE_NAMES and code:
+        damage = _add_diagnosis(damage, "torn-event", f"it is of type {type_name(code)}", event_type=type_name(code))
+    if context.is_relay_log:
+        return _add_diagnosis(damage, damage.facts["diagnosis"], "the replica fetches it again")
+    if not context.description.flags & EventFlag.BINLOG_IN_USE:
+        closed_file_finding = _add_diagnosis(
+            damage, damage.facts["diagnosis"], "the in-use flag is clear: the file was closed as a whole one"
+        )
+        return closed_file_finding.with_severity(Severity.ERROR)
+    if context.description.is_mariadb:
+        return _add_diagnosis(
+            damage, damage.facts["diagnosis"], "MariaDB leaves it in the file and goes on in a new one"
+        )
+    return _add_diagnosis(damage, damage.facts["diagnosis"], "MySQL cuts it off at its next start")
+
+
+# -- one event ---------------------------------------------------------------------------------------------------------
+
+
+def _explain_event(damage: Finding, context: BinlogFileContext, data: memoryview, offset: int) -> Finding:
+    """Explain damage to one event."""
+    head = bytes(data[:HEADER_SIZE])
+    if len(head) == HEADER_SIZE and not any(head[EVENT_SIZE_AT:END_LOG_POS_AT]):
+        damage = _add_diagnosis(
+            damage, "zeros" if not any(head[:EVENT_SIZE_AT]) else "event-size", "its event_size is 0"
+        )
+    if context.description.has_checksums and len(head) == HEADER_SIZE:
+        size = find_proven_size(data, context, offset)
+        declared = int.from_bytes(head[EVENT_SIZE_AT:END_LOG_POS_AT], "little")
+        if size is not None and size != declared:
+            text = f"event_size is {declared:,}, its checksum is right for {size:,}"
+            return _add_diagnosis(damage, "event-size", text, event_size=declared, event_size_should_be=size)
+    if damage.id == "checksum-mismatch" and data[TYPE_AT] not in EVENT_TYPE_NAMES:
+        return _add_diagnosis(
+            damage, "event-type", f"event type {data[TYPE_AT]} is not known", event_type=int(data[TYPE_AT])
+        )
+    return damage
+
+
+def find_proven_size(data: memoryview, context: BinlogFileContext, offset: int) -> int | None:
+    """Return the event_size with which the checksum of a damaged event matches; None if something else is wrong."""
+    event = bytearray(data)
+    for size in _iter_candidate_sizes(event, context, offset):
+        if HEADER_SIZE + CHECKSUM_SIZE <= size <= len(event):
+            event[EVENT_SIZE_AT:END_LOG_POS_AT] = size.to_bytes(4, "little")
+            stored = int.from_bytes(event[size - CHECKSUM_SIZE : size], "little")
+            if zlib.crc32(memoryview(event)[: size - CHECKSUM_SIZE]) == stored:
+                return size
+    return None
+
+
+def _iter_candidate_sizes(event: bytearray, context: BinlogFileContext, offset: int) -> Iterator[int]:
+    """Yield sizes that the event may have had: by its end_log_pos, and up to the next plausible headers."""
+    end = int.from_bytes(event[END_LOG_POS_AT:FLAGS_AT], "little")
+    start = (offset - (context.events_at - FIRST_EVENT_AT)) & 0xFFFFFFFF
+    if end > start:
+        yield end - start
+    server, at = bytes(event[SERVER_ID_AT:EVENT_SIZE_AT]), HEADER_SIZE
+    for _ in range(_MAX_NEXT_HEADERS):
+        at = event.find(server, at + 1)
+        if at < 0:
+            break
+        if at - 5 >= HEADER_SIZE and event[at - 1] in EVENT_TYPE_NAMES:
+            yield at - 5
+    yield len(event)
+
+
+# --- Single flipped bits in FORMAT_DESCRIPTION, located by the event's checksum or by the events after it ---
+
+_SIZE_AT, _END_AT, _FLAGS_AT = 9, 13, 17
+_MIN_SIZE, _MAX_SIZE = HEADER_SIZE + 57, 4096
+_BY_CHECKSUM = "its checksum proves it"
+_BY_EVENTS = "the events behind it prove it"
+
+
+def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
+    """Yield the flipped bit in the beginning of a file (`format_api.format`); a wrong magic prevents no reading."""
+    data = head.data
+    if len(data) < FIRST_EVENT_AT + _MIN_SIZE or not data.startswith(MAGIC):
+        return
+    for byte, bit, proof, size in _find_flips(data):
+        flip = HeaderFlip(byte, bit, proof, FIRST_EVENT_AT, size)
+        description = read_description(correct_head(head, flip).data, FIRST_EVENT_AT)
+        if description is not None and description.header_length == HEADER_SIZE:
+            yield flip
+            return
+
+
+def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
+    """Yield byte, bit, proof and event size: by the checksum, else by what every such event has."""
+    declared_size = int.from_bytes(data[FIRST_EVENT_AT + _SIZE_AT : FIRST_EVENT_AT + _END_AT], "little")
+    description = read_description(data, FIRST_EVENT_AT)
+    end = int.from_bytes(data[FIRST_EVENT_AT + _END_AT : FIRST_EVENT_AT + _FLAGS_AT], "little")
+    has_valid_size = end in (0, FIRST_EVENT_AT + declared_size) or (
+        description is not None and _is_checksum_valid(clear_in_use_flag(description.event))
+    )
+    if description is not None and description.header_length == HEADER_SIZE and has_valid_size:
+        return  # the events after it are readable; other faults are reported as usual
+    event = data[FIRST_EVENT_AT : FIRST_EVENT_AT + declared_size]
+    if _MIN_SIZE <= declared_size <= min(_MAX_SIZE, len(data) - FIRST_EVENT_AT):
+        event = clear_in_use_flag(event)
+        flip = find_flip_by_checksum(CRC32, event, declared_size - CHECKSUM_SIZE, FIRST_EVENT_AT)
+        if flip is not None:
+            yield (*flip, _BY_CHECKSUM, declared_size)
+    for bit in range(32):
+        size = declared_size ^ 1 << bit
+        if _MIN_SIZE <= size <= min(_MAX_SIZE, len(data) - FIRST_EVENT_AT):
+            byte = FIRST_EVENT_AT + _SIZE_AT + bit // 8
+            changed = bytearray(data[FIRST_EVENT_AT : FIRST_EVENT_AT + size])
+            changed[_SIZE_AT + bit // 8] ^= 1 << bit % 8
+            if _is_checksum_valid(clear_in_use_flag(bytes(changed))):
+                yield byte, bit % 8, _BY_CHECKSUM, size
+    yield from _find_flip_by_next_events(data, declared_size)
+
+
+def _find_flip_by_next_events(data: bytes, declared_size: int) -> Iterator[tuple[int, int, str, int]]:
+    """Yield a flip for servers without checksums: an invalid type, size or version; events must follow.
+
+    The header length is not corrected: there were servers with longer headers (23 bytes), whose events also
+    follow each other.
+    """
+    end = int.from_bytes(data[FIRST_EVENT_AT + _END_AT : FIRST_EVENT_AT + _FLAGS_AT], "little")
+    size = (
+        end - FIRST_EVENT_AT
+        if end and end - FIRST_EVENT_AT != declared_size and _is_event_at(data, end)
+        else declared_size
+    )
+    expected_bytes = {4: EventType.FORMAT_DESCRIPTION.value, HEADER_SIZE: 4, HEADER_SIZE + 1: 0}
+    expected_bytes |= dict(enumerate(size.to_bytes(4, "little"), _SIZE_AT))
+    differences = [
+        (at, data[FIRST_EVENT_AT + at] ^ value)
+        for at, value in expected_bytes.items()
+        if data[FIRST_EVENT_AT + at] != value
+    ]
+    if len(differences) == 1 and differences[0][1].bit_count() == 1 and _is_event_at(data, FIRST_EVENT_AT + size):
+        yield FIRST_EVENT_AT + differences[0][0], differences[0][1].bit_length() - 1, _BY_EVENTS, size
+
+
+def _is_event_at(data: bytes, at: int) -> bool:
+    """Return whether an event is here whose end_log_pos matches."""
+    head = data[at : at + HEADER_SIZE]
+    size, end = (int.from_bytes(head[low : low + 4], "little") for low in (_SIZE_AT, _END_AT))
+    return len(head) == HEADER_SIZE and size >= HEADER_SIZE and end == at + size
+
+
+def _is_checksum_valid(event: bytes) -> bool:
+    """Return whether the checksum of an event is correct."""
+    return CRC32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")

@@ -1,1 +1,0 @@
-"""Damage to a log, explained."""

@@ -1,0 +1,980 @@
+"""The files beside a log: index, MariaDB state, relay-log.info, GTID index, and the names of log files.
+
+Source: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and
+#mariadb-gtid-index.
+
+Both read lines with `my_b_gets`, which drops a last line without a line feed, and treat an empty line as
+the end of the list (`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to
+the end of the file.
+
+They have no records: the whole file is its header, and its findings follow from its lines.
+Source: docs/spec/mysql_binlog.md#file-kinds and #transactions-and-truncation.
+
+It is a tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them
+the first key of each leaf and its page number. A node that needs more than one page continues in the next
+one. The server preallocates the file, writes it while it writes the log, and rebuilds it if it does not
+trust it: faults in it lose no data.
+Source: docs/spec/mysql_binlog.md#mariadb-gtid-index.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+from construct import (
+    Bytes,
+    Check,
+    Const,
+    Construct,
+    FlagsEnum,
+    GreedyBytes,
+    GreedyRange,
+    Int8ul,
+    Int16ul,
+    Int32ul,
+    Struct,
+    Tell,
+    evaluate,
+    stream_read,
+    this,
+)
+
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.field_types import CrcCheck, Magic, TracePart
+from binlogtool.format_api.format import FileHead, FormatMatch
+from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
+from binlogtool.formats.binlog_events.wire_format import MAGIC
+from binlogtool.limits import KIB, MIB, Limits
+
+# --- Names of the files of a log ---
+
+_LOG_NAME = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,18})", re.DOTALL)
+INDEX_NAME = re.compile(r"(?!\d+\.index\Z).+\.index", re.DOTALL)
+"""Any base name but one of digits only: such an index is another format's."""
+STATE_NAME = re.compile(r".+\.state", re.DOTALL)
+INFO_NAME = re.compile(r"relay-log.*\.info", re.DOTALL)
+LEFTOVER_NAME = re.compile(r".+\.(?:index_crash_safe|~rec~)", re.DOTALL)
+GTID_INDEX_NAME = re.compile(r"(?P<log>.+\.\d{6,18})\.idx", re.DOTALL)
+TEMPORARY_PATTERNS = ("*.index_crash_safe", "*.~rec~")
+"""A rotation or a purge makes them, and removes them at once."""
+
+
+class LogName(NamedTuple):
+    """Name of a log file without its folder: `base.000042`."""
+
+    name: str
+    base: str
+    number: int
+
+    def make_sibling(self, number: int) -> str:
+        """Return the name of another file of the same log."""
+        return f"{self.base}.{number:06d}"
+
+
+def parse_log_name(path: bytes | str) -> LogName | None:
+    """Return the log file that a path names, on Unix or Windows; None if it is not a log file's name."""
+    text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+    name = re.split(r"[/\\]", text)[-1]
+    match = _LOG_NAME.fullmatch(name)
+    return LogName(name, sys.intern(match["base"]), int(match["number"])) if match else None
+
+
+def get_stem(name: str) -> str | None:
+    """Return what the logs of a server, their index and related files have in common."""
+    base = re.fullmatch(r"(.+)\.(?:\d{6,18}(?:\.idx)?|index|state|index_crash_safe|~rec~)", name, re.DOTALL)
+    return base[1] if base else None
+
+
+def is_next_file(previous: str, name: str) -> bool:
+    """Return whether the second name is the next file of the same log."""
+    first, second = parse_log_name(previous), parse_log_name(name)
+    return first is not None and second is not None and (first.base, first.number + 1) == (second.base, second.number)
+
+
+def get_folder(path: bytes) -> bytes:
+    """Return the folder of a path, without the last separator."""
+    at = max(path.rfind(b"/"), path.rfind(b"\\"))
+    return path[:at].rstrip(b"/\\") or path[:1] if at >= 0 else b""
+
+
+def to_printable(name: bytes | str) -> str:
+    """Return at most 200 characters of a name as text that is safe to write anywhere."""
+    data = name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
+    text = data[:200].decode("utf-8", "backslashreplace")
+    return text + "…" if len(data) > 200 else text
+
+
+def sort_names(names: Sequence[str]) -> list[str]:
+    """Return the names sorted: per base the files about the logs first, then the logs by number."""
+    return sorted(names, key=_sort_key)
+
+
+def _sort_key(path: str) -> tuple[str, str, int, int, str]:
+    """Return the sort key of a path."""
+    folder, name = os.path.split(path)
+    matched = GTID_INDEX_NAME.fullmatch(name)
+    parsed = parse_log_name(matched["log"] if matched else name)
+    if parsed is None:
+        return folder, name.rpartition(".")[0], 0, 0, name
+    return folder, parsed.base, 1, parsed.number, name
+
+
+# --- Constructs of the servers' text files ---
+
+MAX_LINE_SIZE = 4 * KIB
+"""No path is longer (the servers' FN_REFLEN is 512)."""
+
+MAX_ANNOTATED_LINES = 1 << 16
+"""Lines that the annotated hexdump shows one by one."""
+
+GTID_LINE = re.compile(rb"(\d{1,10})-(\d{1,10})-(\d{1,20})")
+
+
+class TextLines(Construct):  # type: ignore[misc]
+    """Construct of all lines to the end of the file.
+
+    Args:
+        labels: names of the first lines; the others have numbers.
+        explain: returns what a line says.
+    """
+
+    fills_stream = True
+
+    def __init__(self, labels: Sequence[str] = (), explain: Callable[[bytes], str] | None = None) -> None:
+        super().__init__()
+        self.labels, self.explain = labels, explain
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[bytes]:
+        return [line for line in stream.read().split(b"\n") if line]
+
+    def _build(self, obj: list[bytes], stream: Any, context: Any, path: str) -> Any:
+        stream.write(b"".join(line + b"\n" for line in obj))
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
+        """Yield one part for each line with its line feed; what follows the first 65,536 lines is one part."""
+        at = start
+        for number in range(MAX_ANNOTATED_LINES):
+            if at >= end:
+                return
+            line_feed = data.find(b"\n", at, end)
+            stop = end if line_feed < 0 else line_feed + 1
+            name = f".{self.labels[number]}" if number < len(self.labels) else f"[{number}]"
+            text = data[at : stop - (line_feed >= 0)]
+            explanation = self.explain(text) if self.explain is not None and len(text) <= MAX_LINE_SIZE else ""
+            yield TracePart(name, 1, at, stop, to_printable(text), explanation)
+            at = stop
+        if at < end:
+            yield TracePart(".more", 1, at, end, None, f"{data.count(bytes((10,)), at, end):,} more lines")
+
+
+def _explain_log_line(line: bytes) -> str:
+    """Return the number of the log that a line names."""
+    parsed = parse_log_name(line)
+    return "" if parsed is None else f"log {parsed.number}"
+
+
+def _explain_gtid_line(line: bytes) -> str:
+    """Return domain and server of a GTID line."""
+    matched = GTID_LINE.fullmatch(line)
+    return f"domain {int(matched[1])}, server {int(matched[2])}" if matched else ""
+
+
+INFO_LINE_NAMES = ("lines", "relay_log_file", "relay_log_pos", "source_log_file", "source_log_pos", "delay")
+"""The first lines of relay-log.info. Servers before MySQL 5.6 and MariaDB 10.0 do not write the number of lines."""
+
+INDEX_FILE = Struct("path" / TextLines(explain=_explain_log_line))
+STATE_FILE = Struct("gtid" / TextLines(explain=_explain_gtid_line))
+INFO_FILE = Struct("info" / TextLines(INFO_LINE_NAMES))
+OLD_INFO_FILE = Struct("info" / TextLines(INFO_LINE_NAMES[1:]))
+
+
+# --- An index as the servers read it ---
+
+_NUMBER = re.compile(rb"\.[0-9]{6,18}")
+_MAX_SEARCHED = 4096
+"""Bytes of a line that are searched for joined names."""
+
+
+class ServerList(msgspec.Struct, frozen=True):
+    """Names that a server reads, as they are written; `unfinished_line`: a last line without a line feed."""
+
+    names: tuple[bytes, ...]
+    unfinished_line: bytes = b""
+
+
+def read_server_list(data: bytes, *, is_mysql: bool) -> ServerList:
+    """Read an index as MySQL or MariaDB does: MySQL drops a carriage return at the end of a line."""
+    *lines, unfinished = data.split(b"\n")
+    if b"" in lines:
+        lines = lines[: lines.index(b"")]
+    if is_mysql:
+        lines = [line.removesuffix(b"\r") for line in lines]
+    names = [line.partition(b"\0")[0] for line in lines]
+    if b"" in names[1:]:
+        names = names[: names.index(b"", 1)]
+    return ServerList(tuple(names), unfinished)
+
+
+def split_joined_names(line: bytes) -> list[bytes]:
+    """Return the names in a line: several if line feeds between them are missing."""
+    names: list[bytes] = []
+    rest = line
+    while (at := _find_joint(rest)) is not None:
+        names.append(rest[:at])
+        rest = rest[at:]
+    return [*names, rest]
+
+
+def _find_joint(line: bytes) -> int | None:
+    """Return where the second of two joined names begins: names of one base, each with a number."""
+    for match in _NUMBER.finditer(line, 0, _MAX_SEARCHED):
+        stem, rest = line[: match.start() + 1], line[match.end() :]
+        base = stem[stem.rfind(b"/") + 1 :]
+        possible_starts = (stem, b"./" + base, base, b"/")
+        if rest.startswith(possible_starts) and (second := _NUMBER.search(rest)) is not None:
+            name = rest[: second.start() + 1]
+            if name[name.rfind(b"/") + 1 :] == base and base != b".":
+                return match.end()
+    return None
+
+
+# --- Text files next to a log ---
+
+MAX_INDEX_BYTES = 64 * MIB
+"""Bytes of an index that are read: more than a million lines."""
+
+MAX_LINES = 1 << 21
+"""Lines that are read."""
+
+MAX_OTHER_BYTES = 4 * MIB
+"""Bytes of the other text files that are read."""
+
+MAX_FINDINGS_PER_KIND = 20
+"""Lines of one kind of wrong that are told one by one."""
+
+MAX_FOLDERS = 1000
+"""Different folders, or base names, of one index that are looked at."""
+
+_CHUNK = MIB
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+
+
+class TextKind(enum.Enum):
+    """Kind of a text file, with its name in reports."""
+
+    INDEX = "binlog index"
+    LEFTOVER = "binlog index, left over"
+    STATE = "GTID state"
+    INFO = "relay log info"
+
+
+class TextLine(NamedTuple):
+    """One line: offset and size with the line feed, its bytes without it."""
+
+    offset: int
+    size: int
+    text: bytes
+    has_line_feed: bool
+
+
+class IndexListing(msgspec.Struct):
+    """Files of one base name that an index lists, by number; `unusual_names`: names that are not written as
+    servers do.
+    """
+
+    base: str
+    numbers: array[int] = msgspec.field(default_factory=partial(array, "q"))
+    unusual_names: dict[int, str] = msgspec.field(default_factory=dict)
+    seen: set[int] | None = None
+
+    def add(self, name: LogName) -> str | None:
+        """Add the next name; return "again" if it is listed twice, "back" if it is listed after a later one."""
+        number, last_number = name.number, self.numbers[-1] if self.numbers else -1
+        if number <= last_number or self.seen is not None:
+            self.seen = set(self.numbers) if self.seen is None else self.seen
+            if number in self.seen:
+                return "again"
+            self.seen.add(number)
+        self.numbers.append(number)
+        if name.name != name.make_sibling(number):
+            self.unusual_names[number] = name.name
+        return "back" if number < last_number else None
+
+    def sorted_numbers(self) -> array[int]:
+        """Return the numbers in order."""
+        return self.numbers if self.seen is None else array("q", sorted(self.numbers))
+
+    def name_of(self, number: int) -> str:
+        """Return the name that is listed for a number."""
+        return self.unusual_names.get(number) or LogName("", self.base, number).make_sibling(number)
+
+
+class TextContext(msgspec.Struct):
+    """Content of a text file.
+
+    `listings`: of an index, by base name. `last_numbers`: of a state, the last number of each "domain-server".
+    `position`: of relay-log.info, the relay log and the offset in it. `sound`: every line was valid.
+    """
+
+    kind: TextKind
+    name: str = ""
+    listings: dict[str, IndexListing] = msgspec.field(default_factory=dict)
+    last_numbers: dict[str, int] = msgspec.field(default_factory=dict)
+    position: tuple[str, int] | None = None
+    sound: bool = True
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------------
+
+
+EMPTY_LEVEL = FrameLevel(Struct("rest" / Const(MAGIC)), (), None, len(MAGIC), len(MAGIC), name="rest")
+"""The chain of a file that has none."""
+
+
+# -- detection ---------------------------------------------------------------------------------------------------------
+
+
+def get_text_kind(name: str) -> TextKind | None:
+    """Return the kind of text file by name; None if it is not one."""
+    kinds = (
+        (LEFTOVER_NAME, TextKind.LEFTOVER),
+        (INDEX_NAME, TextKind.INDEX),
+        (STATE_NAME, TextKind.STATE),
+        (INFO_NAME, TextKind.INFO),
+    )
+    return next((kind for pattern, kind in kinds if pattern.fullmatch(name)), None)
+
+
+def detect_text_file(head: FileHead) -> FormatMatch:
+    """Detect a text file by name and content: every complete line must be valid."""
+    kind = get_text_kind(head.name.rpartition("/")[2])
+    if kind is None:
+        return FormatMatch(0, "no name of a text file beside a log")
+    lines = head.data.split(b"\n")
+    lines = [line.rstrip(b"\r") for line in (lines if head.is_whole else lines[:-1])]
+    lines = [line for line in lines if line]
+    if not lines:
+        return (
+            FormatMatch(20, f"the name of a {kind.value}, and empty") if not head.data else FormatMatch(0, "no lines")
+        )
+    if kind is TextKind.INFO:
+        matches = sum(parse_log_name(line) is not None for line in lines[:2])
+        return (
+            FormatMatch(80, "the lines of relay-log.info") if matches else FormatMatch(0, "no lines of relay-log.info")
+        )
+    valid_count = sum(
+        GTID_LINE.fullmatch(line) is not None if kind is TextKind.STATE else _is_log_path(line) for line in lines
+    )
+    if valid_count == len(lines):
+        return FormatMatch(80, f"the lines of a {kind.value}")
+    return (
+        FormatMatch(40, f"some lines of a {kind.value}")
+        if valid_count
+        else FormatMatch(0, f"no line of a {kind.value}")
+    )
+
+
+def _is_log_path(line: bytes) -> bool:
+    """Return whether a line is the path of a log file."""
+    return len(line) <= MAX_LINE_SIZE and _CONTROL.search(line) is None and parse_log_name(line) is not None
+
+
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+def create_text_layout(head: FileHead, kind: TextKind) -> LogFileLayout:
+    """Return the layout: the whole file is its header, with findings about its lines."""
+    context = TextContext(kind, head.name)
+    ceiling = MAX_INDEX_BYTES if kind in (TextKind.INDEX, TextKind.LEFTOVER) else MAX_OTHER_BYTES
+    read_range = head.peek or _make_reader(head.data)
+    size = len(head.data) if head.size is None or head.peek is None else head.size
+    lines = _iter_lines(read_range, min(size, ceiling))
+    readers = {TextKind.STATE: _read_state, TextKind.INFO: _read_info}
+    findings = list(readers.get(kind, _read_index)(islice(lines, MAX_LINES), context))
+    next_line = None if kind is TextKind.INFO else next(lines, None)
+    if next_line is not None or size > ceiling or (head.size is None and not head.is_whole):
+        context.sound = False
+        read_end = min(size, ceiling) if next_line is None else next_line.offset
+        text = f"only the first {read_end:,} bytes of the {kind.value} were looked at"
+        findings.append(make_finding("count-out-of-bounds", read_end, 0, text))
+    if kind is TextKind.LEFTOVER:
+        text = "left by a rotation or a purge that was interrupted; the server looks at it at its start"
+        findings = [make_finding("extra-member", 0, size, text, severity=Severity.NOTE)]
+    schemas = {TextKind.STATE: STATE_FILE, TextKind.INFO: INFO_FILE}
+    schema = schemas.get(kind, INDEX_FILE)
+    if kind is TextKind.INFO and not head.data[: head.data.find(b"\n")].strip().isdigit():
+        schema = OLD_INFO_FILE
+    return LogFileLayout(
+        kind.value, size, EMPTY_LEVEL, schema, context=context, findings=tuple(findings), has_records=False
+    )
+
+
+def _make_reader(data: bytes) -> Callable[[int, int], bytes]:
+    """Return a function that reads from bytes."""
+
+    def read(offset: int, size: int) -> bytes:
+        return data[offset : offset + size]
+
+    return read
+
+
+def _iter_lines(read_range: Callable[[int, int], bytes], size: int) -> Iterator[TextLine]:
+    """Yield the lines of the first `size` bytes; one that is too long for a path is split."""
+    at, rest = 0, b""
+    while at + len(rest) < size:
+        start = at + len(rest)
+        data = read_range(start, min(_CHUNK, size - start))
+        if not data:
+            break
+        *complete, rest = (rest + data).split(b"\n")
+        for text in complete:
+            yield TextLine(at, len(text) + 1, text, True)
+            at += len(text) + 1
+        if len(rest) > MAX_LINE_SIZE:
+            yield TextLine(at, len(rest), rest, False)
+            at, rest = at + len(rest), b""
+    if rest:
+        yield TextLine(at, len(rest), rest, False)
+
+
+class _LineFaults(msgspec.Struct):
+    """Faults of one kind: the first few one by one, the others counted."""
+
+    id: str
+    count: int = 0
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    last: TextLine | None = None
+
+    def add(self, line: TextLine, text: str, **facts: Any) -> None:
+        """Add one faulty line."""
+        self.count, self.last = self.count + 1, line
+        if len(self.findings) < MAX_FINDINGS_PER_KIND:
+            self.findings.append(make_finding(self.id, line.offset, line.size, text, **facts))
+
+    def iter_findings(self) -> Iterator[Finding]:
+        """Yield the findings, and how many more there are."""
+        yield from self.findings
+        if self.count > len(self.findings) and self.last is not None:
+            text = f"{self.count - len(self.findings):,} more lines like this"
+            yield make_finding(self.id, self.last.offset, self.last.size, text, lines=self.count)
+
+
+class _IndexLineReader(msgspec.Struct):
+    """Reader of the lines of an index.
+
+    `folders`: the first line of each folder and the number of its lines. `stem`: of the last line, what
+    precedes its number; most lines repeat it.
+    """
+
+    context: TextContext
+    invalid: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "bad-header"))
+    duplicates: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "duplicate-sequence"))
+    regressions: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "sequence-regression"))
+    folders: dict[bytes, tuple[TextLine, int]] = msgspec.field(default_factory=dict)
+    stem: bytes = b"\n"
+    folder: bytes = b""
+    base: str = ""
+    first_blank: TextLine | None = None
+    lines_after_blank: int = 0
+    first_with_cr: TextLine | None = None
+    cr_count: int = 0
+    torn_line: TextLine | None = None
+    unfinished_line: TextLine | None = None
+    joined_lines: _LineFaults = msgspec.field(default_factory=partial(_LineFaults, "bad-header"))
+
+    def add_line(self, line: TextLine) -> None:
+        """Add one line."""
+        text = line.text
+        if text.endswith(b"\r"):
+            self.first_with_cr, self.cr_count = self.first_with_cr or line, self.cr_count + 1
+            text = text[:-1]
+        if not text:
+            self.first_blank = self.first_blank or line
+        elif not text.startswith(b"#"):
+            self.lines_after_blank += self.first_blank is not None
+            self._add_path(line, text)
+
+    def _add_path(self, line: TextLine, text: bytes) -> None:
+        """Add a line that is a path, or several joined ones."""
+        names = [text] if self._is_next_number(text) else split_joined_names(text)
+        if len(names) > 1 and parse_log_name(names[-1]) is not None:
+            message = f"{len(names)} names on one line: the server takes them for one, {to_printable(text)!r}"
+            self.joined_lines.add(line, message, diagnosis="joined-lines")
+        else:
+            names = [text]
+        for name in names:
+            self._add_name(line, name)
+
+    def _add_name(self, line: TextLine, text: bytes) -> None:
+        """Add one name."""
+        parsed = self._parse_name(text)
+        if parsed is None:
+            self.context.sound = False
+            if not line.has_line_feed and _CONTROL.search(text) is None:
+                self.torn_line = line
+            else:
+                self.invalid.add(line, f"no path of a log file: {to_printable(text)!r}")
+            return
+        if self.folder in self.folders or len(self.folders) < MAX_FOLDERS:
+            first, count = self.folders.get(self.folder, (line, 0))
+            self.folders[self.folder] = first, count + 1
+        self._add_to_listing(line, parsed)
+        if not line.has_line_feed:
+            self.unfinished_line = line
+
+    def _is_next_number(self, text: bytes) -> bool:
+        """Return whether it is the previous name with another number."""
+        digits = text[len(self.stem) :]
+        return text.startswith(self.stem) and digits.isdigit() and 6 <= len(digits) <= 18
+
+    def _parse_name(self, text: bytes) -> LogName | None:
+        """Return the file that a line names; None if it is not a log."""
+        if self._is_next_number(text):
+            digits = text[len(self.stem) :]
+            return LogName(f"{self.base}.{digits.decode()}", self.base, int(digits))
+        parsed = parse_log_name(text) if _is_log_path(text) else None
+        if parsed is not None:
+            digits = text[text.rfind(b".") + 1 :]
+            self.stem, self.folder, self.base = text[: -len(digits)], get_folder(text), parsed.base
+        return parsed
+
+    def _add_to_listing(self, line: TextLine, parsed: LogName) -> None:
+        """Add a name to its listing."""
+        listing = self.context.listings.get(parsed.base)
+        if listing is None:
+            if len(self.context.listings) >= MAX_FOLDERS:
+                self.invalid.add(line, f"more than {MAX_FOLDERS:,} different base names")
+                return
+            listing = self.context.listings[parsed.base] = IndexListing(parsed.base)
+        last_number = listing.numbers[-1] if listing.numbers else 0
+        fault = listing.add(parsed)
+        if fault == "again":
+            self.duplicates.add(line, f"{to_printable(parsed.name)} is listed twice")
+        elif fault == "back":
+            self.regressions.add(
+                line, f"{to_printable(parsed.name)} is listed behind {to_printable(listing.name_of(last_number))}"
+            )
+
+    def iter_findings(self) -> Iterator[Finding]:
+        """Yield findings about the lines."""
+        yield from _check_folders(self.folders)
+        for faults in (self.invalid, self.joined_lines, self.duplicates, self.regressions):
+            yield from faults.iter_findings()
+        if self.torn_line is not None:
+            yield make_finding("torn-tail", self.torn_line.offset, self.torn_line.size, "the last line is not complete")
+        if self.unfinished_line is not None:
+            text = "the last line has no line feed: servers do not read it, and append the next name to it"
+            place = self.unfinished_line.offset, self.unfinished_line.size
+            yield make_finding("bad-header", *place, text, severity=Severity.WARNING, diagnosis="line-unfinished")
+        if self.first_blank is not None and self.lines_after_blank:
+            text = (
+                f"an empty line: servers read the list up to here and miss the {self.lines_after_blank:,} "
+                f"lines behind it"
+            )
+            yield make_finding("bad-header", self.first_blank.offset, self.first_blank.size, text)
+        if self.first_with_cr is not None:
+            text = f"{self.cr_count:,} lines end in CR LF: a server on Unix takes the CR for a part of the name"
+            yield make_finding(
+                "bad-header", self.first_with_cr.offset, self.first_with_cr.size, text, severity=Severity.WARNING
+            )
+
+
+def _read_index(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
+    """Read the names of an index and return findings about its lines."""
+    reader = _IndexLineReader(context)
+    for line in lines:
+        reader.add_line(line)
+    return reader.iter_findings()
+
+
+def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Finding]:
+    """Yield findings about folders other than that of most lines; no path is opened, files are found by name
+    alone.
+    """
+    by_folder = {folder: places for folder, places in folders.items() if folder not in (b"", b".")}
+    if len(by_folder) < 2:
+        return
+    main_folder = max(by_folder, key=_make_line_count(by_folder))
+    faults = _LineFaults("path-outside-set")
+    for folder, (line, count) in by_folder.items():
+        if folder != main_folder:
+            text = f"{count:,} {'line names files' if count == 1 else 'lines name files'} in {to_printable(folder)!r}, "
+            text += f"the others in {to_printable(main_folder)!r}; not opened, compared by their names only"
+            faults.add(line, text, folder=to_printable(folder), lines=count)
+    yield from faults.iter_findings()
+
+
+def _make_line_count(folders: dict[bytes, tuple[TextLine, int]]) -> Callable[[bytes], int]:
+    """Return a function that returns the number of lines of a folder."""
+
+    def count(folder: bytes) -> int:
+        return folders[folder][1]
+
+    return count
+
+
+def _read_state(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
+    """Read the GTIDs of a state file; in a domain the last one is the newest."""
+    faults = _LineFaults("bad-header")
+    for line in lines:
+        matched = GTID_LINE.fullmatch(line.text.rstrip(b"\r"))
+        if matched:
+            context.last_numbers[f"{int(matched[1])}-{int(matched[2])}"] = int(matched[3])
+        elif line.text.strip():
+            context.sound = False
+            faults.add(line, f"no GTID (domain-server-number): {to_printable(line.text)!r}")
+    yield from faults.iter_findings()
+
+
+def _read_info(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
+    """Read the relay log's name and offset, after the number of lines if that is there."""
+    texts = [line.text.strip() for _, line in zip(range(3), lines, strict=False)]
+    if texts and texts[0].isdigit():
+        del texts[0]
+    parsed = parse_log_name(texts[0]) if texts and _is_log_path(texts[0]) else None
+    if parsed is not None and len(texts) > 1 and texts[1].isdigit() and len(texts[1]) < 20:
+        context.position = parsed.name, int(texts[1])
+        return
+    context.sound = False
+    if any(texts):
+        yield make_finding("bad-header", 0, 0, "the lines do not name a relay log and an offset in it")
+
+
+# --- MariaDB's GTID index next to each log file, `NAME.NNNNNN.idx` ---
+
+GTID_INDEX_MAGIC = b"\xfe\xfe\x0c\x01"
+MAGIC_NUMBER = int.from_bytes(GTID_INDEX_MAGIC, "little")
+FIRST_PAGE_AT = 12
+"""Bytes of the file header; they are a part of the first page."""
+MIN_PAGE_SIZE, MAX_PAGE_SIZE = 64, 1 << 24
+LEAF_PAGE, CONTINUED_PAGE, LAST_PAGE, ROOT_PAGE = 1, 2, 4, 8
+
+MAX_FILE = 64 * MIB
+"""Bytes whose checksums are compared."""
+MAX_ANNOTATED = MIB
+"""Bytes of a file that the annotated hexdump shows page by page (a log of 1 GiB has an index of about 400 KiB)."""
+
+_COUNT_SIZE = 4
+_KEY_SIZE = 8
+_GTID_SIZE = 16
+_GTID_PARTS = (("domain_id", 0, 4), ("server_id", 4, 8), ("seq_no", 8, 16))
+_FLAGS_SIZE = 4
+_CRC_SIZE = 4
+
+
+class PageRemainder(NamedTuple):
+    """Rest of a node that continues in the next page: number of GTIDs, and whether a page number follows."""
+
+    gtids: int = 0
+    child: bool = False
+
+
+class GtidIndexContext(msgspec.Struct):
+    """State of one GTID index.
+
+    `remainders`: by the offset of a page, what continues in it. `has_root`: the last page is a root, so the
+    index is complete.
+    """
+
+    page_size: int = 0
+    pages: int = 0
+    bad_pages: int = 0
+    has_root: bool = False
+    remainders: dict[int, PageRemainder] = msgspec.field(default_factory=dict)
+
+
+# -- one page ----------------------------------------------------------------------------------------------------------
+
+
+class PageItem(NamedTuple):
+    """One part of a page's content; `key`: number of the key in the page that it belongs to, or -1."""
+
+    kind: str
+    start: int
+    end: int
+    key: int
+
+
+def iter_page_items(
+    data: bytes, start: int, end: int, is_leaf: bool, remainder: PageRemainder
+) -> Iterator[PageItem | PageRemainder]:
+    """Yield the parts of the page content `data[start:end]`, and at last what continues in the next page."""
+    at, key, gtids, has_child = start, -1, remainder.gtids, remainder.child
+    while True:
+        while gtids and end - at >= _GTID_SIZE:
+            yield PageItem("gtid", at, at + _GTID_SIZE, key)
+            at, gtids = at + _GTID_SIZE, gtids - 1
+        if gtids:
+            yield from _iter_unused(at, end)
+            yield PageRemainder(gtids, not is_leaf)
+            return
+        if has_child and end - at < _COUNT_SIZE:
+            yield from _iter_unused(at, end)
+            yield PageRemainder(0, True)
+            return
+        if has_child:
+            yield PageItem("child", at, at + _COUNT_SIZE, key)
+            at, has_child = at + _COUNT_SIZE, False
+        count = int.from_bytes(data[at : at + _COUNT_SIZE], "little") if end - at >= _COUNT_SIZE else 0
+        if not count or end - at < _KEY_SIZE:
+            if end - at >= _COUNT_SIZE and not count:
+                yield PageItem("end", at, at + _COUNT_SIZE, -1)
+                at += _COUNT_SIZE
+            yield from _iter_unused(at, end)
+            return
+        key += 1
+        yield PageItem("count", at, at + _COUNT_SIZE, key)
+        yield PageItem("offset", at + _COUNT_SIZE, at + _KEY_SIZE, key)
+        at, gtids, has_child = at + _KEY_SIZE, count - 1, not is_leaf
+
+
+def _iter_unused(at: int, end: int) -> Iterator[PageItem]:
+    """Yield the unused bytes at the end of a page."""
+    if at < end:
+        yield PageItem("unused", at, end, -1)
+
+
+class PageContent(Construct):  # type: ignore[misc]
+    """Construct of the keys of a page.
+
+    Args:
+        size: an expression of their size in bytes.
+        find_remainder: page content offset -> what continues in this page.
+    """
+
+    def __init__(self, size: Any, find_remainder: Callable[[int], PageRemainder]) -> None:
+        super().__init__()
+        self.size, self.find_remainder = size, find_remainder
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        return bytes(stream_read(stream, evaluate(self.size, context), path))
+
+    def _build(self, obj: bytes, stream: Any, context: Any, path: str) -> Any:
+        stream.write(obj)
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
+        """Yield the keys with their parts, GTIDs of a key of the previous page, and unused bytes."""
+        is_leaf = bool(data[start - _FLAGS_SIZE] & LEAF_PAGE)
+        last_key, number = -1, 0
+        for item in iter_page_items(data, start, end, is_leaf, self.find_remainder(start)):
+            if isinstance(item, PageRemainder):
+                return
+            if item.key > last_key:
+                last_key, number = item.key, 0
+                yield TracePart(f".key[{last_key}]", 1, item.start, None)
+            parent = f".key[{last_key}]" if item.key >= 0 else ""
+            yield from _trace_item(item, data, parent, 2 if parent else 1, number)
+            number += item.kind == "gtid"
+
+
+def _trace_item(item: PageItem, data: bytes, parent: str, depth: int, number: int) -> Iterator[TracePart]:
+    """Yield the trace of one part."""
+    raw = data[item.start : item.end]
+    if item.kind == "gtid":
+        path = f"{parent}.gtid[{number}]"
+        values = [int.from_bytes(raw[low:high], "little") for _, low, high in _GTID_PARTS]
+        yield TracePart(path, depth, item.start, None, None, "-".join(map(str, values)))
+        for (name, low, high), part in zip(_GTID_PARTS, values, strict=True):
+            yield TracePart(f"{path}.{name}", depth + 1, item.start + low, item.start + high, part)
+        return
+    value = int.from_bytes(raw, "little")
+    if item.kind == "count":
+        yield TracePart(f"{parent}.count", depth, item.start, item.end, value, f"{value - 1:,} GTIDs")
+    elif item.kind == "child":
+        yield TracePart(f"{parent}.child", depth, item.start, item.end, value, "number of a page, from 1")
+    elif item.kind == "offset":
+        yield TracePart(f"{parent}.offset", depth, item.start, item.end, value, "in the log file")
+    elif item.kind == "end":
+        yield TracePart(".end", 1, item.start, item.end, value, "no more keys")
+    else:
+        yield TracePart(".unused", 1, item.start, item.end, raw)
+
+
+# -- schema ------------------------------------------------------------------------------------------------------------
+
+
+def _no_remainder(start: int) -> PageRemainder:
+    """Return that nothing continues in a page."""
+    return PageRemainder()
+
+
+def _page_fields(size: Any, start: Any, before: int, find_remainder: Callable[[int], PageRemainder]) -> list[Construct]:
+    """Return the fields of a page.
+
+    Args:
+        before: bytes of the page that precede them.
+    """
+    return [
+        "flags" / FlagsEnum(Int8ul, leaf=LEAF_PAGE, continued=CONTINUED_PAGE, last=LAST_PAGE, root=ROOT_PAGE),
+        "pad" / Bytes(3),
+        "content" / PageContent(size - (before + _FLAGS_SIZE + _CRC_SIZE), find_remainder),
+        "covered_end" / Tell,
+        "crc32" / Int32ul,
+        "checksum" / CrcCheck(CRC32, stored=this.crc32, start=start, end=this.covered_end),
+    ]
+
+
+def create_schema(find_remainder: Callable[[int], PageRemainder] = _no_remainder) -> Construct:
+    """Return the schema of the whole file: header and first page, the other pages, and an incomplete rest."""
+    page = Struct("start" / Tell, *_page_fields(this._.page_size, this.start, 0, find_remainder))
+    return Struct(
+        "magic" / Magic(Int32ul, GTID_INDEX=MAGIC_NUMBER),
+        "major" / Int8ul,
+        "minor" / Int8ul,
+        "reserved" / Int16ul,
+        "page_size" / Int32ul,
+        Check(this.page_size >= MIN_PAGE_SIZE),
+        Check(this.page_size <= MAX_PAGE_SIZE),
+        *_page_fields(this.page_size, 0, FIRST_PAGE_AT, find_remainder),
+        "page" / GreedyRange(page),
+    )
+
+
+GTID_INDEX_FILE = create_schema()
+_EMPTY = Struct("rest" / GreedyBytes)
+
+
+# -- detection and layout ----------------------------------------------------------------------------------------------
+
+
+def is_gtid_index(head: FileHead) -> bool:
+    """Return whether it is a GTID index by its magic or its name."""
+    return head.data.startswith(GTID_INDEX_MAGIC) or GTID_INDEX_NAME.fullmatch(head.name.rpartition("/")[2]) is not None
+
+
+def detect_gtid_index(head: FileHead) -> FormatMatch:
+    """Detect a GTID index by its magic, else by its name."""
+    if head.data.startswith(GTID_INDEX_MAGIC):
+        return FormatMatch(100, "it starts with fe fe 0c 01 (GTID index)")
+    if is_gtid_index(head):
+        return FormatMatch(
+            30 if not head.data else 20, "the name of a GTID index" + ("" if head.data else ", and empty")
+        )
+    return FormatMatch(0, "no GTID index")
+
+
+def create_gtid_index_layout(head: FileHead) -> LogFileLayout:
+    """Return the layout: the whole file is its header, and faults are warnings at most."""
+    context = GtidIndexContext()
+    size = len(head.data) if head.size is None else head.size
+    if not size:
+        text = "empty: the server has not written it yet; it does not need it"
+        note = make_finding("unclean-close", 0, 0, text, severity=Severity.NOTE)
+        return LogFileLayout("GTID index, empty", 0, EMPTY_LEVEL, context=context, findings=(note,), has_records=False)
+    findings = list(_check_header(head.data, context))
+    if findings:
+        return LogFileLayout(
+            "GTID index, not readable", size, EMPTY_LEVEL, _EMPTY, None, context, tuple(findings), has_records=False
+        )
+    findings = list(_check_pages(head, size, context))
+    major, minor = head.data[4], head.data[5]
+    schema = create_schema(_make_lookup(context.remainders))
+    if size > MAX_ANNOTATED:
+        schema = Struct("shown" / Bytes(MAX_ANNOTATED), "more" / GreedyBytes)
+    return LogFileLayout(
+        f"GTID index v{major}.{minor}", size, EMPTY_LEVEL, schema, None, context, tuple(findings), has_records=False
+    )
+
+
+def _make_lookup(remainders: Mapping[int, PageRemainder]) -> Callable[[int], PageRemainder]:
+    """Return a function that looks up what continues in a page."""
+
+    def find(start: int) -> PageRemainder:
+        return remainders.get(start, PageRemainder())
+
+    return find
+
+
+def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
+    """Yield findings about the file header."""
+    if not data.startswith(GTID_INDEX_MAGIC):
+        shown = data[:4].hex(" ")
+        text = f"starts with {shown}, expected {GTID_INDEX_MAGIC.hex(' ')}: the server makes the index anew"
+        yield make_finding("bad-magic", 0, min(4, len(data)), text, severity=Severity.WARNING)
+        return
+    context.page_size = int.from_bytes(data[8:12], "little") if len(data) >= FIRST_PAGE_AT else 0
+    if not MIN_PAGE_SIZE <= context.page_size <= MAX_PAGE_SIZE:
+        text = f"pages of {context.page_size:,} bytes cannot be: the server makes the index anew"
+        yield make_finding("bad-header", 8, 4, text, severity=Severity.WARNING)
+    elif data[4] != 1:
+        text = f"version {data[4]}.{data[5]}; 1.0 is known"
+        yield make_finding("unsupported-version", 4, 2, text, severity=Severity.WARNING)
+
+
+def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterator[Finding]:
+    """Yield findings about page checksums and the end of the file, and note what continues in each page."""
+    flags, remainder = 0, PageRemainder()
+    page_count = min(size, MAX_FILE) // context.page_size
+    wrong_pages: list[Finding] = []
+    for number, page in enumerate(_iter_pages(head, context.page_size, page_count)):
+        start = number * context.page_size
+        if number and not any(page):
+            context.pages = number
+            text = f"{size - start:,} zero bytes that were made room for"
+            yield make_finding("preallocated-tail", start, size - start, text, severity=Severity.NOTE)
+            break
+        stored, computed = int.from_bytes(page[-_CRC_SIZE:], "little"), zlib.crc32(page[:-_CRC_SIZE])
+        if stored != computed:
+            context.bad_pages += 1
+            if len(wrong_pages) < 20:
+                wrong_pages.append(_page_checksum_finding(number, start, context.page_size, stored, computed))
+        flags, remainder = _read_page(page, start, FIRST_PAGE_AT if not number else 0, remainder, context)
+        context.pages = number + 1
+    yield from wrong_pages
+    context.has_root = bool(flags & ROOT_PAGE)
+    rest = size % context.page_size
+    if rest and size <= MAX_FILE:
+        text = f"the last page is cut off: {rest:,} of {context.page_size:,} bytes; the server makes the index anew"
+        yield make_finding("torn-tail", size - rest, rest, text)
+    elif not context.has_root:
+        text = "no root page: the index was not finished; the server makes it anew"
+        yield make_finding("unclean-close", size, 0, text, severity=Severity.NOTE)
+
+
+def _iter_pages(head: FileHead, page_size: int, page_count: int) -> Iterator[bytes]:
+    """Yield the complete pages."""
+    step = max(1, MIB // page_size)
+    for first in range(0, page_count, step):
+        count = min(step, page_count - first)
+        offset, size = first * page_size, count * page_size
+        data = head.data[offset : offset + size] if head.peek is None else head.peek(offset, size)
+        for at in range(0, len(data) - page_size + 1, page_size):
+            yield data[at : at + page_size]
+
+
+def _page_checksum_finding(number: int, start: int, size: int, stored: int, computed: int) -> Finding:
+    """Return the finding about a wrong page checksum."""
+    text = f"page {number + 1}: stored {stored:08x}, computed {computed:08x}; the server makes the index anew"
+    return make_finding(
+        "checksum-mismatch", start, size, text, severity=Severity.WARNING, stored=f"{stored:08x}",
+        computed=f"{computed:08x}",
+    )  # fmt: skip
+
+
+def _read_page(
+    page: bytes, start: int, at: int, remainder: PageRemainder, context: GtidIndexContext
+) -> tuple[int, PageRemainder]:
+    """Return the flags of a page, and what continues in the next one."""
+    flags = page[at]
+    content = at + _FLAGS_SIZE
+    is_leaf = bool(flags & LEAF_PAGE)
+    own_remainder = remainder if flags & CONTINUED_PAGE else PageRemainder(0, not is_leaf)
+    if own_remainder != PageRemainder():
+        context.remainders[start + content] = own_remainder
+    next_remainder = PageRemainder()
+    for item in iter_page_items(page, content, len(page) - _CRC_SIZE, is_leaf, own_remainder):
+        if isinstance(item, PageRemainder):
+            next_remainder = item
+    return flags, next_remainder

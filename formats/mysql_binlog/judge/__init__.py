@@ -1,1 +1,0 @@
-"""Validation of binary logs."""

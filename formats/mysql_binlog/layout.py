@@ -1,0 +1,481 @@
+"""Detect a binary log, read its FORMAT_DESCRIPTION, and choose the frames of its events.
+
+Source: docs/spec/mysql_binlog.md#file-kinds and #format_description-and-checksums.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+from construct import Const, Construct, Struct
+from msgspec.structs import replace
+
+from binlogtool.errors import UnknownFormatError
+from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import FileHead, FormatMatch
+from binlogtool.format_api.layout import CRC32, FrameLevel, InnerLevel, LogFileLayout
+from binlogtool.formats.binlog_events.crypt.decrypt import (
+    ENCRYPTED_FILE_HEADER,
+    ENCRYPTED_HEADER_SIZE,
+    ENCRYPTION_HEADER,
+    NO_KEY_MESSAGE,
+    StartEncryption,
+    create_mariadb_decryptor,
+    create_mysql_decryptor,
+    parse_encryption_header,
+    parse_start_encryption,
+)
+from binlogtool.formats.binlog_events.crypt.encrypt import read_mariadb_key, read_mysql_master_key
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, find_earlier_state
+from binlogtool.formats.binlog_events.decode import (
+    BinlogFileContext,
+    EventTracker,
+    TableMaps,
+    is_proven_despite_checksum,
+    is_proven_event,
+    read_prior_events,
+    record_prior_events,
+)
+from binlogtool.formats.binlog_events.event_schemas import (
+    ENCRYPTED_EVENT_FRAME,
+    EVENTS,
+    SCAN_COLUMNS,
+    UNENCRYPTED_EVENTS,
+    EventForm,
+    body_constructs,
+    event_construct,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    ENCRYPTED_MAGIC,
+    END_LOG_POS_AT,
+    EVENT_SIZE_AT,
+    FLAGS_AT,
+    HEADER_SIZE,
+    MAGIC,
+    TYPE_AT,
+    EventFlag,
+    EventType,
+    FormatDescription,
+    parse_description,
+    unpack_payload,
+)
+from binlogtool.formats.mysql_binlog import LOG_PATTERNS
+from binlogtool.formats.mysql_binlog.index_files import EMPTY_LEVEL, is_next_file
+from binlogtool.limits import MIB, Limits
+
+# --- The FORMAT_DESCRIPTION event at the beginning of a log ---
+
+_MAX_TYPES_WITHOUT_CHECKSUMS = 29
+"""No server that writes no checksums knows more types of events."""
+
+
+def read_description(data: bytes, at: int) -> FormatDescription | None:
+    """Read the FORMAT_DESCRIPTION event at `data[at:]`; None if there is none."""
+    if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
+        return None
+    size = int.from_bytes(data[at + EVENT_SIZE_AT : at + END_LOG_POS_AT], "little")
+    try:
+        description = parse_description(data[at : at + size])
+    except MalformedError:
+        return None
+    return description if description.size == size and description.binlog_version == 4 else None
+
+
+def find_incompatibility(description: FormatDescription) -> str | None:
+    """Return why the events after this FORMAT_DESCRIPTION cannot be read; None if they can."""
+    if description.header_length != HEADER_SIZE:
+        return f"its events have headers of {description.header_length} bytes; only {HEADER_SIZE} is read"
+    if "a_drop" in description.server_version:
+        return f"{description.server_version} numbers the types of its events in its own way"
+    return None
+
+
+def get_event_form(description: FormatDescription) -> EventForm:
+    """Return the format of the events after a FORMAT_DESCRIPTION."""
+    if description.checksum_alg is None:
+        return EventForm.BARE
+    return EventForm.CRC if description.has_checksums else EventForm.PLAIN
+
+
+def clear_in_use_flag(event: bytes) -> bytes:
+    """Return a FORMAT_DESCRIPTION event without the in-use flag, as its checksum was computed."""
+    return event[:FLAGS_AT] + bytes([event[FLAGS_AT] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[FLAGS_AT + 1 :]
+
+
+def is_checksum_valid(data: bytes, at: int, description: FormatDescription) -> bool:
+    """Return whether the checksum of the FORMAT_DESCRIPTION is correct or absent."""
+    if description.checksum_alg is None:
+        return True
+    event = clear_in_use_flag(data[at : at + description.size])
+    return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+
+
+def infer_form_from_next(data: bytes, at: int, description: FormatDescription) -> EventForm | None:
+    """Infer the event format from the event after a damaged FORMAT_DESCRIPTION; None if its checksum is no proof."""
+    start = at + description.size
+    size = int.from_bytes(data[start + EVENT_SIZE_AT : start + END_LOG_POS_AT], "little")
+    event = data[start : start + size]
+    if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
+        return None
+    is_valid = zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+    return EventForm.CRC if is_valid else None
+
+
+def has_contradicting_version(description: FormatDescription) -> bool:
+    """Return whether the version is of a server without checksums while the event is another server's.
+
+    Nothing proves such an event.
+    """
+    return description.checksum_alg is None and len(description.post_header_len) > _MAX_TYPES_WITHOUT_CHECKSUMS
+
+
+# --- Frame levels of a log ---
+
+DEFAULT_MAX_EVENT = 256 * MIB
+"""Default ceiling of one event in bytes; servers write up to 1 GiB."""
+_KNOWN_TYPE = rb".{4}[\x01-\x3f\xa0-\xbf]"
+"""MySQL numbers its types from 1, MariaDB its own from 160: those of newer servers are found behind a damage, too."""
+_PLAUSIBLE_SIZE = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
+"""A common header: a size below 1 GiB, known flags (docs/spec/mysql_binlog.md#resynchronization)."""
+
+
+def _header_pattern(smallest: int) -> bytes:
+    """Return the pattern of a common header whose size is not below the smallest event."""
+    return _KNOWN_TYPE + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _PLAUSIBLE_SIZE
+
+
+def _claimed_offset(head: bytes) -> int | None:
+    """Return the offset that an event claims: end_log_pos less its size; None for events made up by the server."""
+    size, end = (
+        int.from_bytes(head[EVENT_SIZE_AT:END_LOG_POS_AT], "little"),
+        int.from_bytes(head[END_LOG_POS_AT:FLAGS_AT], "little"),
+    )
+    return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
+
+
+@cache
+def get_level(form: EventForm) -> FrameLevel:
+    """Return the frame level of an event format, one for all files."""
+    return FrameLevel(
+        name="event",
+        schema=EVENTS[form],
+        columns=SCAN_COLUMNS,
+        sync=_header_pattern(HEADER_SIZE + 4 * (form is EventForm.CRC)),
+        min_size=HEADER_SIZE,
+        max_size=DEFAULT_MAX_EVENT,
+        length_field="event_size",
+        prove=is_proven_despite_checksum if form is EventForm.CRC else is_proven_event,
+        observe=None if form is EventForm.CRC else record_prior_events,
+        checksum=CRC32,
+        claimed_offset=_claimed_offset,
+        stored="crc32",
+        covered=("offset", "body_end"),
+        trailing=0 if form is EventForm.CRC else None,
+        next_level=_next_level,
+        annotated_schema=partial(_annotated_schema, form),
+    )
+
+
+def _annotated_schema(form: EventForm, context: BinlogFileContext) -> Construct:
+    """Return the schema of the events with the table maps of this file."""
+    description, find_map = context.description, context.tracker.maps.by_id.get
+    return event_construct(form, body_constructs(find_map, description.table_id_size, description.is_mariadb))
+
+
+ENCRYPTED_LEVEL = FrameLevel(
+    name="event", schema=ENCRYPTED_EVENT_FRAME, columns=SCAN_COLUMNS, sync=None, min_size=HEADER_SIZE,
+    max_size=DEFAULT_MAX_EVENT, checksum=CRC32,
+    stored="crc32", covered=("offset", "body_end"),
+)  # fmt: skip
+
+
+def get_plain_level(form: EventForm) -> FrameLevel:
+    """Return the level of the events before the encrypted ones; everything else there is encrypted."""
+    return replace(ENCRYPTED_LEVEL, schema=UNENCRYPTED_EVENTS[form], next_level=_next_level)
+
+
+def _next_level(data: bytes, context: BinlogFileContext) -> FrameLevel | None:
+    """Return the level after a FORMAT_DESCRIPTION inside of a relay log; None if the event is not valid."""
+    if context.encrypted_without_key:
+        return ENCRYPTED_LEVEL
+    description = read_description(data, 0)
+    if (
+        description is None
+        or find_incompatibility(description)
+        or not is_checksum_valid(data, 0, description)
+        or has_contradicting_version(description)
+    ):
+        return None
+    context.description = description
+    context.tracker.maps.is_mariadb = description.is_mariadb
+    return get_level(get_event_form(description))
+
+
+PAYLOAD_LEVEL = InnerLevel(
+    frame=FrameLevel(
+        name="event",
+        schema=EVENTS[EventForm.BARE],
+        columns=SCAN_COLUMNS,
+        sync=None,
+        min_size=HEADER_SIZE,
+        max_size=DEFAULT_MAX_EVENT,
+    ),
+    selector="type_code",
+    holders=frozenset({EventType.TRANSACTION_PAYLOAD.value}),
+    start="body_start",
+    end="body_end",
+    unpack=unpack_payload,
+)
+
+
+# --- Detection of a binary log, and its layout ---
+
+FILE_HEADER = Struct("magic" / Const(MAGIC))
+FIRST_EVENT_AT = len(MAGIC)
+_HEADER_V1, _START_V1 = 13, 13 + 56
+"""Bytes of a header, and of a START event, in logs of MySQL 3.23."""
+_MIN_START_SIZE = _START_V1
+ENCRYPTED_FIRST_EVENT_AT = ENCRYPTED_HEADER_SIZE + FIRST_EVENT_AT
+
+
+def detect_log(head: FileHead) -> FormatMatch:
+    """Detect a log by its magic, or by the FORMAT_DESCRIPTION after a damaged magic."""
+    if head.data.startswith(MAGIC):
+        return FormatMatch(100, "it starts with fe 62 69 6e")
+    if head.data.startswith(ENCRYPTED_MAGIC):
+        return FormatMatch(100, "it starts with fd 62 69 6e (encrypted)")
+    if read_description(head.data, FIRST_EVENT_AT) is not None:
+        return FormatMatch(90, "a FORMAT_DESCRIPTION event stands at offset 4")
+    if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in LOG_PATTERNS):
+        return FormatMatch(30, "a log's name, and the beginning of its magic")
+    return FormatMatch(0, "neither magic nor FORMAT_DESCRIPTION")
+
+
+def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
+    """Return the layout of a log: server, event format, and what is wrong with the beginning of the file.
+
+    Raises:
+        KeyFileError: the keys that the user named do not decrypt this log.
+    """
+    if head.data.startswith(ENCRYPTED_MAGIC):
+        return _create_encrypted_layout(head)
+    return create_binlog_layout(head, FIRST_EVENT_AT)
+
+
+def _create_encrypted_layout(head: FileHead) -> LogFileLayout:
+    """Return the layout of an encrypted MySQL file: a header, and the plain file after it."""
+    try:
+        header = parse_encryption_header(head.data)
+    except MalformedError as error:
+        error_finding = make_finding(
+            error.finding_id, 0, min(len(head.data), ENCRYPTED_HEADER_SIZE), str(error.args[0])
+        )
+        return replace(
+            _create_unreadable_layout(head, ENCRYPTED_FIRST_EVENT_AT, [error_finding]), header=ENCRYPTION_HEADER
+        )
+    if head.hints.keyfile is None:
+        error_finding = make_finding("encrypted", ENCRYPTED_HEADER_SIZE, 0, NO_KEY_MESSAGE, key_id=header.key_id)
+        unreadable = _create_unreadable_layout(head, ENCRYPTED_HEADER_SIZE, [error_finding])
+        size = min(ENCRYPTED_HEADER_SIZE, len(head.data))
+        return replace(
+            unreadable, frames_at=size, header=ENCRYPTION_HEADER, variant="encrypted", encrypted_without_key=True
+        )
+    decryptor = create_mysql_decryptor(head.data, read_mysql_master_key(head.hints.keyfile, header.key_id))
+    plain = bytearray(head.data)
+    decryptor(_read_nothing)(0, memoryview(plain))
+    found_layout = create_binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FIRST_EVENT_AT)
+    variant = f"{found_layout.variant}, encrypted"
+    return replace(found_layout, header=ENCRYPTED_FILE_HEADER, decrypt=decryptor, variant=variant)
+
+
+def _read_nothing(offset: int, size: int) -> bytes:
+    """Return no bytes: the head needs no further reads."""
+    return b""
+
+
+def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
+    """Return the layout of a file whose events begin at `start` and whose plain bytes are in `head`."""
+    findings: list[Finding] = []
+    magic = head.data[start - FIRST_EVENT_AT : start]
+    if magic != MAGIC:
+        message = f"the file starts with {magic.hex(' ') or 'nothing'}, expected {MAGIC.hex(' ')}"
+        at, actual = start - FIRST_EVENT_AT, magic.hex()
+        findings.append(make_finding("bad-magic", at, len(magic), message, expected=MAGIC.hex(), actual=actual))
+    description = read_description(head.data, start)
+    if description is None and not findings:
+        _reject_old_version(head, start)
+    if description is None:
+        findings += [] if findings else [_description_missing(head, start)]
+        return _create_unreadable_layout(head, start, findings)
+    if reason := find_incompatibility(description):
+        version = description.server_version
+        findings.append(make_finding("unsupported-version", start, description.size, reason, server_version=version))
+        return replace(_create_unreadable_layout(head, start, findings), variant=version)
+    form = get_event_form(description)
+    if not is_checksum_valid(head.data, start, description):
+        form = infer_form_from_next(head.data, start, description) or form
+        if form is EventForm.PLAIN:
+            findings.append(_description_checksum_wrong(start, description))
+    if form is EventForm.BARE and has_contradicting_version(description):
+        findings.append(_version_damaged(start, description))
+    context = _create_context(head, description, start)
+    start_encryption = _read_start_encryption(head.data, start + description.size)
+    decryptor = None
+    if start_encryption is not None and head.hints.keyfile is not None:
+        decryptor = create_mariadb_decryptor(
+            start_encryption, read_mariadb_key(head.hints.keyfile, head.hints.keyfile_secret), head.data
+        )
+    elif start_encryption is not None:
+        context.encrypted_without_key = True
+        boundaries = (start, start + description.size, start_encryption.end) if form is EventForm.CRC else ()
+        findings += _verify_plain_events(head.data, boundaries)
+        findings.append(
+            make_finding("encrypted", start_encryption.end, 0, NO_KEY_MESSAGE, key_version=start_encryption.key_version)
+        )
+    return LogFileLayout(
+        variant=sys.intern(_describe_variant(description, form, context.is_relay_log)),
+        frames_at=start,
+        frame=get_plain_level(form) if context.encrypted_without_key else get_level(form),
+        header=FILE_HEADER,
+        context=context,
+        findings=tuple(findings),
+        inner=None if context.encrypted_without_key else PAYLOAD_LEVEL,
+        decrypt=decryptor,
+        encrypted_without_key=context.encrypted_without_key,
+    )
+
+
+def _reject_old_version(head: FileHead, start: int) -> None:
+    """Reject logs of MySQL 3.23 to 4.1 by their first event, START: its version is 1 or 3, and its header size
+    matches.
+
+    Raises:
+        UnknownFormatError: it is such a log.
+    """
+    data = head.data[start:]
+    if len(data) < _MIN_START_SIZE or data[4] != EventType.START_V3:
+        return
+    header = _HEADER_V1 if int.from_bytes(data[EVENT_SIZE_AT:END_LOG_POS_AT], "little") == _START_V1 else HEADER_SIZE
+    version = int.from_bytes(data[header : header + 2], "little")
+    server = data[header + 2 : header + 52].split(b"\0")[0].decode("latin-1")
+    if 1 <= version <= 3 and server[:2] in ("3.", "4."):
+        text = f"{head.name}: a log of MySQL {server} (binlog version {version}); only version 4 (5.0 on) is read"
+        raise UnknownFormatError(text)
+
+
+def _read_start_encryption(data: bytes, at: int) -> StartEncryption | None:
+    """Return the START_ENCRYPTION event after the FORMAT_DESCRIPTION; None if the file is not encrypted."""
+    if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.START_ENCRYPTION:
+        return None
+    try:
+        return parse_start_encryption(data[at:], at)
+    except MalformedError:
+        return None
+
+
+def _create_unreadable_layout(head: FileHead, start: int, findings: list[Finding]) -> LogFileLayout:
+    """Return the layout of a file whose events cannot be read."""
+    description = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
+    context = _create_context(head, description, start)
+    return LogFileLayout(
+        "unknown", 0, get_level(EventForm.CRC), FILE_HEADER, context=context, findings=tuple(findings), readable=False
+    )
+
+
+def _description_missing(head: FileHead, start: int) -> Finding:
+    """Return the finding about a missing FORMAT_DESCRIPTION."""
+    size = len(head.data) - start
+    if size < HEADER_SIZE + 57 and head.is_whole:
+        return make_finding("bad-header", start, max(size, 0), "the file ends before its FORMAT_DESCRIPTION event does")
+    return make_finding(
+        "bad-header", start, min(size, HEADER_SIZE), "the first event is no FORMAT_DESCRIPTION of version 4"
+    )
+
+
+def _version_damaged(start: int, description: FormatDescription) -> Finding:
+    """Return the finding about a damaged server version."""
+    text = (
+        f"{description.server_version!r} is the version of a server without checksums, but it lists "
+        f"{len(description.post_header_len)} types of events: the version is damaged"
+    )
+    return make_finding("bad-header", start, description.size, text, record=0)
+
+
+def _verify_plain_events(data: bytes, boundaries: tuple[int, ...]) -> Iterator[Finding]:
+    """Yield findings about the readable events before the encrypted ones, for a file without a key."""
+    for record, (start, end) in enumerate(pairwise(boundaries)):
+        event = clear_in_use_flag(data[start:end]) if not record else data[start:end]
+        if zlib.crc32(event[:-CHECKSUM_SIZE]) != int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
+            text = "the checksum of an event in front of the encrypted ones is wrong"
+            yield make_finding("checksum-mismatch", start, end - start, text, record=record)
+
+
+def _description_checksum_wrong(start: int, description: FormatDescription) -> Finding:
+    """Return the finding about a FORMAT_DESCRIPTION with a wrong checksum in a file without other checksums."""
+    text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only one of the file"
+    return make_finding("checksum-mismatch", start, description.size, text, record=0)
+
+
+def _describe_variant(description: FormatDescription, form: EventForm, is_relay: bool) -> str:
+    """Return the variant as text: kind, version, server, checksums."""
+    checksums = {EventForm.BARE: "without checksums", EventForm.PLAIN: "checksum NONE", EventForm.CRC: "CRC32"}[form]
+    kind = "relay log" if is_relay else "binlog"
+    return f"{kind} v{description.binlog_version}, {description.server_version}, {checksums}"
+
+
+def _create_context(head: FileHead, description: FormatDescription, start: int) -> BinlogFileContext:
+    """Return the context of a file, continued from the preceding file of the same log."""
+    is_relay = bool(description.flags & EventFlag.RELAY_LOG)
+    load_earlier = find_earlier_state(head, is_next_file)
+    history = (
+        None if head.hints.as_stored else TableHistory(head.hints.schema, load_earlier, description.server_version)
+    )
+    maps = TableMaps(description.table_id_size, description.is_mariadb, history)
+    previous_name, previous_tracker, end = head.shared.get("mysql-binlog.tracker", (None, None, 0))
+    is_next = previous_name is not None and is_next_file(previous_name, head.name)
+    tracker = EventTracker(
+        previous_tracker if is_relay and is_next else None,
+        maps,
+        preceding_file=(previous_tracker, end) if is_next else None,
+    )
+    head.shared["mysql-binlog.tracker"] = head.name, tracker, head.size or 0
+    prior_events = read_prior_events(head.data, start)
+    return BinlogFileContext(
+        description, tracker, is_relay, start, name=head.name, hints=head.hints, prior_events=prior_events
+    )
+
+
+# -- levels ------------------------------------------------------------------------------------------------------------
+
+
+def to_log_position(context: Any, offset: int) -> int:
+    """Return the position of an event as the server counts it, without the header of an encrypted MySQL file."""
+    start: int = context.start
+    return offset - (start - FIRST_EVENT_AT)
+
+
+# --- Layouts for which native code is generated when the package is built ---
+
+
+def layouts() -> Iterator[LogFileLayout]:
+    """Yield one layout for each event format, plain or before encrypted events, and for text files."""
+    description = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
+    encrypted_context = BinlogFileContext(description, EventTracker(), encrypted_without_key=True)
+    for schema in EVENTS.values():
+        level = replace(ENCRYPTED_LEVEL, schema=schema)
+        yield LogFileLayout("", 0, level, context=BinlogFileContext(description, EventTracker()), inner=PAYLOAD_LEVEL)
+    yield from (
+        LogFileLayout("", 0, replace(ENCRYPTED_LEVEL, schema=schema), context=encrypted_context)
+        for schema in UNENCRYPTED_EVENTS.values()
+    )
+    yield LogFileLayout("", 0, ENCRYPTED_LEVEL, context=encrypted_context)
+    yield LogFileLayout("", 0, EMPTY_LEVEL, context=encrypted_context)

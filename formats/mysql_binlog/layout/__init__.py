@@ -1,1 +1,0 @@
-"""Detection and layout of binary logs."""

@@ -1,1 +1,0 @@
-"""File kinds of a log, and their names."""

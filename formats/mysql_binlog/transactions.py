@@ -1,0 +1,350 @@
+"""Whole transactions of a log for other containers, and split points between transactions.
+
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
+
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from binlogtool.errors import LimitError, UsageError
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import Batch, FrameLevel, KernelCompiler, LogFileLayout, SplitPoint, split_after
+from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids
+from binlogtool.formats.binlog_events.crypt.decrypt import DecryptionAnchor, EventDecryptor, EventDecryptorFactory
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
+from binlogtool.formats.binlog_events.decode import BinlogFileContext
+from binlogtool.formats.binlog_events.event_schemas import Event, get_event
+from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2, read_gtid_list, read_gtid_text
+from binlogtool.formats.binlog_events.transactions import tracker_kernels
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    EVENTS_OUTSIDE_GROUPS,
+    GROUP_BITS,
+    NO_GROUP,
+    STATEMENT,
+    WORD_TABLE,
+    GroupStep,
+    TransactionGroups,
+    build_traits,
+    get_query_kind,
+    step_group,
+)
+from binlogtool.formats.binlog_events.transactions.tracker_kernels import as_int_column
+from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, HEADER_SIZE, EventType
+from binlogtool.limits import Limits
+
+# --- Transactions of a MariaDB log for conversion into other containers ---
+
+_T = EventType
+_PORTABLE_EVENTS = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
+"""Events outside of transactions that another container needs, too; it has the others of its own."""
+
+
+class TransactionReader:
+    """Reader of the transactions of one file (`EventGroupReader`).
+
+    A transaction with a GTID extends to the next one: events without a GTID after a complete transaction belong
+    to it.
+    """
+
+    def __init__(self) -> None:
+        self._transactions = TransactionGroups()
+        self._events: list[tuple[Event, bytes]] = []
+        self._is_complete = False
+        self._skips_to_next = False
+
+    def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
+        """Yield the transactions of a batch, and the lists of GTIDs."""
+        starts, ends = batch.frames["offset"], batch.frames["body_end"]
+        for index in range(batch.frames.count):
+            data = bytes(batch.window[starts[index] : ends[index]])  # the batch is released before the transaction ends
+            event = get_event(batch, index)._replace(body=memoryview(data)[HEADER_SIZE:])
+            yield from self._add_event(event, data)
+
+    def _add_event(self, event: Event, data: bytes) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
+        """Add one event."""
+        step = self._transactions.add_event(event.code, event.body)
+        if event.code in EVENTS_OUTSIDE_GROUPS:
+            yield from self._end_transaction("it goes on behind an event of the file", Severity.ERROR)
+            if event.code == _T.GTID_LIST:
+                yield from _read_gtid_list(event)
+            elif event.code in _PORTABLE_EVENTS:
+                yield _make_group([(event, data)])
+            return
+        if step is GroupStep.OPENS:
+            yield from self._begin_transaction()
+        elif self._skips_to_next:
+            return
+        self._events.append((event, data))
+        if step is GroupStep.ENDS or step is GroupStep.ALONE:
+            self._is_complete = True
+            if _read_gtid(self._events[0][0]) is None:
+                yield from self._end_transaction("", Severity.ERROR)
+
+    def _begin_transaction(self) -> Iterator[PortableEventGroup | Finding]:
+        """Begin a transaction; events before the BEGIN of a log without GTIDs belong to it."""
+        self._skips_to_next = False
+        if self._is_complete or (self._events and _read_gtid(self._events[0][0]) is not None):
+            yield from self._end_transaction("a transaction starts inside of it", Severity.ERROR)
+
+    def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
+        """Drop the open transaction up to its end."""
+        yield from self._end_transaction("a part of it is damaged", Severity.ERROR)
+        self._transactions.reset()
+        self._skips_to_next = True
+
+    def finish(self) -> Iterator[PortableEventGroup | Finding]:
+        """Yield the last transaction; one that the server never finished was rolled back."""
+        yield from self._end_transaction("the file ends inside of it", Severity.WARNING)
+
+    def _end_transaction(self, reason: str, severity: Severity) -> Iterator[PortableEventGroup | Finding]:
+        """Yield the open transaction, or a finding if it is incomplete."""
+        parts, is_complete, self._events, self._is_complete = self._events, self._is_complete, [], False
+        if is_complete:
+            yield _make_group(parts)
+        elif parts:
+            first, last, gtid = parts[0][0], parts[-1][0], _read_gtid(parts[0][0])
+            message = f"transaction {gtid or 'without GTID'} is not whole: {reason}"
+            yield make_finding(
+                "incomplete-transaction", first.start, last.end - first.start, message, record=first.record,
+                severity=severity, gtid=gtid,
+            )  # fmt: skip
+
+
+def _read_gtid(event: Event) -> str | None:
+    """Return the GTID of an event; None if it has none."""
+    if event.code != _T.GTID or len(event.body) < FLAGS2:
+        return None
+    return read_gtid_text(event.code, event.server_id, bytes(event.body))
+
+
+def _make_group(parts: list[tuple[Event, bytes]]) -> PortableEventGroup:
+    """Return a transaction for another container."""
+    first, gtid = parts[0][0], _read_gtid(parts[0][0])
+    return PortableEventGroup(
+        offset=first.start,
+        size=parts[-1][0].end - first.start,
+        record=first.record,
+        type=EVENT_TYPE_NAMES.get(first.code, "UNKNOWN"),
+        txn=gtid,
+        seq=None if gtid is None else int(gtid.rpartition("-")[2]),
+        time=first.time * 1_000_000 if first.time else None,
+        origin=first.server_id,
+        events=tuple(data for _, data in parts),
+    )
+
+
+def _read_gtid_list(event: Event) -> Iterator[PriorGtids]:
+    """Yield the GTIDs before this file."""
+    try:
+        yield PriorGtids(tuple(read_gtid_list(bytes(event.body))), True)
+    except MalformedError:
+        return  # the validator reports it
+
+
+class _EmptyTransactionReader:
+    """Reader for a file without events."""
+
+    def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
+        """Yield nothing."""
+        yield from ()
+
+    def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
+        """Yield nothing."""
+        yield from ()
+
+    def finish(self) -> Iterator[PortableEventGroup | Finding]:
+        """Yield nothing."""
+        yield from ()
+
+
+def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> TransactionReader | _EmptyTransactionReader:
+    """Create the reader of a file's transactions (`ReadRules.event_groups`).
+
+    Raises:
+        UsageError: the log is not MariaDB's, or is a relay log.
+        LimitError: it is encrypted, and there is no key.
+    """
+    context = layout.context
+    if not isinstance(context, BinlogFileContext):
+        return _EmptyTransactionReader()
+    if layout.encrypted_without_key:
+        raise LimitError("the log is encrypted; give the key with --keyfile FILE")
+    if context.is_relay_log:
+        raise UsageError("a relay log cannot be converted: its transactions may go on in the next file")
+    if layout.readable and not context.description.is_mariadb:
+        raise UsageError("only MariaDB's logs can be converted: MySQL's transactions say where they are in their file")
+    return TransactionReader()
+
+
+# --- Split points between transactions, and the state at each ---
+
+MAX_CARRIED_MAPS = 1024
+"""The last table maps that are carried over a border. A server writes those that a group uses again in the group."""
+
+_COLUMN_NAMES = ("type_code", "body_start", "body_end")
+
+
+def create_split_finder(layout: LogFileLayout) -> BinlogSplitFinder | None:
+    """Create the split finder of a file; None if its events cannot be read or it has none."""
+    context = layout.context
+    is_usable = layout.readable and isinstance(context, BinlogFileContext) and not context.encrypted_without_key
+    return BinlogSplitFinder(layout, context) if is_usable else None
+
+
+class BinlogSplitFinder:
+    """Finds split points between transactions (`SplitFinder`).
+
+    `table_maps`: bodies of TABLE_MAP events by table id; `history`: table definitions; both as of the last
+    split point.
+    """
+
+    def __init__(self, layout: LogFileLayout, context: BinlogFileContext) -> None:
+        self.layout = layout
+        self.context = context
+        self.table_maps: dict[int, bytes] = {}
+        self._later_maps: dict[int, bytes] = {}
+        own = context.tracker.maps.history
+        self.history = TableHistory() if own is None else own.copy()
+        self._later_statements: list[tuple[int, int, bytes]] = []
+        self._last_split_offset = 0
+        self._traits = build_traits({EventType.QUERY_COMPRESSED})
+        self._kernel_state = array("q", bytes(8 * tracker_kernels.SPLIT_STATE_SIZE))
+        self._noted_maps = array("q")
+
+    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+        """Return the split point after the last event of the batch at which no group is open."""
+        count, state = batch.frames.count, self._kernel_state
+        state[tracker_kernels.BOUNDARY_COUNT] = state[tracker_kernels.MAP_COUNT] = 0
+        if len(self._noted_maps) < tracker_kernels.MAP_WIDTH * count:
+            self._noted_maps = array("q", bytes(8 * tracker_kernels.MAP_WIDTH * count))
+        columns = tracker_kernels.EventBodies._make(as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES)
+        kernel, map_slots, index = (
+            compile_kernel(tracker_kernels.find_boundaries),
+            array("q", [-1]) * tracker_kernels.MAP_SLOTS,
+            0,
+        )
+        while True:
+            index = kernel(
+                index, count, columns, batch.window, state, self._traits, WORD_TABLE, map_slots, self._noted_maps
+            )
+            if index == count:
+                break
+            self._follow_query(batch, index)
+            index += 1
+        self._note_maps(batch, state[tracker_kernels.BOUNDARY_COUNT])
+        self._apply_statements(state[tracker_kernels.BOUNDARY_COUNT])
+        split_point = split_after(batch, state[tracker_kernels.BOUNDARY_COUNT])
+        self._last_split_offset = self._last_split_offset if split_point is None else split_point.offset
+        return split_point
+
+    def _follow_query(self, batch: Batch, index: int) -> None:
+        """Follow a QUERY that is compressed or may declare a table."""
+        code, body_start, body_end = (int(batch.frames[name][index]) for name in _COLUMN_NAMES)
+        self._later_statements.append((index, code, bytes(batch.window[body_start:body_end])))
+        state, kind = self._kernel_state, int(get_query_kind(code, batch.window[body_start:body_end]))
+        state[tracker_kernels.SPLIT_GROUP_STATE] = (
+            step_group(state[tracker_kernels.SPLIT_GROUP_STATE], STATEMENT + kind) & GROUP_BITS
+        )
+        if state[tracker_kernels.SPLIT_GROUP_STATE] == NO_GROUP:
+            state[tracker_kernels.BOUNDARY_COUNT] = index + 1
+
+    def _note_maps(self, batch: Batch, boundary: int) -> None:
+        """Note the table maps of the batch: those before its last boundary are valid there, the others at the next
+        one.
+        """
+        valid, later, numbers = [], [], self._noted_maps
+        for at in range(
+            0, tracker_kernels.MAP_WIDTH * self._kernel_state[tracker_kernels.MAP_COUNT], tracker_kernels.MAP_WIDTH
+        ):
+            first, last = numbers[at + tracker_kernels.FIRST_EVENT], numbers[at + tracker_kernels.LAST_EVENT]
+            if first < boundary:
+                valid.append((last if last < boundary else numbers[at + tracker_kernels.LAST_BEFORE_BOUNDARY], first))
+            if last >= boundary:
+                later.append((last, first))
+        if boundary:
+            _add_maps(self.table_maps, self._later_maps.values(), self.table_id_size)
+            self._later_maps.clear()
+        for target, found in ((self.table_maps, valid), (self._later_maps, later)):
+            _add_maps(target, (_get_body(batch, first) for _, first in sorted(found)), self.table_id_size)
+
+    def _apply_statements(self, boundary: int) -> None:
+        """Apply the statements of the batch before its last boundary; keep the others for the next one."""
+        for index, code, body in self._later_statements:
+            if index < boundary:
+                self.history.add_query(code, memoryview(body))
+        self._later_statements = [(-1, code, body) for index, code, body in self._later_statements if index >= boundary]
+
+    @property
+    def table_id_size(self) -> int:
+        """Size of a table id in bytes."""
+        return self.context.tracker.maps.id_size
+
+    def export_state_for_next_file(self) -> Any:
+        """Return the table definitions."""
+        return None if self.history.is_empty else self.history.export_state()
+
+    def export_state(self) -> dict[str, Any]:
+        """Return the state at the last split point for JSON.
+
+        It has the table maps and, for a relay log, the FORMAT_DESCRIPTION as hexadecimal text; and where to decrypt
+        from.
+        """
+        state: dict[str, Any] = {"maps": [body.hex() for body in self.table_maps.values()]}
+        if not self.history.is_empty and (definitions := self.history.export_state()):
+            state["declared"] = definitions
+        if self.context.is_relay_log:
+            state["description"] = self.context.description.event.hex()
+        if (decryptor := self._get_decryptor()) is not None:
+            state["sealed"] = decryptor.get_anchor(self._last_split_offset)
+        return state
+
+    def _get_decryptor(self) -> EventDecryptor | None:
+        """Return the decryptor of an encrypted MariaDB log; None for other logs."""
+        decryptor = self.layout.decrypt
+        return decryptor.decryptor if isinstance(decryptor, EventDecryptorFactory) else None
+
+    def resume(self, state: Any, record: int) -> FrameLevel | None:
+        """Restore the table maps, the definitions, and the FORMAT_DESCRIPTION of a relay log."""
+        bodies = [bytes.fromhex(text) for text in state["maps"]]
+        self.context.tracker.previous_relay_log = None  # no group is open here that the preceding file could have begun
+        _add_maps(self.table_maps, bodies, self.table_id_size)
+        for history in (self.history, self.context.tracker.maps.history):
+            if history is not None:
+                history.import_state(state.get("declared", ()))
+        for body in bodies:
+            self.context.tracker.maps.add_map(body)
+        if (decryptor := self._get_decryptor()) is not None:
+            decryptor.start_at(DecryptionAnchor(*state["sealed"]))
+        next_level = self.layout.frame.next_level
+        if next_level is None or "description" not in state:
+            return None
+        return next_level(bytes.fromhex(state["description"]), self.context)
+
+    def skip_damage(self) -> None:
+        """Reset the state: the open group and the table maps are unknown."""
+        self._kernel_state = array("q", bytes(8 * tracker_kernels.SPLIT_STATE_SIZE))
+        self.table_maps.clear()
+        self._later_maps.clear()
+        self.history.discard()
+        self._later_statements.clear()
+
+
+def _add_maps(maps: dict[int, bytes], bodies: Iterable[bytes], id_size: int) -> None:
+    """Add table maps, newest last, and drop the oldest beyond the limit."""
+    for body in bodies:
+        number = int.from_bytes(body[:id_size], "little")
+        maps.pop(number, None)
+        maps[number] = body
+    while len(maps) > MAX_CARRIED_MAPS:
+        del maps[next(iter(maps))]
+
+
+def _get_body(batch: Batch, index: int) -> bytes:
+    """Return the body of an event."""
+    return bytes(batch.window[int(batch.frames["body_start"][index]) : int(batch.frames["body_end"][index])])

@@ -1,0 +1,1 @@
+"""Validation of one file and of a log set."""

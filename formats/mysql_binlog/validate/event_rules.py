@@ -1,0 +1,612 @@
+"""Rules about single events, positions, row events, commit marks and compressed transactions.
+
+Source: docs/spec/mysql_binlog.md#common-header.
+
+Source: docs/spec/mysql_binlog.md#validation (rules 4, 5, 7 and 13).
+
+Source: docs/spec/mysql_binlog.md#validation (rule 8).
+
+Source: docs/spec/mysql_binlog.md#validation (rule 9).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from binlogtool.findings import Severity
+from binlogtool.format_api.field_types import MalformedError, make_tuple_decoder
+from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
+from binlogtool.formats.binlog_events.decode import TableMaps, type_name
+from binlogtool.formats.binlog_events.event_schemas import (
+    XA_PREPARE,
+    Event,
+    EventFault,
+    decode_body,
+    get_event,
+    parse_query,
+    parse_xid,
+)
+from binlogtool.formats.binlog_events.rows.json_kernels import build_event_template, count_image_rows
+from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows, parse_rows_head
+from binlogtool.formats.binlog_events.rows.table_map import PAD, UNKNOWN_FRACTIONS, TableMap, parse_table_map
+from binlogtool.formats.binlog_events.status_variables import decode_status_variables
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    AFTER_GTID,
+    EVENTS_OUTSIDE_GROUPS,
+    NO_GROUP,
+    STMT_END,
+    GroupStep,
+    QueryKind,
+    TransactionGroups,
+    XaId,
+    get_query_kind,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    COMPRESSED_ROW_EVENTS,
+    EVENT_TYPE_NAMES,
+    GTID_EVENTS,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    EventFlag,
+    EventType,
+    FormatDescription,
+)
+from binlogtool.formats.mysql_binlog.validate import kernels
+from binlogtool.limits import Limits
+
+# --- Rules about end_log_pos ---
+
+_MODULO = 1 << 32
+
+
+class _UnconfirmedShift(NamedTuple):
+    """Event whose position differs from its end by a new `shift`."""
+
+    event: Event
+    shift: int
+
+
+class PositionRules:
+    """Finds places where bytes were inserted or removed: after them all positions differ by one number.
+
+    A difference counts when the next event that has a position confirms it; a single one is a damaged field.
+    """
+
+    def __init__(self, state: Any, mode: int, origin: int) -> None:
+        self._state = state
+        self._unconfirmed: _UnconfirmedShift | None = None
+        self._first_zero: Event | None = None
+        self._zero_count = 0
+        self._first_decrease: tuple[Event, EventFault] | None = None
+        self._decrease_count = 0
+        state[kernels.POSITION_MODE] = mode
+        state[kernels.POSITION_SHIFT] = -origin % _MODULO
+        self._origin = origin
+
+    def set_relay(self) -> None:
+        """Note that the file is a relay log."""
+        self._state[kernels.POSITION_MODE] = kernels.UNCHAINED
+        self._unconfirmed = None
+
+    def is_unconfirmed(self, event: Event) -> bool:
+        """Return whether something seems wrong at this event, though it is not reported yet."""
+        return self._unconfirmed is not None and self._unconfirmed.event.start == event.start
+
+    def check_event(self, event: Event) -> Iterator[tuple[Event, EventFault]]:
+        """Yield what is now known to be wrong, with its event."""
+        state = self._state
+        if state[kernels.POSITION_MODE] == kernels.UNCHAINED:
+            self._check_rising(event)
+        elif event.end_log_pos == 0:
+            self._note_zero(event)
+        else:
+            shift = (event.end_log_pos - event.end) % _MODULO
+            unconfirmed, self._unconfirmed = self._unconfirmed, None
+            if unconfirmed is not None and shift == unconfirmed.shift:
+                yield unconfirmed.event, self._shift_fault(unconfirmed)
+                state[kernels.POSITION_SHIFT] = shift
+            elif unconfirmed is not None:
+                yield unconfirmed.event, self._field_fault(unconfirmed, "the events around it are right")
+            if (
+                shift != state[kernels.POSITION_SHIFT]
+                and self._is_excerpt(event, shift)
+                and not state[kernels.CHECK_BODIES]
+            ):
+                yield event, self._shift_fault(_UnconfirmedShift(event, shift))
+                state[kernels.POSITION_SHIFT] = shift
+            elif shift != state[kernels.POSITION_SHIFT]:
+                self._unconfirmed = _UnconfirmedShift(event, shift)
+
+    def _is_excerpt(self, event: Event, shift: int) -> bool:
+        """Return whether the first event after FORMAT_DESCRIPTION begins a transaction from further back in its log."""
+        is_removal = 0 < (shift - self._state[kernels.POSITION_SHIFT]) % _MODULO < _MODULO // 2
+        return event.record == 1 and is_removal and _has_predecessors(event)
+
+    def flush(self) -> Iterator[tuple[Event, EventFault]]:
+        """Yield the unconfirmed difference before damage: it cannot be confirmed any more."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, None
+        if unconfirmed is not None:
+            yield unconfirmed.event, self._field_fault(unconfirmed, "event_size or end_log_pos is wrong")
+
+    def finish(self) -> Iterator[tuple[Event, EventFault]]:
+        """Yield what only the end of the file shows."""
+        unconfirmed, self._unconfirmed = self._unconfirmed, None
+        if unconfirmed is not None:
+            yield unconfirmed.event, self._shift_fault(unconfirmed)
+        if self._first_decrease is not None:
+            event, fault = self._first_decrease
+            count = f"; {self._decrease_count:,} events like this" if self._decrease_count > 1 else ""
+            yield event, fault._replace(text=fault.text + count, facts={"events": self._decrease_count})
+        if self._first_zero is not None:
+            count = f"; {self._zero_count:,} events like this" if self._zero_count > 1 else ""
+            text = f"end_log_pos is 0, this server writes the true position{count}"
+            yield (
+                self._first_zero,
+                EventFault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zero_count}),
+            )
+
+    def _note_zero(self, event: Event) -> None:
+        """Note a zero position."""
+        if self._state[kernels.POSITION_MODE] == kernels.CHAINED and event.end % _MODULO != self._origin:
+            self._first_zero = self._first_zero or event
+            self._zero_count += 1
+
+    def _check_rising(self, event: Event) -> None:
+        """Check that positions of a relay log rise within each source file; MySQL 5.0 has none inside of
+        transactions.
+        """
+        last = self._state[kernels.LAST_POSITION]
+        if event.code in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
+            self._state[kernels.LAST_POSITION] = 0
+            return
+        if event.end_log_pos:
+            self._state[kernels.LAST_POSITION] = event.end_log_pos
+        if 0 < event.end_log_pos < last and last - event.end_log_pos < _MODULO // 2:
+            self._decrease_count += 1
+            text = f"end_log_pos of the source falls from {last:#x} to {event.end_log_pos:#x}"
+            fault = EventFault("sequence-regression", text, "source-position-falls", Severity.WARNING)
+            self._first_decrease = self._first_decrease or (event, fault)
+
+    def _shift_fault(self, unconfirmed: _UnconfirmedShift) -> EventFault:
+        """Return the fault of inserted or removed bytes."""
+        event = unconfirmed.event
+        change = (unconfirmed.shift - self._state[kernels.POSITION_SHIFT]) % _MODULO
+        is_removal = change < _MODULO // 2
+        size = change if is_removal else _MODULO - change
+        direction = "missing" if is_removal else "too many"
+        text = (
+            f"{size:,} bytes are {direction} in front of here: end_log_pos says {event.end_log_pos:#x}, "
+            f"the event ends at {event.end - self._origin:#x}"
+        )
+        facts = {"bytes": size, "change": "removed" if is_removal else "inserted"}
+        if self._is_excerpt(event, unconfirmed.shift):
+            return EventFault("gap-in-sequence", f"an excerpt of a log: {text}", "excerpt", Severity.NOTE, facts)
+        if is_removal:
+            return EventFault("gap-in-sequence", text, "bytes-removed", None, facts)
+        return EventFault("sequence-regression", text, "bytes-inserted", None, facts)
+
+    def _field_fault(self, unconfirmed: _UnconfirmedShift, reason: str) -> EventFault:
+        """Return the fault of a single wrong position."""
+        event = unconfirmed.event
+        expected = (event.end + self._state[kernels.POSITION_SHIFT]) % _MODULO
+        text = f"end_log_pos is {event.end_log_pos:#x}, expected {expected:#x}: {reason}"
+        return EventFault("bad-header", text, "end-log-pos", None, {"field": "end_log_pos", "expected": expected})
+
+
+def _has_predecessors(event: Event) -> bool:
+    """Return whether this GTID has transactions before it; MariaDB does not number them, so there any GTID has."""
+    if event.code not in GTID_EVENTS:
+        return False
+    try:
+        number = decode_body(event.code, event.body, None).get("sequence_number")
+    except (MalformedError, DecompressionError):
+        return False
+    return event.code == EventType.GTID or (number is not None and number > 1)
+
+
+# --- Rules about single events ---
+
+_T = EventType
+_W = Severity.WARNING
+_KNOWN_FLAGS = int(sum(EventFlag))
+_FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
+RARE_FLAGS = 0xFFFF & ~_KNOWN_FLAGS | _FOREIGN_FLAGS
+"""Flags that only some events have: the fold stops at them."""
+
+UNKNOWN_SERVER = -1
+"""In place of a server id: the group began in the file before this one."""
+
+
+def check_header(event: Event, state: Any) -> Iterator[EventFault]:
+    """Yield faults of type, flags, time and server, and note time and server in the state."""
+    if event.code not in EVENT_TYPE_NAMES or event.code == 0:
+        ignorable = event.flags & EventFlag.IGNORABLE
+        text = f"event type {event.code} is not known"
+        text += "; its flags say that it may be skipped" if ignorable else ""
+        yield EventFault("unknown-record-type", text, "type", _W if ignorable else Severity.ERROR)
+    invalid_flags = event.flags & ~_KNOWN_FLAGS
+    if not state[kernels.IS_RELAY] and event.code not in (_T.FORMAT_DESCRIPTION, _T.ROTATE):
+        invalid_flags |= event.flags & _FOREIGN_FLAGS
+    if invalid_flags:
+        yield EventFault(
+            "reserved-bits-set", f"flags {event.flags:#06x}: {invalid_flags:#06x} must not be set", "flags"
+        )
+    if event.time and event.time + kernels.SECONDS_PER_DAY < state[kernels.LAST_TIME]:
+        text = f"the time goes back by {state[kernels.LAST_TIME] - event.time:,} seconds"
+        yield EventFault("time-regression", text, "time-falls")
+    state[kernels.LAST_TIME] = event.time or state[kernels.LAST_TIME]
+    if (
+        NO_GROUP < state[kernels.GROUP_STATE] < kernels.AFTER_DAMAGE
+        and event.code not in GTID_EVENTS
+        and event.code not in EVENTS_OUTSIDE_GROUPS
+    ):
+        yield from _check_server(event, state)
+
+
+def _check_server(event: Event, state: Any) -> Iterator[EventFault]:
+    """Yield a fault if the server changes inside of a transaction."""
+    previous, state[kernels.SERVER] = state[kernels.SERVER], event.server_id
+    if previous not in (event.server_id, UNKNOWN_SERVER):
+        text = f"server_id changes inside a group from {previous} to {event.server_id}"
+        yield EventFault("bad-header", text, "server-changes", _W)
+
+
+def find_misplacement(
+    event: Event, groups: TransactionGroups, description: FormatDescription, uses_gtids: bool
+) -> str | None:
+    """Return the nesting rule that an event breaks, in words; None if it breaks none.
+
+    Args:
+        groups: the state before the event.
+    """
+    if event.code in ROW_EVENTS and not groups.is_open and uses_gtids:
+        return "a row event outside a transaction"
+    if event.code == _T.XA_PREPARE and groups.is_open and not groups.is_begun:
+        return "XA_PREPARE without XA START"
+    if event.code == _T.TRANSACTION_PAYLOAD and groups.is_begun:
+        return "TRANSACTION_PAYLOAD inside a transaction"
+    if event.code == _T.QUERY and groups.is_begun:
+        if get_query_kind(event.code, event.body) is QueryKind.XA_FINISH:
+            return "XA COMMIT or XA ROLLBACK of a prepared transaction inside another transaction"
+        if read_ddl_xid(event, description) is not None:
+            return "DDL inside a transaction"
+    return None
+
+
+def read_ddl_xid(event: Event, description: FormatDescription) -> int | None:
+    """Return the XID that MySQL logs with an atomic DDL statement (status variable 17)."""
+    if description.is_mariadb:
+        return None
+    try:
+        status = decode_status_variables(parse_query(bytes(event.body)).status_vars)
+    except MalformedError:
+        return None
+    number = status.get("ddl_logged_with_xid")
+    return number if isinstance(number, int) else None
+
+
+def is_group_end(event: Event) -> bool:
+    """Return whether it ends a transaction, whatever is known of its beginning."""
+    if event.code in QUERY_EVENTS:
+        return get_query_kind(event.code, event.body) in (QueryKind.COMMIT, QueryKind.ROLLBACK)
+    return event.code in (_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD)
+
+
+def is_group_start(event: Event) -> bool:
+    """Return whether it begins a transaction, whatever precedes it."""
+    if event.code in QUERY_EVENTS:
+        return get_query_kind(event.code, event.body) in (QueryKind.BEGIN, QueryKind.XA_START)
+    return event.code in GTID_EVENTS
+
+
+# --- Rules about table maps and row events of one statement ---
+
+_MAX_TEMPLATE_BYTES = 1 << 25
+"""Bytes of records that are kept."""
+
+
+class RowRules:
+    """Rules with the valid table maps, in the compiled path's state and as values.
+
+    Readers raise `MalformedError` or `DecompressionError`. The images of all row events are walked without
+    decoding values, by the compiled path where it knows the map. `templates`: the templates that it needs
+    (`sql.plans`). `is_after_damage`: the maps may be in a damaged range. `may_be_inherited`: or in the
+    preceding file.
+    """
+
+    def __init__(self, state: Any, maps: TableMaps, limits: Limits, compile_: Callable[[Kernel], Kernel]) -> None:
+        self._state = state
+        self.maps = maps
+        self._limits = limits
+        compiled = compile_(count_image_rows)
+        self._compiled_bounds = None if compiled is count_image_rows else compiled
+        self._extra_maps: dict[int, int] = {}
+        self.templates = bytearray(PAD)
+        self._template_offsets: dict[bytes, int] = {}
+        self.is_after_damage = self.may_be_inherited = False
+        self.events_without_map = 0
+
+    def add_map(self, event: Event) -> TableMap | None:
+        """Add a TABLE_MAP, valid until the end of the statement."""
+        state = self._state
+        table_map = self.maps.add_map(bytes(event.body))
+        if table_map is None:
+            parse_table_map(event.body, self.maps.id_size, self.maps.is_mariadb)  # raises with the reason
+            return None
+        columns, slot = len(table_map.columns), table_map.table_id & kernels.KNOWN_MAP_SLOTS - 1
+        if state[kernels.KNOWN_IDS + slot] != table_map.table_id + 1 or state[kernels.KNOWN_COLUMNS + slot] != columns:
+            state[kernels.KNOWN_IDS + slot], state[kernels.KNOWN_COLUMNS + slot] = table_map.table_id + 1, columns
+            state[kernels.HAS_NEW_MAP] = 1
+        state[kernels.KNOWN_TEMPLATES + slot] = self._template_offset(table_map)
+        self._store_map(table_map, columns)
+        return table_map
+
+    def _template_offset(self, table_map: TableMap) -> int:
+        """Return the offset of a map's template; 0 if it has none, so that its rows are walked here."""
+        map_key = table_map.body[kernels.ROW_HEADER_SIZE :]
+        offset = self._template_offsets.get(map_key)
+        if offset is None:
+            if len(self.templates) > _MAX_TEMPLATE_BYTES:
+                self._reset_templates()
+            template = build_event_template(table_map)
+            offset = self._template_offsets[map_key] = len(self.templates) if template else 0
+            self.templates += template
+        return offset
+
+    def _reset_templates(self) -> None:
+        """Drop all templates."""
+        self.templates, self._template_offsets = bytearray(PAD), {}
+        for first, count in (
+            (kernels.KNOWN_TEMPLATES, kernels.KNOWN_MAP_SLOTS),
+            (kernels.MAP_TEMPLATES, kernels.MAX_MAPS),
+        ):
+            for slot in range(first, first + count):
+                self._state[slot] = 0
+
+    def inherit_map(self, table_map: TableMap) -> None:
+        """Add a map that the preceding relay log left valid."""
+        self.maps.by_id[table_map.table_id] = table_map
+        self._store_map(table_map, len(table_map.columns))
+
+    def valid_maps(self) -> dict[int, TableMap]:
+        """Return the maps that are valid at the end of the file, by table id."""
+        ids = [self._state[kernels.MAP_IDS + k] for k in range(self._state[kernels.MAP_COUNT])] + [*self._extra_maps]
+        return {one: self.maps.by_id[one] for one in ids if one in self.maps.by_id}
+
+    def _store_map(self, table_map: TableMap, columns: int) -> None:
+        """Store a valid map in the state."""
+        state, table_id = self._state, table_map.table_id
+        count = state[kernels.MAP_COUNT]
+        index = next((k for k in range(count) if state[kernels.MAP_IDS + k] == table_id), count)
+        if index == kernels.MAX_MAPS:
+            self._extra_maps[table_id] = columns
+            state[kernels.HAS_NEW_MAP] = 1
+            return
+        state[kernels.MAP_IDS + index], state[kernels.MAP_COLUMNS + index] = table_id, columns
+        state[kernels.MAP_BODY_STARTS + index], state[kernels.MAP_TEMPLATES + index] = (
+            0,
+            self._template_offset(table_map),
+        )
+        state[kernels.MAP_COUNT] = max(count, index + 1)
+
+    def _column_count(self, table_id: int) -> int | None:
+        """Return the number of columns of the valid map; None if there is no such map."""
+        state = self._state
+        for index in range(state[kernels.MAP_COUNT]):
+            if state[kernels.MAP_IDS + index] == table_id:
+                return int(state[kernels.MAP_COLUMNS + index])
+        return self._extra_maps.get(table_id)
+
+    def check_rows(self, event: Event, window: memoryview, repeat_reports: bool) -> Iterator[EventFault]:
+        """Yield faults of a row event.
+
+        Args:
+            repeat_reports: also report what was reported for the first statement with its map.
+        """
+        header = parse_rows_head(event.code, event.body, self.maps.id_size)
+        is_last = bool(header.flags & STMT_END)
+        columns = self._column_count(header.table_id)
+        self.read_pending_maps(window)
+        has_new_map = bool(self._state[kernels.HAS_NEW_MAP])
+        self._state[kernels.HAS_ROWS] = 1
+        if is_last:
+            self.end_statement()
+        if header.table_id == DUMMY_TABLE_ID and is_last:
+            return
+        if columns is None:
+            yield from self._check_missing_map(header.table_id)
+        elif columns != header.n_cols:
+            text = (
+                f"the row event has {header.n_cols} columns, the TABLE_MAP of table id {header.table_id} has {columns}"
+            )
+            yield EventFault("dangling-reference", text, "column-count", None, {"table_id": header.table_id})
+        else:
+            table_map = self.maps.by_id.get(header.table_id)
+            if table_map is not None and len(table_map.columns) == columns:
+                yield from self._check_images(
+                    event, table_map, repeat_reports or has_new_map or event.code in COMPRESSED_ROW_EVENTS
+                )
+
+    def _check_images(self, event: Event, table_map: TableMap, reports: bool) -> Iterator[EventFault]:
+        """Yield faults of the row images."""
+        try:
+            count_rows(event.code, event.body, table_map, self._limits, self._compiled_bounds)
+        except MalformedError as error:
+            if not table_map.has_unknown_fractions:
+                raise
+            if reports:
+                yield EventFault("payload-undecodable", f"{UNKNOWN_FRACTIONS}: {error.args[0]}", "old-fractions", _W)
+
+    def _check_missing_map(self, table_id: int) -> Iterator[EventFault]:
+        """Yield the fault of a row event without a table map."""
+        if not self.is_after_damage:
+            text = f"a row event of table id {table_id}, but its statement has no TABLE_MAP with this id"
+            yield EventFault("dangling-reference", text, "table-map-missing", None, {"table_id": table_id})
+            return
+        self.events_without_map += 1
+        if self.events_without_map == 1 and not self.may_be_inherited:
+            text = f"rows without map: the TABLE_MAP of table id {table_id} is lost in the damaged range"
+            yield EventFault("dangling-reference", text, "table-map-lost", _W, {"table_id": table_id})
+
+    def read_pending_maps(self, window: memoryview) -> None:
+        """Read the valid maps that the compiled path let pass; `window` is the one that contains them."""
+        state = self._state
+        for index in range(state[kernels.MAP_COUNT]):
+            body_start = state[kernels.MAP_BODY_STARTS + index]
+            if body_start:
+                self.maps.add_map(bytes(window[body_start : state[kernels.MAP_BODY_ENDS + index]]))
+                state[kernels.MAP_BODY_STARTS + index] = 0
+
+    def end_statement(self) -> None:
+        """End the statement: its maps become invalid."""
+        self._extra_maps.clear()
+        self._state[kernels.MAP_COUNT] = self._state[kernels.HAS_ROWS] = self._state[kernels.HAS_NEW_MAP] = 0
+
+    def check_group_end(self) -> Iterator[EventFault]:
+        """Yield a fault if a statement is open at the end of the transaction."""
+        state = self._state
+        if state[kernels.HAS_ROWS]:
+            text = "the group ends, but the last row event of its statement has no STMT_END flag"
+            yield EventFault("incomplete-transaction", text, "statement-open")
+        elif state[kernels.MAP_COUNT]:
+            yield EventFault("dangling-reference", "TABLE_MAP without row events", "map-without-rows", _W)
+        self.end_statement()
+
+
+# --- Commit marks and prepared transactions ---
+
+MAX_XA_STATES = 100_000
+"""XA transactions whose state is remembered."""
+
+_XA_TEXT = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I)
+_read_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
+
+
+class CommitRules:
+    """Rules about the XIDs of the last few thousand transactions and the XA transactions of the file."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._prepared: dict[XaId, bool] = {}
+
+    def check_xid(self, number: int, subject: str) -> Iterator[EventFault]:
+        """Yield a fault if another transaction has this XID; remember it."""
+        state = self._state
+        signed = number - (1 << 64) if number >> 63 else number
+        if 0 < signed <= state[kernels.HIGHEST_XID] and signed in self._recent_xids():
+            text = f"{subject} with XID {number}, which another transaction has already"
+            yield EventFault("duplicate-sequence", text, "xid-twice", None, {"xid": number})
+        state[kernels.HIGHEST_XID] = max(state[kernels.HIGHEST_XID], signed)
+        state[kernels.XID_RING + (state[kernels.XID_COUNT] & kernels.XID_RING_SIZE - 1)] = signed
+        state[kernels.XID_COUNT] += 1
+
+    def _recent_xids(self) -> Any:
+        """Return the remembered XIDs."""
+        count = min(self._state[kernels.XID_COUNT], kernels.XID_RING_SIZE)
+        return self._state[kernels.XID_RING : kernels.XID_RING + count]
+
+    def check_prepare(self, event: Event) -> Iterator[EventFault]:
+        """Yield faults of an XA_PREPARE event."""
+        try:
+            one_phase, *xid_parts = _read_xa_prepare(bytes(event.body))
+        except MalformedError as error:
+            yield EventFault("payload-undecodable", f"XA_PREPARE: {error.args[0]}", "xa-id")
+            return
+        xa_id = XaId(*xid_parts)
+        if self._prepared.get(xa_id):
+            text = f"XA transaction {_format_xid(xa_id)} is prepared twice"
+            yield EventFault("duplicate-sequence", text, "xa-prepared-twice")
+        self._remember(xa_id, not one_phase)
+
+    def check_finish(self, sql: bytes) -> Iterator[EventFault]:
+        """Yield faults of XA COMMIT or XA ROLLBACK of a prepared transaction."""
+        xa_id = parse_xa_finish(sql)
+        if xa_id is None:
+            text = f"no XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
+            yield EventFault("payload-undecodable", text, "xa-id")
+            return
+        if self._prepared.get(xa_id) is False:
+            text = f"XA transaction {_format_xid(xa_id)} is finished twice"
+            yield EventFault("duplicate-sequence", text, "xa-finished-twice")
+        self._remember(xa_id, False)
+
+    def _remember(self, xa_id: XaId, is_prepared: bool) -> None:
+        """Remember the state of an XA transaction."""
+        if len(self._prepared) >= MAX_XA_STATES:
+            self._prepared.clear()
+        self._prepared[xa_id] = is_prepared
+
+
+def parse_xa_finish(sql: bytes) -> XaId | None:
+    """Return the transaction that an XA COMMIT or XA ROLLBACK names; None if it names none."""
+    match = _XA_TEXT.match(sql.strip())
+    if match is None or len(match[1]) % 2 or len(match[2]) % 2:
+        return None
+    return XaId(int(match[3]), bytes.fromhex(match[1].decode()), bytes.fromhex(match[2].decode()))
+
+
+def _format_xid(xa_id: XaId) -> str:
+    """Return the name of an XA transaction as servers log it."""
+    return f"X'{xa_id.gtrid.hex()}',X'{xa_id.bqual.hex()}',{xa_id.format_id}"
+
+
+# --- Rules about the events inside of a TRANSACTION_PAYLOAD ---
+
+
+class PayloadRules:
+    """Validates one payload after the other; `type_counts`: number of nested events by type.
+
+    Nested events have no checksum, and neither has the content of zstd frames: all bodies and row images are
+    checked.
+    """
+
+    def __init__(
+        self, description: FormatDescription, commits: CommitRules, limits: Limits, compile_: Callable[[Kernel], Kernel]
+    ) -> None:
+        self.type_counts: Counter[str] = Counter()
+        self._description = description
+        self._commits = commits
+        self._maps = TableMaps(is_mariadb=False)
+        self._state = [0] * kernels.STATE_SIZE
+        self._rows = RowRules(self._state, self._maps, limits, compile_)
+
+    def check_payload(self, batch: Batch) -> Iterator[EventFault]:
+        """Yield faults of the events of one payload."""
+        groups = TransactionGroups(group=AFTER_GTID)
+        self._rows.end_statement()
+        self._maps.by_id.clear()
+        step = GroupStep.OPENS
+        for index in range(batch.frames.count):
+            event = get_event(batch, index)
+            self.type_counts[type_name(event.code)] += 1
+            if step is GroupStep.ENDS:
+                yield EventFault(
+                    "incomplete-transaction", "events follow the end of the transaction", "payload-nesting"
+                )
+                return
+            step = groups.add_event(event.code, event.body)
+            if groups.fault:
+                yield EventFault("incomplete-transaction", f"inside the payload: {groups.fault}", "payload-nesting")
+            yield from self._check_body(event, index, batch.window)
+        if step is not GroupStep.ENDS:
+            text = "the events inside the payload do not end with XID or COMMIT"
+            yield EventFault("incomplete-transaction", text, "payload-open")
+        yield from self._rows.check_group_end()
+
+    def _check_body(self, event: Event, index: int, window: memoryview) -> Iterator[EventFault]:
+        """Yield faults of one body."""
+        try:
+            if event.code == EventType.TABLE_MAP:
+                self._rows.add_map(event)
+            elif event.code in ROW_EVENTS:
+                yield from self._rows.check_rows(event, window, True)
+            elif event.code == EventType.XID:
+                yield from self._commits.check_xid(parse_xid(bytes(event.body)), "a transaction")
+            else:
+                decode_body(event.code, event.body, self._description, event.server_id)
+        except (MalformedError, DecompressionError) as error:
+            text = f"event {index} inside the payload, {type_name(event.code)}: {error.args[0]}"
+            yield EventFault(error.finding_id, text, "body", None, {"inner_event": index})

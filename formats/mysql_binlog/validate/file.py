@@ -1,0 +1,770 @@
+"""Validate one binary log file in file order.
+
+The compiled path (`folds`) runs through what is in order; every event at which it stops is checked here.
+The durable end is the servers' own: the end of the last transaction, or of an event outside of
+transactions, before the first fault.
+Source: docs/spec/mysql_binlog.md#validation.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from weakref import proxy
+
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import SERVER_TRUNCATES, FileTail, ValidationResult, is_header_correction
+from binlogtool.format_api.layout import Batch, ColumnTable, DecompressionError, Kernel, LogFileLayout, to_int_list
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
+from binlogtool.formats.binlog_events.decode import BinlogFileContext, TableMaps, type_name
+from binlogtool.formats.binlog_events.event_schemas import (
+    Event,
+    EventFault,
+    check_compressed_query,
+    decode_body,
+    get_event,
+    parse_query,
+    parse_xid,
+)
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    EVENTS_BEFORE_STATEMENT_END,
+    EVENTS_OUTSIDE_GROUPS,
+    NO_GROUP,
+    GroupStep,
+    QueryKind,
+    TransactionGroups,
+    get_query_kind,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    EVENT_TYPE_NAMES,
+    GTID_EVENTS,
+    QUERY_EVENTS,
+    ROW_EVENTS,
+    ChecksumAlgorithm,
+    EventFlag,
+    EventType,
+)
+from binlogtool.formats.mysql_binlog.layout import FIRST_EVENT_AT
+from binlogtool.formats.mysql_binlog.validate import kernels
+from binlogtool.formats.mysql_binlog.validate.event_rules import (
+    RARE_FLAGS,
+    UNKNOWN_SERVER,
+    CommitRules,
+    PayloadRules,
+    PositionRules,
+    RowRules,
+    check_header,
+    find_misplacement,
+    is_group_end,
+    is_group_start,
+    read_ddl_xid,
+)
+from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
+    BinlogFacts,
+    CheckpointEvent,
+    GtidOrderRules,
+    NumberRange,
+    RotateEvent,
+    format_gtids,
+)
+from binlogtool.limits import Limits
+
+# --- Beginning and end of a log ---
+
+_T = EventType
+_LISTS_SINCE_MYSQL, _LISTS_SINCE_MARIADB = (5, 6, 5), (10, 0, 2)
+_HEADER_EVENTS = (_T.FORMAT_DESCRIPTION, _T.START_ENCRYPTION, _T.PREVIOUS_GTIDS, _T.GTID_LIST)
+_EMPTY: Mapping[Any, Any] = MappingProxyType({})
+"""One for all files that have none."""
+
+_MAX_REMEMBERED = 1_000
+"""Ceiling of remembered damages, source files and checkpoints."""
+
+
+class LogEndRules:
+    """Notes of the validator for the end of the file.
+
+    `next_group_by_fault`: where something is wrong -> where the next transaction after it begins.
+    """
+
+    def __init__(self, judge: BinlogValidator) -> None:
+        self._validator: BinlogValidator = proxy(
+            judge
+        )  # avoids a reference cycle, so that the memory of many small files is released at once
+        self._state = judge.state
+        context = judge.context
+        self.description = context.description
+        self.in_use = bool(self.description.flags & EventFlag.BINLOG_IN_USE) and not context.is_relay_log
+        self.next_group_by_fault: dict[int, int | None] = {}
+        self.fault_count = 0
+        self.first_time = 0
+        self.last_event: Event | None = None
+        self.rotation: RotateEvent | None = None
+        self.sources: list[str] = []
+        self.checkpoints: list[CheckpointEvent] = []
+        self._has_damage = False
+        self._open_at_damage: int | None = None
+        self._header_end = judge.layout.frames_at
+        self._has_gtid_list = False
+
+    # -- while events are read -----------------------------------------------------------------------------------------
+
+    def note_batch(self, batch: Batch) -> None:
+        """Note the first and last event of a batch."""
+        table, count = batch.frames, batch.frames.count
+        if not count:
+            return
+        last_index = count - 1
+        self.first_time = self.first_time or int(table["timestamp"][0])
+        start, end = batch.base + int(table["offset"][last_index]), batch.base + int(table["end"][last_index])
+        self.last_event = Event(
+            int(table["type_code"][last_index]), int(table["timestamp"][last_index]), 0, 0, 0, start, end,
+            batch.first_record + last_index,
+            memoryview(b""),
+        )  # fmt: skip
+        self._extend_header(batch)
+        self._open_at_damage = None
+
+    def _extend_header(self, batch: Batch) -> None:
+        """Follow how far the header extends: FORMAT_DESCRIPTION, START_ENCRYPTION, and the list of earlier GTIDs."""
+        table = batch.frames
+        for index in range(min(batch.frames.count, len(_HEADER_EVENTS))):
+            start, code = batch.base + int(table["offset"][index]), int(table["type_code"][index])
+            if start != self._header_end or code not in _HEADER_EVENTS:
+                return
+            self._header_end = batch.base + int(table["end"][index])
+            self._has_gtid_list = self._has_gtid_list or code in _HEADER_EVENTS[2:]
+
+    def note_fault(self, offset: int) -> None:
+        """Note a fault: the durable part of the file ends before it."""
+        self.fault_count += 1
+        self._freeze_durable_end(offset)
+
+    def _freeze_durable_end(self, offset: int) -> None:
+        """Freeze the durable end, and wait for the next transaction."""
+        self._state[kernels.BOUNDARY_FROZEN] = 1
+        if offset not in self.next_group_by_fault and len(self.next_group_by_fault) < _MAX_REMEMBERED:
+            self.next_group_by_fault[offset] = None
+            self._state[kernels.WATCH_GROUP_START] = 1
+
+    def note_damage(self, start: int, end: int) -> None:
+        """Note that a part of the file was skipped."""
+        self._has_damage = True
+        self._open_at_damage = self._open_group_offset()
+        self._freeze_durable_end(start)
+
+    def note_group_start(self, offset: int) -> None:
+        """Note a transaction at which reading can continue."""
+        if self._state[kernels.WATCH_GROUP_START]:
+            self._state[kernels.WATCH_GROUP_START] = 0
+            for fault_offset, next_group in self.next_group_by_fault.items():
+                if next_group is None:
+                    self.next_group_by_fault[fault_offset] = offset
+
+    def note_event(self, event: Event, body: dict[str, Any]) -> None:
+        """Note an event outside of transactions."""
+        if event.code not in (_T.ROTATE, _T.BINLOG_CHECKPOINT):
+            return
+        name, is_relay = _decode_name(body.get("name")), bool(self._state[kernels.IS_RELAY])
+        if event.code == _T.BINLOG_CHECKPOINT and len(self.checkpoints) < _MAX_REMEMBERED and not is_relay:
+            self.checkpoints.append(CheckpointEvent(name, event.start))
+        elif event.code == _T.ROTATE and not is_relay:
+            self.rotation = RotateEvent(name, int(body.get("position", 0)), event.start)
+        elif event.code == _T.ROTATE and name not in self.sources[-1:] and len(self.sources) < _MAX_REMEMBERED:
+            self.sources.append(name)
+
+    def _open_group_offset(self) -> int | None:
+        """Return where the open transaction begins; None if none is open."""
+        state = self._state
+        return int(state[kernels.GROUP_START]) if NO_GROUP < state[kernels.GROUP_STATE] < kernels.AFTER_DAMAGE else None
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def make_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
+        """Return the validation result, with the findings that only the end of the file shows."""
+        judge, state = self._validator, self._state
+        gtids = judge.gtid_rules
+        if not judge.context.encrypted_without_key:
+            findings = [*findings, *map(_file_finding, gtids.finish()), *self._check_end(tail)]
+        record_types = {
+            type_name(code, encrypted_without_key=judge.context.encrypted_without_key): n
+            for code in range(256)
+            if (n := state[kernels.TYPE_COUNTS + code])
+        }
+        lost_gtids = gtids.lost
+        repairable = not judge.context.encrypted_without_key and self._is_header_intact(tail)
+        return ValidationResult(
+            transactions=state[kernels.GROUP_COUNT],
+            record_types=record_types,
+            findings=tuple(findings),
+            durable_end=self._get_durable_end(tail) if repairable else None,
+            repairable=repairable,
+            sequences=(gtids.first_number, gtids.last_number),
+            facts=self._make_facts(),
+            details=self._make_details()
+            | ({"lost_gtids": [list(one) for one in lost_gtids]} if lost_gtids else {})
+            | (
+                {"breaks": [{"at": at, "next_group": b} for at, b in self.next_group_by_fault.items()]}
+                if self.next_group_by_fault
+                else {}
+            ),
+        )
+
+    def _get_durable_end(self, tail: FileTail) -> int | None:
+        """Return the durable end; None if nothing is durable or readable."""
+        if self._validator.context.encrypted_without_key:
+            return None
+        return self._state[kernels.BOUNDARY] or None
+
+    def _is_header_intact(self, tail: FileTail) -> bool:
+        """Return whether magic, FORMAT_DESCRIPTION, START_ENCRYPTION and GTID list are intact.
+
+        Truncation must keep all of them.
+        """
+        layout = self._validator.layout
+        has_error = any(f.severity is Severity.ERROR and not is_header_correction(f) for f in layout.findings)
+        if has_error or self._header_end == layout.frames_at:
+            return False
+        is_list_damaged = tail.first_damage == self._header_end or (
+            tail.end == self._header_end and tail.size > tail.end
+        )
+        return self._has_gtid_list or not self._expects_gtid_list() or not is_list_damaged
+
+    def _expects_gtid_list(self) -> bool:
+        """Return whether this server writes a list of earlier GTIDs."""
+        version = self.description.version
+        if self.description.is_mariadb:
+            return version >= _LISTS_SINCE_MARIADB and not self._validator.context.is_relay_log
+        return version >= _LISTS_SINCE_MYSQL
+
+    def _check_end(self, tail: FileTail) -> list[Finding]:
+        """Return the findings about the end of the file."""
+        findings = []
+        if self.in_use:
+            findings.append(self._in_use_finding())
+        findings += self._check_open_group(tail)
+        findings += self._check_end_event(tail)
+        if self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not self._state[kernels.IS_RELAY]:
+            text = "the events have no checksums: a changed value inside a row cannot be noticed"
+            findings.append(make_finding("checksum-absent", None, 0, text))
+        return findings
+
+    def _check_end_event(self, tail: FileTail) -> list[Finding]:
+        """Return a finding if a closed log does not end with ROTATE or STOP."""
+        last = self.last_event
+        has_damaged_end = bool(tail.findings) or tail.first_damage is not None or self._open_group_offset() is not None
+        if (
+            last is None
+            or last.code in (_T.ROTATE, _T.STOP)
+            or has_damaged_end
+            or self.in_use
+            or self._state[kernels.IS_RELAY]
+        ):
+            return []
+        text = f"the last event is {type_name(last.code)}, neither ROTATE nor STOP: more may have followed"
+        text += "" if self.description.is_mariadb else " (MySQL's crash recovery leaves this, too)"
+        return [make_finding("unclean-close", last.end, 0, text, severity=Severity.WARNING, diagnosis="no-end")]
+
+    def _in_use_finding(self) -> Finding:
+        """Return the finding about a file that was not closed."""
+        if self.description.is_mariadb:
+            text = "at its next start MariaDB leaves this file as it is and opens a new one"
+        else:
+            text = "at its next start MySQL cuts the file behind the last whole transaction and clears the flag"
+        start = self._validator.layout.frames_at
+        text = f"the in-use flag is set: the server is running, or it did not close the file; {text}"
+        return make_finding("unclean-close", start, 19, text, record=0, diagnosis="in-use")
+
+    def _check_open_group(self, tail: FileTail) -> list[Finding]:
+        """Return a finding about a transaction that the file ends in; in a closed file its end was cut off."""
+        begins_at = self._open_group_offset() if self._open_at_damage is None else self._open_at_damage
+        last = self.last_event
+        if begins_at is None or last is None:
+            return []
+        is_relay = bool(self._state[kernels.IS_RELAY])
+        if is_relay and last.code in (_T.ROTATE, _T.STOP):
+            return []
+        is_expected = self.in_use or is_relay or bool(tail.findings)
+        text = f"the group that begins at {begins_at:#x} has no end: the file ends"
+        if is_expected:
+            text += "; the server rolls it back" if not is_relay else "; the replica fetches it again"
+        else:
+            text += ", though it was closed"
+            self._freeze_durable_end(last.end)
+        severity = Severity.NOTE if is_expected else Severity.ERROR
+        facts = {"diagnosis": "group-open", "begins_at": begins_at}
+        return [
+            make_finding(
+                "incomplete-transaction", last.end, 0, text, severity=severity, record=last.record + 1, **facts
+            )
+        ]
+
+    # -- what is handed on ---------------------------------------------------------------------------------------------
+
+    def _make_details(self) -> dict[str, Any]:
+        """Return the details of the report."""
+        judge = self._validator
+        details: dict[str, Any] = {
+            "server_version": self.description.server_version,
+            "checksum": _checksum_name(self.description.checksum_alg),
+            "in_use": self.in_use,
+            SERVER_TRUNCATES: self.in_use and not self.description.is_mariadb,
+            "gtids": format_gtids(judge.gtid_rules.seen, self.description.is_mariadb),
+        }
+        if judge.payload_rules.type_counts:
+            details["events_inside_payloads"] = dict(sorted(judge.payload_rules.type_counts.items()))
+        return details
+
+    def _make_facts(self) -> BinlogFacts:
+        """Return the facts for the validation of the set."""
+        judge, state, gtids = self._validator, self._state, self._validator.gtid_rules
+        return BinlogFacts(
+            server_version=self.description.server_version,
+            is_mariadb=self.description.is_mariadb,
+            is_relay=bool(state[kernels.IS_RELAY]),
+            checksum=_checksum_name(self.description.checksum_alg),
+            in_use=self.in_use,
+            created=self.description.create_timestamp,
+            previous=gtids.previous,
+            listed=gtids.listed,
+            gtids={source: tuple(NumberRange(*one) for one in seen) for source, seen in gtids.seen.items() if seen}
+            or _EMPTY,
+            last_of_domain={
+                domain: (server, gtids.last_by_series[domain]) for domain, server in gtids.last_server_by_domain.items()
+            }
+            or _EMPTY,
+            lost_ranges=tuple(gtids.lost),
+            rotation=self.rotation,
+            sources=tuple(self.sources),
+            checkpoints=tuple(self.checkpoints),
+            open_group=self._open_group_offset() if self._open_at_damage is None else self._open_at_damage,
+            ends_with_stop=self.last_event is not None and self.last_event.code == _T.STOP,
+            is_damaged=self._has_damage or bool(self.fault_count),
+            faults=self.fault_count,
+            transactions=state[kernels.GROUP_COUNT],
+            first_time=self.first_time,
+            last_time=state[kernels.LAST_TIME],
+            lacks_key=judge.context.encrypted_without_key,
+            begins_in_group=judge.begins_in_group,
+        )
+
+
+def _file_finding(fault: EventFault) -> Finding:
+    """Return a finding about the file as a whole."""
+    return make_finding(
+        fault.id, None, 0, fault.text, severity=fault.severity, diagnosis=fault.diagnosis, **fault.facts
+    )
+
+
+def _checksum_name(algorithm: int | None) -> str:
+    """Return the name of a checksum algorithm."""
+    if algorithm is None:
+        return "absent"
+    return {ChecksumAlgorithm.NONE.value: "NONE", ChecksumAlgorithm.CRC32.value: "CRC32"}.get(algorithm, str(algorithm))
+
+
+def _decode_name(value: Any) -> str:
+    """Return a file name as text."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+# --- Validation of one file in file order ---
+
+_W = Severity.WARNING
+_COLUMNS = (
+    "type_code", "timestamp", "server_id", "offset", "end", "end_log_pos", "flags", "body_start", "body_end",
+)  # fmt: skip
+_ZERO_RUN = bytes(8)
+_GTIDS_REQUIRED_SINCE = (8, 0, 0)
+_GTID_LIST_EVENTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
+
+
+class BinlogValidator:
+    """Validator of one file (`Validator`).
+
+    `transactions`: the open transaction as the general path sees it; between two events `state` is
+    authoritative. `is_after_damage`: after damage, until the next transaction begins, the surrounding
+    transaction is unknown.
+    """
+
+    def __init__(self, layout: LogFileLayout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> None:
+        context: BinlogFileContext = layout.context
+        self.context, self.layout = context, layout
+        self._follow_events = compile_(kernels.follow_events)
+        self.state: Any = (
+            [0] * kernels.STATE_SIZE
+            if self._follow_events is kernels.follow_events
+            else array("q", bytes(8 * kernels.STATE_SIZE))
+        )
+        self.state[kernels.CHECK_BODIES] = int(not context.description.has_checksums)
+        self.state[kernels.FLAGS_TO_CHECK] = RARE_FLAGS
+        self.state[kernels.IS_RELAY] = int(context.is_relay_log)
+        self.transactions = TransactionGroups()
+        self.positions = PositionRules(self.state, _position_mode(context), context.events_at - FIRST_EVENT_AT)
+        self.gtid_rules = GtidOrderRules(self.state, context.is_relay_log)
+        self.commit_rules = CommitRules(self.state)
+        own, schema = context.tracker.load_first_history(), context.hints.schema
+        self.state[kernels.CHECK_STATEMENTS] = int(schema is not None)
+        looks = (
+            schema is not None or self.state[kernels.CHECK_BODIES]
+        )  # otherwise the compiled path follows statements itself
+        history = own.copy() if looks and own is not None else TableHistory(schema) if looks else None
+        maps = TableMaps(context.description.table_id_size, context.description.is_mariadb, history)
+        self._reported_tables: set[str] = set()
+        self.row_rules = RowRules(self.state, maps, limits, compile_)
+        self.payload_rules = PayloadRules(context.description, self.commit_rules, limits, compile_)
+        self.end_rules = LogEndRules(self)
+        self.unknown_types: dict[int, int] = {}
+        self.is_after_damage = self.begins_in_group = self._is_repeated_gtid = False
+        self._uses_gtids = not context.is_relay_log and not context.description.is_mariadb
+        self._uses_gtids &= context.description.version >= _GTIDS_REQUIRED_SINCE
+        self._findings: list[Finding] = []
+        self._continue_relay_log()
+        for found in layout.findings:
+            if (
+                found.severity is Severity.ERROR
+                and not context.encrypted_without_key
+                and not is_header_correction(found)
+            ):
+                self.end_rules.note_fault(found.offset or 0)
+
+    def _continue_relay_log(self) -> None:
+        """Continue inside of the transaction that the preceding MariaDB relay log left open."""
+        previous_tracker, context = self.context.tracker.previous_relay_log, self.context
+        self._may_be_carried = context.is_relay_log and context.description.is_mariadb
+        if previous_tracker is None:
+            if self._may_be_carried:
+                self.is_after_damage = self.row_rules.is_after_damage = self.row_rules.may_be_inherited = True
+                self.state[kernels.GROUP_STATE] = kernels.AFTER_DAMAGE
+            return
+        self.transactions.group = previous_tracker.transactions.group
+        self.state[kernels.SERVER] = UNKNOWN_SERVER
+        for table_map in previous_tracker.maps.by_id.values():
+            self.row_rules.inherit_map(table_map)
+        self._store_group()
+
+    # -- the protocol of `formats.judging.Validator`
+    # -----------------------------------------------------------------------
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        """Validate the events of one batch."""
+        follow_events, state = self._follow_events, self.state
+        self.end_rules.note_batch(batch)
+        if self.context.encrypted_without_key:
+            return ()
+        if state[
+            kernels.CHECK_BODIES
+        ]:  # it stops at every second event, where interpreted code is faster than compiled code
+            batch, follow_events = _with_list_columns(batch), kernels.follow_events
+        table = batch.frames
+        columns = kernels.OrderedEvents._make(table[name] for name in _COLUMNS)
+        index = 0
+        while True:
+            index = follow_events(
+                index, table.count, batch.base, columns, state, batch.window, self.row_rules.templates
+            )
+            if index >= table.count:
+                break
+            self._check_event(batch, index)
+            index += 1
+        self.row_rules.read_pending_maps(batch.window)
+        findings, self._findings = self._findings, []
+        return findings
+
+    def skip_damage(self, start: int, end: int) -> None:
+        """Note that a part of the file was skipped: the open transaction has lost its end."""
+        self._report_all(self.positions.flush())
+        self.end_rules.note_damage(start, end)
+        self.gtid_rules.skip_damage()
+        self.row_rules.end_statement()
+        self.row_rules.maps.discard_definitions()
+        self.row_rules.is_after_damage, self.row_rules.may_be_inherited = True, False
+        self.row_rules.events_without_map = 0
+        self.transactions.reset()
+        self.is_after_damage = True
+        self.state[kernels.BOUNDARY_FROZEN] = 1
+        self.state[kernels.GROUP_STATE] = kernels.AFTER_DAMAGE
+
+    def finish(self, tail: FileTail) -> ValidationResult:
+        """Return the validation result at the end of the file."""
+        self._report_all(self.positions.finish())
+        verdict = self.end_rules.make_result(tail, self._findings)
+        self._export_to_tracker()
+        return verdict
+
+    def _export_to_tracker(self) -> None:
+        """Store in the tracker what the next relay log inherits."""
+        tracker = self.context.tracker
+        tracker.previous_relay_log = None
+        self._load_group()
+        tracker.transactions.group = self.transactions.group
+        tracker.maps.by_id.clear()
+        tracker.maps.by_id.update(self.row_rules.valid_maps())
+        if self.context.hints.schema is not None and self.row_rules.maps.history is not None:
+            tracker.set_end(self.row_rules.maps.history, sys.maxsize)
+
+    # -- findings ------------------------------------------------------------------------------------------------------
+
+    def _report_all(self, faults: Iterable[tuple[Event, EventFault]]) -> None:
+        """Report faults of events."""
+        for event, fault in faults:
+            self.report(event, fault)
+
+    def report(self, event: Event, fault: EventFault) -> Finding:
+        """Report a fault of an event; an error ends the durable part of the file."""
+        result = make_finding(
+            fault.id, event.start, event.end - event.start, fault.text, record=event.record, severity=fault.severity,
+            diagnosis=fault.diagnosis, **fault.facts,
+        )  # fmt: skip
+        self._findings.append(result)
+        if result.severity is Severity.ERROR:
+            self.end_rules.note_fault(event.start)
+        return result
+
+    # -- one event that the fold did not take --------------------------------------------------------------------------
+
+    def _check_event(self, batch: Batch, index: int) -> None:
+        """Check one event at which the compiled path stopped."""
+        event = get_event(batch, index)
+        self._count_type(event.code)
+        if event.code == _T.ROTATE and event.end_log_pos == 0:
+            self._set_relay()
+        faults = [*check_header(event, self.state)]
+        self._report_all(self.positions.check_event(event))
+        if self.positions.is_unconfirmed(event):
+            self.end_rules.note_fault(event.start)
+        self._load_group()
+        step, nesting_faults = self._follow_group(event)
+        faults += nesting_faults
+        fault_count = len(faults)
+        try:
+            faults += self._check_body(batch, index, event, step)
+        except (MalformedError, DecompressionError) as error:
+            faults.append(EventFault(error.finding_id, _body_message(event.code, error), "body"))
+        for fault in faults:
+            self.report(event, fault)
+        if step is GroupStep.OPENS:
+            self._is_repeated_gtid = any(fault.diagnosis == "gtid-twice" for fault in faults[fault_count:])
+            if not self._is_repeated_gtid:
+                self.end_rules.note_group_start(event.start)
+        self._finish_event(event, step, not nesting_faults)
+
+    def _count_type(self, code: int) -> None:
+        """Count an event type."""
+        self.state[kernels.TYPE_COUNTS + code] += 1
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _load_group(self) -> None:
+        """Copy the open transaction from the compiled path's state."""
+        group = self.state[kernels.GROUP_STATE]
+        self.transactions.group = NO_GROUP if group == kernels.AFTER_DAMAGE else group
+
+    def _store_group(self) -> None:
+        """Copy the open transaction to the compiled path's state."""
+        self.state[kernels.GROUP_STATE] = kernels.AFTER_DAMAGE if self.is_after_damage else self.transactions.group
+
+    def _follow_group(self, event: Event) -> tuple[GroupStep, list[EventFault]]:
+        """Return the event's step in its transaction, and the rules that it breaks."""
+        if self._may_be_carried and event.code not in EVENTS_OUTSIDE_GROUPS:
+            self.begins_in_group, self._may_be_carried = event.code not in GTID_EVENTS, False
+        if self.is_after_damage and not self._resynchronize(event):
+            return (
+                GroupStep.INSIDE
+                if self.is_after_damage and event.code not in EVENTS_OUTSIDE_GROUPS
+                else GroupStep.OUTSIDE,
+                [],
+            )
+        was_open = self.transactions.is_open
+        fault = find_misplacement(event, self.transactions, self.context.description, self._uses_gtids)
+        step = self.transactions.add_event(event.code, event.body)
+        fault = fault or self.transactions.fault
+        is_relay = bool(self.state[kernels.IS_RELAY])
+        if is_relay and event.code in EVENTS_OUTSIDE_GROUPS:
+            fault = None
+        severity = _W if is_relay else None
+        faults = []
+        if fault:
+            facts = {"begins_at": self.state[kernels.GROUP_START]} if was_open else {}
+            faults.append(EventFault("incomplete-transaction", fault, "nesting", severity, facts))
+        elif step in (GroupStep.OPENS, GroupStep.ALONE) and self._uses_gtids and event.code in QUERY_EVENTS:
+            faults.append(
+                EventFault("incomplete-transaction", "a group without a GTID event in front", "no-gtid", severity)
+            )
+        if step is GroupStep.OPENS:
+            self.state[kernels.GROUP_START], self.state[kernels.SERVER] = event.start, event.server_id
+            self.row_rules.end_statement()
+            self.row_rules.is_after_damage = False
+            if event.code not in GTID_EVENTS:
+                self.state[kernels.EXPECTED_GROUP_END] = 0
+        return step, faults
+
+    def _set_relay(self) -> None:
+        """Note that the file is a relay log: only those have an artificial ROTATE, which has no position.
+
+        In relay logs of MySQL 5.0 no flag says so.
+        """
+        if not self.state[kernels.IS_RELAY]:
+            self.state[kernels.IS_RELAY] = 1
+            self.positions.set_relay()
+            self.gtid_rules.set_relay()
+            self._uses_gtids = False
+
+    def _resynchronize(self, event: Event) -> bool:
+        """Return whether this event begins something after damage; False for an event of the lost transaction."""
+        is_outside = event.code in EVENTS_OUTSIDE_GROUPS and not self.state[kernels.IS_RELAY]
+        is_start = is_outside or is_group_start(event)
+        if is_start or is_group_end(event):
+            self.is_after_damage = self.row_rules.is_after_damage = False
+            self.transactions.reset()
+        return is_start
+
+    def _finish_event(self, event: Event, step: GroupStep, is_valid: bool) -> None:
+        """Update the boundary and the counts after an event.
+
+        Args:
+            is_valid: whether it broke no rule.
+        """
+        state = self.state
+        if step is GroupStep.ENDS or step is GroupStep.ALONE:
+            self._end_group(event, step)
+            state[kernels.GROUP_COUNT] += is_valid
+        is_boundary = step in (GroupStep.ENDS, GroupStep.ALONE)
+        if step is GroupStep.OUTSIDE and event.code not in EVENTS_BEFORE_STATEMENT_END:
+            is_boundary = not self.transactions.is_open or bool(state[kernels.IS_RELAY])
+            if event.code in ROW_EVENTS:
+                is_boundary = not state[kernels.MAP_COUNT]
+                state[kernels.GROUP_COUNT] += is_boundary
+        self._store_group()
+        if is_boundary and not state[kernels.BOUNDARY_FROZEN]:
+            state[kernels.BOUNDARY] = event.end
+
+    def _end_group(self, event: Event, step: GroupStep) -> None:
+        """Check the end of a transaction."""
+        state = self.state
+        for fault in self.row_rules.check_group_end():
+            self.report(event, fault)
+        expected, state[kernels.EXPECTED_GROUP_END] = state[kernels.EXPECTED_GROUP_END], 0
+        if step is GroupStep.ENDS and expected and expected != event.end:
+            actual_size, declared_size = event.end - state[kernels.GROUP_START], expected - state[kernels.GROUP_START]
+            text = f"transaction_length says {declared_size:,} bytes, the group has {actual_size:,}"
+            fault = EventFault(
+                "length-out-of-bounds",
+                text,
+                "transaction-length",
+                None,
+                {"declared": declared_size, "real": actual_size},
+            )
+            self.report(event, fault)
+
+    # -- bodies --------------------------------------------------------------------------------------------------------
+
+    def _check_body(self, batch: Batch, index: int, event: Event, step: GroupStep) -> Iterator[EventFault]:
+        """Yield faults of a body."""
+        code = event.code
+        if code in GTID_EVENTS or code in _GTID_LIST_EVENTS:
+            self._uses_gtids = self._uses_gtids or code in GTID_EVENTS
+            yield from self.gtid_rules.check_event(event)
+        elif code == _T.TABLE_MAP:
+            table_map = self.row_rules.add_map(event)
+            if self.context.hints.schema is not None and table_map is not None:
+                yield from self._report_schema_mismatch(table_map)
+        elif code in ROW_EVENTS:
+            yield from self.row_rules.check_rows(event, batch.window, bool(self.state[kernels.CHECK_BODIES]))
+        elif code in QUERY_EVENTS:
+            yield from self._check_query(event)
+        elif code == _T.TRANSACTION_PAYLOAD:
+            nested_batch = batch.inner.get(index)
+            if nested_batch is not None:
+                yield from self.payload_rules.check_payload(nested_batch)
+        elif code == _T.XA_PREPARE:
+            yield from self.commit_rules.check_prepare(event)
+        elif code == _T.XID:
+            number = parse_xid(bytes(event.body))
+            if not (self.state[kernels.IS_RELAY] or self._is_repeated_gtid):
+                yield from self.commit_rules.check_xid(number, "a transaction")
+        elif code in EVENT_TYPE_NAMES and code:
+            yield from self._check_rare_event(
+                event, decode_body(code, event.body, self.context.description, event.server_id)
+            )
+
+    def _report_schema_mismatch(self, table_map: TableMap) -> Iterator[EventFault]:
+        """Yield, once a table, why the names of --schema are not used."""
+        if table_map.uncertain and table_map.full_name not in self._reported_tables:
+            self._reported_tables.add(table_map.full_name)
+            yield EventFault("meta-mismatch", table_map.uncertain, "schema", _W)
+
+    def _check_query(self, event: Event) -> Iterator[EventFault]:
+        """Yield faults of a QUERY or QUERY_COMPRESSED event."""
+        if event.code == _T.QUERY_COMPRESSED:
+            check_compressed_query(bytes(event.body))
+        else:
+            decode_body(event.code, event.body, self.context.description, event.server_id)
+        yield from self._check_zero_bytes(event)
+        self.row_rules.maps.add_query(event.code, event.body)
+        if event.code != _T.QUERY or self.state[kernels.IS_RELAY]:
+            return
+        number = read_ddl_xid(event, self.context.description)
+        if number is not None:
+            yield from self.commit_rules.check_xid(number, "a DDL statement")
+        if get_query_kind(event.code, event.body) is QueryKind.XA_FINISH:
+            yield from self.commit_rules.check_finish(parse_query(bytes(event.body)).sql)
+
+    def _check_rare_event(self, event: Event, body: dict[str, Any]) -> Iterator[EventFault]:
+        """Yield faults of a rare event, and note it."""
+        if event.code == _T.INCIDENT:
+            text = (
+                f"INCIDENT {body.get('incident')}: events may be missing here; a replica stops: {body.get('message')}"
+            )
+            yield EventFault("gap-in-sequence", text, "incident", _W)
+        elif event.code == _T.FORMAT_DESCRIPTION:
+            self.state[kernels.CHECK_BODIES] = int(not self.context.description.has_checksums)
+            if event.record and not self.state[kernels.IS_RELAY]:
+                yield EventFault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
+        elif event.code in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
+            yield from self._check_zero_bytes(event)
+        self.end_rules.note_event(event, body)
+
+    def _check_zero_bytes(self, event: Event) -> Iterator[EventFault]:
+        """Yield a fault for a run of zero bytes in a statement of a log without checksums; no client writes so many."""
+        if not self.state[kernels.CHECK_BODIES]:
+            return
+        body = bytes(event.body)
+        text = parse_query(body).sql if event.code == _T.QUERY else body
+        zeros_at = text.find(_ZERO_RUN)
+        if event.code != _T.QUERY_COMPRESSED and zeros_at >= 0:
+            size = len(text) - zeros_at - len(text[zeros_at:].lstrip(b"\0"))
+            message = f"{size:,} zero bytes inside the text of a statement: part of it may be lost"
+            yield EventFault("payload-undecodable", message, "zeros", _W, {"zeros": size})
+
+
+def _with_list_columns(batch: Batch) -> Batch:
+    """Return the batch with lists as columns."""
+    table = batch.frames
+    lists = {name: to_int_list(column, 0, table.count) for name, column in table.columns.items()}
+    return replace(batch, frames=ColumnTable(table.count, lists))
+
+
+def _body_message(code: int, error: Exception) -> str:
+    """Return the message of a body error, with the event type."""
+    name, text = type_name(code), str(error.args[0])
+    return text if text.startswith(name) else f"{name}: {text}"
+
+
+def _position_mode(context: BinlogFileContext) -> int:
+    """Return how positions of a file are checked."""
+    if context.is_relay_log:
+        return kernels.UNCHAINED
+    return kernels.MAY_BE_ZERO if context.description.may_have_zero_positions else kernels.CHAINED
+
+
+def create_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> BinlogValidator:
+    """Create the validator of one file."""
+    return BinlogValidator(layout, compile, limits)

@@ -1,0 +1,487 @@
+"""Rules about the GTIDs of one file, and the facts that rules of a log set need.
+
+Source: docs/spec/mysql_binlog.md#validation (rule 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from binlogtool.findings import Severity
+from binlogtool.format_api.layout import LogFileLayout
+from binlogtool.formats.binlog_events.event_schemas import Event, EventFault
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    ListedGtid,
+    MysqlGtid,
+    PreviousGtids,
+    format_source,
+    read_gtid_list,
+    read_mariadb_gtid,
+    read_mysql_gtid,
+    read_previous_gtids,
+)
+from binlogtool.formats.binlog_events.gtid.gtid_sets import (
+    GtidState,
+    IntervalSet,
+    MariadbGtidState,
+    MysqlGtidState,
+    state_of_gtid_list,
+    state_of_previous_gtids,
+)
+from binlogtool.formats.binlog_events.wire_format import EventType
+from binlogtool.formats.mysql_binlog.index_files import parse_log_name
+from binlogtool.formats.mysql_binlog.validate import kernels
+
+# --- Facts about one file that the validation of a log set needs ---
+
+
+class NumberRange(NamedTuple):
+    """The numbers `[start, stop)`."""
+
+    start: int
+    stop: int
+
+
+class RotateEvent(msgspec.Struct, frozen=True):
+    """A ROTATE event: the next file and the position in it; `offset`: of the event."""
+
+    name: str
+    position: int
+    offset: int
+
+
+class CheckpointEvent(NamedTuple):
+    """A BINLOG_CHECKPOINT event: the oldest file that crash recovery needs; `offset`: of the event."""
+
+    name: str
+    offset: int
+
+
+class BinlogFacts(msgspec.Struct, frozen=True):
+    """Facts about one log from its validator.
+
+    `previous`: the set in PREVIOUS_GTIDS; `listed`: the entries of GTID_LIST in order; None without such an
+    event. `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `last_of_domain`:
+    (server, number) of the last GTID of each domain, those of GTID_LIST included. `lost_ranges`: GTIDs that
+    must have been in damaged ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file;
+    `sources`: names in the ROTATE events of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events
+    in order. `open_group`: where an incomplete transaction begins (0: in the preceding file).
+    `begins_in_group`: the file, a MariaDB relay log, begins inside of a transaction. `ends_with_stop`: the last
+    event is STOP. `is_damaged`: a part was skipped, or an event breaks a rule (`faults` of them). `first_time`,
+    `last_time`: seconds since 1970 of the first and last event that has a time, 0 for none. `lacks_key`:
+    encrypted without a key; nothing else is known then.
+    """
+
+    server_version: str
+    is_mariadb: bool
+    is_relay: bool
+    checksum: str
+    in_use: bool
+    created: int
+    previous: tuple[PreviousGtids, ...] | None
+    listed: tuple[ListedGtid, ...] | None
+    gtids: Mapping[str, tuple[NumberRange, ...]]
+    last_of_domain: Mapping[int, tuple[int, int]]
+    lost_ranges: tuple[tuple[str, int, int], ...]
+    rotation: RotateEvent | None
+    sources: tuple[str, ...]
+    checkpoints: tuple[CheckpointEvent, ...]
+    open_group: int | None
+    ends_with_stop: bool
+    is_damaged: bool
+    faults: int
+    transactions: int
+    first_time: int
+    last_time: int
+    lacks_key: bool = False
+    begins_in_group: bool = False
+
+
+# --- GTID rules of one file ---
+
+MAX_SOURCES = 10_000
+"""Sources whose GTIDs are followed in one file."""
+
+_MAX_TRACKED_NUMBER = 1 << 62
+"""Numbers from here on are not handed to the fold, which adds one to them in 64 bits."""
+_W = Severity.WARNING
+
+
+class LostGtids(NamedTuple):
+    """Numbers `[first, stop)` of a source that must have been in a damaged range."""
+
+    source: str
+    first: int
+    stop: int
+
+
+class GtidOrderRules:
+    """GTIDs in file order; the compiled path tracks the source seen last, and its run is taken over here.
+
+    `seen`: numbers by source. `earlier_numbers`: those of earlier files (MySQL). `listed_last`: the last number
+    of earlier files by domain and server (MariaDB). `last_by_series`: the last number of each series (a MySQL
+    source, a MariaDB domain). `_may_jump`: series that may jump once without a fault, because something before
+    them was damaged.
+    """
+
+    def __init__(self, state: Any, relay: bool) -> None:
+        self._state = state
+        self._relay = relay
+        self.seen: dict[str, IntervalSet] = {}
+        self.earlier_numbers: dict[str, IntervalSet] = {}
+        self.previous: tuple[PreviousGtids, ...] | None = None
+        self.listed: tuple[ListedGtid, ...] | None = None
+        self.listed_last: dict[tuple[int, int], int] = {}
+        self.last_by_series: dict[str | int, int] = {}
+        self.last_server_by_domain: dict[int, int] = {}
+        self.lost: list[LostGtids] = []
+        self.first_number: int | None = None
+        self.last_number: int | None = None
+        self._current: tuple[str, str | int] | None = None
+        self._may_jump: set[str | int] = set()
+        self._may_jump_sequence = False
+        self.has_too_many_sources = False
+
+    def set_relay(self) -> None:
+        """Note that the file is a relay log."""
+        self._relay = True
+
+    def skip_damage(self) -> None:
+        """Note that a part of the file was skipped."""
+        self.take_over_run()
+        self._may_jump = set(self.last_by_series)
+        self._may_jump_sequence = True
+
+    def take_over_run(self) -> None:
+        """Take over the run of numbers that the compiled path tracked."""
+        state, current = self._state, self._current
+        if current is not None and state[kernels.RUN_START]:
+            source, series = current
+            self.seen[source].add(state[kernels.RUN_START], state[kernels.LAST_GTID_NUMBER] + 1)
+            self.last_by_series[series] = self.last_number = state[kernels.LAST_GTID_NUMBER]
+        self._current = None
+        state[kernels.GTID_STREAM], state[kernels.RUN_START] = kernels.NOBODY, 0
+
+    def check_event(self, event: Event) -> Iterator[EventFault]:
+        """Yield faults of a GTID event, or of one that lists GTIDs of earlier files.
+
+        Raises:
+            MalformedError: the body cannot be read.
+        """
+        body = bytes(event.body)
+        if event.code == EventType.PREVIOUS_GTIDS:
+            self._note_previous_gtids(read_previous_gtids(body))
+        elif event.code == EventType.GTID_LIST:
+            self._note_gtid_list(read_gtid_list(body))
+        elif event.code == EventType.GTID:
+            yield from self._check_mariadb_gtid(event, body)
+        else:
+            yield from self._check_mysql_gtid(event, read_mysql_gtid(event.code, body))
+
+    # -- MySQL ---------------------------------------------------------------------------------------------------------
+
+    def _note_previous_gtids(self, sources: Sequence[PreviousGtids]) -> None:
+        """Note PREVIOUS_GTIDS."""
+        self.take_over_run()
+        self.previous = tuple(sources) if self.previous is None else self.previous
+        if self._relay:
+            return
+        for source in sources:
+            self.earlier_numbers[format_source(source.sid, source.tag)] = IntervalSet(source.intervals)
+
+    def _check_mysql_gtid(self, event: Event, gtid: MysqlGtid) -> Iterator[EventFault]:
+        """Yield faults of MySQL's GTID."""
+        self.take_over_run()
+        length = 0 if self._relay else gtid.transaction_length or 0
+        self._state[kernels.EXPECTED_GROUP_END] = event.start + min(length, _MAX_TRACKED_NUMBER) if length else 0
+        yield from self._check_sequence_number(gtid)
+        if event.code == EventType.ANONYMOUS_GTID:
+            return
+        source, number = gtid.source, gtid.gno
+        numbers = self._numbers_of(source)
+        earlier = self.earlier_numbers.get(source)
+        if number <= 0:
+            yield EventFault("payload-undecodable", f"GTID {source}:{number}: numbers begin with 1", "gtid-number")
+            return
+        if number in numbers or (earlier is not None and number in earlier):
+            location = "in this file" if number in numbers else "in an earlier file (PREVIOUS_GTIDS)"
+            text = f"GTID {source}:{number} was there already, {location}"
+            yield EventFault(
+                "duplicate-sequence", text, "gtid-twice", self._duplicate_severity, {"gtid": f"{source}:{number}"}
+            )
+        highest = max(numbers.highest, earlier.highest if earlier is not None else 0)
+        self._note_series(source, source, highest, number)
+        is_tracked = event.code == EventType.GTID_LOG
+        halves = (gtid.sid[:8], gtid.sid[8:])
+        low, high = (int.from_bytes(half, "little", signed=True) for half in halves)
+        self._track(
+            source, source, number, max(highest, number), kernels.MYSQL if is_tracked else kernels.NOBODY, low, high
+        )
+
+    def _check_sequence_number(self, gtid: MysqlGtid) -> Iterator[EventFault]:
+        """Yield faults of sequence_number and last_committed."""
+        number, committed = gtid.sequence_number, gtid.last_committed
+        if number is None or committed is None or number <= 0:
+            return
+        last, self._state[kernels.LAST_SEQUENCE_NUMBER] = self._state[kernels.LAST_SEQUENCE_NUMBER], number
+        if self._relay or self._may_jump_sequence:
+            self._may_jump_sequence = False
+            return
+        facts = {"sequence_number": number, "last": last}
+        if number <= last:
+            text = f"sequence_number {number} stands behind {last}"
+            yield EventFault("sequence-regression", text, "sequence-number", None, facts)
+        elif not last and number > 1:
+            text = f"the first sequence_number is {number}: an excerpt, or the beginning is missing"
+            yield EventFault("gap-in-sequence", text, "excerpt", Severity.NOTE, facts)
+        elif number != last + 1:
+            text = f"sequence_number {number} follows {last}: what is between them is missing"
+            yield EventFault("gap-in-sequence", text, "sequence-number", None, facts)
+        if committed >= number:
+            text = f"last_committed {committed} is not below sequence_number {number}"
+            yield EventFault("payload-undecodable", text, "last-committed")
+
+    # -- MariaDB -------------------------------------------------------------------------------------------------------
+
+    def _note_gtid_list(self, entries: Sequence[ListedGtid]) -> None:
+        """Note GTID_LIST."""
+        self.take_over_run()
+        self.listed = tuple(entries) if self.listed is None else self.listed
+        if self._relay:
+            return
+        for domain, server, number in entries:
+            self.listed_last[domain, server] = number
+            self.last_by_series[domain] = number
+            self.last_server_by_domain[domain] = server
+
+    def _check_mariadb_gtid(self, event: Event, body: bytes) -> Iterator[EventFault]:
+        """Yield faults of MariaDB's GTID."""
+        self.take_over_run()
+        self._state[kernels.EXPECTED_GROUP_END] = 0
+        gtid = read_mariadb_gtid(body)
+        domain, number = gtid.domain_id, gtid.seq_no
+        source = f"{domain}-{event.server_id}"
+        last = self.last_by_series.get(domain)
+        numbers = self._numbers_of(source)
+        name = f"{source}-{number}"
+        facts = {"gtid": name}
+        if number in numbers or number == self.listed_last.get((domain, event.server_id)):
+            yield EventFault(
+                "duplicate-sequence", f"GTID {name} was there already", "gtid-twice", self._duplicate_severity, facts
+            )
+        elif last is not None and number <= last:
+            text = f"GTID {name} stands behind number {last} of domain {domain}; only allowed without strict mode"
+            yield EventFault("sequence-regression", text, "gtid-falls", _W, facts)
+        elif last is not None and number > last + 1:
+            yield self._gap_fault(domain, last, number, source, name)
+        self.last_server_by_domain[domain] = event.server_id
+        highest = max(numbers.highest, last or 0, number)
+        self._track(source, domain, number, highest, kernels.MARIADB, domain, event.server_id)
+
+    def _gap_fault(self, domain: int, last: int, number: int, source: str, name: str) -> EventFault:
+        """Return the fault of a gap in a domain."""
+        missing = f"{last + 1}" if number == last + 2 else f"{last + 1}..{number - 1}"
+        text = f"GTID {name} follows number {last} of domain {domain}: {missing} missing"
+        if domain in self._may_jump:
+            self._note_lost(LostGtids(source, last + 1, number))
+            text += "; lost in the damaged range"
+        facts = {"domain": domain, "first": last + 1, "last": number - 1}
+        return EventFault("gap-in-sequence", text, "gtid-gap", _W, facts)
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _duplicate_severity(self) -> Severity | None:
+        """Severity of a duplicate: a replica that reconnects may be sent a transaction twice."""
+        return _W if self._relay else None
+
+    def _numbers_of(self, source: str) -> IntervalSet:
+        """Return the numbers of a source in this file."""
+        numbers = self.seen.get(source)
+        if numbers is None:
+            numbers = IntervalSet()
+            self.has_too_many_sources = self.has_too_many_sources or len(self.seen) >= MAX_SOURCES
+            if not self.has_too_many_sources:
+                self.seen[source] = numbers
+        return numbers
+
+    def _note_series(self, source: str, series: str | int, highest: int, number: int) -> None:
+        """Note the first number of a series after damage."""
+        if series in self._may_jump and number > highest + 1:
+            self._note_lost(LostGtids(source, highest + 1, number))
+        self._may_jump.discard(series)
+
+    def _note_lost(self, lost: LostGtids) -> None:
+        """Note lost numbers."""
+        if len(self.lost) < MAX_SOURCES:
+            self.lost.append(lost)
+
+    def _track(
+        self, source: str, series: str | int, number: int, highest: int, stream: int, source_a: int, source_b: int
+    ) -> None:
+        """Note a number, and let the compiled path track its source."""
+        state = self._state
+        self._may_jump.discard(series)
+        self.seen.get(source, IntervalSet()).add(number, number + 1)
+        self.last_by_series[series] = number
+        self.first_number = number if self.first_number is None else self.first_number
+        self.last_number = number
+        if source not in self.seen or highest >= _MAX_TRACKED_NUMBER:
+            return
+        self._current = (source, series)
+        state[kernels.GTID_STREAM], state[kernels.SOURCE_A], state[kernels.SOURCE_B] = stream, source_a, source_b
+        state[kernels.LAST_GTID_NUMBER] = state[kernels.RUN_START] = number
+        state[kernels.HIGHEST_GTID_NUMBER] = highest
+
+    def finish(self) -> Iterator[EventFault]:
+        """Yield faults of gaps between MySQL's GTIDs.
+
+        Gaps are legal on a replica that commits in parallel, so they are only checked at the end.
+        """
+        self.take_over_run()
+        if self.has_too_many_sources or any(one.is_full for one in self.seen.values()):
+            text = "GTIDs are spread too far to remember all of them; some that stand twice can go unnoticed"
+            yield EventFault("count-out-of-bounds", text, "limit", Severity.NOTE)
+        if self.listed is not None or self._relay:
+            return
+        for source, numbers_seen in self.seen.items():
+            yield from (self._missing_fault(source, hole) for hole in self._find_gaps(source, numbers_seen))
+
+    def _find_gaps(self, source: str, numbers: IntervalSet) -> list[tuple[int, int]]:
+        """Return gaps directly before a number of this file, with a known number below them."""
+        all_numbers = IntervalSet([*self.earlier_numbers.get(source, ()), *numbers])
+        return [hole for hole in all_numbers.iter_gaps() if hole[1] in numbers][:MAX_SOURCES]
+
+    def _missing_fault(self, source: str, gap: tuple[int, int]) -> EventFault:
+        """Return the fault of missing numbers."""
+        first, stop = gap
+        numbers = f"{first}" if stop == first + 1 else f"{first}-{stop - 1}"
+        text = f"GTID {source}:{numbers} {'is' if stop == first + 1 else 'are'} missing"
+        if any(one.source == source and one.first < stop and first < one.stop for one in self.lost):
+            text += "; lost in a damaged range"
+        facts = {"source": source, "first": first, "last": stop - 1}
+        return EventFault("gap-in-sequence", text, "gtid-gap", _W, facts)
+
+
+def format_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
+    """Return all GTIDs of a file in compact form: `uuid:1-5:7`, or `0-1-1..5` where the middle is the server."""
+    if not is_mariadb:
+        return ", ".join(f"{source}:{found.format_text()}" for source, found in seen.items() if found)
+    parts = []
+    for source, numbers in seen.items():
+        for start, stop in list(numbers)[:100]:
+            parts.append(f"{source}-{start}" if stop == start + 1 else f"{source}-{start}..{stop - 1}")
+    return ", ".join(parts)
+
+
+# --- Facts about one file for the rules of a log set ---
+
+
+class FileReference(NamedTuple):
+    """Event that names a file of the log; `offset`: where known."""
+
+    name: str
+    offset: int = 0
+
+
+class BinlogFileFacts(msgspec.Struct, frozen=True, eq=False):
+    """One binary or relay log.
+
+    `facts`: the validator's facts. `in_use`: the flag of the FORMAT_DESCRIPTION at `head_at` with `head_size`.
+    `rotation`: the server's own last ROTATE. `checkpoints`: BINLOG_CHECKPOINT events. `sources`: names of
+    source files in a relay log. `open_at`: where the transaction begins that is open at the end.
+    `begins_in_group`: the file, a MariaDB relay log, begins inside of a transaction. `is_damaged`: a part of
+    the file was skipped, or something in it is wrong.
+    """
+
+    facts: BinlogFacts
+    is_mariadb: bool
+    is_relay: bool
+    in_use: bool = False
+    head_at: int = 4
+    head_size: int = 0
+    previous_at: int = 0
+    rotation: FileReference | None = None
+    checkpoints: tuple[FileReference, ...] = ()
+    sources: tuple[FileReference, ...] = ()
+    open_at: int | None = None
+    begins_in_group: bool = False
+    is_damaged: bool = False
+
+    @property
+    def state_before(self) -> GtidState | None:
+        """GTID state in PREVIOUS_GTIDS or GTID_LIST, None without one; the event is at `previous_at`."""
+        return _get_states(self).before
+
+    @property
+    def state_after(self) -> GtidState | None:
+        """GTID state after the transactions of this file."""
+        return _get_states(self).after
+
+
+class _GtidStates(NamedTuple):
+    """GTID states before and after a file."""
+
+    before: GtidState | None
+    after: GtidState | None
+
+
+@lru_cache(maxsize=4)
+def _get_states(facts: BinlogFileFacts) -> _GtidStates:
+    """Return the GTID states of a file, cached for a few: those of 100,000 files would need much memory."""
+    return _GtidStates(_state_before(facts.facts), _state_after(facts.facts))
+
+
+def make_file_facts(facts: object, layout: LogFileLayout | None, base: str) -> BinlogFileFacts | None:
+    """Return the facts that the rules need from those of a validator; None if the file was not read.
+
+    Args:
+        base: base name of the file.
+    """
+    if not isinstance(facts, BinlogFacts) or layout is None:
+        return None
+    description = layout.context.description
+    sources = [FileReference(one) for one in facts.sources]
+    own_rotations = [one for one in sources if (parsed := parse_log_name(one.name)) is not None and parsed.base == base]
+    rotation = own_rotations[-1] if own_rotations and facts.is_relay else None
+    if facts.rotation is not None:
+        rotation = FileReference(facts.rotation.name, facts.rotation.offset)
+    return BinlogFileFacts(
+        facts=facts,
+        is_mariadb=facts.is_mariadb,
+        is_relay=facts.is_relay,
+        in_use=facts.in_use,
+        head_at=layout.frames_at,
+        head_size=description.size,
+        previous_at=layout.frames_at + description.size,
+        rotation=rotation,
+        checkpoints=tuple(FileReference(mark.name, mark.offset) for mark in facts.checkpoints),
+        sources=tuple(one for one in sources if one not in own_rotations),
+        open_at=facts.open_group,
+        begins_in_group=facts.begins_in_group,
+        is_damaged=facts.is_damaged,
+    )
+
+
+def _state_before(facts: BinlogFacts) -> MysqlGtidState | MariadbGtidState | None:
+    """Return the GTID state before the file."""
+    if facts.previous is not None:
+        return state_of_previous_gtids(facts.previous)
+    return None if facts.listed is None or facts.is_relay else state_of_gtid_list(facts.listed)
+
+
+def _state_after(facts: BinlogFacts) -> MysqlGtidState | MariadbGtidState | None:
+    """Return the GTID state at the end; GTIDs lost in damaged ranges, as reported by the validator, count as
+    present.
+    """
+    state = _state_before(facts)
+    if state is not None:
+        for source, ranges in facts.gtids.items():
+            state.extend(source, ranges)
+        for source, start, stop in facts.lost_ranges:
+            state.extend(source, [(start, stop)])
+    return state

@@ -1,0 +1,471 @@
+"""Compiled path of validation: kernels that run through events that are in order and stop at the first that is
+not.
+
+The validator checks every event at which they stop: it has all rules and the messages. What they let pass
+must obey the same rules: known flags, end_log_pos, times, one server per transaction, the next GTID of the
+same source, table maps that were read before, row events that fit their map, rising XIDs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from binlogtool.format_api.field_types import (
+    Int64s,
+    MutableInt64s,
+    UInt8s,
+    kernel,
+    load_int64,
+    load_uint32,
+    load_uint48,
+)
+from binlogtool.formats.binlog_events.event_schemas import DB_LEN_AT, STATUS_LEN_AT
+from binlogtool.formats.binlog_events.event_schemas import QUERY_HEAD_SIZE as POST_HEADER
+from binlogtool.formats.binlog_events.gtid.gtid_events import (
+    COMMIT_ID,
+    COMPLETED_XA,
+    DDL,
+    DOMAIN_ID,
+    FLAGS2,
+    GNO_OFFSET,
+    GROUP_COMMIT_ID,
+    LAST_COMMITTED,
+    LT_TYPE,
+    ORIGINAL_TIME,
+    PREPARED_XA,
+    SEQ_NO,
+    SEQUENCE_NUMBER,
+    SID,
+)
+from binlogtool.formats.binlog_events.rows.json_kernels import has_valid_images, load_word
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    AFTER_GTID,
+    BEGIN,
+    BEGUN,
+    COMMIT_EVENT,
+    MARIADB_GTID,
+    MARIADB_STANDALONE_GTID,
+    MYSQL_GTID,
+    NO_GROUP,
+    ONE_STATEMENT,
+    ROW_FLAGS_AT,
+    STANDALONE,
+    STATEMENT,
+    STMT_END,
+    group_after,
+)
+from binlogtool.formats.binlog_events.wire_format import (
+    ANNOTATE_ROWS,
+    ANONYMOUS_GTID,
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    GTID,
+    GTID_LOG,
+    INTVAR,
+    QUERY,
+    RAND,
+    ROWS_QUERY,
+    TABLE_MAP,
+    UPDATE_ROWS_V1,
+    UPDATE_ROWS_V2,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+    load_lenenc,
+)
+from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
+
+MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
+"""A GTID event of MariaDB has at least so many bytes."""
+
+# State: an array of 64-bit integers. Offsets are absolute.
+(
+    GROUP_STATE, SERVER, GROUP_START, EXPECTED_GROUP_END, BOUNDARY, BOUNDARY_FROZEN, POSITION_SHIFT,
+    POSITION_MODE, LAST_TIME, GROUP_COUNT, HIGHEST_XID, XID_COUNT, GTID_STREAM, SOURCE_A, SOURCE_B,
+    LAST_GTID_NUMBER, LAST_SEQUENCE_NUMBER, CHECK_BODIES, MAP_COUNT, HAS_ROWS, HAS_NEW_MAP, FLAGS_TO_CHECK,
+    IS_RELAY, HIGHEST_GTID_NUMBER, LAST_POSITION, RUN_START, WATCH_GROUP_START, CHECK_STATEMENTS,
+    SLOTS,
+) = range(29)  # fmt: skip
+"""GROUP: the group that is open, as in `groups.steps`; or `ADRIFT`. SERVER: its server. BEGINS: where it begins; ENDS:
+where it must end by its transaction_length, 0 = not known.
+
+BOUNDARY: the end of the last group, or event outside groups. FROZEN: 1 = something is wrong: the boundary stays. COUNT:
+complete groups. WATCH: 1 = the judge wants to see where the next group begins. TIME: of the last event.
+
+SHIFT: what is added to the end of an event to get its end_log_pos, modulo 2**32; POSITIONS: how that is checked
+(UNCHAINED, CHAINED, MAY_BE_ZERO); LAST_POSITION: of a log that is not chained.
+
+XID: the highest so far; XIDS: how many there were. STREAM: whose GTIDs are followed (NOBODY, MARIADB, MYSQL); SOURCE_A,
+SOURCE_B: its domain and server, or its UUID in two halves; NUMBER: its last one; CEILING: the highest that is known;
+RUN: the first number of the run that NUMBER is the last one of, 0 = no run. SEQUENCE: sequence_number of the last
+group.
+
+DEEP: 1 = no checksum vouches for the bodies: the judge looks at each one that has a structure. MAPS: table maps of the
+statement; ROWS_SEEN: has it row events? FRESH: 1 = it has a table map that was not seen before: its row events are
+looked at. ODD_FLAGS: where they are set, the judge looks. RELAY: is it a relay log? STATEMENTS: 1 = the judge
+looks at each statement, for what it says of tables."""
+AFTER_DAMAGE = 4
+"""In place of a group: behind a damage nothing is known, the judge looks at each event."""
+
+UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
+"""How positions are checked: a relay log has those of its source, which must not fall."""
+NOBODY, MARIADB, MYSQL = range(3)
+
+# Tables, after the slots.
+MAX_MAPS = 16
+KNOWN_MAP_SLOTS = 1024
+KNOWN_MAP_MASK = KNOWN_MAP_SLOTS - 1
+XID_RING_SIZE = 4096
+"""XIDs that are remembered."""
+TYPE_COUNTS = 64
+"""How many events of each type there were."""
+MAP_IDS = TYPE_COUNTS + 256
+MAP_COLUMNS = MAP_IDS + MAX_MAPS
+MAP_BODY_STARTS = MAP_COLUMNS + MAX_MAPS
+"""Where in the window the body of a map is that the fold let pass, and where it ends; 0 = the judge has read it."""
+MAP_BODY_ENDS = MAP_BODY_STARTS + MAX_MAPS
+MAP_TEMPLATES = MAP_BODY_ENDS + MAX_MAPS
+"""Where the record of the map is among those of the judge (`sql.event_record`); 0 = it has none."""
+KNOWN_IDS = 512
+"""Of maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
+KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAP_SLOTS
+KNOWN_TEMPLATES = KNOWN_COLUMNS + KNOWN_MAP_SLOTS
+XID_RING = KNOWN_TEMPLATES + KNOWN_MAP_SLOTS
+STATE_SIZE = XID_RING + XID_RING_SIZE
+
+SECONDS_PER_DAY = 86400
+
+# Group states after events that break no rule.
+AFTER_MARIADB_GTID, AFTER_STANDALONE_GTID, AFTER_MYSQL_GTID = (
+    group_after(NO_GROUP, mark) for mark in (MARIADB_GTID, MARIADB_STANDALONE_GTID, MYSQL_GTID)
+)
+AFTER_BEGIN = group_after(AFTER_GTID, STATEMENT + BEGIN)
+AFTER_XID, AFTER_STATEMENT = group_after(BEGUN, COMMIT_EVENT), group_after(ONE_STATEMENT, STATEMENT)
+
+LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, LETTER_S, LETTER_U, LETTER_X = (
+    b"BCDEGINRSUX"
+)
+CASE_MASK = 0xDF
+"""Bits of a letter without its case."""
+
+TWO_BYTE_COUNT, MAX_ONE_BYTE_COUNT = 0xFC, 250
+"""A number of columns of two bytes follows; above WIDER, the first byte is none itself."""
+RARE_ROW_FLAGS = 0xFFFF & ~0x9F
+"""Flags of row events that the fold does not let pass."""
+ROW_HEADER_SIZE, EXTRA_LENGTH_SIZE = 8, 2
+"""Bytes of the head of a row event, and of the length of its extra data, which counts itself."""
+DATABASE_LENGTH_AT, AFTER_EMPTY_DATABASE = 8, 10
+"""Where the length of the database stands in a TABLE_MAP; what follows its name, where that has no letters."""
+LOGICAL_TIMESTAMPS = 2
+"""lt_type of a GTID_LOG with last_committed and sequence_number."""
+COMMIT_TIME_SIZE, SECOND_TIME_BIT = 7, 0x80
+"""Bytes of a commit timestamp, and what its last one has set where a second one follows."""
+XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
+"""Bytes of bodies that always have one size."""
+
+
+@kernel()
+def end_group(group: int, end: int, state: MutableInt64s) -> bool:
+    """End the transaction; return False if its length or its last statement is unexpected.
+
+    Args:
+        group: state after it.
+    """
+    if state[MAP_COUNT] != 0 or (state[EXPECTED_GROUP_END] != 0 and state[EXPECTED_GROUP_END] != end):
+        return False
+    state[GROUP_STATE] = group
+    state[GROUP_COUNT] += 1
+    if state[BOUNDARY_FROZEN] == 0:
+        state[BOUNDARY] = end
+    return True
+
+
+@kernel(load_uint32, load_int64)
+def follow_mariadb_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
+    """Follow MariaDB's GTID with the next number of the same domain and server, without XA and DDL."""
+    if (
+        state[GROUP_STATE] != NO_GROUP
+        or state[GTID_STREAM] != MARIADB
+        or state[WATCH_GROUP_START] != 0
+        or n - p < MIN_MARIADB_GTID_SIZE
+    ):
+        return False
+    flags = buf[p + FLAGS2]
+    if flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0 or (flags & GROUP_COMMIT_ID != 0 and n - p < COMMIT_ID + 8):
+        return False
+    number = load_int64(buf, p + SEQ_NO)
+    if number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
+        return False
+    if load_uint32(buf, p + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
+        return False
+    state[LAST_GTID_NUMBER] = number
+    state[GROUP_STATE] = AFTER_STANDALONE_GTID if flags & STANDALONE != 0 else AFTER_MARIADB_GTID
+    state[SERVER] = server
+    state[GROUP_START] = start
+    state[EXPECTED_GROUP_END] = 0
+    return True
+
+
+@kernel(load_lenenc)
+def read_transaction_length(p: int, n: int, buf: UInt8s) -> int:
+    """Read transaction_length of a GTID_LOG body at `p`; -1 if there is none, or one of more than three bytes."""
+    at = p + ORIGINAL_TIME
+    if at > n:
+        return -1
+    if buf[at - 1] >= SECOND_TIME_BIT:
+        at += COMMIT_TIME_SIZE
+    length, end = load_lenenc(buf, at, n)
+    return -1 if end < 0 or end - at > 4 else length
+
+
+@kernel(load_int64, read_transaction_length)
+def follow_mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
+    """Follow GTID_LOG with the next number of the same source, or ANONYMOUS_GTID, with the next sequence_number."""
+    if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0 or n - p < ORIGINAL_TIME:
+        return False
+    length = read_transaction_length(p, n, buf)
+    committed = load_int64(buf, p + LAST_COMMITTED)
+    sequence = load_int64(buf, p + SEQUENCE_NUMBER)
+    if (
+        length < 0
+        or buf[p + LT_TYPE] != LOGICAL_TIMESTAMPS
+        or sequence != state[LAST_SEQUENCE_NUMBER] + 1
+        or committed < 0
+        or committed >= sequence
+    ):
+        return False
+    if code == GTID_LOG:
+        number = load_int64(buf, p + GNO_OFFSET)
+        if state[GTID_STREAM] != MYSQL or number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
+            return False
+        if load_int64(buf, p + SID) != state[SOURCE_A] or load_int64(buf, p + SID + 8) != state[SOURCE_B]:
+            return False
+        state[LAST_GTID_NUMBER] = number
+    state[LAST_SEQUENCE_NUMBER] = sequence
+    state[GROUP_STATE] = AFTER_MYSQL_GTID
+    state[SERVER] = server
+    state[GROUP_START] = start
+    state[EXPECTED_GROUP_END] = start + length if state[IS_RELAY] == 0 else 0
+    return True
+
+
+@kernel(end_group)
+def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+    """Follow a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
+    if n - p < POST_HEADER + 1 or state[GROUP_STATE] == NO_GROUP:
+        return False
+    at = p + POST_HEADER + 1 + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8) + buf[p + DB_LEN_AT]
+    if at + 5 > n:
+        return False
+    first = buf[at] & CASE_MASK
+    if state[GROUP_STATE] == AFTER_GTID:
+        if n - at != 5 or buf[at] != LETTER_B or buf[at + 1] != LETTER_E or buf[at + 2] != LETTER_G:
+            return False
+        if buf[at + 3] != LETTER_I or buf[at + 4] != LETTER_N:
+            return False
+        state[GROUP_STATE] = AFTER_BEGIN
+        return True
+    if state[CHECK_BODIES] != 0 or state[CHECK_STATEMENTS] != 0:
+        return False
+    if state[GROUP_STATE] == BEGUN:
+        if first == LETTER_I or first == LETTER_U:  # noqa: SIM109 - a kernel
+            return True
+        return bool(first == LETTER_D and buf[at + 1] & CASE_MASK == LETTER_E)
+    if first == LETTER_B or first == LETTER_C or first == LETTER_R or first == LETTER_S or first == LETTER_X:  # noqa: SIM109
+        return False
+    return end_group(AFTER_STATEMENT, end, state)
+
+
+@kernel(load_word)
+def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
+    """Return whether the TABLE_MAP body `buf[p:n]` equals that of the template at `texts[r]`, except for id and
+    flags.
+    """
+    size = load_word(texts, template + 20)
+    at = template + load_word(texts, template + 16)
+    same = 0
+    if n - p == size:
+        for i in range(ROW_HEADER_SIZE, size):
+            if buf[p + i] == texts[at + i]:
+                same += 1
+    return same > 0 and same == size - ROW_HEADER_SIZE
+
+
+@kernel(is_known_map, load_uint48)
+def follow_table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+    """Follow a TABLE_MAP that was read before and is unchanged."""
+    count = state[MAP_COUNT]
+    if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or n - p < 14:
+        return False
+    at = p + AFTER_EMPTY_DATABASE + buf[p + DATABASE_LENGTH_AT]
+    if at >= n:
+        return False
+    at += buf[at] + 2
+    if at + 2 >= n:
+        return False
+    columns = buf[at]
+    if columns == TWO_BYTE_COUNT:
+        columns = buf[at + 1] | buf[at + 2] << 8
+    elif columns > MAX_ONE_BYTE_COUNT:
+        return False
+    table = load_uint48(buf, p)
+    slot = table & KNOWN_MAP_MASK
+    if state[KNOWN_IDS + slot] != table + 1 or state[KNOWN_COLUMNS + slot] != columns:
+        return False
+    template = state[KNOWN_TEMPLATES + slot] + 0
+    if template == 0 or not is_known_map(p, n, buf, texts, template):
+        return False
+    for k in range(count):
+        if state[MAP_IDS + k] == table:
+            state[MAP_TEMPLATES + k] = template
+            state[MAP_COLUMNS + k] = columns
+            state[MAP_BODY_STARTS + k] = p
+            state[MAP_BODY_ENDS + k] = n
+            return True
+    state[MAP_TEMPLATES + count] = template
+    state[MAP_IDS + count] = table
+    state[MAP_COLUMNS + count] = columns
+    state[MAP_BODY_STARTS + count] = p
+    state[MAP_BODY_ENDS + count] = n
+    state[MAP_COUNT] = count + 1
+    return True
+
+
+@kernel(has_valid_images, load_uint48)
+def follow_rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+    """Follow a row event of the open statement whose rows fit the table map."""
+    if state[GROUP_STATE] != BEGUN or state[CHECK_BODIES] != 0 or state[HAS_NEW_MAP] != 0 or n - p < 13:
+        return False
+    flags = buf[p + ROW_FLAGS_AT] | buf[p + ROW_FLAGS_AT + 1] << 8
+    if flags & RARE_ROW_FLAGS != 0:
+        return False
+    at = p + ROW_HEADER_SIZE
+    if code >= WRITE_ROWS_V2:
+        extra = buf[at] | buf[at + 1] << 8
+        if extra < EXTRA_LENGTH_SIZE:
+            return False
+        at += extra
+        if at + 3 > n:
+            return False
+    columns = buf[at]
+    at += 1
+    if columns == TWO_BYTE_COUNT:
+        columns = buf[at] | buf[at + 1] << 8
+        at += 2
+    elif columns > MAX_ONE_BYTE_COUNT:
+        return False
+    bitmaps = (columns + 7) // 8
+    if code == UPDATE_ROWS_V1 or code == UPDATE_ROWS_V2:  # noqa: SIM109 - a kernel
+        bitmaps += bitmaps
+    if at + bitmaps > n:
+        return False
+    table = load_uint48(buf, p)
+    template = 0
+    for k in range(state[MAP_COUNT]):
+        if state[MAP_IDS + k] == table and state[MAP_COLUMNS + k] == columns:
+            template = state[MAP_TEMPLATES + k] + 0
+    if template == 0 or not has_valid_images(buf, p, n, code, texts, template, 6):
+        return False
+    state[HAS_ROWS] = 1
+    if flags & STMT_END != 0:
+        state[MAP_COUNT] = 0
+        state[HAS_ROWS] = 0
+    return True
+
+
+@kernel(load_int64, end_group)
+def follow_xid(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+    """Follow an XID higher than all before it."""
+    if state[GROUP_STATE] != BEGUN or n - p != XID_SIZE:
+        return False
+    number = load_int64(buf, p)
+    if number <= state[HIGHEST_XID] or not end_group(AFTER_XID, end, state):
+        return False
+    state[HIGHEST_XID] = number
+    state[XID_RING + (state[XID_COUNT] & XID_RING_SIZE - 1)] = number
+    state[XID_COUNT] += 1
+    return True
+
+
+@kernel(follow_mariadb_gtid, follow_mysql_gtid, follow_query, follow_table_map, follow_rows, follow_xid)
+def follow_event(
+    code: int, p: int, n: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+) -> bool:  # fmt: skip
+    """Follow one event; return False, without a trace in the state, if it is unexpected."""
+    if code == TABLE_MAP:
+        return follow_table_map(p, n, state, buf, texts)
+    if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
+        return follow_rows(code, p, n, state, buf, texts)
+    if code == GTID:
+        return follow_mariadb_gtid(p, n, start, server, state, buf)
+    if code == XID_EVENT:
+        return follow_xid(p, n, end, state, buf)
+    if code == GTID_LOG or code == ANONYMOUS_GTID:  # noqa: SIM109 - a kernel
+        return follow_mysql_gtid(code, p, n, start, server, state, buf)
+    if code == QUERY:
+        return follow_query(p, n, end, state, buf)
+    if code == ANNOTATE_ROWS or code == ROWS_QUERY:  # noqa: SIM109 - a kernel
+        return state[GROUP_STATE] >= BEGUN and n > p
+    if code == INTVAR:
+        return state[GROUP_STATE] >= BEGUN and n - p == INTVAR_SIZE
+    if code == RAND:
+        return state[GROUP_STATE] >= BEGUN and n - p == RAND_SIZE
+    return False
+
+
+class OrderedEvents(NamedTuple):
+    """One entry for each event of a batch."""
+
+    types: Int64s
+    times: Int64s
+    servers: Int64s
+    offsets: Int64s
+    ends: Int64s
+    positions: Int64s
+    flags: Int64s
+    body_starts: Int64s
+    body_ends: Int64s
+
+
+@kernel(follow_event)
+def follow_events(
+    first: int, stop: int, base: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+) -> int:
+    """Follow the events of a batch that are in order; return the index of the first that is not, or `stop`."""
+    flags_to_check = state[FLAGS_TO_CHECK]
+    mode = state[POSITION_MODE]
+    shift = state[POSITION_SHIFT]
+    for i in range(first, stop):
+        if state[GROUP_STATE] >= AFTER_DAMAGE or events.flags[i] & flags_to_check != 0:
+            return i
+        end = base + events.ends[i]
+        position = events.positions[i]
+        if mode == UNCHAINED:
+            if position != 0 and position < state[LAST_POSITION]:
+                return i
+            if position != 0:
+                state[LAST_POSITION] = position
+        elif position == 0:
+            if mode != MAY_BE_ZERO:
+                return i
+        elif (end + shift) & 0xFFFFFFFF != position:
+            return i
+        if events.times[i] + SECONDS_PER_DAY < state[LAST_TIME] or (
+            state[GROUP_STATE] != NO_GROUP and events.servers[i] != state[SERVER]
+        ):
+            return i
+        start = base + events.offsets[i]
+        if not follow_event(
+            events.types[i],
+            events.body_starts[i],
+            events.body_ends[i],
+            start,
+            end,
+            events.servers[i],
+            state,
+            buf,
+            texts,
+        ):
+            return i
+        state[LAST_TIME] = events.times[i]
+        state[TYPE_COUNTS + events.types[i]] += 1
+    return stop

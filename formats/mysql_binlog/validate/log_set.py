@@ -1,0 +1,642 @@
+"""Validate a log set: index against files, and each file against the next.
+
+One directory may hold several logs (a server's own and its relay log): files of one base name are one log.
+Source: docs/spec/mysql_binlog.md#validation (rule 12).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain as chain_of
+from itertools import combinations, groupby, islice, pairwise
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import SetFinding, SetMember
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidRange, MariadbGtidState, format_ranges, ranges_to_json
+from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
+from binlogtool.formats.mysql_binlog.index_files import (
+    GTID_INDEX_NAME,
+    GtidIndexContext,
+    IndexListing,
+    LogName,
+    TextContext,
+    TextKind,
+    parse_log_name,
+    to_printable,
+)
+from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFileFacts, FileReference, make_file_facts
+
+# --- Link between two neighbours of a log ---
+
+MAX_SUSPECTS = 8
+"""Files beside a broken link that are tried as exchanged."""
+
+
+class ChainedLog(msgspec.Struct, frozen=True, eq=False):
+    """One log file of a set."""
+
+    member: SetMember
+    name: LogName
+
+    @property
+    def facts(self) -> BinlogFileFacts | None:
+        """The facts that the rules need; None if the file could not be read."""
+        return _get_facts(self)
+
+    @property
+    def rotation(self) -> FileReference | None:
+        """The ROTATE at its end."""
+        return None if self.facts is None else self.facts.rotation
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return 0 if self.member.tail is None else self.member.tail.size
+
+    def rotates_to(self, name: str) -> bool:
+        """Return whether it ends with a ROTATE to this file."""
+        return self.rotation is not None and self.rotation.name == name
+
+    @property
+    def gtid_list_offset(self) -> int:
+        """Offset of the event that lists the GTIDs of earlier files."""
+        return 0 if self.facts is None else self.facts.previous_at
+
+
+@lru_cache(maxsize=8)
+def _get_facts(log: ChainedLog) -> BinlogFileFacts | None:
+    """Return the facts of a file, cached for a few: those of 100,000 files would need much memory."""
+    facts = log.member.verdict.facts if log.member.verdict is not None else None
+    return make_file_facts(facts, log.member.layout, log.name.base)
+
+
+def is_rotation_target(before: ChainedLog, name: LogName) -> bool:
+    """Return whether `before` ends with a ROTATE to this name, or with none; files renamed together keep their
+    numbers.
+    """
+    if before.rotation is None or before.rotates_to(name.name):
+        return True
+    target = parse_log_name(before.rotation.name)
+    return target is not None and target.base != name.base and target.number == name.number
+
+
+def has_matching_gtids(before: ChainedLog, after: ChainedLog) -> bool:
+    """Return whether `after` begins with the GTIDs that `before` ends with."""
+    lost, unknown = _compare_states(before, after)
+    return not lost and not unknown
+
+
+def _compare_states(before: ChainedLog, after: ChainedLog) -> tuple[list[GtidRange], list[GtidRange]]:
+    """Return GTIDs missing between two files, and GTIDs of the first one that the second does not list."""
+    end = None if before.facts is None else before.facts.state_after
+    start = None if after.facts is None else after.facts.state_before
+    if end is None or start is None or before.facts is None:
+        return [], []
+    unknown = start.find_missing(end)
+    if before.facts.open_at is not None and len(unknown) == 1 and unknown[0].first == unknown[0].last:
+        unknown = []  # the transaction that is open at the end; the server rolled it back
+    return end.find_missing(start), unknown
+
+
+def is_proven_successor(before: ChainedLog, after: ChainedLog) -> bool:
+    """Return whether it is proven that nothing is missing between two files."""
+    has_states = before.facts is not None and before.facts.state_after is not None and after.facts is not None
+    return (
+        has_states
+        and after.facts is not None
+        and after.facts.state_before is not None
+        and has_matching_gtids(before, after)
+    )
+
+
+def find_lost_gtids(before: ChainedLog, after: ChainedLog) -> list[GtidRange]:
+    """Return the GTIDs of the files that are missing between two files."""
+    return _compare_states(before, after)[0]
+
+
+def _can_follow(before: ChainedLog, name: LogName, after: ChainedLog) -> bool:
+    """Return whether `after`, under this name, can follow `before`."""
+    return is_rotation_target(before, name) and has_matching_gtids(before, after)
+
+
+def is_link_broken(names: Sequence[LogName], logs: Sequence[ChainedLog], index: int) -> bool:
+    """Return whether the link between file `index` and the next one is broken; never across a gap in numbers."""
+    if index < 0 or index + 1 >= len(logs) or names[index + 1].number != names[index].number + 1:
+        return False
+    return not _can_follow(logs[index], names[index + 1], logs[index + 1])
+
+
+def find_exchanged_files(logs: Sequence[ChainedLog]) -> tuple[ChainedLog, ChainedLog] | None:
+    """Return two files whose names were exchanged: with the names swapped back every link at them is valid."""
+    names = [log.name for log in logs]
+    broken_links = [at for at in range(len(logs) - 1) if is_link_broken(names, logs, at)]
+    suspects = sorted({place for at in broken_links for place in (at, at + 1)})[:MAX_SUSPECTS]
+    for first, second in combinations(suspects, 2):
+        link_indexes = {first - 1, first, second - 1, second}
+        if len(link_indexes & set(broken_links)) < 2:
+            continue
+        swapped = list(logs)
+        swapped[first], swapped[second] = swapped[second], swapped[first]
+        if not any(is_link_broken(names, swapped, at) for at in link_indexes):
+            return logs[first], logs[second]
+    return None
+
+
+def iter_exchanged_findings(logs: Sequence[ChainedLog], pair: tuple[ChainedLog, ChainedLog]) -> Iterator[SetFinding]:
+    """Yield the findings about two exchanged files."""
+    for log, other in (pair, pair[::-1]):
+        claim = f"exchanged with {to_printable(other.name.name)}: this file was written as that one"
+        proofs = list(_iter_proofs(logs, log))
+        text = claim + (f" ({'; '.join(proofs)})" if proofs else "")
+        found = make_finding(
+            "meta-mismatch", log.gtid_list_offset, 0, text, exchanged_with=to_printable(other.name.name)
+        )
+        yield SetFinding(log.member.name, found)
+
+
+def _iter_proofs(logs: Sequence[ChainedLog], log: ChainedLog) -> Iterator[str]:
+    """Yield what proves that a file was exchanged."""
+    index = logs.index(log)
+    if index + 1 < len(logs) and log.rotation is not None and not is_rotation_target(log, logs[index + 1].name):
+        yield f"it ends with a ROTATE to {to_printable(log.rotation.name)}"
+    for before, after in pairwise(logs[max(index - 1, 0) : index + 2]):
+        if not has_matching_gtids(before, after):
+            other = before if after is log else after
+            yield f"its GTIDs and those of {to_printable(other.name.name)} do not follow each other"
+
+
+def check_link(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
+    """Yield findings about two files with consecutive numbers."""
+    yield from _check_rotation(before, after)
+    lost, unknown = _compare_states(before, after)
+    damage_start = None if before.member.tail is None else before.member.tail.first_damage
+    if lost and damage_start is not None:
+        text = f"transactions lost in the damaged part: {format_ranges(lost)}"
+        yield SetFinding(
+            before.member.name,
+            make_finding("gap-in-sequence", damage_start, 0, text, missing_gtids=ranges_to_json(lost)),
+        )
+    elif lost:
+        text = f"transactions are missing between {to_printable(before.name.name)} and this file: {format_ranges(lost)}"
+        yield _gtid_list_finding(after, "gap-in-sequence", text, lost)
+    if unknown:
+        text = (
+            f"transactions at the end of {to_printable(before.name.name)} are not known here: {format_ranges(unknown)}"
+        )
+        is_after_crash = before.facts is not None and before.facts.is_mariadb and before.facts.in_use
+        if is_after_crash:
+            text += (
+                "; MariaDB writes an older list where its crash recovery read several files, and counts on from the log"
+            )
+        yield _gtid_list_finding(
+            after, "sequence-regression", text, unknown, severity=Severity.NOTE if is_after_crash else None
+        )
+    yield from _check_source_files(before, after)
+
+
+def _gtid_list_finding(
+    log: ChainedLog, id_: str, text: str, gtid_ranges: list[GtidRange], severity: Severity | None = None
+) -> SetFinding:
+    """Return a finding at the event that lists the GTIDs of earlier files."""
+    facts: dict[str, Any] = {
+        "missing_gtids" if id_ == "gap-in-sequence" else "unknown_gtids": ranges_to_json(gtid_ranges)
+    }
+    return SetFinding(log.member.name, make_finding(id_, log.gtid_list_offset, 0, text, severity=severity, **facts))
+
+
+def _check_rotation(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
+    """Yield a finding if the ROTATE does not name the next file."""
+    rotation = before.rotation
+    if rotation is None or rotation.name == after.name.name:
+        return
+    is_renamed = is_rotation_target(before, after.name)
+    text = f"ends with a ROTATE to {to_printable(rotation.name)}; the next file is {to_printable(after.name.name)}"
+    found = make_finding(
+        "meta-mismatch", rotation.offset, 0, text + (": renamed" if is_renamed else ""),
+        severity=Severity.NOTE if is_renamed else Severity.ERROR, rotates_to=to_printable(rotation.name),
+    )  # fmt: skip
+    yield SetFinding(before.member.name, found)
+
+
+def _check_source_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
+    """Yield findings about relay logs whose source files do not follow each other."""
+    if before.facts is None or after.facts is None:
+        return
+    for old, new in pairwise((*before.facts.sources[-1:], *after.facts.sources)):
+        first, second = parse_log_name(old.name), parse_log_name(new.name)
+        if first is None or second is None or first.base != second.base:
+            continue
+        if second.number > first.number + 1 or second.number < first.number:
+            id_ = "gap-in-sequence" if second.number > first.number else "sequence-regression"
+            text = f"goes on with the source's file {to_printable(new.name)} after {to_printable(old.name)}"
+            found = make_finding(id_, after.facts.head_at, 0, text, severity=Severity.WARNING)
+            yield SetFinding(after.member.name, found)
+
+
+# --- Validation of a log set ---
+
+MAX_MISSING = 100
+"""Missing files that are told one by one."""
+
+_FLAG_CLEARED_SINCE = (5, 6)
+"""MySQL clears the in-use flag behind its recovery from this version on; MariaDB never does."""
+
+_OPEN_ENDS = ("torn-tail", "incomplete-transaction")
+
+
+class ListedFiles:
+    """Files of one log that an index lists; empty without an index."""
+
+    def __init__(self, index: SetMember | None = None, listing: IndexListing | None = None) -> None:
+        self.index = index
+        self._listing = listing
+        self._numbers = listing.sorted_numbers() if listing is not None else array("q")
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_left(self._numbers, number)
+        return at < len(self._numbers) and self._numbers[at] == number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def name_of(self, number: int) -> str:
+        """Return the name that is listed for a number."""
+        assert self._listing is not None
+        return self._listing.name_of(number)
+
+    @property
+    def lowest(self) -> int:
+        """The lowest number."""
+        return self._numbers[0]
+
+    @property
+    def highest(self) -> int:
+        """The highest number."""
+        return self._numbers[-1]
+
+    def find_outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
+        """Return the number of listed numbers below `low` or above `high`, and these numbers."""
+        below, above = bisect_left(self._numbers, low), bisect_right(self._numbers, high)
+        count = below + len(self._numbers) - above
+        return count, chain_of(islice(self._numbers, below), islice(self._numbers, above, None))
+
+
+class LogChain(msgspec.Struct, frozen=True):
+    """One log; `logs`: by number, no number twice; `listed`: what an index lists of it."""
+
+    base: str
+    logs: list[ChainedLog]
+    listed: ListedFiles
+
+
+def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
+    """Return all findings about the files together, log by log."""
+    return list(_iter_findings(members))
+
+
+def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
+    """Yield all findings about the files together."""
+    logs = _group_logs(members)
+    texts = [(member, context) for member in members if isinstance(context := _get_context(member), TextContext)]
+    indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
+    listings = _collect_listings(indexes)
+    for base in sorted({*logs, *listings}):
+        listed_files, chain_logs = listings.get(base, ListedFiles()), logs.get(base, [])
+        if chain_logs:
+            yield from _find_duplicates(chain_logs)
+            yield from _validate_chain(LogChain(base, _drop_duplicates(chain_logs), listed_files))
+        elif listed_files.index is not None:
+            yield _all_missing_finding(listed_files.index, listed_files)
+    for member, context in texts:
+        yield from _check_text_file(member, context, logs)
+    for member in members:
+        match = GTID_INDEX_NAME.fullmatch(member.name)
+        if match and isinstance(_get_context(member), GtidIndexContext) and _find_log(logs, match["log"]) is None:
+            text = f"the GTID index of {to_printable(match['log'])}, which is not there"
+            yield SetFinding(member.name, make_finding("extra-member", 0, 0, text))
+
+
+def _get_context(member: SetMember) -> Any:
+    """Return the layout context of a member."""
+    return None if member.layout is None else member.layout.context
+
+
+def _group_logs(members: Sequence[SetMember]) -> dict[str, list[ChainedLog]]:
+    """Return the log files by base name, sorted by number."""
+    logs: dict[str, list[ChainedLog]] = {}
+    for member in members:
+        name = parse_log_name(member.name)
+        if name is None or isinstance(_get_context(member), TextContext | GtidIndexContext):
+            continue
+        logs.setdefault(name.base, []).append(ChainedLog(member, name))
+    for chain_logs in logs.values():
+        chain_logs.sort(key=_sort_key)
+    return logs
+
+
+def _sort_key(log: ChainedLog) -> tuple[int, int, str]:
+    """Return the sort key of a log file."""
+    return _name_sort_key(log.name)
+
+
+def _name_sort_key(name: LogName) -> tuple[int, int, str]:
+    """Return the sort key of a log name."""
+    return name.number, len(name.name), name.name
+
+
+def _find_log(logs: Mapping[str, list[ChainedLog]], name: str) -> ChainedLog | None:
+    """Return the log file with this name."""
+    parsed = parse_log_name(name)
+    candidates = [] if parsed is None or parsed.name != name else logs.get(parsed.base, [])
+    index = bisect_left(candidates, _name_sort_key(parsed), key=_sort_key) if parsed is not None else 0
+    return candidates[index] if index < len(candidates) and candidates[index].name.name == name else None
+
+
+def _collect_listings(indexes: Sequence[tuple[SetMember, TextContext]]) -> dict[str, ListedFiles]:
+    """Return the listing of each base; of two indexes the one named like the base counts."""
+    listings: dict[str, ListedFiles] = {}
+    for member, context in indexes:
+        for base, listing in context.listings.items():
+            if base not in listings or member.name == f"{base}.index":
+                listings[base] = ListedFiles(member, listing)
+    return listings
+
+
+def _all_missing_finding(index: SetMember, listed: ListedFiles) -> SetFinding:
+    """Return the finding about an index of whose files none exists."""
+    first, last = to_printable(listed.name_of(listed.lowest)), to_printable(listed.name_of(listed.highest))
+    if len(listed) > 1:
+        text = f"none of the {len(listed):,} listed files is in this directory: {first} to {last}"
+    else:
+        text = f"the one listed file is not in this directory: {first}"
+    return SetFinding(index.name, make_finding("missing-member", 0, 0, text, missing=len(listed)))
+
+
+def _find_duplicates(logs: list[ChainedLog]) -> Iterator[SetFinding]:
+    """Yield findings about files with the same number."""
+    for first, second in pairwise(logs):
+        if first.name.number == second.name.number:
+            text = f"{to_printable(first.name.name)} has the same number: only one of them can belong to the log"
+            yield SetFinding(second.member.name, make_finding("duplicate-sequence", 0, 0, text))
+
+
+def _drop_duplicates(logs: list[ChainedLog]) -> list[ChainedLog]:
+    """Return one file for each number: the one with the fewest digits, as servers write it."""
+    return [next(same) for _, same in groupby(logs, lambda log: log.name.number)]
+
+
+# -- one log -----------------------------------------------------------------------------------------------------------
+
+
+def _validate_chain(chain: LogChain) -> Iterator[SetFinding]:
+    """Yield the findings about one log."""
+    yield from _find_missing(chain)
+    yield from _find_unlisted(chain)
+    exchanged_pair = find_exchanged_files(chain.logs)
+    if exchanged_pair is not None:
+        yield from iter_exchanged_findings(chain.logs, exchanged_pair)
+    for before, after in pairwise(chain.logs):
+        is_exchanged = exchanged_pair is not None and any(log in exchanged_pair for log in (before, after))
+        if not is_exchanged and after.name.number == before.name.number + 1:
+            yield from check_link(before, after)
+    yield from _check_last_rotation(chain)
+    yield from _check_checkpoints(chain, exchanged_pair or ())
+    for log, after in pairwise(chain.logs):
+        yield from _check_closed(chain, log, after)
+    yield from _check_open_groups(chain)
+
+
+def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
+    """Yield findings about files that the index names, or that a gap in the numbers shows."""
+    newest = chain.logs[-1]
+    gaps = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
+    count, outside = chain.listed.find_outside(chain.logs[0].name.number, newest.name.number)
+    total = count + sum(after.name.number - before.name.number - 1 for before, after in gaps)
+    reported = 0
+    for number in islice(outside, MAX_MISSING):
+        reported += 1
+        last = newest if newest.name.number == number - 1 else None
+        yield _missing_finding(chain, number, last, [], total if reported == MAX_MISSING else 0)
+    for before, after in gaps:
+        gtid_ranges = find_lost_gtids(before, after)
+        for number in range(before.name.number + 1, after.name.number):
+            if reported == MAX_MISSING:
+                return
+            reported += 1
+            last = before if before.name.number == number - 1 else None
+            yield _missing_finding(chain, number, last, gtid_ranges, total if reported == MAX_MISSING else 0)
+            gtid_ranges = []
+
+
+def _missing_finding(
+    chain: LogChain, number: int, previous: ChainedLog | None, gtid_ranges: list[Any], total: int
+) -> SetFinding:
+    """Return the finding about a missing file, with everything that shows that it should exist."""
+    index = chain.listed.index
+    is_listed = index is not None and number in chain.listed
+    file_name = chain.listed.name_of(number) if is_listed else chain.logs[0].name.make_sibling(number)
+    reasons = [f"listed in {to_printable(index.name)}"] if is_listed and index is not None else []
+    if previous is not None and previous.rotates_to(file_name):
+        reasons.append(f"named by the ROTATE at the end of {to_printable(previous.name.name)}")
+    reason = " and ".join(reasons) or "its number lies between those of other files"
+    text = f"{to_printable(file_name)} is not there: {reason}"
+    facts: dict[str, Any] = {"missing": to_printable(file_name)}
+    if chain.logs[0].name.number < number < chain.logs[-1].name.number:
+        facts["between"] = True
+    if gtid_ranges:
+        text += f"; transactions lost: {format_ranges(gtid_ranges)}"
+        facts["missing_gtids"] = ranges_to_json(gtid_ranges)
+    if total > MAX_MISSING:
+        text += f" ({total:,} files are missing in all)"
+    return SetFinding(file_name, make_finding("missing-member", None, 0, text, **facts))
+
+
+def _find_unlisted(chain: LogChain) -> Iterator[SetFinding]:
+    """Yield findings about files that the index does not list; replicas skip the transactions of those in the
+    middle.
+    """
+    index, listed = chain.listed.index, chain.listed
+    if index is None:
+        return
+    is_index_valid = getattr(_get_context(index), "sound", False)
+    for previous, log in zip([None, *chain.logs], chain.logs, strict=False):
+        number = log.name.number
+        if number in listed:
+            continue
+        text = f"not listed in {to_printable(index.name)}: the server does not know it"
+        if previous is not None and previous.name.number == number - 1 and previous.rotates_to(log.name.name):
+            text += f", although {to_printable(previous.name.name)} ends with a ROTATE to it"
+        is_in_middle = len(listed) > 0 and listed.lowest < number < listed.highest
+        if is_in_middle:
+            text += "; replicas would miss its transactions"
+        severity = Severity.ERROR if is_in_middle and is_index_valid else Severity.WARNING
+        found = make_finding(
+            "extra-member", 0, log.size, text, severity=severity, not_in_index=to_printable(log.name.name)
+        )
+        yield SetFinding(log.member.name, found)
+
+
+def _check_last_rotation(chain: LogChain) -> Iterator[SetFinding]:
+    """Yield a finding if the newest file names a newer one."""
+    last = chain.logs[-1]
+    rotation = last.rotation
+    target = None if rotation is None else parse_log_name(rotation.name)
+    if rotation is None or target is None or last.name.number + 1 in chain.listed:
+        return
+    if target.number == last.name.number + 1:
+        text = f"the log goes on in {to_printable(rotation.name)}, which is not there"
+        found = make_finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
+        yield SetFinding(last.member.name, found)
+
+
+def _check_checkpoints(chain: LogChain, exchanged_logs: Sequence[ChainedLog]) -> Iterator[SetFinding]:
+    """Yield findings about BINLOG_CHECKPOINT events: each must name this file or an older one of the log."""
+    first, last = chain.logs[0], chain.logs[-1]
+    for log in chain.logs:
+        if log.facts is None or log.facts.is_relay or log in exchanged_logs:
+            continue
+        for checkpoint in dict.fromkeys(log.facts.checkpoints):
+            name = parse_log_name(checkpoint.name)
+            if name is None or (name.base == chain.base and name.number > log.name.number):
+                text = f"BINLOG_CHECKPOINT names {to_printable(checkpoint.name)}, which cannot be older than this file"
+                found = make_finding("meta-mismatch", log.gtid_list_offset, 0, text)
+                yield SetFinding(log.member.name, found)
+    last_checkpoints = last.facts.checkpoints if last.facts is not None and last.facts.in_use else ()
+    needed_log = parse_log_name(last_checkpoints[-1].name) if last_checkpoints else None
+    if needed_log is not None and needed_log.base == chain.base and needed_log.number < first.name.number:
+        text = f"the server needs {to_printable(needed_log.name)} for its recovery after a crash, and it is not there"
+        found = make_finding("missing-member", last.gtid_list_offset, 0, text, missing=to_printable(needed_log.name))
+        yield SetFinding(last.member.name, found)
+
+
+def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Iterator[SetFinding]:
+    """Yield findings about a file that another one follows: it should have been closed."""
+    facts, tail = log.facts, log.member.tail
+    if facts is None or tail is None:
+        return
+    never_cleared = facts.is_mariadb or parse_version_numbers(facts.facts.server_version) < _FLAG_CLEARED_SINCE
+    severity = Severity.WARNING if never_cleared else Severity.ERROR
+    if facts.in_use:
+        durable = log.member.verdict.durable_end if log.member.verdict is not None else None
+        torn_bytes = tail.size - (tail.end if durable is None else min(durable, tail.size))
+        text = f"in-use flag set, and {to_printable(chain.logs[-1].name.name)} is newer: the server crashed; "
+        if facts.is_mariadb:
+            text += (
+                f"it left the file as it was and rolled back what is behind the last transaction ({torn_bytes:,} bytes)"
+            )
+        elif never_cleared:
+            text += "MySQL before 5.6 leaves the flag of such a file, and all behind its last transaction"
+        else:
+            text += "at its start a server repairs only the newest file"
+        note_severity = Severity.WARNING if torn_bytes else Severity.NOTE
+        found = make_finding(
+            "unclean-close", facts.head_at, facts.head_size, text,
+            severity=note_severity if never_cleared else severity,
+            record=0, torn_bytes=torn_bytes,
+        )  # fmt: skip
+        yield SetFinding(log.member.name, found, ("unclean-close",))
+    elif next_log.facts is not None and is_proven_successor(log, next_log):
+        text = f"neither ROTATE nor STOP at the end, and {to_printable(next_log.name.name)} goes on exactly there: "
+        text += "the server cut the file in its recovery after a crash"
+        for item in _list_findings(log):
+            if item.id == "unclean-close":
+                yield SetFinding(log.member.name, replace(item, severity=Severity.NOTE, message=text), (item.id,))
+    open_end_findings = [one for one in _list_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity]
+    for item in open_end_findings:
+        if item.id == "incomplete-transaction" and (facts.is_relay or not facts.in_use):
+            continue
+        yield SetFinding(log.member.name, item.with_severity(severity), (item.id,))
+
+
+def _list_findings(log: ChainedLog) -> Sequence[Finding]:
+    """Return the findings about one file."""
+    tail = log.member.tail.findings if log.member.tail is not None else ()
+    return (*tail, *(log.member.verdict.findings if log.member.verdict is not None else ()))
+
+
+def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
+    """Yield findings about MariaDB relay logs, where a group may continue in the next file."""
+    for previous, next_log in pairwise(chain.logs):
+        first, second = previous.facts, next_log.facts
+        if (
+            first is None
+            or second is None
+            or not (second.is_relay and second.is_mariadb)
+            or first.is_damaged
+            or second.is_damaged
+        ):
+            continue
+        if next_log.name.number != previous.name.number + 1:
+            continue
+        if second.begins_in_group and first.open_at is None:
+            text = f"it begins inside a transaction, and {to_printable(previous.name.name)} does not end inside one"
+            yield SetFinding(next_log.member.name, make_finding("incomplete-transaction", second.head_at, 0, text))
+        elif first.open_at is not None and not second.begins_in_group:
+            text = f"a transaction is open at the end, and {to_printable(next_log.name.name)} does not go on with it"
+            found = make_finding("incomplete-transaction", first.open_at, 0, text, severity=Severity.WARNING)
+            yield SetFinding(previous.member.name, found, ("incomplete-transaction",))
+
+
+# -- the files beside the logs -----------------------------------------------------------------------------------------
+
+
+def _check_text_file(
+    member: SetMember, context: TextContext, logs: Mapping[str, list[ChainedLog]]
+) -> Iterator[SetFinding]:
+    """Yield findings about a text file."""
+    stem = member.name.rpartition(".")[0]
+    if context.kind is TextKind.STATE:
+        chain_logs = logs.get(stem)
+        yield from _check_state(member, context, chain_logs[-1]) if chain_logs else _unrelated_finding(member)
+    elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
+        yield from _unrelated_finding(member)
+    elif context.kind is TextKind.INFO and context.position is not None:
+        yield from _check_position(member, context.position, logs)
+
+
+def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
+    """Yield the finding about a text file of no log here."""
+    text = "no log of this directory has its name: it is not looked at"
+    found = make_finding("extra-member", 0, 0, text, severity=Severity.NOTE)
+    yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
+
+
+def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> Iterator[SetFinding]:
+    """Yield findings about a state file, which is written at shutdown and deleted at start."""
+    facts = last.facts
+    if facts is None or not context.sound or not isinstance(facts.state_after, MariadbGtidState) or facts.is_damaged:
+        return
+    if facts.in_use:
+        text = f"written at a clean shutdown, but {to_printable(last.name.name)} was not closed: from another moment"
+        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
+    elif facts.state_after.last_numbers != context.last_numbers:
+        state = MariadbGtidState(context.last_numbers)
+        missing, unknown = state.find_missing(facts.state_after), facts.state_after.find_missing(state)
+        text = f"it does not tell the state at the end of {to_printable(last.name.name)}"
+        text += f"; not in it: {format_ranges(missing)}" if missing else ""
+        text += f"; not in the log: {format_ranges(unknown)}" if unknown else ""
+        found = make_finding(
+            "meta-mismatch", 0, 0, text, state=dict(context.last_numbers), log=dict(facts.state_after.last_numbers)
+        )
+        yield SetFinding(member.name, found)
+
+
+def _check_position(
+    member: SetMember, position: tuple[str, int], logs: Mapping[str, list[ChainedLog]]
+) -> Iterator[SetFinding]:
+    """Yield findings about the position where the replica continues."""
+    name, offset = position
+    log, parsed = _find_log(logs, name), parse_log_name(name)
+    if log is None and parsed is not None and parsed.base in logs:
+        text = f"the replica goes on in {to_printable(name)}, which is not there"
+        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
+    elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
+        text = f"the replica goes on at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
+        yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))

@@ -1,0 +1,319 @@
+"""Explain damage of a journal file; repair text headers and fixed headers of blocks.
+
+Other lines do not prevent the rows from being read, or could be right in many ways. The server refuses such a file all
+the same, or skips it under force: what it says about the stored header goes into the finding, for the replay.
+Source: `docs/spec/tarantool.md#text-header`.
+
+Source: `docs/spec/tarantool.md#resynchronization`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import TRUNCATION_USELESS, FileHead, FrameHeaderFix, HeaderFlip, correct_head
+from binlogtool.format_api.layout import CRC32C_RAW, LogFileLayout
+from binlogtool.formats.tarantool.codes import (
+    BLOCK_START_PATTERN,
+    END_MARK,
+    FIXHEADER_SIZE,
+    MAGIC_PATTERN,
+    PLAIN_MAGIC,
+    UINT32_MASK,
+    ZSTD_MAGIC,
+    FileKind,
+)
+from binlogtool.formats.tarantool.layout import TarantoolContext, read_layout
+from binlogtool.formats.tarantool.msgpack.messages import MpKind, read_token, skip_value
+from binlogtool.formats.tarantool.schema import HEADER_SEARCH_SIZE, KNOWN_KEYS
+from binlogtool.limits import Limits
+
+# --- Explain damaged ranges ---
+
+_DIAGNOSES: Mapping[str, str] = {
+    "checksum-mismatch": "crc_mismatch",
+    "bad-magic": "bad_magic",
+    "bad-header": "bad_fixheader",
+    "length-out-of-bounds": "block_past_end_of_file",
+    "torn-tail": "torn_tail",
+    "zero-tail": "zero_tail",
+    "garbage-tail": "bad_magic",
+    "unclean-close": "not_closed",
+    "payload-undecodable": "bad_msgpack",
+    "count-out-of-bounds": "bad_msgpack",
+    "nesting-too-deep": "bad_msgpack",
+    "compression-error": "bad_zstd",
+    "inflate-limit": "inflate_limit",
+}
+_ATOMIC_KINDS = (FileKind.SNAP, FileKind.RUN, FileKind.INDEX)
+"""Files that are renamed when they are finished: a crash does not leave them without their end."""
+
+_NEXT_BLOCK_OR_END = re.compile(MAGIC_PATTERN + b"|" + re.escape(END_MARK))
+_UINT_SIZES = (1, 2, 3, 5, 9)
+
+
+def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
+    """Add to a finding its diagnosis, the severity that the server's behaviour calls for, and proof of an intact
+    payload.
+
+    Args:
+        layout: layout of the file.
+        data: bytes from the damaged range on (bounded).
+        offset: file offset of `data`.
+        engine_finding: the damage as the scanner reports it.
+    """
+    context: TarantoolContext = layout.context
+    facts = {
+        **engine_finding.facts,
+        "diagnosis": engine_finding.facts.get("diagnosis") or _DIAGNOSES.get(engine_finding.id, engine_finding.id),
+    }
+    engine_finding = replace(engine_finding, facts=MappingProxyType(facts))
+    if engine_finding.id in ("bad-magic", "bad-header", "length-out-of-bounds", "checksum-mismatch"):
+        engine_finding = _explain_block_damage(engine_finding, data, offset)
+    elif engine_finding.id in ("torn-tail", "zero-tail", "garbage-tail", "unclean-close"):
+        engine_finding = _explain_tail(engine_finding, layout, context, data)
+    return context.cap_severity(engine_finding)
+
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+def _explain_block_damage(damage: Finding, data: memoryview, offset: int) -> Finding:
+    """Explain a damaged block; prove its payload with the stored crc where possible."""
+    facts: dict[str, Any] = dict(damage.facts)
+    message = damage.message
+    if damage.id == "length-out-of-bounds" and facts.get("field") == "payload_start":
+        facts["diagnosis"] = "bad_fixheader"
+        message = "broken fixed header: its fields and filler do not end at byte 19"
+        damage = replace(damage, id="bad-header")
+    elif damage.id == "length-out-of-bounds" and facts.get("field") == "header.length":
+        facts["diagnosis"] = "bad_fixheader"
+    payload = find_intact_payload(data)
+    if payload is not None:
+        end = payload.end
+        facts |= {"payload_intact": True, "payload_start": offset + FIXHEADER_SIZE, "payload_end": offset + end}
+        size = end - FIXHEADER_SIZE
+        message += f"; the payload is whole: its stored crc is right for the {size} bytes up to {offset + end:#x}"
+    return replace(damage, message=message, facts=MappingProxyType(facts))
+
+
+class IntactPayload(NamedTuple):
+    """A payload that its stored crc proves.
+
+    Attributes:
+        end: offset of its end from the start of its block.
+        crc: the stored crc.
+    """
+
+    end: int
+    crc: int
+
+
+def find_intact_payload(data: memoryview, *, ends_here: bool = False) -> IntactPayload | None:
+    """Find the payload of a block whose header is damaged: the bytes up to some border for which the stored crc is
+    right.
+
+    Borders are the next magic or end mark, and the end that the header states.
+
+    Args:
+        data: bytes from the start of the block on.
+        ends_here: the end of `data` is a border too.
+    """
+    stored = set(_read_stored_crcs(data))
+    if not stored:
+        return None
+    crc, position = CRC32C_RAW.start, FIXHEADER_SIZE
+    ends = [
+        end for end in (_read_declared_end(data), len(data) if ends_here else 0) if FIXHEADER_SIZE < end <= len(data)
+    ]
+    for end in merge((match.start() for match in _NEXT_BLOCK_OR_END.finditer(data, FIXHEADER_SIZE + 1)), sorted(ends)):
+        crc = CRC32C_RAW.kernel(data[position:end], crc)
+        position = end
+        if crc ^ CRC32C_RAW.final in stored:
+            return IntactPayload(end, crc ^ CRC32C_RAW.final)
+    return None
+
+
+def _read_declared_end(data: memoryview) -> int:
+    """Read the end of a block from its length field; 0 if the field cannot be read."""
+    try:
+        length = read_token(data, 4, min(len(data), FIXHEADER_SIZE))
+    except MalformedError:
+        return 0
+    return FIXHEADER_SIZE + (length.value & UINT32_MASK) if length.kind is MpKind.UINT else 0
+
+
+def _read_stored_crcs(data: memoryview) -> Iterator[int]:
+    """Yield the possible values of the crc field, one for each width that the length field may have."""
+    for size in _UINT_SIZES:
+        try:
+            previous = read_token(data, 4 + size, min(len(data), FIXHEADER_SIZE))
+            crc = read_token(data, previous.end, min(len(data), FIXHEADER_SIZE))
+        except MalformedError:
+            continue
+        filled = (
+            crc.end == FIXHEADER_SIZE or skip_value(data, crc.end, min(len(data), FIXHEADER_SIZE))[0] == FIXHEADER_SIZE
+        )
+        if previous.kind is MpKind.UINT and crc.kind is MpKind.UINT and (filled or crc.code == 0xCE):
+            yield crc.value & UINT32_MASK
+
+
+# -- tails -------------------------------------------------------------------------------------------------------------
+
+
+def _explain_tail(damage: Finding, layout: LogFileLayout, context: TarantoolContext, data: memoryview) -> Finding:
+    """Explain a damaged or missing end of a file."""
+    facts: dict[str, Any] = dict(damage.facts)
+    severity, message = damage.severity, damage.message
+    if damage.id == "garbage-tail":
+        severity = Severity.ERROR
+        if bytes(data[:4]) == END_MARK:
+            facts["diagnosis"] = "data_after_eof"
+        message += "; the server refuses to start"
+    elif context.kind in _ATOMIC_KINDS:
+        is_ignored = context.kind is FileKind.INDEX and damage.id == "unclean-close"
+        severity = Severity.WARNING if is_ignored else Severity.ERROR
+        message += f"; a .{context.kind.lower()} file must end with the end mark"
+        facts[TRUNCATION_USELESS] = True
+    elif facts.get("zeros") or damage.id == "zero-tail":
+        severity = _grade_zero_tail(damage)
+        message += "; the server refuses to start" if severity is Severity.ERROR else ""
+    elif damage.id == "torn-tail" and damage.offset == layout.frames_at and context.kind is FileKind.XLOG:
+        severity = Severity.WARNING
+        message += "; no whole block: the server would append behind these bytes, and refuse the start after that"
+    return replace(damage, severity=severity, message=message, facts=MappingProxyType(facts))
+
+
+def _grade_zero_tail(damage: Finding) -> Severity:
+    """Grade zeros at the end: once they could be a block's header the server refuses to start, although nothing is
+    lost.
+    """
+    return Severity.ERROR if damage.length >= FIXHEADER_SIZE else damage.severity
+
+
+# --- Find one flipped bit in a text header ---
+
+_BLOCK_OR_END = re.compile(BLOCK_START_PATTERN + rb"|\xd5\x10\xad\xed")
+_VALID_HEADER = re.compile(
+    rb"(?:%s)\n(?:[^\n]+\n)?(?:(?:%s):[^\n]*\n)*\n" % ("|".join(FileKind).encode(), "|".join(KNOWN_KEYS).encode())
+)
+"""A header of a known type in which each line has a key that is known."""
+_FIRST_LINES_SIZE = 12
+"""Bytes of the longest type and version, with their line ends."""
+_MAX_LINE_SIZE = 128
+_WHOLE_LINE_DIAGNOSES = ("bad_header", "unknown_header_key")
+"""Diagnoses of a line that is wrong as a whole."""
+
+_PROOF = "the lines of the header and the block behind it prove it"
+
+
+def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
+    """Yield the one bit flip that leaves nothing wrong with a header (`format_api.format`); nothing if several do."""
+    first_block = _BLOCK_OR_END.search(head.data, 0, HEADER_SEARCH_SIZE)
+    stored_layout = read_layout(head, Limits())
+    errors = [one for one in stored_layout.findings if one.severity is Severity.ERROR]
+    if first_block is None or not errors:
+        return
+    from binlogtool.formats.tarantool.replay.startup import predict_header_fault  # few heads are damaged
+
+    fault = predict_header_fault(head.name, stored_layout.findings, stored_layout.context)
+    if fault is None:
+        return
+    server_facts = {"server": "refuse", "server_offset": fault[0], "server_says": fault[1]}
+    start, size = errors[0].offset or 0, errors[0].length or 1
+    places = [
+        (byte, bit)
+        for byte in sorted(_list_candidate_bytes(stored_layout, errors[0], first_block.start()))
+        for bit in range(8)
+    ]
+    flips = [
+        HeaderFlip(*place, _PROOF, start, size, errors[0].id, str(errors[0].facts["diagnosis"]), server_facts)
+        for place in places
+    ]
+    text = bytearray(head.data[: first_block.start()])
+    valid_flips = [
+        flip
+        for flip in flips
+        if _is_valid_after_flip(text, flip) and _is_clean_header(correct_head(head, flip), first_block.start())
+    ]
+    if len(valid_flips) == 1:
+        yield valid_flips[0]
+
+
+def _list_candidate_bytes(stored_layout: LogFileLayout, error: Finding, end: int) -> set[int]:
+    """List the offsets where the flipped bit can be, in a header of `end` bytes."""
+    if not stored_layout.readable:
+        return {*range(min(_FIRST_LINES_SIZE, end)), *range(max(0, end - 2), end)}
+    if error.facts["diagnosis"] not in _WHOLE_LINE_DIAGNOSES or error.offset is None or error.length > _MAX_LINE_SIZE:
+        return set()
+    return set(range(error.offset, error.offset + error.length))
+
+
+def _is_valid_after_flip(text: bytearray, flip: HeaderFlip) -> bool:
+    """Check the header's lines with one bit flipped. Cheap: most flips fail here, without reading a layout."""
+    flip.correct_bytes(0, text)
+    is_valid = _VALID_HEADER.fullmatch(text) is not None
+    flip.correct_bytes(0, text)
+    return is_valid
+
+
+def _is_clean_header(head: FileHead, end: int) -> bool:
+    """Check that a header of `end` bytes is readable and has no findings."""
+    candidate = read_layout(head, Limits())
+    return candidate.readable and candidate.frames_at == end and not candidate.findings
+
+
+# --- Rebuild damaged fixed headers of blocks whose payload the stored crc proves ---
+
+_ZSTD_FRAME_MAGIC = bytes.fromhex("28b52ffd")
+_MAP_FIRST_BYTES = frozenset((*range(0x81, 0x90), 0xDE, 0xDF))
+"""First bytes of a row: its header is a map."""
+
+_MAX_CANDIDATES = 32
+"""Places of one damaged range where a block is looked for."""
+
+
+def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameHeaderFix]:
+    """Yield the blocks of a damaged range with a rebuilt fixed header: length, magic and filler are new, the crc is
+    the
+    stored one.
+    """
+    position = 0
+    for _ in range(_MAX_CANDIDATES):
+        payload = find_intact_payload(memoryview(data)[position:], ends_here=True)
+        header = (
+            None
+            if payload is None
+            else _build_block_header(
+                data[position : position + 4], data[position + FIXHEADER_SIZE : position + payload.end], payload.crc
+            )
+        )
+        if payload is not None and header is not None:
+            yield FrameHeaderFix(position, header, position + payload.end)
+            position += payload.end
+            continue
+        next_magic = re.compile(MAGIC_PATTERN).search(data, position + 1)
+        if next_magic is None:
+            return
+        position = next_magic.start()
+
+
+def _build_block_header(magic: bytes, payload: bytes, crc: int) -> bytes | None:
+    """Build the fixed header as the server writes it; None if the bytes are no payload."""
+    is_compressed = payload.startswith(_ZSTD_FRAME_MAGIC)
+    if not is_compressed and payload[:1] not in (bytes([one]) for one in _MAP_FIRST_BYTES):
+        return None
+    header = (ZSTD_MAGIC if is_compressed else PLAIN_MAGIC).to_bytes(4) + b"".join(
+        map(msgspec.msgpack.encode, (len(payload), 0, crc))
+    )
+    filler_size = FIXHEADER_SIZE - len(header)
+    return header + bytes([0xA0 + filler_size - 1]) + bytes(filler_size - 1)

@@ -1,1 +1,0 @@
-"""Damage: diagnosis, flipped bits in headers, and repair of blocks."""

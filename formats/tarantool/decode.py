@@ -1,0 +1,482 @@
+"""Decode rows: envelope columns, bodies, split points between blocks.
+
+Source: `docs/spec/tarantool.md#transactions`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from binlogtool.findings import Finding, make_finding
+from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import EnvelopeColumns
+from binlogtool.format_api.layout import (
+    U64,
+    Batch,
+    ColumnTable,
+    KernelCompiler,
+    LogFileLayout,
+    SplitPoint,
+    split_after,
+    to_int_list,
+)
+from binlogtool.formats.tarantool.codes import (
+    HEADER_NAMES,
+    SYSTEM_SPACES,
+    TYPE_NAMES,
+    VYLOG_KEYS,
+    VYLOG_TYPES,
+    BodyKey,
+    FileKind,
+    HeaderKey,
+    RowFlag,
+    RowType,
+    SpaceNames,
+    name_body_key,
+)
+from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.msgpack.messages import ODD_SEEN, MpKind, MpNode, decode_value, limit_depth
+from binlogtool.formats.tarantool.msgpack.values import InexactValueError, check_exact, get_fast_decoder, to_python
+from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
+from binlogtool.limits import Limits
+
+# --- Decode rows ---
+
+BOX_SPACE_ID = 280
+"""Space `_space`, whose rows name the others: [id, owner, name, …]."""
+
+HAS_TIME = 1 << HeaderKey.TIMESTAMP
+HAS_TSN = 1 << HeaderKey.TSN
+SPACE_AND_TUPLE_KEYS = 1 << BodyKey.SPACE_ID | 1 << BodyKey.TUPLE
+END_SECONDS = 253402300800
+"""9999-12-31T24:00:00Z: later (or earlier than year 1) is no time that can be shown."""
+
+_MIN_SECONDS = -62135596800
+
+_YEAR_2004, _YEAR_2038 = 0x41D << 52, 0x41E << 52
+"""Bit patterns of 2**30 and 2**31 seconds: all doubles between have the same exponent."""
+
+T = TypeVar("T")
+_MAX_CACHED_BODIES, _MAX_CACHED_BODY_SIZE = 256, 1024
+"""How many bodies are remembered, and of how many bytes at most: a snapshot of a new server has a hundred of them."""
+
+_MANTISSA_MASK = (1 << 52) - 1
+_IMPLIED_BIT = 15625 << 52
+
+
+def bits_to_doubles(bits: list[int]) -> list[float]:
+    """Convert 64-bit patterns to the doubles that they encode."""
+    return array("d", array("q", bits).tobytes()).tolist()
+
+
+def to_microseconds(seconds: float) -> int | None:
+    """Convert seconds to the nearest microsecond, ties to even, without loss; None if out of range."""
+    if not _MIN_SECONDS <= seconds < END_SECONDS:
+        return None
+    whole = int(seconds)
+    return whole * 1_000_000 + round((seconds - whole) * 1_000_000)
+
+
+# -- describe ----------------------------------------------------------------------------------------------------------
+
+
+def describe_records(context: TarantoolContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
+    """Describe rows `[start, stop)` of a batch as envelope columns. Learns space names from the `_space` rows among
+    them.
+    """
+    table = batch.records
+    lsn, replica = to_int_list(table["lsn"], start, stop), to_int_list(table["replica_id"], start, stop)
+    return EnvelopeColumns(
+        type=[TYPE_NAMES[t] for t in to_int_list(table["type"], start, stop)],
+        seq=to_unsigned(lsn),
+        time=_decode_times(table, start, stop),
+        object=_name_spaces(context, batch, start, stop),
+        origin=to_unsigned(replica),
+        txn=_format_transaction_ids(context, table, start, stop, lsn, replica),
+    )
+
+
+def to_unsigned(values: list[int]) -> list[Any]:
+    """Convert signed 64-bit patterns to unsigned numbers."""
+    return [value & U64 for value in values] if values and min(values) < 0 else values
+
+
+def _decode_times(table: ColumnTable, start: int, stop: int) -> list[int | None]:
+    """Decode the timestamps of rows `[start, stop)` to microseconds; None for a row without one."""
+    bits = to_int_list(table["timestamp"], start, stop)
+    masks = set(keys := to_int_list(table["header_keys"], start, stop))
+    if min(bits) >= _YEAR_2004 and max(bits) < _YEAR_2038 and all(mask & HAS_TIME for mask in masks):
+        # value = (2**52 + fraction) * 2**-22 seconds, and 10**6 = 15625 * 2**6: integers throughout
+        return [(exact := (b & _MANTISSA_MASK) * 15625 + _IMPLIED_BIT) + 0x7FFF + (exact >> 16 & 1) >> 16 for b in bits]
+    times_by_bits = {b: to_microseconds(seconds) for b, seconds in zip(bits, bits_to_doubles(bits), strict=True)}
+    return [times_by_bits[b] if key & HAS_TIME else None for b, key in zip(bits, keys, strict=True)]
+
+
+def _format_transaction_ids(
+    context: TarantoolContext, table: ColumnTable, start: int, stop: int, lsn: list[int], replica: list[int]
+) -> list[str | int | None]:
+    """Format the transaction id "replica:tsn" of each row; None for rows of files other than logs."""
+    if context.kind is not FileKind.XLOG:
+        return [None] * (stop - start)
+    difference = to_int_list(table["tsn"], start, stop)
+    tsn = [n - d & U64 for n, d in zip(lsn, difference, strict=True)] if any(difference) else to_unsigned(lsn)
+    replicas = set(replica)
+    if len(replicas) > 1:
+        return [f"{r & U64}:{t}" for r, t in zip(replica, tsn, strict=True)]
+    prefix = "".join(f"{r & U64}:" for r in replicas)
+    names = {t: prefix + str(t) for t in set(tsn)}
+    return [names[t] for t in tsn]
+
+
+def _name_spaces(context: TarantoolContext, batch: Batch, start: int, stop: int) -> list[str | None]:
+    """Name the space of each row; learn names from the `_space` rows on the way."""
+    spaces = to_int_list(batch.records["space_id"], start, stop)
+    names = context.spaces
+    distinct = set(spaces)
+    if BOX_SPACE_ID not in distinct:
+        names_by_space = {space: names[space] for space in distinct}
+        return [names_by_space[space] for space in spaces]
+    result = []
+    for index, space in enumerate(spaces, start):
+        if space == BOX_SPACE_ID:
+            learn_space_name(names, batch, index)
+        result.append(names[space])
+    return result
+
+
+def learn_space_name(names: SpaceNames, batch: Batch, index: int) -> int | None:
+    """Take the id and name of a space from a row of `_space`; return the id, or None if the row has no name."""
+    body = read_body_bytes(batch, index)
+    definition = None if body is None else _decode_space_name(body, int(batch.records["type"][index]))
+    if definition is None:
+        return None
+    space, name = definition
+    names[space] = name
+    return space
+
+
+def cache_by_body(function: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a function of a body so that its results for short bodies are cached (snapshots of one server repeat
+    them).
+    """
+    cached = lru_cache(_MAX_CACHED_BODIES)(function)
+
+    def call_cached(body: bytes, *arguments: int) -> T:
+        return cached(body, *arguments) if len(body) <= _MAX_CACHED_BODY_SIZE else function(body, *arguments)
+
+    return call_cached
+
+
+@cache_by_body
+def _decode_space_name(data: bytes, row_type: int) -> tuple[int, str] | None:
+    """Decode the id and name of a space from the body of a row of `_space`; None if it does not set a name."""
+    body = decode_tree(data)
+    if body is None:
+        return None
+    key, values = body.get(BodyKey.KEY), body.get(BodyKey.TUPLE)
+    if row_type in (RowType.INSERT, RowType.REPLACE) and values is not None and len(values.value) > 2:
+        return _check_space_name(to_python(values.value[0]), to_python(values.value[2]))
+    if row_type == RowType.UPDATE and key is not None and values is not None and len(key.value) == 1:
+        base = body.get(BodyKey.INDEX_BASE)
+        name_fields = (2 + (base.value if base else 0), "name")
+        for operation in map(to_python, values.value):
+            if (
+                isinstance(operation, list)
+                and len(operation) == 3
+                and operation[0] == "="
+                and operation[1] in name_fields
+            ):
+                return _check_space_name(to_python(key.value[0]), operation[2])
+    return None
+
+
+def _check_space_name(space: Any, name: Any) -> tuple[int, str] | None:
+    """Return id and name if they have the right types, else None."""
+    return (space, name) if type(space) is int and type(name) is str else None
+
+
+def read_body_bytes(batch: Batch, index: int) -> bytes | None:
+    """Read the stored bytes of a row's body; None for a row without one."""
+    start, end = int(batch.records["body"][index]), int(batch.records["end"][index])
+    return bytes(batch.arena[start:end]) if start >= 0 else None
+
+
+def decode_body_tree(batch: Batch, index: int) -> MpNode | None:
+    """Decode the body of a row to a tree; None for a row without one, or nested too deep."""
+    data = read_body_bytes(batch, index)
+    return None if data is None else decode_tree(data)
+
+
+def decode_tree(data: bytes) -> MpNode | None:
+    """Decode a body to a tree; None if it is malformed or nested deeper than 64 levels."""
+    try:
+        return decode_value(data, 0, len(data), 64)
+    except MalformedError:
+        return None
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+
+def decode_bodies(context: TarantoolContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+    """Decode the body of each row, with the names of its keys.
+
+    Returns:
+        One entry per row: {} for a row without a body, a `Finding` for a body that cannot be shown.
+    """
+    table = batch.records
+    depth = limit_depth(limits)
+    keys, shapes = to_int_list(table["body_keys"], start, stop), to_int_list(table["shape"], start, stop)
+    result = None
+    if set(keys) == {SPACE_AND_TUPLE_KEYS} and max(shapes) < depth << 8 and not any(map(ODD_SEEN.__and__, set(shapes))):
+        result = _decode_plain_tuples(batch, start, stop)
+    if result is None:
+        result = _decode_mixed_bodies(batch, start, stop, keys, shapes, depth)
+    return [_name_vylog_fields(body) for body in result] if context.kind is FileKind.VYLOG else result
+
+
+def _decode_plain_tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
+    """Decode bodies that are all {space_id, tuple} of plain values; None if one of them is not."""
+    table, decode_fast = batch.records, get_fast_decoder()
+    spaces, tuples = to_unsigned(to_int_list(table["space_id"], start, stop)), to_int_list(table["tuple"], start, stop)
+    ends = to_int_list(table["end"], start, stop)
+    first = min(tuples)
+    if first < 0:
+        return None
+    data = bytes(batch.arena[first : max(ends)])
+    try:
+        return [
+            {"space_id": space, "tuple": decode_fast(data[at - first : end - first])}
+            for space, at, end in zip(spaces, tuples, ends, strict=True)
+        ]
+    except Exception:
+        return None
+
+
+def _decode_mixed_bodies(
+    batch: Batch, start: int, stop: int, keys: list[int], shapes: list[int], depth: int
+) -> list[Any]:
+    """Decode bodies one by one: with msgspec where its result is exact, else as a tree."""
+    table, arena, decode_fast = batch.records, batch.arena, get_fast_decoder()
+    body_at, ends = to_int_list(table["body"], start, stop), to_int_list(table["end"], start, stop)
+    result: list[Any] = []
+    for i, (position, end, row_type, shape) in enumerate(
+        zip(body_at, ends, to_int_list(table["type"], start, stop), shapes, strict=True)
+    ):
+        try:
+            if shape & ODD_SEEN or position < 0 or keys[i] & (DUPLICATE_KEY | UNKNOWN_KEY):
+                raise InexactValueError
+            body = decode_fast(arena[position:end])
+            names = _get_key_names(row_type)
+            named = {names[key]: value for key, value in body.items()}
+            if shape >= depth << 8:
+                named = check_exact(named, (shape >> 32) + len(body), depth + 1)
+            result.append(named)
+        except Exception:
+            result.append(_decode_body_exactly(batch, start + i, depth))
+    return result
+
+
+def find_too_deep_rows(batch: Batch, depth: int) -> Iterator[Finding]:
+    """Report rows whose bodies `decode_bodies` does not show because they are nested too deep."""
+    table = batch.records
+    shapes = table["shape"][: table.count]
+    if not table.count or max(shapes) < depth << _NESTED_SHIFT:
+        return
+    for i, shape in enumerate(shapes):
+        if (shape >> _NESTED_SHIFT & _NESTED_MASK) >= depth:
+            (body,) = _decode_mixed_bodies(batch, i, i + 1, [int(table["body_keys"][i])], [shape], depth)
+            if isinstance(body, Finding) and body.id == "nesting-too-deep":
+                yield body
+
+
+_NESTED_SHIFT, _NESTED_MASK = 8, (1 << 24) - 1
+"""Where the number of arrays and maps stands in the column `shape`."""
+
+
+def _decode_body_exactly(batch: Batch, index: int, depth: int) -> Any:
+    """Decode one body as a tree; return a `Finding` that says what is wrong if it is malformed."""
+    table = batch.records
+    start, end = int(table["body"][index]), int(table["end"][index])
+    if start < 0:
+        return {}
+    try:
+        body = decode_value(bytes(batch.arena[start:end]), 0, end - start, depth + 1)
+    except MalformedError as error:
+        frame = batch.frame_index(index)
+        offset = batch.base + int(batch.frames["offset"][frame])
+        size = int(batch.frames["end"][frame] - batch.frames["offset"][frame])
+        record = batch.first_record + index
+        return make_finding(error.finding_id, offset, size, f"body of the row: {error.args[0]}", record=record)
+    return name_body_keys(int(table["type"][index]), body)
+
+
+def name_body_keys(row_type: int, body: MpNode) -> dict[str, Any]:
+    """Convert a body map to a dict with named keys; a repeated key gets `#2`, `#3` … after its name."""
+    result: dict[str, Any] = {}
+    for key, value in body.value:
+        name = unique = name_body_key(row_type, key.value if key.kind is MpKind.UINT else to_python(key))
+        times = 1
+        while unique in result:
+            times += 1
+            unique = f"{name}#{times}"
+        result[unique] = to_python(value)
+    return result
+
+
+class _BodyKeyNames(dict[int, str]):
+    """Names of the body keys of one row type; unknown keys get a name from their number, which is not stored."""
+
+    def __init__(self, row_type: int) -> None:
+        super().__init__((key, name_body_key(row_type, key)) for key in range(0x60))
+
+    def __missing__(self, key: int) -> str:
+        return f"key_0x{key:02x}"
+
+
+@cache
+def _create_key_names(row_type: int) -> _BodyKeyNames:
+    return _BodyKeyNames(row_type)
+
+
+def _get_key_names(row_type: int) -> _BodyKeyNames:
+    return _create_key_names(row_type if row_type in TYPE_NAMES else 0)
+
+
+_VYLOG_KEY_NAMES = {str(key): name for key, name in VYLOG_KEYS.items()}
+
+
+def _name_vylog_fields(body: Any) -> Any:
+    """Add the names of type and keys to a record of the vinyl metadata log, beside the stored tuple."""
+    if isinstance(body, Finding):
+        return body
+    record = body.get("tuple")
+    if not isinstance(record, list) or not record or type(record[0]) is not int:
+        return body
+    keys = record[1] if len(record) > 1 and isinstance(record[1], dict) else {}
+    named = {_VYLOG_KEY_NAMES.get(key, key): value for key, value in keys.items()}
+    return {**body, "record": VYLOG_TYPES.get(record[0], str(record[0])), "fields": named}
+
+
+# -- headers -----------------------------------------------------------------------------------------------------------
+
+_HEADER_COLUMNS = (
+    HeaderKey.TYPE,
+    HeaderKey.REPLICA_ID,
+    HeaderKey.LSN,
+    HeaderKey.TIMESTAMP,
+    HeaderKey.TSN,
+    HeaderKey.FLAGS,
+)
+_SINGLE_ROW_KEYS = 0b0000011101
+"""type, replica_id, lsn, timestamp: a row that is a transaction of its own."""
+_MIDDLE_ROW_KEYS = _SINGLE_ROW_KEYS | HAS_TSN
+_LAST_ROW_KEYS = _MIDDLE_ROW_KEYS | 1 << HeaderKey.FLAGS
+
+
+def decode_headers(context: TarantoolContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+    """Decode row headers to {"header": …}: the stored keys with their exact values.
+
+    `tsn` is computed from the stored difference.
+    """
+    table = batch.records
+    columns = {key: to_unsigned(to_int_list(table[HEADER_NAMES[key]], start, stop)) for key in _HEADER_COLUMNS}
+    columns[HeaderKey.TIMESTAMP] = bits_to_doubles(to_int_list(table["timestamp"], start, stop))
+    lsns = columns[HeaderKey.LSN]
+    columns[HeaderKey.TSN] = [n - d & U64 for n, d in zip(lsns, columns[HeaderKey.TSN], strict=True)]
+    masks = to_int_list(table["header_keys"], start, stop)
+    rows = zip(masks, *(columns[key] for key in _HEADER_COLUMNS), strict=True)
+    result: list[Any] = [
+        {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time}}
+        if mask == _SINGLE_ROW_KEYS
+        else {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time, "tsn": tsn}}
+        if mask == _MIDDLE_ROW_KEYS
+        else {
+            "header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time, "tsn": tsn, "flags": flags}
+        }
+        if mask == _LAST_ROW_KEYS
+        else mask
+        for mask, kind, replica, lsn, time, tsn, flags in rows
+    ]
+    if not {_SINGLE_ROW_KEYS, _MIDDLE_ROW_KEYS, _LAST_ROW_KEYS}.issuperset(masks):
+        columns[HeaderKey.GROUP_ID] = to_unsigned(to_int_list(table["group_id"], start, stop))
+        for i, mask in enumerate(result):
+            if type(mask) is int:
+                stored = [key for key in sorted(columns) if mask >> key & 1]
+                result[i] = {"header": {HEADER_NAMES[key]: columns[key][i] for key in stored}}
+    return result
+
+
+_TRANSACTION_KEYS = HAS_TSN | 1 << HeaderKey.FLAGS | 1 << HeaderKey.GROUP_ID
+_LOCAL_GROUP = 1
+
+
+def read_transaction_flags(
+    _context: TarantoolContext, batch: Batch, start: int, stop: int
+) -> list[Mapping[str, Any] | None] | None:
+    """Read the place of each row in its transaction: {commit, flags, local} (`Replay.extras`).
+
+    Returns:
+        None if every row is a transaction by itself; else one entry per row, None for such a row. commit: the row ends
+        its transaction (a row without a transaction number always does). local: the row is of the local group.
+    """
+    table = batch.records
+    masks = to_int_list(table["header_keys"], start, stop)
+    if not any(mask & _TRANSACTION_KEYS for mask in masks):
+        return None
+    columns = [to_int_list(table[name], start, stop) for name in ("flags", "group_id")]
+    return [
+        {
+            "commit": not mask & HAS_TSN or bool(flags & RowFlag.COMMIT),
+            "flags": flags if mask >> HeaderKey.FLAGS & 1 else 0,
+            "local": bool(mask >> HeaderKey.GROUP_ID & 1 and group == _LOCAL_GROUP),
+        }
+        if mask & _TRANSACTION_KEYS
+        else None
+        for mask, flags, group in zip(masks, *columns, strict=True)
+    ]
+
+
+# --- Split points ---
+
+
+def create_split_points(layout: LogFileLayout) -> BlockSplitPoints | None:
+    """Create the split-point finder of a file; None if its blocks cannot be read."""
+    return (
+        BlockSplitPoints(layout, layout.context)
+        if layout.readable and isinstance(layout.context, TarantoolContext)
+        else None
+    )
+
+
+class BlockSplitPoints(msgspec.Struct):
+    """Split points of one file: every border between blocks (implements `format_api.layout.SplitFinder`)."""
+
+    layout: LogFileLayout
+    context: TarantoolContext
+
+    def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
+        """Return the border after the last block of a batch; learn the space names in it."""
+        spaces = to_int_list(batch.records["space_id"], 0, batch.records.count)
+        if BOX_SPACE_ID in set(spaces):
+            for index, space in enumerate(spaces):
+                if space == BOX_SPACE_ID:
+                    learn_space_name(self.context.spaces, batch, index)
+        return split_after(batch, batch.frames.count)
+
+    def export_state(self) -> dict[str, str]:
+        """Return the names of user spaces by space id (as text)."""
+        names = self.context.spaces
+        return {str(space): name for space, name in names.items() if name and SYSTEM_SPACES.get(space) != name}
+
+    def resume(self, state: Any, record: int) -> None:
+        """Restore the space names that were known at the border."""
+        self.context.spaces.update({int(space): name for space, name in state.items()})
+
+    def skip_damage(self) -> None:
+        """Ignore a damaged range: space names stay known."""

@@ -1,1 +1,0 @@
-"""Validation of logs, snapshots, metadata logs, runs and indexes."""

@@ -1,1 +1,0 @@
-"""Detection, text header, and blocks of a file."""

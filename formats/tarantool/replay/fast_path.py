@@ -1,0 +1,705 @@
+"""Replay most rows by compiled code.
+
+Implements `replay_rules.CompiledReplay`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from binlogtool.findings import Finding
+from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.json_kernels import is_utf8
+from binlogtool.format_api.layout import Batch, Kernel, to_int_list
+from binlogtool.format_api.replay import APPLIED, BatchRuling, ObjectCount, StateChange
+from binlogtool.format_api.row_store_kernels import (
+    HEAD_END,
+    HEAD_FREE,
+    NO_SPACE,
+    ROW_CONTENT,
+    ROW_IMAGE_SIZE,
+    ROW_STATE,
+    RowStoreMemory,
+    StoreMemory,
+    commit_row,
+    copy_bytes,
+    count_integers,
+    find_row,
+    has_space,
+    put_row,
+)
+from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind
+from binlogtool.formats.tarantool.decode import decode_bodies
+from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.msgpack.messages import limit_depth, load16, load32, load64, read_uint, skip_value
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.tarantool.replay.effects import TarantoolEffects
+    from binlogtool.formats.tarantool.replay.replay import TarantoolReplayer
+
+
+# --- Detect MessagePack in the canonical form of `replay_rules.encode_canonical` ---
+
+MAX_CANONICAL_DEPTH = 12
+"""Arrays and maps inside each other that a kernel follows."""
+
+
+@kernel(load16, load32)
+def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+    """Read the head of a text, bin, array or map in its shortest form: (size, position after the head); else (-1,
+    p).
+    """
+    if code >= 0xA0 and code <= 0xBF:
+        return code - 0xA0, p + 1
+    if code >= 0x80 and code <= 0x9F:
+        return code & 15, p + 1
+    if (code == 0xD9 or code == 0xC4) and n - p >= 2:
+        size = buf[p + 1] + 0
+        return (size, p + 2) if size > 31 or code == 0xC4 else (-1, p)
+    if (code == 0xDA or code == 0xC5) and n - p >= 3:
+        size = load16(buf, p + 1)
+        return (size, p + 3) if size > 255 else (-1, p)
+    if (code == 0xDC or code == 0xDE) and n - p >= 3:
+        size = load16(buf, p + 1)
+        return (size, p + 3) if size > 15 else (-1, p)
+    if (code == 0xDB or code == 0xDD or code == 0xDF or code == 0xC6) and n - p >= 5:
+        size = load32(buf, p + 1)
+        return (size, p + 5) if size > 65535 else (-1, p)
+    return -1, p
+
+
+@kernel(load16, load32, load64)
+def find_number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
+    """Return the end of the number 0xcb..0xd3 at `buf[p]`; NOT_MINE if it has a shorter form, or is NaN or infinite."""
+    size = 8 if code == 0xCB else 1 << (code & 3)
+    if code < 0xCB or code > 0xD3 or n - p <= size:
+        return -2
+    if code == 0xCB:
+        return p + 9 if buf[p + 1] & 0x7F != 0x7F or buf[p + 2] < 0xF0 else -2
+    short = False
+    if size == 1:
+        short = buf[p + 1] < 0x80 if code == 0xCC else buf[p + 1] < 0x80 or buf[p + 1] >= 0xE0
+    elif size == 2:
+        value = load16(buf, p + 1)
+        short = value < 0x100 if code == 0xCD else value < 0x8000 or value >= 0xFF80
+    elif size == 4:
+        value = load32(buf, p + 1)
+        short = value < 0x10000 if code == 0xCE else value < 0x80000000 or value >= 0xFFFF8000
+    else:
+        value = load64(buf, p + 1)
+        short = value >= 0 and value < 0x100000000 if code == 0xCF else value >= -0x80000000
+    return -2 if short else p + 1 + size
+
+
+@kernel()
+def is_text_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
+    """Check that the text `buf[p:n]` sorts before `buf[q:z]`."""
+    while p < n and q < z:
+        if buf[p] != buf[q]:
+            return bool(buf[p] < buf[q])
+        p += 1
+        q += 1
+    return p == n and q < z
+
+
+@kernel(read_shortest_head, is_text_before, is_utf8, find_number_end)
+def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
+    """Return the end of the value at `buf[p]`; NOT_MINE if it is not in canonical form.
+
+    Args:
+        levels: nesting still allowed below it.
+    """
+    if p >= n:
+        return -2
+    code = buf[p] + 0
+    if code < 0x80 or code >= 0xE0 or code == 0xC0 or code == 0xC2 or code == 0xC3:
+        return p + 1
+    size, at = read_shortest_head(buf, p, n, code)
+    if size < 0:
+        return find_number_end(buf, p, n, code)
+    if size > n - at:
+        return -2
+    if code >= 0xC4 and code <= 0xC6:
+        return at + size
+    if (code >= 0xA0 and code <= 0xBF) or (code >= 0xD9 and code <= 0xDB):
+        return at + size if is_utf8(buf, at, at + size) else -2
+    if levels == 0:
+        return -2
+    before = 0
+    before_end = -1
+    for _ in range(size):
+        if code < 0x90 or code >= 0xDE:
+            key_size, key = read_shortest_head(buf, at, n, buf[at] + 0) if at < n else (-1, at)
+            if key_size < 0 or buf[at] < 0xA0 or (buf[at] > 0xBF and buf[at] < 0xD9) or buf[at] > 0xDB:
+                return -2
+            if key_size > n - key or (key_size > 0 and buf[key] == 0x24) or not is_utf8(buf, key, key + key_size):
+                return -2
+            if before_end >= 0 and not is_text_before(buf, before, before_end, key, key + key_size):
+                return -2
+            before = key
+            before_end = key + key_size
+            at = before_end
+        at = find_canonical_end(buf, at, n, levels - 1)
+        if at < 0:
+            return at
+    return at
+
+
+@kernel(load16, load32, load64)
+def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+    """Return (value, position after it) of the canonical integer at `buf[p]`.
+
+    The position is NOT_MINE for other values, and for an integer too large to be added without an overflow check.
+    """
+    if p >= n:
+        return 0, -2
+    code = buf[p] + 0
+    if code < 0x80:
+        return code, p + 1
+    if code >= 0xE0:
+        return code - 256, p + 1
+    if code < 0xCC or code > 0xD3:
+        return 0, -2
+    size = 1 << (code & 3)
+    if n - p <= size:
+        return 0, -2
+    value = buf[p + 1] + 0
+    if size == 2:
+        value = load16(buf, p + 1)
+    elif size == 4:
+        value = load32(buf, p + 1)
+    elif size == 8:
+        value = load64(buf, p + 1)
+    if code >= 0xD0 and size < 8:
+        sign = 1 << (8 * size - 1)
+        value = (value ^ sign) - sign
+    if (code == 0xCF and value < 0) or value > 0x3FFFFFFFFFFFFFFF or value < -0x3FFFFFFFFFFFFFFF:
+        return 0, -2
+    return value, p + 1 + size
+
+
+@kernel()
+def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+    """Write an integer in canonical form, at most 9 bytes; return the end. `texts` marks `out` as bytes for the
+    compiler.
+    """
+    if value >= -32 and value < 0x80:
+        out[o] = value & 255
+        return o + 1
+    code = 0xCC if value >= 0 else 0xD0
+    size = 8
+    if value >= -0x80 and value < 0x100:
+        size = 1
+    elif value >= -0x8000 and value < 0x10000:
+        size = 2
+        code += 1
+    elif value >= -0x80000000 and value < 0x100000000:
+        size = 4
+        code += 2
+    else:
+        code += 3
+    out[o] = code
+    for i in range(size):
+        out[o + 1 + i] = (value >> 8 * (size - 1 - i)) & 255
+    return o + 1 + size
+
+
+# --- Kernels for the common rows of logs and snapshots ---
+
+SPACE, OBJECT, EPOCH, PARTS, FIRST_PART, SPACE_ENTRY_SIZE = 0, 1, 2, 3, 4, 12
+"""Integers of a space that is known to a kernel: its id, its object, the epoch of that, the number of fields of its key
+and each of these; how many these are."""
+
+MAX_PARTS = SPACE_ENTRY_SIZE - FIRST_PART
+COUNTS_PER_SPACE = 3
+"""Integers that `plain_rows` counts for each space: rows, first and last LSN."""
+
+_INSERT, _REPLACE, _UPDATE, _DELETE, _UPSERT = 2, 3, 4, 5, 9
+_SPACE_ID, _INDEX_BASE, _KEY, _TUPLE = 0x10, 0x15, 0x20, 0x21
+_PUT_KEYS = 1 << _SPACE_ID | 1 << _TUPLE
+_DELETE_KEYS = 1 << _SPACE_ID | 1 << _KEY
+_UPDATE_KEYS = _DELETE_KEYS | 1 << _TUPLE
+_UPDATE_WITH_BASE_KEYS = _UPDATE_KEYS | 1 << _INDEX_BASE
+_DUPLICATE_KEY = 1 << 59
+_SYNC_FLAGS = 6
+_TSN_KEY, _GROUP_KEY = 1 << 8, 1 << 7
+"""Header keys: a transaction's number, the group of a row."""
+_MAX_DEPTH = 12
+_INEXACT_MARKS = 0xFF & ~1
+"""Marks of `skip_value` but that of a bin."""
+_MAX_ROW_BYTES = 1 << 24
+"""Bytes: longer rows go the general way."""
+
+
+class ReplayColumns(NamedTuple):
+    """One entry for each row of a batch: what decides whether it is applied."""
+
+    types: Int64s
+    replicas: Int64s
+    lsns: Int64s
+    flags: Int64s
+    spaces: Int64s
+    keys: Int64s
+    tsns: Int64s
+    header_keys: Int64s
+
+
+class BodyColumns(NamedTuple):
+    """One entry for each row of a batch: what is kept of it. bodies, tuples, ends: places in the bytes."""
+
+    types: Int64s
+    spaces: Int64s
+    keys: Int64s
+    shapes: Int64s
+    bodies: Int64s
+    tuples: Int64s
+    ends: Int64s
+
+
+@kernel()
+def find_space(space_table: Int64s, count: int, space: int, last: int) -> int:
+    """Return the index of a space in the table, which is sorted by id; -1 if it is not there.
+
+    Args:
+        last: index of the space that was found before.
+    """
+    if last >= 0 and space_table[SPACE_ENTRY_SIZE * last] == space:
+        return last
+    low = 0
+    high = count
+    while low < high:
+        middle = (low + high) >> 1
+        if space_table[SPACE_ENTRY_SIZE * middle] < space:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < count and space_table[SPACE_ENTRY_SIZE * low] == space else -1
+
+
+@kernel()
+def advance_open_transaction(tsn: int, commit: int, lsn: int, open_tsn: int) -> int:
+    """Return the transaction that is open after a row, 0 = none; -1 if the row does not continue the open one."""
+    if open_tsn == 0:
+        if tsn != lsn or tsn <= 0:
+            return -1
+    elif tsn != open_tsn:
+        return -1
+    return 0 if commit != 0 else tsn
+
+
+@kernel(find_space, advance_open_transaction)
+def find_plain_run(
+    columns: ReplayColumns,
+    start: int,
+    stop: int,
+    replica: int,
+    first_lsn: int,
+    transactional: int,
+    space_table: Int64s,
+    count: int,
+    counts: MutableInt64s,
+) -> int:
+    """Return the end of the run of rows that are applied because they are new.
+
+    They are of one replica, each LSN the next one, and nothing in them concerns definitions or synchronous
+    transactions.
+
+    Args:
+        first_lsn: LSN of the first row; -1 = rows of a snapshot.
+        transactional: whole transactions only.
+        counts: receives rows, first and last LSN for each space of the table.
+    """
+    last = -1
+    open_tsn = 0
+    end = start
+    for i in range(start, stop):
+        kind = columns.types[i] + 0
+        lsn = columns.lsns[i] + 0
+        if first_lsn < 0:
+            if kind != _INSERT or lsn < 0:
+                break
+        elif (
+            lsn != first_lsn + i - start
+            or columns.replicas[i] != replica
+            or kind < _INSERT
+            or (kind > _DELETE and kind != _UPSERT)
+        ):
+            break
+        if columns.flags[i] & _SYNC_FLAGS != 0 or columns.keys[i] & _DUPLICATE_KEY != 0:
+            break
+        last = find_space(space_table, count, columns.spaces[i], last)
+        if last < 0:
+            break
+        if transactional != 0 and first_lsn >= 0:
+            if columns.header_keys[i] & _GROUP_KEY != 0:
+                break
+            numbered = columns.header_keys[i] & _TSN_KEY
+            commit = 1 if numbered == 0 else columns.flags[i] & 1
+            open_tsn = advance_open_transaction(lsn if numbered == 0 else lsn - columns.tsns[i], commit, lsn, open_tsn)
+            if open_tsn < 0:
+                break
+        if open_tsn == 0:
+            end = i + 1
+    last = -1
+    for i in range(start, end):
+        last = find_space(space_table, count, columns.spaces[i], last)
+        lsn = columns.lsns[i] + 0
+        if counts[COUNTS_PER_SPACE * last] == 0:
+            counts[COUNTS_PER_SPACE * last + 1] = lsn
+        counts[COUNTS_PER_SPACE * last] = counts[COUNTS_PER_SPACE * last] + 1
+        counts[COUNTS_PER_SPACE * last + 2] = lsn
+    return end
+
+
+@kernel(read_uint, skip_value)
+def find_body_value(buf: UInt8s, p: int, n: int, key_code: int) -> int:
+    """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or NOT_MINE."""
+    if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
+        return -2
+    count = buf[p] & 15
+    p += 1
+    for _ in range(count):
+        key, p = read_uint(buf, p, n)
+        if p < 0 or key == key_code:
+            return p
+        p = skip_value(buf, p, n)[0]
+        if p < 0:
+            return -2
+    return -2
+
+
+@kernel(find_canonical_end, copy_bytes, read_shortest_head)
+def put_row_key(
+    buf: UInt8s, p: int, n: int, space_table: Int64s, at: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
+) -> tuple[int, int]:
+    """Write the key of the row at `buf[p]`, whose parts are in the order of its fields, to `out[o:z]`.
+
+    Returns:
+        The end of the key, or NO_ROOM, or NOT_MINE; the end of the row.
+    """
+    size, q = read_shortest_head(buf, p, n, buf[p] + 0) if p < n else (-1, p)
+    if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
+        return -2, 0
+    parts = space_table[at + PARTS] + 0
+    if z - o < 1:
+        return -1, 0
+    out[o] = 0x90 + parts
+    o += 1
+    part = 0
+    for field in range(size):
+        after = find_canonical_end(buf, q, n, _MAX_DEPTH)
+        if after < 0:
+            return -2, 0
+        if part < parts and space_table[at + FIRST_PART + part] == field:
+            if z - o < after - q:
+                return -1, 0
+            o = copy_bytes(buf, q, after, out, o)
+            part += 1
+        q = after
+    return (o, q) if part == parts else (-2, 0)
+
+
+@kernel(find_canonical_end, copy_bytes, read_shortest_head)
+def put_request_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
+    """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_ROOM, or NOT_MINE."""
+    if p < 0 or p >= n or buf[p] != 0x90 + parts:
+        return -2
+    after = find_canonical_end(buf, p, n, _MAX_DEPTH)
+    if after < 0:
+        return -2
+    return copy_bytes(buf, p, after, out, o) if z - o >= after - p else -1
+
+
+@kernel(read_shortest_head, skip_value)
+def find_row_field(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
+    """Return start and end of a field of the row at `texts[p]`; (-2, -2) if the row has fewer fields."""
+    size, q = read_shortest_head(texts, p, n, texts[p] + 0)
+    if field >= size:
+        return -2, -2
+    for _ in range(field):
+        q = skip_value(texts, q, n)[0]
+    return q, skip_value(texts, q, n)[0]
+
+
+@kernel(find_canonical_end, read_uint)
+def read_operation(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
+    """Read the operation `[name, field, argument]` at `buf[p]`.
+
+    Returns:
+        Its character, the number of its field, start and end of its argument (end NOT_MINE: another form).
+    """
+    if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
+        return 0, 0, 0, -2
+    field, q = read_uint(buf, p + 3, n)
+    if q < 0 or field < 0:
+        return 0, 0, 0, -2
+    return buf[p + 2] + 0, field, q, find_canonical_end(buf, q, n, _MAX_DEPTH)
+
+
+@kernel(copy_bytes, find_row_field, read_addable_integer, read_operation, write_integer)
+def apply_operation(
+    buf: UInt8s, p: int, n: int, base: int, texts: UInt8s, image: int, end: int, out: MutableUInt8s, o: int, z: int
+) -> tuple[int, int, int]:
+    """Write the image `texts[image:end]` with the operation at `buf[p]` applied to `out[o:z]`.
+
+    Returns:
+        The end of the new image, or NO_ROOM, or NOT_MINE; the end of the operation; 0.
+    """
+    name, field, argument, argument_end = read_operation(buf, p, n)
+    if argument_end < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
+        return -2, 0, 0
+    start, after = find_row_field(texts, image, end, field - base)
+    if start < 0 or after < 0:
+        return -2, 0, 0
+    if z - o < end - image + argument_end - argument + 9:
+        return -1, 0, 0
+    o = copy_bytes(texts, image, start, out, o)
+    if name == 0x3D:
+        o = copy_bytes(buf, argument, argument_end, out, o)
+    else:
+        old, q = read_addable_integer(texts, start, after)
+        operand, r = read_addable_integer(buf, argument, argument_end)
+        if q < 0 or r < 0:
+            return -2, 0, 0
+        o = write_integer(old + operand if name == 0x2B else old - operand, texts, out, o)
+    return copy_bytes(texts, after, end, out, o), argument_end, 0
+
+
+@kernel(apply_operation, copy_bytes, read_shortest_head, count_integers, find_row, commit_row)
+def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owner: int, state: int) -> int:
+    """Apply the operations at `buf[p]` to the row whose key was written after the last row.
+
+    Returns:
+        The row's place, or NO_ROOM, or NOT_MINE.
+    """
+    slot, at, code = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
+    if at < 0 or memory.rows[at + ROW_STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
+        return -2
+    place = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
+    image = 8 * (at + place)
+    end = image + (memory.rows[at + ROW_IMAGE_SIZE] & 0x7FFFFFFF)
+    target = 8 * (memory.head[HEAD_FREE] + place)
+    count = buf[p] & 15
+    p += 1
+    o = target
+    for _ in range(count):
+        reached, p, _ = apply_operation(
+            buf, p, n, base, memory.texts, image, end, memory.out, o, 8 * memory.head[HEAD_END]
+        )
+        if reached < 0:
+            return reached
+        image = o
+        end = reached
+        o = reached
+    size = end - image
+    if size <= memory.rows[at + ROW_IMAGE_SIZE] >> 32:
+        copy_bytes(memory.texts, image, end, memory.out, 8 * (at + place))
+        memory.rows[at + ROW_IMAGE_SIZE] = ((memory.rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + size
+        return at
+    if 8 * memory.head[HEAD_END] - target < size + 8:
+        return -1
+    copy_bytes(memory.texts, image, end, memory.out, target)
+    return commit_row(memory.rows, memory.slots, memory.head, slot, at, code, owner, state, size)
+
+
+@kernel(has_space, put_request_key, put_row_key, put_row, read_uint, update_row, find_body_value)
+def store_row(
+    buf: UInt8s,
+    body: int,
+    at_tuple: int,
+    n: int,
+    kind: int,
+    keys: int,
+    space_table: Int64s,
+    at: int,
+    memory: StoreMemory,
+) -> int:
+    """Apply one row to the row store.
+
+    Args:
+        at: position of its space in the table.
+
+    Returns:
+        The row's place, or NO_ROOM, or NOT_MINE.
+    """
+    if has_space(memory.head, 1, 0) == 0:
+        return -1
+    start = 8 * (memory.head[HEAD_FREE] + ROW_CONTENT)
+    room = 8 * memory.head[HEAD_END]
+    state = space_table[at + EPOCH] << 8
+    if kind < _UPDATE:
+        if keys != _PUT_KEYS or at_tuple < 0:
+            return -2
+        end, after = put_row_key(buf, at_tuple, n, space_table, at, memory.texts, memory.out, start, room)
+        if end < 0:
+            return end
+        if has_space(memory.head, end - start, after - at_tuple) == 0:
+            return -1
+        owner = (space_table[at + OBJECT] << 32) + end - start
+        return put_row(
+            buf, at_tuple, after, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state + 1
+        )
+    if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _UPDATE_WITH_BASE_KEYS:
+        return -2
+    end = put_request_key(
+        buf, find_body_value(buf, body, n, _KEY), n, space_table[at + PARTS] + 0, memory.out, start, room, memory.texts
+    )
+    if end < 0:
+        return end
+    if has_space(memory.head, end - start, 0) == 0:
+        return -1
+    owner = (space_table[at + OBJECT] << 32) + end - start
+    if kind == _DELETE:
+        return (
+            put_row(buf, 0, 0, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state)
+            if keys == _DELETE_KEYS
+            else -2
+        )
+    if kind != _UPDATE or keys == _DELETE_KEYS:
+        return -2
+    base = 0
+    if keys == _UPDATE_WITH_BASE_KEYS:
+        base, end = read_uint(buf, find_body_value(buf, body, n, _INDEX_BASE), n)
+        if end < 0 or base < 0:
+            return -2
+    at_tuple = find_body_value(buf, body, n, _TUPLE)
+    if at_tuple < 0:
+        return -2
+    return update_row(buf, at_tuple, n, base, memory, owner, state + 1)
+
+
+@kernel(store_row, find_space)
+def store_rows(
+    buf: UInt8s,
+    columns: BodyColumns,
+    start: int,
+    stop: int,
+    space_table: Int64s,
+    count: int,
+    depth: int,
+    memory: StoreMemory,
+) -> tuple[int, int]:
+    """Apply the rows `[start, stop)` to the row store.
+
+    Args:
+        space_table: table of spaces with their keys.
+        depth: nesting from which on bodies are not decoded.
+
+    Returns:
+        The first row that was not applied, and NO_ROOM or NOT_MINE for it (`stop`, 0 if all were).
+    """
+    last = -1
+    for i in range(start, stop):
+        last = find_space(space_table, count, columns.spaces[i], last)
+        if (
+            last < 0
+            or columns.bodies[i] < 0
+            or columns.shapes[i] & _INEXACT_MARKS != 0
+            or (columns.shapes[i] >> 8) & 0xFFFFFF >= depth
+        ):
+            return i, -2
+        if columns.ends[i] - columns.bodies[i] > _MAX_ROW_BYTES or space_table[SPACE_ENTRY_SIZE * last + PARTS] == 0:
+            return i, -2
+        space_position = SPACE_ENTRY_SIZE * last
+        body, row = columns.bodies[i] + 0, columns.tuples[i] + 0
+        end, kind, mask = columns.ends[i] + 0, columns.types[i] + 0, columns.keys[i] + 0
+        status = store_row(buf, body, row, end, kind, mask, space_table, space_position, memory)
+        if status < 0:
+            return i, status
+    return stop, 0
+
+
+# --- Fast path of a replay ---
+
+_RULING_COLUMNS = ("type", "replica_id", "lsn", "flags", "space_id", "body_keys", "tsn", "header_keys")
+_STORE_COLUMNS = ("type", "space_id", "body_keys", "shape", "body", "tuple", "end")
+_MAX_SPACES = 1 << 12
+"""Spaces that a kernel is told at once."""
+
+
+class TarantoolFastPath:
+    """Fast path of one replay: rulings and row changes."""
+
+    def __init__(self, replayer: TarantoolReplayer, effects: TarantoolEffects | None, limits: Limits) -> None:
+        self._replayer, self._effects = replayer, effects
+        self._limits, self._depth = limits, limit_depth(limits)
+        self._space_table: tuple[set[int], list[int], array[int]] = set(), [], array("q")
+        self._key_table: tuple[int, dict[int, tuple[str, tuple[int, ...]]], int, array[int]] = -1, {}, 0, array("q")
+
+    def rule_on_batch(
+        self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
+    ) -> BatchRuling | None:
+        """See `format_api.replay.CompiledReplay`."""
+        expected = self._replayer.get_expected_rows(name, batch, start)
+        if expected is None:
+            return None
+        spaces, space_table = self._list_simple_spaces()
+        counts = array("q", bytes(8 * COUNTS_PER_SPACE * len(spaces)))
+        columns = ReplayColumns._make(batch.records[column] for column in _RULING_COLUMNS)
+        transactional = int(self._replayer.version.is_transactional)
+        reached = compile_kernel(find_plain_run)(
+            columns, start, stop, expected.replica, expected.first_lsn, transactional, space_table, len(spaces), counts
+        )
+        if reached == start:
+            return None
+        self._replayer.note_applied_rows(expected, reached - start)
+        objects = []
+        for i, space in enumerate(spaces):
+            rows, first, last = counts[3 * i : 3 * i + 3]
+            if rows:
+                objects.append(ObjectCount(context.spaces[space], rows, first, last))
+        return BatchRuling(reached, APPLIED, expected.reason, objects)
+
+    def store_changes(self, row_store: RowStoreMemory, batch: Batch, start: int, stop: int) -> int:
+        """See `format_api.replay.CompiledReplay`."""
+        assert self._effects is not None
+        plain = self._effects.plain_keys
+        if self._key_table[:2] != (row_store.version, plain):
+            self._key_table = row_store.version, dict(plain), *_build_key_table(row_store, plain)
+        _, _, count, key_table = self._key_table
+        columns = BodyColumns._make(batch.records[column] for column in _STORE_COLUMNS)
+        store = row_store.compile_kernel(store_rows)
+        while True:
+            start, status = store(batch.arena, columns, start, stop, key_table, count, self._depth, row_store.memory)
+            if status != NO_SPACE:
+                return int(start)
+            row_store.grow()
+
+    def decode_changes(self, context: TarantoolContext, batch: Batch, start: int, stop: int) -> Iterator[StateChange]:
+        """See `format_api.replay.CompiledReplay`."""
+        assert self._effects is not None
+        types = to_int_list(batch.records["type"], start, stop)
+        decoded_bodies = decode_bodies(context, batch, start, stop, self._limits)
+        for row_type, body in zip(types, decoded_bodies, strict=True):
+            if not isinstance(body, Finding):
+                snapshot = context.kind is not FileKind.XLOG
+                yield from self._effects.changes(TYPE_NAMES[row_type], body, snapshot=snapshot)
+
+    def _list_simple_spaces(self) -> tuple[list[int], array[int]]:
+        """Return the spaces on whose rows nothing depends, by their ids, and the kernel's table of them."""
+        simple = self._replayer.simple_spaces
+        if self._space_table[0] != simple:
+            spaces = sorted(simple)[:_MAX_SPACES]
+            table = array("q")
+            for space in spaces:
+                table.extend((space, *[0] * (SPACE_ENTRY_SIZE - 1)))
+            self._space_table = set(simple), spaces, table
+        return self._space_table[1], self._space_table[2]
+
+
+def _build_key_table(
+    row_store: RowStoreMemory, plain_keys: Mapping[int, tuple[str, tuple[int, ...]]]
+) -> tuple[int, array[int]]:
+    """Build the table of `store_rows`: the spaces whose keys are fields in rising order. Returns their number first."""
+    spaces = [
+        (space, name, fields)
+        for space, (name, fields) in sorted(plain_keys.items())
+        if 0 < len(fields) <= MAX_PARTS and list(fields) == sorted(set(fields))
+    ][:_MAX_SPACES]
+    table = array("q")
+    for space, name, fields in spaces:
+        table.extend((space, *row_store.object_number(name), len(fields), *fields, *[0] * (MAX_PARTS - len(fields))))
+    return len(spaces), table

@@ -1,0 +1,1 @@
+"""Validation of logs, snapshots, vinyl files and data directories."""
