@@ -150,7 +150,7 @@ _LAZY_EXPORTS = {
     "binlogtool.report.stats": ("LogStats",),
     "binlogtool.schema.annotation": ("Annotation", "FieldRow",),
 }  # fmt: skip
-"""What else belongs to the library: loaded when it is asked for."""
+"""Module -> public names that are imported from it on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -544,7 +544,7 @@ def render_report(
 
         return build_verify_page(report, limits, backend, hints)
     if kind not in _REPORT_RENDERERS:
-        raise UsageError(f"there is no report {kind!r}; choose one of {', '.join(REPORT_KINDS)}")
+        raise UsageError(f"unknown report kind {kind!r}; use one of {', '.join(REPORT_KINDS)}")
     return _REPORT_RENDERERS[kind](report, fail_on)
 
 
@@ -599,7 +599,7 @@ def render_diagnosis(
         return encode_document(diagnosis_to_json(report, __version__, read_options))
     if kind == "markdown":
         return render_diagnosis_markdown(report, read_options).encode("utf-8", "backslashreplace")
-    raise UsageError(f"a diagnosis is told as json or markdown, not as {kind!r}")
+    raise UsageError(f"a diagnosis can be rendered as json or markdown, not as {kind!r}")
 
 
 def collect_stats(
@@ -630,7 +630,7 @@ def collect_stats(
     from binlogtool.report.stats import BUCKET_LENGTHS, BY, SeriesCounter
 
     if by not in BY or bucket not in ("auto", *BUCKET_LENGTHS):
-        raise UsageError(f"figures are by {', '.join(BY)}, in steps of auto, {', '.join(BUCKET_LENGTHS)}")
+        raise UsageError(f"by must be one of {', '.join(BY)}; bucket must be one of auto, {', '.join(BUCKET_LENGTHS)}")
     selected, series = selection or Selection(), SeriesCounter(by, bucket)
     read_options["hints"] = add_selection_hints(selected, read_options.get("hints"))
     with open(paths, **read_options) as log:
@@ -682,4 +682,4 @@ _REPORT_RENDERERS: Mapping[str, Callable[[Report, Severity | None], bytes]] = {
     "markdown": _render_markdown,
 }
 REPORT_KINDS = (*_REPORT_RENDERERS, "html")
-"""The kinds of `report_as`."""
+"""The kinds that `render_report` accepts."""

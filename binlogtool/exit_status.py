@@ -16,8 +16,9 @@ class StatusExplanation(NamedTuple):
 STATUSES = {
     "0": StatusExplanation(
         "Done; nothing at or above --fail-on.",
-        "The work is done to its end; a repair was written and verified clean. A reader of the output that went away "
-        "(| head) ends reading commands so, too, unless something else was known by then.",
+        "The work was completed; a repair was written and verified clean. A reading command whose output is "
+        "closed early "
+        "(| head) ends with this status, too, unless it had found something by then.",
         "Nothing.",
     ),
     "1": StatusExplanation(
@@ -31,13 +32,13 @@ STATUSES = {
         "Usage error.",
         "An option, a value or a name that does not exist, or options that exclude each other; also in the "
         "configuration file or the environment. Nothing was read or written.",
-        "The line on standard error names it; binlogtool COMMAND --help lists what there is.",
+        "The line on standard error names it; binlogtool COMMAND --help lists the valid ones.",
     ),
     "3": StatusExplanation(
         "Not a known log, or a known format in an unsupported version.",
-        "The content is not that of a log that binlogtool knows, whatever the name of the file is; or a log is given "
-        "where an undo file is wanted, or the other way round.",
-        "`binlogtool formats` lists what is known; --format NAME says what a damaged head no longer tells.",
+        "The content is not that of a known log, whatever the name of the file; or a log is given "
+        "where an undo file is expected, or vice versa.",
+        "`binlogtool formats` lists the known formats; --format NAME states the format if the header is damaged.",
     ),
     "4": StatusExplanation(
         "Input, output or environment error.",
@@ -47,33 +48,34 @@ STATUSES = {
     "5": StatusExplanation(
         "Refused by a safety rule.",
         "A write that could do harm: the log is in use, is a link or changed while it was read, complete records would "
-        "be lost, a plan or an undo file does not fit any more, nobody can be asked, or an output exists already.",
+        "be lost, a plan or an undo file no longer matches, there is no terminal for the prompt, or an "
+        "output exists already.",
         "Nothing was changed. The line on standard error names the rule; do what it says, not around it.",
     ),
     "6": StatusExplanation(
         "Incomplete: a limit (memory, time, record size) ended the work early.",
         "--timeout, --max-duration, --max-memory, --max-record, --max-inflate or --max-depth; an encrypted log without "
         "its key.",
-        "What is printed holds as far as it goes. Repeat it with the limit that is named set higher.",
+        "The output is valid as far as it goes. Run it again with the named limit raised.",
     ),
     "7": StatusExplanation(
         "A write was made, its check failed, and the original was restored.",
-        "What was written did not verify clean: a failing disk, or a fault in binlogtool.",
+        "What was written did not verify clean: a failing disk, or a bug in binlogtool.",
         "The files are as before. Check the disk; report it with the output of --debug.",
     ),
     "70": StatusExplanation(
         "Internal error: a bug.",
-        "Something that must not happen. Reading commands have changed nothing; a repair that breaks off leaves the "
+        "Something that must not happen. Reading commands have changed nothing; an aborted repair leaves the "
         "old file or the new one.",
         "Report it with the file that the last line names.",
     ),
     "130, 143": StatusExplanation(
         "Interrupted, terminated; nothing is half-written.",
         "Ctrl-C, or SIGTERM from a service manager.",
-        "Repeat it; a repair of several files that was interrupted is finished by the next --apply.",
+        "Run it again; the next --apply finishes an interrupted repair of several files.",
     ),
 }
-"""By number, as text; the two of signals together."""
+"""Exit status as text -> its texts; the two of signals share an entry."""
 
 
 def find_status_key(text: str) -> str | None:

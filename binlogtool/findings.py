@@ -77,14 +77,14 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
     {
         "torn-tail": _make_explanation(
             _N,
-            "The last record is incomplete, and nothing behind it can be proven to be a record.",
+            "The last record is incomplete, and nothing after it can be proven to be a record.",
             "The server or the machine stopped while it was being written, or the file was copied while it grew.",
             "Usually nothing: the server drops the unfinished record when it starts. `truncate-to-durable` shows what "
-            "a cut would remove. With `--expect-closed` this is an error.",
+            "truncation would remove. With `--expect-closed` this is an error.",
         ),
         "zero-tail": _make_explanation(
             _N,
-            "From the last record to the end of the file there are only zero bytes.",
+            "After the last record there are only zero bytes up to the end of the file.",
             "The file was extended before it was written, or the file system kept the new size but lost the data in a "
             "power cut.",
             "Nothing, if the server reserves space in advance. Otherwise compare the last record with a replica: "
@@ -92,27 +92,28 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "preallocated-tail": _make_explanation(
             _N,
-            "The rest of the file holds the filler that this format writes into reserved space.",
+            "The rest of the file is the filler that this format writes into reserved space.",
             "Normal for a log that reserves its space in advance, and for the newest file of a running server.",
             "Nothing.",
         ),
         "garbage-tail": _make_explanation(
             _W,
             "The bytes after the last record are neither a record nor filler.",
-            "A reused disk block, another program that wrote to the file, or a damaged record whose beginning cannot "
-            "be recognised any more.",
+            "A reused disk block, another program that wrote to the file, or a damaged record whose start cannot "
+            "be recognised.",
             "Look at the bytes with `hexdump-annotate --at OFFSET`. If they hold nothing of value, "
-            "`truncate-to-durable` plans the cut.",
+            "`truncate-to-durable` plans the truncation.",
         ),
         "unclean-close": _make_explanation(
             _N,
-            "The file has no mark of a clean close, or its in-use flag is set.",
+            "The file has no clean-close mark, or its in-use flag is set.",
             "The server is still writing to the file, or it ended without closing it.",
             "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start.",
         ),
         "checksum-mismatch": _make_explanation(
             _E,
-            "The stored checksum is not the one computed over the same bytes: they changed after they were written.",
+            "The stored checksum differs from the one computed over the same bytes: they changed after they "
+            "were written.",
             "A failing disk, memory or controller, a copy that was interrupted or went through a text mode, or a "
             "record that was only partly overwritten.",
             "Do not start the server on this file. Take the file from a replica or a backup if there is one; look at "
@@ -120,53 +121,54 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         ENCRYPTED: _make_explanation(
             _W,
-            "The log is encrypted and no key was given: only what is in clear was read, the rest was not checked.",
+            "The log is encrypted and no key was given: only the unencrypted parts were read, the rest was "
+            "not checked.",
             "The server encrypts its logs (encrypt_binlog, binlog_encryption).",
             "Give the server's key file or keyring with `--keyfile FILE`. The exit status is 6: not checked.",
         ),
         "checksum-absent": _make_explanation(
             _N,
-            "No checksum is stored here, so changed bytes cannot be noticed.",
+            "No checksum is stored here, so changed bytes cannot be detected.",
             "Checksums are switched off in the server, or this version of the format has none.",
-            "Nothing at once. Switch checksums on if the server offers them.",
+            "Nothing urgent. Switch checksums on if the server supports them.",
         ),
         "length-out-of-bounds": _make_explanation(
             _E,
-            "A declared length points behind the end of the file or of its container, or is over the ceiling.",
-            "A damaged length field, a file that was cut, or a file made to harm its readers.",
+            "A declared length points past the end of the file or of its container, or exceeds the limit.",
+            "A damaged length field, a truncated file, or a malicious file.",
             "See what follows with `hexdump-annotate --at OFFSET`. If the record is really that large, raise "
             "`--max-record`.",
         ),
         "count-out-of-bounds": _make_explanation(
             _E,
-            "A declared number of elements cannot fit into the bytes that are left.",
-            "A damaged count field, or a file made to harm its readers.",
+            "A declared number of elements does not fit into the remaining bytes.",
+            "A damaged count field, or a malicious file.",
             "See what follows with `hexdump-annotate --at OFFSET`.",
         ),
         "varint-overlong": _make_explanation(
             _E,
-            "A number of variable length has more bytes than its type allows.",
-            "Damaged bytes, or reading that started at a wrong place.",
+            "A variable-length integer has more bytes than its type allows.",
+            "Damaged bytes, or reading started at a wrong offset.",
             "See what precedes it with `hexdump-annotate --at OFFSET`.",
         ),
         "nesting-too-deep": _make_explanation(
             _E,
-            "Values are nested deeper than the ceiling allows.",
-            "Data of unusual shape, or a file made to harm its readers.",
-            "If the data is honest, raise `--max-depth`.",
+            "Values are nested deeper than the limit allows.",
+            "Unusually nested data, or a malicious file.",
+            "If the data is legitimate, raise `--max-depth`.",
         ),
         "inflate-limit": _make_explanation(
             _E,
-            "The payload would unpack to more bytes than the ceiling allows; unpacking was stopped there.",
-            "A very large honest payload, or a decompression bomb.",
-            "If the data is honest, raise `--max-inflate`.",
+            "The payload would unpack to more bytes than the limit allows; unpacking was stopped there.",
+            "A very large legitimate payload, or a decompression bomb.",
+            "If the data is legitimate, raise `--max-inflate`.",
         ),
         "bad-magic": _make_explanation(
             _E,
-            "The constant that starts a file or a record is not there.",
-            "Overwritten bytes, a file of another kind, or reading that started at a wrong place.",
+            "The magic number at the start of a file or record is missing.",
+            "Overwritten bytes, a file of another kind, or reading started at a wrong offset.",
             "If it is the start of the file, check that it is the right file; name the format with `--format` to look "
-            "inside all the same.",
+            "inside anyway.",
         ),
         "bad-header": _make_explanation(
             _E,
@@ -177,87 +179,93 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "unsupported-version": _make_explanation(
             _E,
             "The file names a version of the format that this tool does not know.",
-            "A server newer or much older than those known here, or a damaged version field.",
-            "`formats NAME` lists the versions that are read. Look for a newer release of this tool.",
+            "A server newer or much older than the supported ones, or a damaged version field.",
+            "`formats NAME` lists the supported versions. Look for a newer release of this tool.",
         ),
         "unknown-record-type": _make_explanation(
             _W,
-            "The record is whole, but its type is none of those known.",
+            "The record is complete, but its type is not known.",
             "A newer server wrote it, or its type field is damaged in a record without a checksum.",
             "Look at the record with `hexdump-annotate --at OFFSET`; the records around it are not affected.",
         ),
         "reserved-bits-set": _make_explanation(
             _W,
             "Bits that the format reserves, and that should be zero, are set.",
-            "A newer server gave them a meaning, or the bytes are damaged.",
+            "A newer server uses them, or the bytes are damaged.",
             "Check the server's version. Without a checksum over these bytes, treat it as damage.",
         ),
         "unmapped-bytes": _make_explanation(
             _W,
             "Bytes inside a structure belong to none of its known fields.",
             "A newer server writes more fields, or a length is wrong.",
-            "Look at them with `hexdump-annotate --at OFFSET`, where they are drawn as `unmapped`.",
+            "Look at them with `hexdump-annotate --at OFFSET`, where they are shown as `unmapped`.",
         ),
         ROWS_DIVERGE: _make_explanation(
             _N,
-            "Row events do not add up to a table: a foreign key changed rows without one, or some were rolled back.",
-            "InnoDB follows foreign keys itself (MariaDB, MySQL where no flag denies it); a rollback that was logged.",
-            "Apply the key's action as well; take back the rows of the transaction that the message is about.",
+            "The row events do not add up to the table: a foreign key changed rows without an event, or some "
+            "were rolled back.",
+            "InnoDB applies foreign key actions itself (MariaDB; MySQL where no flag says otherwise), or a "
+            "rollback was logged.",
+            "Apply the key's action as well; reverse the rows of the transaction that the message names.",
         ),
         "statement-inexact": _make_explanation(
             _E,
-            "Changes of rows are in the script in a way that may not do exactly the same on a server.",
-            "--rows statements, and the names or types of columns are not known, or statements would fire triggers.",
-            "Use --rows exact, or give --schema; the message names the table and the reason.",
+            "The script has row changes in a form that may not have exactly the same effect on a server.",
+            "`--rows statements` is used, and column names or types are not known, or statements would fire triggers.",
+            "Use `--rows exact`, or give `--schema`; the message names the table and the reason.",
         ),
         STATEMENT_LEFT_OUT: _make_explanation(
             _E,
-            "Statements of the log are not in the script, although they may change what was chosen.",
-            "--object or --database chooses by names that a statement does not carry, --skip-ddl leaves definitions of "
-            "tables as they are, or no statement is like that of --stop-before.",
-            "Look at the statement that the message names; choose by position, GTID or time instead.",
+            "Statements of the log are not in the script, although they may change selected objects.",
+            "--object or --database select by names that a statement does not have, --skip-ddl leaves out "
+            "definitions of "
+            "tables, or no statement matches --stop-before.",
+            "Look at the statement that the message names; select by position, GTID or time instead.",
         ),
         CHANGED_LATER: _make_explanation(
             _W,
-            "Rows that an undo takes back were changed again later in the log, by changes that are not chosen.",
-            "The selection (--where, GTIDs, positions, times) has one change of a row, and not those that came later.",
-            "Choose the later changes as well, or look at these rows yourself: the undo does not find them, or gives "
-            "them values from before the later change.",
+            "Rows that the flashback reverses were changed again later in the log, by changes that are not selected.",
+            "The selection (--where, GTIDs, positions, times) includes one change of a row, but not the later ones.",
+            "Select the later changes as well, or check these rows yourself: the flashback does not find "
+            "them, or gives "
+            "them the values from before the later change.",
         ),
         "statement-large": _make_explanation(
             _W,
-            "The script has a statement that is larger than what servers take by default.",
-            "An event holds one large row; it cannot be cut where the server has no way to put it together again.",
-            "Set max_allowed_packet of the server that gets the script, as the message says; the client needs nothing.",
+            "The script has a statement that is larger than what servers accept by default.",
+            "An event holds one large row; it cannot be split where the server cannot join the parts again.",
+            "Raise max_allowed_packet on the server that runs the script, as the message says; the client "
+            "needs no setting.",
         ),
         "stopped-before": _make_explanation(
             _W,
-            "The script ends here, as --stop-before demands.",
-            "The statement that was asked for stands in the next transaction.",
-            "Nothing; the message has the place, the GTID and the time of that transaction.",
+            "The script ends here because of `--stop-before`.",
+            "The statement given to `--stop-before` is in the next transaction.",
+            "Nothing; the message has the position, the GTID and the time of that transaction.",
         ),
         "payload-undecodable": _make_explanation(
             _E,
-            "The frame of the record is sound, but the content does not follow the format.",
-            "A fault in the server that wrote it, or damage in a format without checksums.",
-            "`dump --decode header` still shows the record; `hexdump-annotate` shows how far its content makes sense.",
+            "The frame of the record is intact, but its content does not follow the format.",
+            "A bug in the server that wrote it, or damage in a format without checksums.",
+            "`dump --decode header` still shows the record; `hexdump-annotate` shows how far its content can "
+            "be decoded.",
         ),
         "text-undecodable": _make_explanation(
             _W,
             "Text is not valid in its character set; it is shown as bytes.",
             "Binary data in a text column, another character set than declared, or damage.",
-            "Check the character set of the object. No byte is lost in the output: it stands there as `$bytes`.",
+            "Check the character set of the object. No byte is lost: the output has the value as `$bytes`.",
         ),
         "duplicate-key": _make_explanation(
             _W,
             "A map holds the same key twice; which value counts depends on the reader.",
-            "A fault in the writer, or a file made to confuse its readers.",
+            "A bug in the writer, or a malicious file.",
             "Look at the record with `hexdump-annotate`: it shows both values.",
         ),
         "compression-error": _make_explanation(
             _E,
-            "A compressed payload cannot be unpacked, or unpacks to another size than declared.",
-            "Damaged bytes, a cut payload, or a compression method that is not known here.",
+            "A compressed payload cannot be unpacked, or its unpacked size is not the declared one.",
+            "Damaged bytes, a truncated payload, or an unsupported compression method.",
             "The records inside are lost in this file; look for them in a replica or a backup.",
         ),
         "gap-in-sequence": _make_explanation(
@@ -269,31 +277,32 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "sequence-regression": _make_explanation(
             _E,
             "A sequence number is smaller than one before it.",
-            "Files of two servers in one directory, a restored backup that went on writing, or an old block that came "
-            "back on the disk.",
+            "Files of two servers in one directory, a restored backup that continued to write, or an old "
+            "disk block that "
+            "reappeared.",
             "Check the origin of the files (server or instance id in the header) before anything is replayed.",
         ),
         "duplicate-sequence": _make_explanation(
             _E,
-            "The same sequence number stands on two records.",
+            "Two records have the same sequence number.",
             "A file or a block was written or copied twice, or two servers wrote into one log.",
             "Compare both records with `dump`. A replay would apply both or fail at the second.",
         ),
         "time-regression": _make_explanation(
             _W,
-            "A time stamp is earlier than one before it.",
+            "A timestamp is earlier than the one before it.",
             "The clock of the server was set back, or files are in a wrong order.",
             "Nothing, if the clock is the reason. Selections by time may miss records here.",
         ),
         "dangling-reference": _make_explanation(
             _E,
             "The record refers to something that is not present: a table map, an index, a node or a blob.",
-            "The part referred to stands in a missing file, or was lost with a damaged range.",
+            "What it refers to is in a missing file, or was lost with a damaged range.",
             "Look for the missing file. The record cannot be applied without it.",
         ),
         "incomplete-transaction": _make_explanation(
             _E,
-            "A transaction begins and does not end.",
+            "A transaction has a beginning but no end.",
             "At the end of the newest file: a crash in the middle of it (then this is a note). Elsewhere: its end was "
             "lost.",
             "At the tail nothing: the server drops it. Elsewhere take the file from a replica or a backup.",
@@ -307,58 +316,62 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         ),
         "valid-after-damage": _make_explanation(
             _E,
-            "Complete, provable records stand behind a damaged range.",
+            "Complete, provable records follow a damaged range.",
             "Damage in the middle of the file, not a crash at its end.",
-            "Do not cut the file at the damage: these records would be lost. `truncate-to-durable` refuses it unless "
-            "told otherwise; with `--to-file NEW --keep-after-damage` it writes a log without the damage.",
+            "Do not truncate the file at the damage: these records would be lost. `truncate-to-durable` "
+            "refuses it unless "
+            "`--allow-discard-valid` is given; with `--to-file NEW --keep-after-damage` it writes a log "
+            "without the damage.",
         ),
         "missing-member": _make_explanation(
             _E,
-            "A file that belongs to the log is not there.",
+            "A file that belongs to the log is missing.",
             "It was deleted, moved or not copied; or the index was not updated after a purge.",
-            "Bring the file back. If it was purged on purpose, check that a newer snapshot or backup covers it.",
+            "Restore the file. If it was purged on purpose, check that a newer snapshot or backup covers it.",
         ),
         "extra-member": _make_explanation(
             _W,
-            "A file lies in the directory that the log does not list.",
-            "A left-over of an interrupted purge or rotation, or a file of another log.",
-            "Check where it comes from before it is removed; it may hold the only copy of records.",
+            "The directory has a file that the log does not list.",
+            "A leftover of an interrupted purge or rotation, or a file of another log.",
+            "Find out where it comes from before you remove it; it may hold the only copy of some records.",
         ),
         "meta-mismatch": _make_explanation(
             _E,
-            "The meta file or index and the files themselves do not agree.",
+            "The meta file or index does not match the files themselves.",
             "A crash during rotation, files restored from different moments, or a hand-edited meta file.",
             "Trust the files rather than the list; compare positions with `dump --limit 1` and `dump --tail 1`.",
         ),
         "path-outside-set": _make_explanation(
             _E,
-            "A meta file names a path outside its own directory; it was not opened.",
-            "Logs kept on several disks, a moved directory, or a file made to harm its readers.",
-            "If the path is right, give that file to the command by name.",
+            "A meta file names a path outside its own directory; that file was not opened.",
+            "Logs on several disks, a moved directory, or a malicious file.",
+            "If the path is right, pass that file to the command explicitly.",
         ),
         "silent-loss": _make_explanation(
             _E,
-            "A server that replays this log would lose records, and not say so.",
-            "Damage that the server takes for the end of the log, files that it does not miss, or records that its "
-            "rules pass over.",
+            "A server that replays this log would lose records without an error.",
+            "Damage that the server takes for the end of the log, missing files that it does not notice, or "
+            "records that its "
+            "rules skip.",
             "Do not start the server on this log before the records are safe: `dump` still shows them, and "
             "`replay-dry-run --explain RECORD` names the rule.",
         ),
         "changed-while-read": _make_explanation(
             _E,
-            "Size, time stamp or content of the file changed while it was read, or since the saved state.",
-            "A server writes to it, a copy is still running, or the file was replaced.",
+            "The size, timestamp or content of the file changed while it was read, or since the saved state.",
+            "A server is writing to it, a copy is still running, or the file was replaced.",
             "Stop the writer, or use `--live` for a file that may grow.",
         ),
         "input-unreadable": _make_explanation(
             _E,
-            "A file that was named could not be opened, or was gone before it was read: none of it is in the output.",
-            "It was purged or moved in the meantime, is not there on the machine that reads, or may not be read.",
-            "Bring it back and convert it by itself, or read from a copy that nobody purges.",
+            "A file that was named could not be opened, or vanished before it was read: nothing of it is in "
+            "the output.",
+            "It was purged or moved in the meantime, does not exist on the machine that reads it, or is not readable.",
+            "Restore it and convert it separately, or read from a copy that is not purged.",
         ),
     }
 )
-"""Every finding id of the product and its default severity."""
+"""Finding id -> its explanation and default severity."""
 
 
 def make_finding(

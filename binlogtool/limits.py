@@ -29,7 +29,7 @@ from binlogtool.errors import UsageError
 KIB = 1024
 MIB = 1024 * KIB
 LONG_VALUE_BYTES = MIB
-"""Bytes of a value that is written in pieces, where an output can do that."""
+"""Values longer than this are written in pieces, where the output supports it."""
 
 _UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": KIB * MIB, "tib": MIB * MIB}
 _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": KIB, "m": MIB, "g": KIB * MIB}
@@ -52,7 +52,7 @@ def parse_size(text: str | int) -> int:
         raise UsageError(f"{shorten(text)!r} is not a size; write 4096, 0x1000, 4KiB or 4kB")
     size = _MAX_SIZE + 1 if len(match[1]) > _MAX_DIGITS else int(match[1], 0) * _UNITS[match[2].lower()]
     if size > _MAX_SIZE:
-        raise UsageError(f"{shorten(text)!r} is too large for a size; the most is 2^63 - 1 bytes")
+        raise UsageError(f"{shorten(text)!r} is too large for a size; the maximum is 2^63 - 1 bytes")
     return size
 
 
@@ -81,33 +81,37 @@ class Limits(msgspec.Struct, frozen=True):
 # --- Memory ceiling of this process, enforced by the system ---
 
 PROGRAM_BYTES = 40 * MIB
-"""What the interpreter and the modules themselves take of it; the rest of the 64 MiB that a run may have beside
-`--max-memory` are the code and the tables of the program files, which are not counted."""
+"""Memory of the interpreter and the modules, counted by RLIMIT_DATA. A run may use 64 MiB beside `--max-memory`;
+the rest
+of these are code and tables of program files, which are not counted."""
 
 _MAX_FREED_BYTES = 32 * MIB
-"""Bytes of freed memory that stay at most, and of a piece that stays; glibc takes no more."""
+"""Largest total of freed memory, and largest single block, that stays with the process; glibc allows no more."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD` (mallopt(3))."""
 
 _soft_limits_before: list[int] = []
-"""The soft limit that held before `keep`."""
+"""The soft limits before `set_ceiling`, the oldest first."""
 
 RESERVE_BYTES = 8 * MIB
-"""Bytes between the ceiling and what the system refuses. Libraries that do not check whether they got memory use less
-than that between two looks, and what cleans up after a refusal needs some."""
+"""Bytes between the ceiling and the limit of the system. Libraries that do not check their allocations use less
+than this
+between two checks, and the cleanup after a refusal needs some."""
 
 _CHECK_INTERVAL_S = 0.01
-"""Seconds of CPU time between two looks at the memory of this process."""
+"""Seconds of CPU time between two checks of the memory of this process."""
 
 _CHECKS_SKIPPED_AFTER_REFUSAL = 25
-"""Looks after a refusal until the next one: meanwhile the work is being ended."""
+"""Checks that are skipped after a refusal, while the work is being ended."""
 
 _JSON_BYTES_PER_BYTE, _JSON_BYTES_PER_VALUE, _JSON_VALUES_PER_MAP = 48, 112, 3
-"""Bytes of memory for each byte of JSON at most (`{"":[` nested), for each value, and how many values a map counts."""
+"""Upper bounds: bytes of memory per byte of JSON (nested `{"":[`), bytes per value, and how many values a map
+counts as.
+"""
 
 _CHECKS_SKIPPED_AFTER_RELEASE = 5
-"""Looks after freed memory was given back to the system until the next one."""
+"""Checks that are skipped after freed memory was returned to the system."""
 
 _PAGE_BYTES = resource.getpagesize()
 
@@ -149,7 +153,7 @@ class MemoryCeiling:
                 self._checks_to_skip = _CHECKS_SKIPPED_AFTER_RELEASE
                 return
             self._checks_to_skip = _CHECKS_SKIPPED_AFTER_REFUSAL
-            raise MemoryError(f"{used:,} of {self.limit:,} bytes are in use")
+            raise MemoryError(f"{used:,} of {self.limit:,} bytes of memory are in use")
 
     def close(self) -> None:
         """Close the file that `used_bytes` reads: another process must not read it."""
@@ -231,7 +235,7 @@ def require_bytes(size: int) -> None:
     if size > available_bytes() and not (
         _ceiling.resident and size <= _ceiling.limit - _release_freed_memory(_ceiling.used_bytes)
     ):
-        raise MemoryError(f"{size:,} bytes are needed at once")
+        raise MemoryError(f"{size:,} bytes of memory are needed at once")
 
 
 @contextmanager
@@ -259,7 +263,7 @@ def require_json_memory(text: bytes) -> None:
     if _JSON_BYTES_PER_BYTE * len(text) > free_bytes:
         values = text.count(b",") + text.count(b"[") + _JSON_VALUES_PER_MAP * text.count(b"{")
         if len(text) + _JSON_BYTES_PER_VALUE * values > free_bytes:
-            raise MemoryError(f"{len(text):,} bytes of JSON are decoded at once")
+            raise MemoryError(f"{len(text):,} bytes of JSON do not fit into memory when decoded")
 
 
 def lift_ceiling() -> None:

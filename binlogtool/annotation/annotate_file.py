@@ -41,7 +41,7 @@ from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotatio
 # --- Selection of the parts of a file that an annotated dump shows ---
 
 RecordRuns = list[tuple[int, int]] | None
-"""The wanted records of a frame, as runs `[first, last)` of records of the batch; None = all."""
+"""The selected records of a frame, as runs `[first, last)` of records of the batch; None = all."""
 
 _INDEX = re.compile(r"(\w+)\[(\d+)\]")
 _POSITION_DEFAULTS = {"start": None, "stop": None, "on_damage": "skip", "live": False}
@@ -222,13 +222,13 @@ class AnnotationFilter:
 # --- Walk one log file and turn its selected parts into annotated pieces ---
 
 EXCERPT_BYTES = 16 * MIB
-"""Bytes of a damaged range that are looked at (and drawn); the row names the whole range."""
+"""Bytes of a damaged range that are read (and shown); the row names the whole range."""
 
 MAX_VALUE_BYTES = 64 * KIB
-"""Ranges without fields that are longer than this have no value of their own."""
+"""Longer ranges without fields have no value."""
 
 MAX_INNER_FRAMES = 64
-"""Frames that are looked for inside one damaged range."""
+"""Frames that are searched for inside one damaged range."""
 
 _TAIL_NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknown": "unmapped"}
 
@@ -248,7 +248,7 @@ class AnnotationWalker:
     filter: AnnotationFilter = attribute(init=False)
     frame_name: str = attribute(init=False)
     _cached_schema: tuple[FrameLevel, Construct] | None = attribute(init=False, default=None)
-    """The schema of the level that holds, as this file's context makes it."""
+    """The schema of the current frame level, made with this file's context."""
 
     def __post_init__(self) -> None:
         self.frame_name = self.file.layout.frame.name
@@ -475,11 +475,11 @@ class AnnotateRequest(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.record, self.at, self.selection)) > 1:
-            raise UsageError("a record, a position and a selection of records exclude each other")
+            raise UsageError("give only one of a record, a position and a selection of records")
         if self.length is not None and (self.record is not None or self.selection is not None or self.length < 1):
-            raise UsageError("a length of at least one byte goes with a position alone")
+            raise UsageError("--length needs a position, and must be at least 1")
         if self.selection is not None and self.selection.tail is not None:
-            raise UsageError("the last records cannot be annotated; name their positions")
+            raise UsageError("--tail cannot be annotated; give the positions of the records")
 
     @property
     def file(self) -> str | None:
@@ -547,7 +547,9 @@ class LogAnnotation(msgspec.Struct, frozen=True):
             findings += piece.findings
             held += sum(len(space.data) for space in piece.spaces)
             if len(rows) * ROW_BYTES + held > limits.max_memory:
-                raise LimitError(f"{file.path}: more fields than the memory ceiling allows; ask for less, or for text")
+                raise LimitError(
+                    f"{file.path}: more fields than --max-memory allows; select a smaller part, or use text output"
+                )
         size = file.size if file.size is not None else file.window.end
         return Annotation(file.path, file.format.name, size, tuple(rows), tuple(spaces), tuple(findings))
 

@@ -38,7 +38,7 @@ from binlogtool.schema.annotation import AnnotatedPiece, FieldRow
 # --- Units of a log file for comparison, in order ---
 
 _MAX_COMPARED_RECORDS = 256
-"""Records of a frame that are looked at to know it again."""
+"""Records of a frame that are decoded to recognise it."""
 
 
 class DiffUnit(msgspec.Struct, frozen=True):
@@ -173,11 +173,11 @@ def _unwrap_body(body: Any) -> Any:
 # --- Look-ahead of a comparison, for a log that lacks thousands of records and shares no bytes with the other ---
 
 _RUN_LENGTH = 8
-"""Units in a row that must say the same."""
+"""Consecutive units that must have the same content."""
 _MAX_UNITS = 200_000
-"""Units that are looked at in one search."""
+"""Units that are read in one search."""
 _MAX_MISSES = 2
-"""Searches of a comparison that may find nothing; then it is one of logs that have nothing in common."""
+"""Searches without a result after which the logs have nothing in common."""
 
 
 class DiffLookahead:
@@ -212,11 +212,11 @@ def _find_unique_runs(content_hashes: Sequence[int]) -> set[tuple[int, ...]]:
 # --- Comparison of two logs ---
 
 _SMALL_WINDOW, _LARGE_WINDOWS = 32, (256, 4096)
-"""Units of each side that are put side by side; more where nothing of the fewer ones fits."""
+"""Units of each side that are aligned at once; more if none of the fewer ones match."""
 _MAX_WINDOW_BYTES = 8 * MIB
 """Bytes of a window, unless a single unit has more."""
 _MAX_PROBES, _MIN_PROBE_BYTES, _MAX_LOOKAHEAD_BYTES = 3, 24, 64 * MIB
-"""Units that are looked for far ahead, bytes that one must have for that, and how far."""
+"""Units that are searched for far ahead, the bytes that one must have for that, and how far to search."""
 _FIRST_READ, _MAX_READ = 4 * KIB, MIB
 
 
@@ -277,7 +277,7 @@ def compare_logs(
     a, b = _get_single_file(left), _get_single_file(right)
     if a.format.name != b.format.name:
         raise UsageError(
-            f"{a.path} is {a.format.name}, {b.path} is {b.format.name}: only logs of one format have the same fields"
+            f"{a.path} is {a.format.name}, {b.path} is {b.format.name}: only logs of the same format can be compared"
         )
     return LogComparison(
         a, b, _compare_and_check([partial(make_walker, file, AnnotationTarget(), limits, backend) for file in (a, b)])
@@ -292,7 +292,9 @@ def _get_single_file(log: LogReader) -> LogFile:
     if len(log.files) != 1:
         raise UsageError("--diff compares two files; name one file of the set")
     if log.files[0].size is None:
-        raise UsageError(f"{log.files[0].path}: --diff reads files at any place; unpack it, or save it, before")
+        raise UsageError(
+            f"{log.files[0].path}: --diff needs a file that can be read at any offset; unpack or save it first"
+        )
     return log.files[0]
 
 
@@ -323,7 +325,7 @@ class _DiffCursor:
         self.units, self.source, self.lookahead = units, source, lookahead
         self.window: list[DiffUnit] = []
         self.reported_end = 0
-        """How far all is told."""
+        """End of what has been reported."""
         self.is_at_end = False
         self._remaining = iter(units)
 
@@ -544,9 +546,9 @@ def _relative_positions(units: Sequence[DiffUnit]) -> list[tuple[int, int]]:
 # --- Field differences of two logs ---
 
 _ROOT = re.compile(r"^(?:(?:damaged|torn_tail)\.)?\w+\[\d+\]\.?")
-"""What the path of a field begins with: where its frame stands."""
+"""The prefix of a field path that names its frame."""
 _MAX_RANGES = 256
-"""Stretches of differing bytes in one field that are told apart; more are one."""
+"""Differing byte ranges of one field that are kept apart; further ones are joined."""
 
 Ranges = tuple[tuple[int, int], ...]
 

@@ -301,7 +301,7 @@ def _raise_time_limit(_number: int, _frame: FrameType | None) -> None:
 HELP = """Inspect, verify and repair database binary logs and write-ahead logs.
 
 PATH is a file, a directory (the files of one log, in order), or - for standard input. Reading never changes an input.
-Options may stand before or after the command and its paths.
+Options can be given before or after the command and its paths.
 """
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 COMMANDS = {
-    "diagnose": ("binlogtool.cli.diagnose", "Say why a database does not start, and what to do."),
+    "diagnose": ("binlogtool.cli.diagnose", "Find out why a database does not start, and what to do."),
     "verify": ("binlogtool.cli.verify", "Check logs: framing, checksums, content, order, sets."),
     "dump": ("binlogtool.cli.dump", "Print records: text, JSON, CSV, a table, SQL."),
     "hexdump-annotate": ("binlogtool.cli.hexdump_annotate", "Show bytes with the field that each belongs to."),
-    "truncate-to-durable": ("binlogtool.cli.truncate_to_durable", "Cut a log to its durable end, undoably."),
-    "undo": ("binlogtool.cli.undo", "Take a repair back."),
-    "replay-dry-run": ("binlogtool.cli.replay_dry_run", "Say what the server would do with a log."),
+    "truncate-to-durable": ("binlogtool.cli.truncate_to_durable", "Truncate a log to its durable end; can be undone."),
+    "undo": ("binlogtool.cli.undo", "Undo a repair."),
+    "replay-dry-run": ("binlogtool.cli.replay_dry_run", "Predict what the server would do with a log."),
     "convert": ("binlogtool.cli.convert", "Write tables (Parquet, ORC, CSV, JSON, Avro), scripts or another log."),
     "stats": ("binlogtool.cli.stats", "Count records and bytes over time, also as a chart."),
     "formats": ("binlogtool.cli.formats", "List log formats, or describe one."),
-    "explain": ("binlogtool.cli.explain", "Say what a finding or an exit status means."),
+    "explain": ("binlogtool.cli.explain", "Explain a finding or an exit status."),
     "schema": ("binlogtool.cli.schema", "Print the JSON Schema of an output."),
     "completion": ("binlogtool.cli.completion", "Print the completion script of a shell."),
     "man": ("binlogtool.cli.man", "Show a manual page."),

@@ -89,9 +89,9 @@ command = Command(
     callback=_run_completion,
     outputs=(),
     params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish", "powershell"]))],
-    help="Print the completion script of a shell. Put its output where your shell looks for completions.",
+    help="Print the completion script of a shell. Save it where your shell looks for completions.",
     examples=(
         ("for bash, in this session", 'eval "$(binlogtool completion bash)"'),
-        ("for fish, for good", "binlogtool completion fish > ~/.config/fish/completions/binlogtool.fish"),
+        ("for fish, permanently", "binlogtool completion fish > ~/.config/fish/completions/binlogtool.fish"),
     ),
 )

@@ -44,18 +44,18 @@ _TABLES = ("parquet", "orc", "csv", "json", "avro")
 _SPARK_OPTIONS = ("master", "conf")
 _TARGETS = (*_TABLES, "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
 _STOP_REASONS = {
-    "envelope": "not all of it can be said in messages; --schema may help, --on-damage skip leaves those records out",
-    "result": "some events break the rules of a log; --allow-rule-breaks writes them as they are",
-    "sql": "not all of it can be said in statements; leave those records out by the options that select",
-    "options": "an option leaves out statements of the log, or names one that it does not have; the log is not damaged",
-    "sql-undo": "not all of it can be taken back; choose other transactions by position, GTID or time; --skip-ddl"
-    " leaves definitions as they are",
+    "envelope": "some records cannot be written as messages; --schema may help, --on-damage skip leaves them out",
+    "result": "some events break the rules of a log; --allow-rule-breaks writes them unchanged",
+    "sql": "some records cannot be written as statements; exclude them with the selection options",
+    "options": "an option excludes statements, or names one that the log does not contain; the log is not damaged",
+    "sql-undo": "some changes cannot be reversed; select other transactions by position, GTID or time; --skip-ddl"
+    " leaves table definitions unchanged",
 }
-_ENCRYPTED_HINT = "the input is encrypted; --keyfile FILE gives the key"
-_DAMAGED_HINT = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
+_ENCRYPTED_HINT = "the input is encrypted; use --keyfile FILE"
+_DAMAGED_HINT = "the input is damaged; run `binlogtool verify`, or use --on-damage skip to leave damage out"
 _UNLOGGED_HINTS = (
-    "their places stand in the tables",
-    "their places stand in the tables; --on-damage skip accepts that",
+    "their positions are in the tables",
+    "their positions are in the tables; --on-damage skip accepts that",
 )
 
 
@@ -70,7 +70,7 @@ def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     if command_options["to"] is None or settings.output in (None, "-"):
-        raise click.UsageError("--to and --output are needed: what to write, and where.")
+        raise click.UsageError("--to and --output are required.")
     with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:
         manifest = _call_convert(run, paths, selection_values, command_options)
         run.say_skipped_files()
@@ -96,11 +96,11 @@ def _call_convert(
         subject = "--append works" if command_options["append"] else f"--to {command_options['to']} is written"
         for name in _SPARK_OPTIONS:
             _refuse_command_line_option(
-                name, f"{subject} in this process: --{name} is not for it (--master is for {', '.join(_TABLES)})"
+                name,
+                f"{subject} in this process; it cannot be combined with --{name} "
+                f"(--master is for {', '.join(_TABLES)})",
             )
-    _refuse_command_line_option(
-        "jobs", "--jobs divides the work of verify; convert to tables runs on --master 'local[N]'"
-    )
+    _refuse_command_line_option("jobs", "--jobs is for verify; to convert tables in parallel use --master 'local[N]'")
     return binlogtool.convert(
         paths,
         command_options["to"],
@@ -181,7 +181,7 @@ def _summary_lines(manifest: Manifest) -> Iterator[str]:
     yield from (f"lost   {escape(text)}" for text in manifest.details.get("unreadable", ()))
     if unlogged := manifest.details.get("untold"):
         hint = _UNLOGGED_HINTS[manifest.on_damage == "stop"]
-        yield f"lost   {format_quantity(unlogged, 'record')} whose rows the log does not tell; {hint}"
+        yield f"lost   {format_quantity(unlogged, 'record')} whose rows are not in the log; {hint}"
     yield from (f"spark  {escape(text)}" for text in manifest.spark_messages)
     if left_out := manifest.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
@@ -219,7 +219,7 @@ def _table_change_lines(manifest: Manifest) -> Iterator[str]:
     texts = [*manifest.details.get("remarks", ()), *column_changes]
     yield from (f"note   {escape(text)}" for text in texts[:_MAX_SHOWN])
     if len(texts) > _MAX_SHOWN:
-        yield f"note   {format_count(len(texts) - _MAX_SHOWN)} more changes of tables; --manifest FILE has them"
+        yield f"note   {format_count(len(texts) - _MAX_SHOWN)} more changes of tables; --manifest FILE lists all"
 
 
 command = Command(
@@ -233,12 +233,12 @@ command = Command(
             ["--max-binlog-size"],
             type=SIZE,
             metavar="SIZE",
-            help="mysql-binlog: begin a new file at this size, between transactions (default: 1GiB).",
+            help="mysql-binlog: start a new file at this size, between transactions (default: 1GiB).",
         ),
         option(
             ["--allow-rule-breaks"],
             is_flag=True,
-            help="mysql-binlog: write transactions that break the rules of such a log (an XID twice, no GTID).",
+            help="mysql-binlog: also write transactions that break the log's rules (duplicate XID, no GTID).",
         ),
         option(
             ["--partition-by"],
@@ -255,12 +255,12 @@ command = Command(
             ["--target-file-size"],
             type=SIZE,
             metavar="SIZE",
-            help="Tables: about so large are their files (default: 256MiB), smaller where cores would be idle.",
+            help="Tables: approximate file size (default: 256MiB); smaller if cores would be idle.",
         ),
         option(
             ["--csv-safe"],
             is_flag=True,
-            help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
+            help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
         ),
         option(
             ["--per-table"],
@@ -275,20 +275,20 @@ command = Command(
         option(
             ["--skip-ddl"],
             is_flag=True,
-            help="sql-undo: leave what defines the chosen tables as it is, told in a line, instead of refusing it.",
+            help="sql-undo: ignore DDL of the selected tables with a notice instead of refusing it.",
         ),
         *envelope_options(),
         option(
             ["--append"],
             is_flag=True,
-            help="parquet, jsonl: add only what is new since the last run, each record exactly once.",
+            help="jsonl and tables: add only what is new since the last run, each record exactly once.",
         ),
         option(
             ["--final"],
             is_flag=True,
-            help="--append: the log has ended; what stands behind its last whole transaction is taken, too.",
+            help="--append: the log is complete; also take what comes after its last whole transaction.",
         ),
-        option(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
+        option(["--manifest"], type=PATH, metavar="FILE", help="Save the manifest of inputs, hashes and rows as JSON."),
         *hint_options(),
         *script_options(),
         level_option(),
@@ -297,71 +297,77 @@ command = Command(
     ],
     help="""Write records as a table, as lines, as a script for a server, or as another log.
 
-    The output appears complete or not at all. Damage stops the work and nothing is written, unless --on-damage says
+    The output appears complete or not at all. Damage stops the work and nothing is written, unless --on-damage sets
     otherwise. The manifest has the hash of each input and output and proves, by reading the output again with another
-    reader, that every input record is in it.
+    reader, that it contains every input record.
 
     Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files, made on the embedded Spark or
     on the cluster of --master; they need the extra `spark`. A column of --partition-by is in the names of directories
     (type=INSERT/), no longer in the files; a text that is null or empty has the directory __none__ (object=__none__/),
     a number, date or hour __HIVE_DEFAULT_PARTITION__, which Spark and Hive read as null. In CSV an empty text is "",
-    null is nothing. A row of the type DAMAGE stands for bytes that could not be read; what is only a note (the reserve
-    at the end of a file) has no row, only a line in the manifest. --object reads the events of an .ibb by itself.
+    null is nothing. A row of type DAMAGE represents bytes that could not be read; a mere note (reserved space
+    at the end of a file) has no row, only an entry in the manifest. --object implies --level event for an .ibb file.
 
-    Paths can be URLs (s3://bucket/key, gs://, hdfs://, ...), as in all commands that only read; S3 is told where it is
+    Paths can be URLs (s3://bucket/key, gs://, hdfs://, ...), as in all commands that only read; S3 is configured
     by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. A table's --output can be one, too: it is made and checked
-    below TMPDIR, then uploaded, _SUCCESS last; what exists there is never replaced.
+    in TMPDIR, then uploaded, _SUCCESS last; existing output is never replaced.
 
-    --append adds to --output, a directory, what came since the last run: whole transactions of files that grow, rotate
-    and are purged; without news it does nothing. OUTPUT/_binlogtool/N.json says what the output is after run N: readers
-    take the files that the one with the highest number lists. Rows have the column `generation`: how often there was
-    another file of that name before (RESET MASTER). Files that were removed before they were read to their end are
-    told, with status 1. All runs need the same options (but --on-damage); a second writer ends with 5.
+    --append adds to --output, a directory, what is new since the last run: whole transactions of files that grow,
+    rotate and are purged; if nothing is new, it does nothing. OUTPUT/_binlogtool/N.json describes the output
+    after run
+    N: readers use the files that the highest number lists. Rows have the column `generation`: the number of
+    earlier files with
+    the same name (RESET MASTER). Files that were removed before they were read to their end are
+    reported, with status 1. All runs need the same options (except --on-damage); a second writer fails with status 5.
 
     --object with a table format gives the changed rows of tables in place of records, typed: op, seq, txn, time,
     server, file, record, offset, row, commit, then the table's own columns, then what did not fit. One name gives one
     table; a pattern ('shop.*'), several names or --per-table give a directory for each table, and
-    OUTPUT/_tables.json, which says what they are. --image says what a row's columns hold: after the change (of a
-    DELETE as it was), before it, both as structs, or of an UPDATE only its changes and the key. Columns that come or
-    go later in the log are added by name, types become wider: the manifest says where. docs/tables.md has it all. No
-    Spark runs for it, pyarrow does. Records of a table come with --where "object = 'shop.orders'".
+    OUTPUT/_tables.json, which describes them. --image sets what a row's columns hold: values after the change (of a
+    DELETE, before it), before it, both as structs, or of an UPDATE only its changes and the key. Columns that are
+    added or dropped in the log are merged by name, types become wider: the manifest says where. See
+    docs/tables.md. No
+    Spark is needed, only pyarrow. To get records of a table, use --where "object = 'shop.orders'".
 
-    One file, in the order of the log, are jsonl (as `dump` writes it), raw (the exact bytes of the records), sql and
-    sql-undo. sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
-    statement: one that has the old name in it is an error.
+    jsonl (as in `dump`), raw (the exact bytes of the records), sql and sql-undo are one file in the order of the log.
+    sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
+    statement: a statement that contains the old name is an error.
 
     --to jsonl --envelope debezium writes the changes of rows in logs of MySQL and MariaDB as Debezium's connectors do:
-    one message a line, its key and its value; maxwell and canal as those programs do. docs/change-events.md says where
-    each field comes from, and what is left out since no log has it. A table whose column names nothing tells is an
-    error; --schema tells them.
+    one message a line, with key and value; maxwell and canal as those programs do. docs/change-events.md
+    describes where each field comes from, and what no log contains and is left out. A table whose column names
+    are unknown is an
+    error; give them with --schema.
 
-    --to sql-undo is the script that takes the changes of rows back, newest first: the log's own events turned around
+    --to sql-undo is a script that reverses row changes (flashback), newest first: the log's own events inverted
     (insert and delete, before and after exchanged), as BINLOG, so that triggers do not fire and generated columns do no
     harm; or, with --rows statements, INSERT for DELETE, DELETE for INSERT, an UPDATE of the columns that were changed
     to the values before. It needs row events with whole images before the change, and whole transactions; --object
-    chooses tables. What cannot be taken back (statements that
-    change rows, DDL of the chosen tables, XA, rollbacks that were logged, images that lack columns) is named, and
-    nothing is written. DDL of other tables is no hindrance; that of the chosen ones is left as it is with --skip-ddl.
-    --where chooses rows, also of an event with many: "before.state = 'x'" takes back just those. Choose whole
-    histories of rows: where one was changed again by what is not chosen, the undo has nothing to find, or finds it by
-    its key and gives it older values. Such rows are reported, with status 1, to the end of the last log that is given;
-    so is a later TRUNCATE, DROP or ALTER of their table. A selection without a change of a row is an error.
+    selects tables. What cannot be reversed (statements that
+    change rows, DDL of the selected tables, XA, logged rollbacks, images that lack columns) is reported, and
+    nothing is written. DDL of other tables is ignored; with --skip-ddl, also that of the selected tables.
+    --where selects rows, also within one event: "before.state = 'x'" reverses only those. Select whole
+    histories of rows: if a row was changed again by a change that is not selected, the script does not find it,
+    or finds it by its key and gives it older values. Such rows are reported, with status 1, to the end of the
+    last log that is given;
+    so is a later TRUNCATE, DROP or ALTER of their table. A selection without row changes is an error.
 
-    Rows that a foreign key cascaded to are not in a log, so not in the script. Try it on a copy.
+    Rows changed by foreign key cascades are not in the log, so not in the script. Test it on a copy first.
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is
     `binlog`. Each file has its own FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, and CRC-32 checksums. In the
     events of transactions only event_size, end_log_pos and the checksum change; that is proven by reading the files
-    again, which must also pass `verify`. Transactions are chosen as a whole: by GTID, time, origin, position or number.
-    With --on-damage skip exactly those that are damaged are left out, and named. What breaks the rules of a binary log
-    and is no damage, such as an XID that another transaction has (`verify` notes it in the .ibb), is refused unless
+    back, which must also pass `verify`. Transactions are selected as a whole: by GTID, time, origin, position or
+    number. With --on-damage skip only the damaged ones are left out, and reported. What breaks the rules of a
+    binary log
+    but is not damage, such as a duplicate XID (`verify` notes it in the .ibb), is refused unless
     --allow-rule-breaks is given.
     """,
     examples=(
         ("a directory as Parquet", "binlogtool convert --to parquet --output rows.parquet /var/lib/tarantool"),
         (
-            "JSON lines with an account",
+            "JSON lines with a manifest",
             "binlogtool convert --to jsonl -o log.jsonl --manifest log.json transaction.log",
         ),
         (
@@ -377,11 +383,11 @@ command = Command(
             "binlogtool convert --append --to parquet -o changes /var/lib/mysql",
         ),
         (
-            "take back what one transaction did to a table",
+            "reverse what one transaction did to a table",
             "binlogtool convert --to sql-undo --include-gtids 0-1-42 --object shop.orders -o undo.sql bin.000007",
         ),
         (
-            "take back only some of the rows of a wrong DELETE",
+            "reverse only some of the rows of a wrong DELETE",
             "binlogtool convert --to sql-undo --where \"object = 'shop.orders' and before.state = 'paid'\" -o undo.sql "
             "bin.000007",
         ),

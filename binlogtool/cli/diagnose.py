@@ -21,7 +21,7 @@ def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> in
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     if "-" in paths:
-        raise click.UsageError("diagnose looks at files in their place: standard input has none.")
+        raise click.UsageError("diagnose needs files or directories; it cannot read standard input.")
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
     next_command_options = collect_read_options(options, settings.format)
     read_options: dict[str, Any] = {"format": settings.format, "limits": settings.limits, "backend": settings.backend}
@@ -48,16 +48,16 @@ command = Command(
         *hint_options(),
         redo_option(),
     ],
-    help="""Say why a database does not start, or that all is well, and what to do.
+    help="""Find out why a database does not start, and what to do.
 
     Finds the logs of all formats in and below each directory, verifies them, replays them as their server would, and
-    plans the repair where one is needed. The answer: does the server start, and why not; what would it lose without a
-    word; what can be kept; the commands in order, from the safe copy to the taking back. Nothing is changed. Status 1:
-    something is wrong.
+    plans a repair where one is needed. The report says: does the server start, and why not; what would it lose without
+    an error; what can be kept; the commands in order, from the safety copy to the undo. Nothing is changed. Status 1:
+    a problem was found.
     """,
     examples=(
         ("the database does not start", "binlogtool diagnose /var/lib/tarantool"),
         ("for a ticket", "binlogtool diagnose -O markdown /var/lib/manticore"),
-        ("is all well on this host?", "binlogtool diagnose /var/lib/mysql /var/lib/tarantool"),
+        ("check all logs on this host", "binlogtool diagnose /var/lib/mysql /var/lib/tarantool"),
     ),
 )

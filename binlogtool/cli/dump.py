@@ -64,10 +64,10 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     if command_options["follow"] and (
         form in ("json", "sql") or record_selection.tail is not None or record_selection.skip
     ):
-        raise UsageError("--follow never ends: not with json, sql, --tail or --skip")
+        raise UsageError("--follow cannot be combined with -O json, -O sql, --tail or --skip")
     with run.open_output(text=form in ("text", "table"), inputs=paths, page=not command_options["follow"]) as out:
         if form == "raw" and out.isatty():
-            raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
+            raise RefusedError("raw bytes could control the terminal; use a pipe or --output FILE")
         writer = _create_writer(run, form, command_options, len(paths) > 1, out)
         if command_options["follow"]:
             from binlogtool.cli.dump_follow import FollowOptions
@@ -198,7 +198,7 @@ def read_parts(
                 run.progress.records += len(part.record)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
-                raise LimitError("the time limit (--timeout) ended the work")
+                raise LimitError("the time limit was reached (--timeout)")
         if is_undamaged:
             _check_names_exist(
                 run, log, record_selection, run.progress.records if is_empty is None else int(not is_empty)
@@ -237,7 +237,7 @@ def _check_names_exist(run: CommandRun, log: binlogtool.Log, record_selection: S
         and record_selection.where is None
         and is_partial(record_selection)
     ):
-        run.say("no record of the log is in the selection")
+        run.say("the selection contains no record of the log")
 
 
 def report_trouble(run: CommandRun, trouble: FileFinding) -> None:
@@ -321,7 +321,7 @@ def _parse_fields(values: tuple[str, ...], form: str) -> tuple[str, ...]:
     """
     names = tuple(name for text in values for name in text.split(",") if name)
     if names and form not in _WITH_FIELDS:
-        raise UsageError(f"--fields: {form} has no fields; those of {', '.join(_WITH_FIELDS)} do")
+        raise UsageError(f"--fields: {form} has no fields; it works with {', '.join(_WITH_FIELDS)} do")
     if names:
         from binlogtool.report.dump import list_member_names
 
@@ -382,9 +382,9 @@ command = Command(
             ["--fields"],
             multiple=True,
             metavar="A,B",
-            help="Only these members, in text separated by tabs; `body.NAME` reaches into the body; repeatable.",
+            help="Only these members, in text separated by tabs; `body.NAME` is a member of the body; repeatable.",
         ),
-        option(["--hex"], is_flag=True, help="Show the bytes of each record, too (text output)."),
+        option(["--hex"], is_flag=True, help="Also show the bytes of each record (text output)."),
         option(
             ["--bytes"],
             type=click.Choice(["hex", "base64", "escape"]),
@@ -395,25 +395,25 @@ command = Command(
             ["--bigint"],
             type=click.Choice(["number", "string"]),
             default="number",
-            help="Integers beyond 2**53: numbers, or strings for readers that would round them.",
+            help="Integers above 2**53: as numbers, or as strings for readers that would round them.",
         ),
-        option(["--with-offsets/--no-offsets"], default=True, help="With offset and size (default: with)."),
+        option(["--with-offsets/--no-offsets"], default=True, help="Show offset and size (default: yes)."),
         option(
             ["--csv-safe"],
             is_flag=True,
-            help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
+            help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
         ),
         option(
             ["-F", "--follow"],
             is_flag=True,
-            help="Go on with what is appended, also in newer files, until --limit, --timeout or a signal.",
+            help="Continue with appended records, also in newer files, until --limit, --timeout or a signal.",
         ),
         option(
             ["--poll"],
             type=DURATION,
             default="1s",
             metavar="DURATION",
-            help="How often --follow looks (default: 1s).",
+            help="How often --follow checks for new data (default: 1s).",
         ),
         *script_options(),
         *hint_options(),
@@ -423,19 +423,20 @@ command = Command(
     ],
     help="""Print records: one line each.
 
-        Text lines read: offset, size, type, sequence number, time, object, a colon, and the body. Outputs (-O): text,
-        jsonl, json, table, csv, raw (the exact bytes), sql.
+        Text lines contain: offset, size, type, sequence number, time, object, a colon, and the body. Outputs
+        (-O): text, jsonl, json, table, csv, raw (the exact bytes), sql.
 
-        sql is a script for a server's client, of logs whose records are statements or changes of rows (mysql-binlog and
-        mariadb-innodb-binlog): `mariadb --binary-mode < FILE`. Changes of rows are the log's own events (BINLOG); with
+        sql is a script for a server's client, from logs whose records are statements or row changes (mysql-binlog and
+        mariadb-innodb-binlog): `mariadb --binary-mode < FILE`. Row changes are the log's own events (BINLOG); with
         --rows statements they are INSERT, UPDATE and DELETE where names and types of the columns are known, from the
         log or from --schema. What follows damage in a transaction is left out, and the transaction is rolled back.
-        Whatever is left out is told on stderr, with status 1.
+        Whatever is left out is reported on stderr, with status 1.
 
-        -F follows files by name and by inode: files come, are renamed, replaced and removed, and what was read of them
-        is not printed again. A file is held open from the look that finds it, so that one that is removed is still read
-        to its end. What cannot be read any more is told in a line, and the status is 4. Damage at the end of a file is
-        told when it is still there after a second; a file that a server is about to rename (.inprogress) is read when
+        -F follows files by name and by inode: files may be created, renamed, replaced and removed, and what
+        was read of them is not printed again. A file is kept open from the time it is found, so that a
+        removed file is still read
+        to its end. What can no longer be read is reported, and the status is 4. Damage at the end of a file is
+        reported if it is still there after a second; a file that a server is about to rename (.inprogress) is read when
         it has its name.
         """,
     examples=(

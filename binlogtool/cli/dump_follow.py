@@ -58,13 +58,13 @@ def follow_logs(
                     return
                 if _is_over(deadline):
                     run.status = 6
-                    raise LimitError("the time of --timeout is over, and not all that is there was read")
+                    raise LimitError("the time limit was reached (--timeout) before all data was read")
             if follower.unknown_column is not None and not is_reported and not run.progress.records:
-                run.say(f"{follower.unknown_column} (so far: a table that comes may have it)")
+                run.say(f"{follower.unknown_column} (so far; a later table may have it)")
                 is_reported = True
             if is_first and not run.progress.records:
                 for text in _find_unmatched_names(run, paths, selection, options):
-                    run.say(f"{text} (so far: it may come)")
+                    run.say(f"{text} (so far; it may appear later)")
             is_first = False
             out.wait(options.poll if deadline is None else min(options.poll, max(0.0, deadline - time.monotonic())))
 

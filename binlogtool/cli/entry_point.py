@@ -54,13 +54,13 @@ def _run_guarded(current: CommandRun, arguments: list[str]) -> int:
     except BrokenPipeError:
         return current.status
     except KeyboardInterrupt:
-        current.say("interrupted; nothing half-written")
+        current.say("interrupted; no partial output file was left")
         return STATUS_INTERRUPTED
     except Terminated:
-        current.say("terminated; nothing half-written")
+        current.say("terminated; no partial output file was left")
         return STATUS_TERMINATED
     except TimeLimitReached:
-        current.say(f"the time limit (--timeout) ended the work; {current.describe_partial_output()}", level=-1)
+        current.say(f"the time limit was reached (--timeout); {current.describe_partial_output()}", level=-1)
         return 6
     except Exception as error:
         if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):
@@ -109,11 +109,11 @@ def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
         case MemoryError():
             limits.lift_ceiling()
             max_memory = current.settings.limits.max_memory
-            problem = f"more than --max-memory ({max_memory:,} bytes) allows, or than there is, is needed"
+            problem = f"more than --max-memory ({max_memory:,} bytes) allows, or than is available, is needed"
             advice = f"try --max-memory {-(-4 * max_memory // MIB)}MiB"
             current.say(f"out of memory: {problem}; {advice}; {current.describe_partial_output()}", level=-1)
             return 6
-    where = "the traceback stands above" if debug else _write_crash_report(error)
+    where = "see the traceback above" if debug else _write_crash_report(error)
     current.say(f"internal error: {type(error).__name__}: {_error_text(error)}; {where}", level=-1)
     return STATUS_INTERNAL_ERROR
 
@@ -123,7 +123,7 @@ def _error_text(error: Exception) -> str:
     try:
         return str(error)
     except Exception:
-        return "what it says ended with its session"
+        return "its message was lost with its Spark session"
 
 
 def _report_usage_error(current: CommandRun, error: click.ClickException) -> int:
@@ -143,9 +143,9 @@ def _write_crash_report(error: Exception) -> str:
 
         with tempfile.NamedTemporaryFile("w", prefix="binlogtool-", suffix=".crash.txt", delete=False) as file:
             file.write(f"binlogtool, Python {sys.version}\n{text}")
-            return f"please report it with {file.name}"
+            return f"please report it and attach {file.name}"
     except OSError:
-        return "repeat it with --debug to see where"
+        return "run again with --debug for a traceback"
 
 
 def _raise_terminated(_number: int, _frame: FrameType | None) -> None:

@@ -52,7 +52,7 @@ command = Command(
     callback=_run_explain,
     outputs=FORMS,
     params=[click.Argument(["ids"], nargs=-1, metavar="[ID]...", shell_complete=options.complete_explain_id)],
-    help="Say what a finding or an exit status means, its usual causes, and what to do. Without ID: list them all.",
+    help="Explain a finding or an exit status, its usual causes, and what to do. Without ID: list all.",
     examples=(
         ("one finding", "binlogtool explain checksum-mismatch"),
         ("an exit status", "binlogtool explain 5"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from binlogtool.format_api.format import Format
 
 
-_PLUGIN_NOTICE = "A plug-in: native code is made for built-in formats only, so its kernels run as Python."
+_PLUGIN_NOTICE = "A plug-in: only built-in formats have native code, so its kernels run as Python."
 
 
 def _run_formats(run: CommandRun, name: str | None) -> int:

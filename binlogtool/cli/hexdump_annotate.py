@@ -68,7 +68,7 @@ def run_diff(
     form = run.settings.choose_output_format(("text", "json", "html", "svg"))
     _refuse_selection(selection_values, command_options)
     if form == "svg" and command_options["all"]:
-        raise click.UsageError("--all does not go with -O svg: a picture shows the first places that differ.")
+        raise click.UsageError("--all cannot be used with -O svg, which shows the first differences only.")
     settings, log_hints = run.settings, pop_hints(command_options)
     read_options: dict[str, Any] = {
         "format": settings.format,
@@ -97,12 +97,12 @@ def _refuse_selection(selection_values: dict[str, Any], command_options: dict[st
     name_given = next((name for name in _NOT_WITH_DIFF if command_options[name] not in (None, False)), None)
     if name_given is not None:
         raise click.UsageError(
-            f"--{name_given.replace('_', '-')} does not go with --diff, which looks at both files as a whole."
+            f"--{name_given.replace('_', '-')} cannot be used with --diff, which compares whole files."
         )
     from binlogtool.core.record_selection import Selection
 
     if build_selection(selection_values, on_damage="skip") != Selection():
-        raise click.UsageError("--diff looks at both files as a whole; options that choose records do not go with it.")
+        raise click.UsageError("--diff compares whole files; options that select records cannot be used with it.")
 
 
 def _with_diff_progress(run: CommandRun, comparison: LogComparison) -> Iterator[Any]:
@@ -175,7 +175,7 @@ def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
     if command_options["diff"] is not None:
         return run_diff(run, (paths[0], command_options["diff"]), selection_values, command_options)
     if command_options["all"]:
-        raise click.UsageError("--all goes with --diff.")
+        raise click.UsageError("--all needs --diff.")
     settings, annotate_options = run.settings, _annotate_options(selection_values, command_options)
     limits.relax_gc()
     with binlogtool.open(
@@ -312,25 +312,27 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH"),
         option(["--record"], type=click.IntRange(0), metavar="N", help="Only record N, counted from 0."),
-        option(["--at"], metavar="POS", help="Only what holds this position."),
-        option(["--length"], type=SIZE, metavar="SIZE", help="With --at OFFSET: all that holds any of so many bytes."),
-        option(["--field"], metavar="PATH", help="Only this field and what is inside it, e.g. block[0].header."),
+        option(["--at"], metavar="POS", help="Only the frame or field at this position."),
+        option(
+            ["--length"], type=SIZE, metavar="SIZE", help="With --at OFFSET: everything that overlaps this many bytes."
+        ),
+        option(["--field"], metavar="PATH", help="Only this field and its members, e.g. block[0].header."),
         option(
             ["--width"],
             type=click.IntRange(1, 256),
             metavar="N",
-            help="Bytes in a line (default: 16, or 8 or 4 as a narrow terminal has room).",
+            help="Bytes per line (default: 16, or 8 or 4 on a narrow terminal).",
         ),
         option(
             ["--group"],
             type=click.Choice(["1", "2", "4", "8"]),
             default="1",
-            help="Bytes written together (default: 1).",
+            help="Bytes per group (default: 1).",
         ),
         option(["--base"], type=click.Choice(["hex", "dec", "oct", "bin"]), default="hex", help="Base of the offsets."),
         option(["--depth"], type=click.IntRange(0, 1000), metavar="N", help="Show nested fields down to this level."),
-        option(["--no-squeeze"], is_flag=True, help="Write equal lines out instead of one `*`."),
-        option(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="What stands between the columns."),
+        option(["--no-squeeze"], is_flag=True, help="Print repeated lines instead of one `*`."),
+        option(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="Characters between the columns."),
         option(["--damage-only"], is_flag=True, help="Only damaged places."),
         option(
             ["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."
@@ -339,40 +341,41 @@ command = Command(
             ["--diff"],
             type=PATH,
             metavar="OTHER",
-            help="Show what differs in another log, or in a repaired copy; status 1 if anything does.",
+            help="Show the differences to another log or a repaired copy; status 1 if there are any.",
         ),
-        option(["--all"], is_flag=True, help="With --diff: also what is the same."),
+        option(["--all"], is_flag=True, help="With --diff: also show equal parts."),
         *hint_options(),
         level_option(),
         *(param for param in selection_options() if param.name != "tail"),
     ],
     help="""Show bytes beside the field that each belongs to: offset, hex, text, path = value (meaning).
 
-    Damage is marked by ! in the first column. Bytes that belong to no field are drawn as `unmapped`. Packed payloads
-    are shown unpacked in a section of their own.
+    Damage is marked by ! in the first column. Bytes that belong to no field are shown as `unmapped`. Compressed
+    payloads are shown decompressed in a separate section.
 
-    Without a choice everything is shown, from the header on. The options that choose records are those of `dump`: they
-    leave the frames that hold chosen records, and of packed payloads the rows of these records. A choice by position
-    alone also shows what lies between the records.
+    Without a selection everything is shown, from the header on. The options that select records are those of
+    `dump`: they keep the frames with selected records, and of compressed payloads the rows of these records. A
+    selection by position
+    alone also shows what is between the records.
 
     --diff OTHER shows what differs between two logs (A and B), such as a damaged one and its repaired copy: `=` is the
-    same, `~` differs, `-` is only in A, `+` only in B. Bytes are compared first; records that one side lacks do not
-    disturb what follows. Below a record that differs stand its fields that do, with ^ under the bytes. Status 0: they
-    are the same; 1: they differ; all others as elsewhere. -O json and -O html tell the same, -O svg
-    draws the first places that differ, and says how many more there are.
+    same, `~` differs, `-` is only in A, `+` only in B. Bytes are compared first; records missing on one side do not
+    affect what follows. Below a record that differs are the differing fields, with ^ under the bytes. Status 0: they
+    are equal; 1: they differ; others as usual. -O json and -O html contain the same, -O svg
+    shows the first differences and the number of others.
 
-    -O html makes one page for a browser, with bytes and fields side by side: it needs nothing else, and no network.
-    A page shows at most 4 MiB; of a larger log, choose a part with --at and --length. -O svg draws a few fields as a
+    -O html writes one self-contained page for a browser, with bytes and fields side by side.
+    A page shows at most 4 MiB; for a larger log, select a part with --at and --length. -O svg draws a few fields as a
     picture for a slide, as deep as --depth says.
     """,
     examples=(
         ("the first record", "binlogtool hexdump-annotate --record 0 00000000000000000042.xlog"),
-        ("what stands at a place", "binlogtool hexdump-annotate --at 0x4f8 transaction.log"),
+        ("what is at an offset", "binlogtool hexdump-annotate --at 0x4f8 transaction.log"),
         ("changes of one table", "binlogtool hexdump-annotate --type UPDATE --object 512 00000000000000000042.xlog"),
         ("a page for a browser", "binlogtool hexdump-annotate -O html -o log.html 00000000000000000042.xlog"),
         ("a part of a large log", "binlogtool hexdump-annotate -O html -o log.html --at 64MiB --length 1MiB big.log"),
         ("a picture for a slide", "binlogtool hexdump-annotate -O svg --record 0 -o record.svg transaction.log"),
         ("what a repair changed", "binlogtool hexdump-annotate --diff repaired.xlog 00000000000000000042.xlog"),
-        ("every damaged place", "binlogtool hexdump-annotate --damage-only 00000000000000000042.xlog"),
+        ("all damage", "binlogtool hexdump-annotate --damage-only 00000000000000000042.xlog"),
     ),
 )

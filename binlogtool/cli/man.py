@@ -30,23 +30,24 @@ EXIT_STATUS = tuple((code, known.meaning) for code, known in STATUSES.items())
 
 ENVIRONMENT = (
     ("BINLOGTOOL_OPTION, BINLOGTOOL_COMMAND_OPTION", "The value of an option, e.g. BINLOGTOOL_VERIFY_FAIL_ON=warning. "
-     "--apply, --yes and --allow-discard-valid cannot be set so."),
+     "--apply, --yes and --allow-discard-valid cannot be set this way."),
     ("BINLOGTOOL_CONFIG", "The configuration file."),
     ("BINLOGTOOL_PAGER, PAGER", "The pager (default: less, with LESS=FRX)."),
-    ("NO_COLOR, FORCE_COLOR, TERM", "Whether there is colour."),
+    ("NO_COLOR, FORCE_COLOR, TERM", "Control colour."),
     ("COLUMNS", "The width of tables."),
     ("TMPDIR", "Where temporary files go."),
-    ("BINLOGTOOL_JAVA_CACHE", "A folder of this user: what Java learns in a job of Spark's on this machine is kept "
-     "there, and makes the next ones quicker."),
-    ("SOURCE_DATE_EPOCH", "If set, reports hold no times of this run."),
+    ("BINLOGTOOL_JAVA_CACHE", "A directory, writable only by this user, for a cache of Java classes that "
+        "Spark jobs on this machine "
+     "share to start faster."),
+    ("SOURCE_DATE_EPOCH", "If set, reports contain no times of this run."),
     ("GITHUB_STEP_SUMMARY", "Where --report github writes its summary."),
 )  # fmt: skip
 
 FILES = (
     (
         "$XDG_CONFIG_HOME/binlogtool/config.toml",
-        "Defaults of options, in TOML: global options at the top, a table per command. The command line comes before "
-        "the environment, the environment before the file.",
+        "Defaults of options, in TOML: global options at the top, a table per command. The command line overrides "
+        "the environment, and the environment overrides the file.",
     ),
 )
 
@@ -174,7 +175,7 @@ def _run_man(run: CommandRun, name: str | None, path: bool) -> int:
     file = next(_find_page_files(page_file_name(name)), None)
     if path:
         if file is None:
-            raise InputOutputError("the manual pages are not installed; `binlogtool man` shows them all the same")
+            raise InputOutputError("the manual pages are not installed as files; `binlogtool man` can show them")
         with run.open_output(text=True, page=False) as out:
             out.write_line(str(file))
         return 0
@@ -207,8 +208,8 @@ command = Command(
     outputs=(),
     params=[
         click.Argument(["name"], required=False, metavar="[COMMAND]", shell_complete=options.complete_command_name),
-        option(["--path"], is_flag=True, help="Print where the page lies instead."),
+        option(["--path"], is_flag=True, help="Print the path of the page instead."),
     ],
-    help="Show the manual page of a command, or of binlogtool. Away from a terminal: print its source.",
+    help="Show the manual page of a command, or of binlogtool. If the output is not a terminal, print its source.",
     examples=(("one command", "binlogtool man verify"),),
 )

@@ -209,10 +209,10 @@ def parse_duration(text: str) -> float:
     """
     compact = text.strip().lower().replace(" ", "")
     if not re.fullmatch(f"(?:{_DURATION_PART})+", compact):
-        raise UsageError(f"{shorten(text)!r} is not a duration; write 90, 1.5s, 1m30s or 2h")
+        raise UsageError(f"{shorten(text)!r} is not a duration; use 90, 1.5s, 1m30s or 2h")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_DURATION_PART, compact))
     if seconds > _MAX_DURATION_S:
-        raise UsageError(f"{shorten(text)!r} is too long a duration; the most is 1000 years")
+        raise UsageError(f"{shorten(text)!r} is too long; the maximum is 1000 years")
     return seconds
 
 
@@ -239,7 +239,7 @@ def parse_time(text: str, *, local: bool = False, now: float | None = None) -> i
         whole = int(moment.replace(microsecond=0).timestamp())
     except (ValueError, OverflowError, OSError):
         form = "2026-01-31T12:00:00Z, epoch seconds, or -2h"
-        raise UsageError(f"{shorten(text)!r} is not a time; write {form}") from None
+        raise UsageError(f"{shorten(text)!r} is not a time; use {form}") from None
     return whole * 1_000_000 + moment.microsecond
 
 
@@ -294,34 +294,41 @@ def _format_options() -> list[click.Parameter]:
             ["-f", "--format"],
             metavar="NAME",
             shell_complete=complete_format_option,
-            help="Log format (default: found by content); `list` prints all.",
+            help="Log format (default: detected by content); `list` prints all.",
         ),
         option(
             ["-O", "--output-format"],
             metavar="NAME",
             shell_complete=complete_output_format,
-            help="text, json, jsonl, …; each command has its own choice.",
+            help="text, json, jsonl, …; see each command.",
         ),
         option(
             ["-o", "--output"],
             type=PATH,
             metavar="FILE",
-            help="Write to FILE: complete, or not at all (default: stdout).",
+            help="Write to FILE, completely or not at all (default: stdout).",
         ),
     ]
 
 
 def _limit_options() -> list[click.Parameter]:
     return [
-        option(["--max-memory"], type=SIZE, metavar="SIZE", help="Ceiling of the working set (default: 256MiB)."),
-        option(["--max-record"], type=SIZE, metavar="SIZE", help="Longer records are findings (default: per format)."),
-        option(["--max-inflate"], type=SIZE, metavar="SIZE", help="Ceiling of one unpacked record (default: 256MiB)."),
-        option(["--max-depth"], type=click.IntRange(1, 1000), metavar="N", help="Ceiling of nesting (default: 64)."),
+        option(["--max-memory"], type=SIZE, metavar="SIZE", help="Memory limit (default: 256MiB)."),
+        option(
+            ["--max-record"], type=SIZE, metavar="SIZE", help="Report longer records as findings (default: per format)."
+        ),
+        option(
+            ["--max-inflate"],
+            type=SIZE,
+            metavar="SIZE",
+            help="Maximum size of one decompressed record (default: 256MiB).",
+        ),
+        option(["--max-depth"], type=click.IntRange(1, 1000), metavar="N", help="Maximum nesting depth (default: 64)."),
         option(
             ["--timeout"],
             type=DURATION,
             metavar="DURATION",
-            help="End after this time with a partial result, status 6.",
+            help="Stop after this time with a partial result and status 6.",
         ),
     ]
 
@@ -330,7 +337,9 @@ def global_options() -> list[click.Parameter]:
     """Return new objects of the global options, which are accepted before and after the command."""
     return [
         *_format_options(),
-        option(["--overwrite"], is_flag=True, help="Let --output replace a file; never an input."),
+        option(
+            ["--overwrite"], is_flag=True, help="Allow --output to replace an existing file; inputs are never replaced."
+        ),
         option(
             ["--color"],
             type=click.Choice(["auto", "always", "never"]),
@@ -348,7 +357,7 @@ def global_options() -> list[click.Parameter]:
             ["--progress"],
             type=click.Choice(["auto", "never", "plain", "json"]),
             default="auto",
-            help="Progress on stderr: auto = on a terminal, until data goes to it or into a pipe.",
+            help="Progress on stderr: auto = on a terminal, until data is written to it or to a pipe.",
         ),
         option(["-v", "--verbose"], count=True, help="More diagnostics on stderr; repeatable."),
         option(["-q", "--quiet"], count=True, help="Fewer diagnostics; repeatable."),
@@ -358,13 +367,13 @@ def global_options() -> list[click.Parameter]:
             type=click.IntRange(1, 256),
             default=1,
             metavar="N",
-            help="Local processes over files (default: 1).",
+            help="Number of local processes that share the files (default: 1).",
         ),
         option(
             ["--backend"],
             type=click.Choice(["auto", "native", "python"]),
             default="auto",
-            help="Scanner (default: native code where there is some).",
+            help="Scanner backend (default: native code if available).",
         ),
         option(
             ["--config"], type=PATH, metavar="FILE", help="Defaults of options, in TOML (default: the user's file)."
@@ -397,33 +406,31 @@ def script_options() -> list[click.Parameter]:
             ["--rows"],
             type=click.Choice(["exact", "statements"]),
             default="exact",
-            help="SQL: changes of rows as the log's own events (default), or as INSERT, UPDATE and DELETE.",
+            help="SQL: row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.",
         ),
-        option(["--comments"], is_flag=True, help="SQL: with readable comments of what the events change."),
+        option(["--comments"], is_flag=True, help="SQL: add readable comments about what the events change."),
         option(
             ["--with-gtids/--without-gtids"],
             default=None,
-            help="SQL: transactions get their GTIDs (default with --rows exact, where whole transactions are chosen).",
+            help="SQL: set the GTIDs of transactions (default with --rows exact if whole transactions are selected).",
         ),
         option(
             ["--stop-before"],
             metavar="STATEMENT",
-            help="SQL: stop before the transaction with the first statement like this: 'DROP TABLE shop.orders'.",
+            help="SQL: stop before the transaction that contains this statement: 'DROP TABLE shop.orders'.",
         ),
-        option(
-            ["--rewrite"], multiple=True, metavar="'OLD->NEW'", help="SQL: another name for a database; repeatable."
-        ),
+        option(["--rewrite"], multiple=True, metavar="'OLD->NEW'", help="SQL: rename a database; repeatable."),
         option(
             ["--transactions"],
             type=click.Choice(["keep", "flatten"]),
             default="keep",
-            help="SQL: with the transactions of the log (default), or each statement for itself.",
+            help="SQL: keep the log's transactions (default), or commit each statement separately.",
         ),
         option(
             ["--load-files"],
             type=PATH,
             metavar="DIR",
-            help="SQL: where the data of LOAD DATA go (default: beside the output, FILE.load).",
+            help="SQL: directory for the data of LOAD DATA (default: beside the output, FILE.load).",
         ),
     ]
 
@@ -434,23 +441,29 @@ def envelope_options() -> list[click.Parameter]:
         option(
             ["--envelope"],
             type=click.Choice(["debezium", "maxwell", "canal"]),
-            help="jsonl and tables: the changes of rows as messages in this shape, one a line or row.",
+            help="jsonl and tables: row changes as messages in this shape, one per line or row.",
         ),
-        option(["--source-name"], metavar="NAME", help="debezium: source.name, which no log has (default: left out)."),
+        option(
+            ["--source-name"],
+            metavar="NAME",
+            help="debezium: value of source.name, which no log contains (default: left out).",
+        ),
         option(
             ["--tombstones/--no-tombstones"],
             default=True,
-            help="debezium: behind each delete a message with its key and the value null (default: yes).",
+            help="debezium: after each delete, write a message with its key and the value null (default: yes).",
         ),
         option(
             ["--transaction-messages"],
             is_flag=True,
-            help="debezium: a message for each begin and end of a transaction, too (provide.transaction.metadata).",
+            help=(
+                "debezium: also write a message for each begin and end of a transaction (provide.transaction.metadata)."
+            ),
         ),
         option(
             ["--schema-messages"],
             is_flag=True,
-            help="debezium: a message for each statement about tables, too, as on the topic of schema changes.",
+            help="debezium: also write a message for each DDL statement, as on the schema change topic.",
         ),
         option(
             ["--decimals"],
@@ -462,13 +475,13 @@ def envelope_options() -> list[click.Parameter]:
             ["--times"],
             type=click.Choice(["adaptive_time_microseconds", "connect"]),
             default="adaptive_time_microseconds",
-            help="debezium: units as fine as the column (default), or milliseconds.",
+            help="debezium: times in the precision of the column (default), or in milliseconds.",
         ),
         option(
             ["--unsigned-bigint"],
             type=click.Choice(["long", "precise"]),
             default="long",
-            help="debezium: BIGINT UNSIGNED as 64 bits with a sign (default), or as unscaled bytes in base64.",
+            help="debezium: BIGINT UNSIGNED as a signed 64-bit number (default), or as unscaled bytes in base64.",
         ),
     ]
 
@@ -478,13 +491,15 @@ def level_option() -> click.Parameter:
     return option(
         ["--level"],
         type=click.Choice(["page", "record", "event"]),
-        help="What is a record, in logs of pages (default: record).",
+        help="What counts as a record in logs of pages (default: record).",
     )
 
 
 def redo_option() -> click.Parameter:
     """Return a new option: the redo log; `pop_hints` reads it."""
-    return option(["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log: what recovery would apply or cut.")
+    return option(
+        ["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log, to tell what recovery would apply or discard."
+    )
 
 
 def server_version_option() -> click.Parameter:
@@ -492,7 +507,7 @@ def server_version_option() -> click.Parameter:
     return option(
         ["--server-version"],
         metavar="X.Y",
-        help="The server that will start on these files, such as 3.9; default: the one that wrote them.",
+        help="Version of the server that will start on these files, such as 3.9 (default: the one that wrote them).",
     )
 
 
@@ -526,17 +541,17 @@ def selection_options() -> list[click.Parameter]:
         option(
             ["-j", "--start-position"],
             metavar="POS",
-            help="First position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: what comes "
-            "after it. Of several files an offset counts in the first one.",
+            help="Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: what comes "
+            "after it. With several files an offset refers to the first one.",
         ),
         option(
             ["--stop-position"],
             metavar="POS",
-            help="Position to stop before; gtid:0-1-42 is the last transaction. Of several files an offset counts in "
+            help="Position to stop before; gtid:0-1-42 is the last transaction. With several files an offset refers to "
             "the last one.",
         ),
         option(
-            ["--start-datetime"], metavar="T", help="First time: RFC 3339, epoch seconds, or -2h; UTC without a zone."
+            ["--start-datetime"], metavar="T", help="Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone."
         ),
         option(["--stop-datetime"], metavar="T", help="Time to stop before."),
         option(["--local-time"], is_flag=True, help="Times without a zone are local."),
@@ -561,9 +576,12 @@ def selection_options() -> list[click.Parameter]:
         option(
             ["--on-damage"],
             type=click.Choice(["stop", "skip", "salvage"]),
-            help="What to do at damage. salvage: as skip, and what is well framed but unproven, marked with why.",
+            help=(
+                "What to do at damage. salvage: as skip, and also show well-framed but unproven records, "
+                "with the reason."
+            ),
         ),
-        option(["--live"], is_flag=True, help="The file may grow: an unfinished tail is no finding."),
+        option(["--live"], is_flag=True, help="The file may be growing: an unfinished tail is not a finding."),
     ]
 
 
@@ -574,8 +592,8 @@ def where_option() -> click.Parameter:
         metavar="EXPR",
         shell_complete=complete_condition,
         help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
-        "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (a glob), is null, and, or, not. --limit, "
-        "--skip and --tail count what it leaves. Of a script it chooses rows, not whole events.",
+        "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (glob), is null, and, or, not. --limit, "
+        "--skip and --tail count matching records. In a script it selects rows, not whole events.",
     )
 
 
@@ -585,13 +603,13 @@ def network_option() -> Option:
         ["--allow-network-file-system"],
         is_flag=True,
         allow_from_autoenv=False,
-        help="Change files on a network file system, too, where other users of them cannot be seen.",
+        help="Also change files on a network file system, where use by other machines cannot be detected.",
     )
 
 
 # --- Options of commands that can run on Spark ---
 
-MASTER_HELP = "Do it on Spark: local[*] (embedded), or a cluster whose machines all see the files, spark://HOST:PORT."
+MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluster whose machines all have the files."
 
 
 def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[click.Parameter]:
@@ -602,13 +620,13 @@ def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[c
             ["--conf"],
             multiple=True,
             metavar="KEY=VALUE",
-            help="A setting of Spark; repeatable; goes before spark-defaults.conf, which goes before binlogtool's own.",
+            help="A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults.",
         ),
         option(
             ["--wait-executors"],
             type=DURATION,
             metavar="DURATION",
-            help="So long may a cluster be without executors; then status 4 (default: 120s).",
+            help="How long to wait for executors before failing with status 4 (default: 120s).",
         ),
     ]
 
@@ -623,7 +641,7 @@ def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
     if not conf and wait_executors is None:
         return None if url is None else str(url)
     if url is None:
-        raise click.UsageError("--conf and --wait-executors are for Spark: they need --master.")
+        raise click.UsageError("--conf and --wait-executors need --master.")
     return binlogtool.SparkMaster.parse(url, conf, wait_executors)
 
 
@@ -679,7 +697,7 @@ def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selec
     from binlogtool.core.record_selection import Selection, check_where
 
     if command_options["tail"] is not None and command_options["limit"] is not None:
-        raise UsageError("--tail and --limit exclude each other")
+        raise UsageError("--tail and --limit cannot be combined")
     times = [
         None
         if command_options[name] is None

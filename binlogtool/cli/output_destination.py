@@ -62,7 +62,7 @@ def refuse_collisions(params: Sequence[click.Parameter], values: Mapping[str, An
     for output in outputs:
         for input_file in inputs:
             if output.is_same_file(input_file):
-                raise RefusedError(f"{output.path} is an input ({input_file.option}); it is never overwritten")
+                raise RefusedError(f"{output.path} is an input ({input_file.option}); inputs are never overwritten")
             if values.get("overwrite") and input_file.real_path.startswith(f"{output.real_path}{os.sep}"):
                 raise RefusedError(
                     f"{output.path} holds the input {input_file.path} ({input_file.option}); it is not replaced"
@@ -71,7 +71,9 @@ def refuse_collisions(params: Sequence[click.Parameter], values: Mapping[str, An
     for index, output in enumerate(written):
         for other in written[:index]:
             if output.is_same_file(other):
-                raise UsageError(f"{other.option} and {output.option} write to one file, {other.path}: name two files")
+                raise UsageError(
+                    f"{other.option} and {output.option} write to the same file, {other.path}; use different files"
+                )
 
 
 def _list_outputs(params: Sequence[click.Parameter], values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -211,9 +213,9 @@ class OutputDestination:
             if status is not None and not stat.S_ISREG(status.st_mode):
                 return target.open("wb")  # a device or a pipe cannot be renamed onto
             if status is not None and any(_is_input(name, target, status) for name in inputs):
-                raise RefusedError(f"{target} is an input; it is never overwritten")
+                raise RefusedError(f"{target} is an input file; inputs are never overwritten")
             if exists and not overwrite:
-                raise RefusedError(f"{target} exists; --overwrite replaces it")
+                raise RefusedError(f"{target} exists; use --overwrite to replace it")
             self._can_replace = overwrite
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
         except OSError as error:
@@ -342,7 +344,7 @@ class OutputDestination:
             else:
                 rename_without_replacing(self._temporary, self._target)
         except FileExistsError:
-            text = "appeared while the work was under way, and is left as it is; --overwrite replaces it"
+            text = "was created by another process meanwhile and was not replaced; use --overwrite to replace it"
             raise RefusedError(f"{self._target}: {text}") from None
         except OSError as error:
             raise InputOutputError(f"{self.name}: {error.strerror}") from error

@@ -36,10 +36,12 @@ def _run_replay(
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose_output_format(_FORMS)
     if compare is not None and (explain is not None or form == "jsonl" or not digest):
-        raise click.UsageError("--compare needs the digests, and prints no single decisions.")
+        raise click.UsageError(
+            "--compare needs the digests; it cannot be combined with --explain, -O jsonl or --no-digest."
+        )
     options["master"] = pop_master(options)
     if options["master"] is not None and (explain is not None or form == "jsonl"):
-        raise click.UsageError("--master prints no single decisions: not with --explain or -O jsonl.")
+        raise click.UsageError("--master cannot be combined with --explain or -O jsonl.")
     from binlogtool.report.verify_and_plan import collect_read_options
 
     next_command_options = collect_read_options(options, run.settings.format)
@@ -134,7 +136,9 @@ def _print_comparison(
 
     other_results = caller.replay_paths((compare,))
     if incomplete_result := next((one for one in other_results if one.incomplete_reason is not None), None):
-        raise LimitError(f"{incomplete_result.path}: {incomplete_result.incomplete_reason}; nothing can be compared")
+        raise LimitError(
+            f"{incomplete_result.path}: {incomplete_result.incomplete_reason}; the logs cannot be compared"
+        )
     differing = compare_states(results, other_results)
     caller.run.status = max(caller.run.status, int(bool(differing)))
     if form == "json":
@@ -171,7 +175,7 @@ def _print_explanation(
         for reason, rule in one.rules.items()
     }
     if not decisions:
-        raise UsageError(f"--explain {record_text}: the replay does not read such a record")
+        raise UsageError(f"--explain {record_text}: the replay reads no such record")
     for decision in decisions:
         if form != "text":
             out.write(encode_line({**decision_to_json(decision), "rule": rules[decision.reason]}))
@@ -186,7 +190,7 @@ def _parse_record(text: str) -> tuple[str | None, int]:
     try:
         return (None if file in ("", "record") else file.removesuffix(":record")), int(number, 0)
     except ValueError:
-        raise UsageError(f"--explain {text}: write N or FILE:N, N the number of a record") from None
+        raise UsageError(f"--explain {text}: use N or FILE:N with the number of a record") from None
 
 
 command = Command(
@@ -199,38 +203,46 @@ command = Command(
             ["--policy"],
             type=click.Choice(["server", "strict", "force"]),
             default="server",
-            help="The engine's rules (default); stop at any error; or the engine's own way to go on over damage.",
+            help=(
+                "server: the engine's rules (default); strict: stop at any error; force: continue as the "
+                "engine's recovery mode does."
+            ),
         ),
         option(
             ["--against"],
             type=PATH,
             metavar="STATE",
-            help="What the server has applied already: JSON (`position` of an earlier run), or a file of the server.",
+            help=(
+                "Position that the server has already applied: JSON (`position` of an earlier run), or a "
+                "file of the server."
+            ),
         ),
         option(
             ["--until"],
             metavar="POS",
-            help="Position to stop before; gtid:0-1-42 is the last transaction. Of several files an offset counts in "
+            help="Position to stop before; gtid:0-1-42 is the last transaction. With several files an offset refers to "
             "the last one.",
         ),
-        option(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
-        option(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
-        option(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),
+        option(["--compare"], type=PATH, metavar="OTHER", help="Compare the resulting state with that of another log."),
+        option(
+            ["--explain"], metavar="RECORD", help="Explain why a record is applied or not: N, or FILE:N in a directory."
+        ),
+        option(["--digest/--no-digest"], default=True, help="Compute a digest of the resulting state (default)."),
         server_version_option(),
         *spark_options(),
         *hint_options(),
         redo_option(),
     ],
-    help="""Say what the server would do with a log, without the server.
+    help="""Predict what the server would do with a log, without a server.
 
     Every record is applied, skipped or rejected, with the rule behind it; the report says whether and where the server
-    would stop, which losses it would not tell, the final position, and a digest of the state that the log leaves.
-    Nothing is written, no server is needed. Status 1: something is rejected or lost, or the server stops.
+    would stop, which losses it would not report, the final position, and a digest of the resulting state.
+    Nothing is changed. Status 1: a record is rejected or lost, or the server stops.
     """,
     examples=(
         ("what a start would do", "binlogtool replay-dry-run /var/lib/tarantool/one"),
         ("would force_recovery help?", "binlogtool replay-dry-run --policy force /var/lib/tarantool/one"),
         ("why is this record skipped?", "binlogtool replay-dry-run --explain 00000000000000000042.xlog:7 one"),
-        ("is nothing lost by the repair?", "binlogtool replay-dry-run --compare repaired.xlog damaged.xlog"),
+        ("check that a repair loses nothing", "binlogtool replay-dry-run --compare repaired.xlog damaged.xlog"),
     ),
 )

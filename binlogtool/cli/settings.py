@@ -55,7 +55,7 @@ def _parse_config(text: bytes, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
     except RecursionError:
-        raise UsageError(f"{name}: is nested too deeply for a configuration file") from None
+        raise UsageError(f"{name}: is nested too deeply") from None
     table = _to_option_names({key: value for key, value in values.items() if not isinstance(value, dict)})
     commands = {
         key.replace("_", "-"): _to_option_names(value) for key, value in values.items() if isinstance(value, dict)
@@ -108,7 +108,7 @@ def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
         UsageError: one is not.
     """
     for name in set(tables) - set(commands):
-        raise UsageError(f"configuration: [{name}] is not a command; options stand before the first table")
+        raise UsageError(f"configuration: [{name}] is not a command; global options must be before the first table")
 
 
 # --- Values of the global options, from before or after the command, the environment or a file ---

@@ -78,15 +78,17 @@ command = Command(
             ["--by"],
             type=click.Choice(["object", "type", "origin"]),
             default="object",
-            help="What is counted apart (default: object).",
+            help="Group by object, type or origin (default: object).",
         ),
         option(
             ["--bucket"],
             type=click.Choice(["auto", "1m", "1h", "1d"]),
             default="auto",
-            help="Steps of time, in UTC: minutes, hours or days (default: auto, at most about 150 steps).",
+            help="Time steps in UTC: minutes, hours or days (default: auto, at most about 150 steps).",
         ),
-        option(["--chart"], type=PATH, metavar="FILE.svg|FILE.html", help="Draw the figures into FILE, too."),
+        option(
+            ["--chart"], type=PATH, metavar="FILE.svg|FILE.html", help="Also draw a chart of the figures into FILE."
+        ),
         *hint_options(),
         level_option(),
         *selection_options(),
@@ -94,9 +96,9 @@ command = Command(
     ],
     help="""Count records and bytes over time, by object, type or origin.
 
-    Bytes are those of the records in the log. Text is for reading: the groups, then the steps of time, each with the
-    group that has most records in it. Every figure is in json and csv (-O). --chart draws them as SVG, or as a page
-    with the figures. Damage is told and passed over, as in dump.
+    Bytes are those of the records in the log. The text output lists the groups, then the time steps, each with the
+    group that has most records in it. -O json and csv contain every figure. --chart draws them as SVG, or as a page
+    with the figures. Damage is reported and skipped, as in dump.
     """,
     examples=(
         ("which tables grow, and when", "binlogtool stats /var/lib/mysql/mariadb-bin.000042"),

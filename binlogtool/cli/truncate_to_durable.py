@@ -47,19 +47,17 @@ def _check_options(paths: tuple[str, ...], options: dict[str, Any], format_: str
         raise click.UsageError("Missing argument 'PATH...'.")
     for name in _SINGLE_PATH_OPTIONS:
         if options[name] is not None and len(paths) > 1:
-            raise click.UsageError(f"--{name.replace('_', '-')} takes one PATH: a plan is about one log.")
+            raise click.UsageError(f"--{name.replace('_', '-')} takes one PATH, because a plan is for one log.")
     modes = [name for name in ("plan", "apply", "apply_plan", "to_file") if options[name]]
     if len(modes) > 1:
         first, second = (f"--{name.replace('_', '-')}" for name in modes[:2])
-        raise click.UsageError(f"{first} and {second} exclude each other.")
+        raise click.UsageError(f"{first} and {second} cannot be combined.")
     if options["apply_plan"] and any(build_repair_policy(options).as_value()):
-        raise click.UsageError("--apply-plan carries out what was planned; options that change the plan do not fit.")
+        raise click.UsageError("--apply-plan cannot be combined with options that change the plan.")
     if options["allow_empty_result"] and (format_ == "auto" or any(map(os.path.isdir, paths))):
-        raise click.UsageError(
-            "--allow-empty-result needs --format and a FILE: say that it is a log, and of what kind."
-        )
+        raise click.UsageError("--allow-empty-result needs --format and a FILE, not a directory.")
     if options["keep_after_damage"] and not options["to_file"]:
-        raise click.UsageError("--keep-after-damage needs --to-file: the damaged log itself stays as it is.")
+        raise click.UsageError("--keep-after-damage needs --to-file.")
 
 
 def build_repair_policy(options: dict[str, Any]) -> RepairPolicy:
@@ -82,7 +80,7 @@ def has_terminal() -> bool:
 def _check_can_confirm(options: dict[str, Any]) -> None:
     """Raise RefusedError if a confirmation is needed and there is no terminal."""
     if not options["yes"] and not has_terminal():
-        raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
+        raise RefusedError("no terminal for the confirmation prompt; use --yes (nothing was changed)")
 
 
 def report_unprinted_changes(run: CommandRun, applied: RepairResult) -> None:
@@ -90,7 +88,7 @@ def report_unprinted_changes(run: CommandRun, applied: RepairResult) -> None:
     for file in applied.files:
         run.say(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
     if applied.undo is not None:
-        run.say(f"binlogtool undo --apply {applied.undo} takes it back")
+        run.say(f"binlogtool undo --apply {applied.undo} undoes it")
 
 
 class _TruncateRunner:
@@ -150,7 +148,7 @@ class _TruncateRunner:
         if plan.files and not self._options["yes"]:
             folder = os.path.dirname(plan.intent)
             if not click.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?", err=True):
-                raise RefusedError(f"{path}: not agreed; nothing was changed")
+                raise RefusedError(f"{path}: not confirmed; nothing was changed")
         applied = binlogtool.finish_repair(path)
         if applied is None:
             self._run.say(f"{plan.intent}: removed; the interrupted {plan.direction} had changed nothing")
@@ -185,7 +183,7 @@ class _TruncateRunner:
         if plan.changes and not options["yes"]:
             out.flush()
             if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
-                raise RefusedError(f"{plan.target}: not agreed; nothing was changed")
+                raise RefusedError(f"{plan.target}: not confirmed; nothing was changed")
         self._run.cancel_time_limit()
         undo_options = {"undo_dir": options["undo_dir"], "backup": options["backup"] or "tail"}
         return binlogtool.apply_plan(
@@ -227,47 +225,49 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(["--plan"], type=PATH, metavar="FILE", help="Save the plan."),
-        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry the plan out."),
-        option(["--apply-plan"], type=PATH, metavar="FILE", help="Carry a saved plan out; any difference is refused."),
-        option(["--to-file"], type=PATH, metavar="NEW", help="Leave the log alone and write a repaired copy."),
+        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Apply the plan."),
+        option(["--apply-plan"], type=PATH, metavar="FILE", help="Apply a saved plan; refuse if anything has changed."),
+        option(["--to-file"], type=PATH, metavar="NEW", help="Write a repaired copy; the log itself is not changed."),
         option(
             ["--keep-after-damage"],
             is_flag=True,
             allow_from_autoenv=False,
-            help="With --to-file: leave out only what is damaged, and keep what is provable behind it.",
+            help="With --to-file: remove only damaged ranges, and keep provable records after them.",
         ),
         option(["--undo-dir"], type=PATH, metavar="DIR", help="Where the undo file goes (default: beside the log)."),
         option(
             ["--backup"],
             type=click.Choice(["tail", "full"]),
-            help="What the undo file keeps: the bytes that go (default), or the whole file.",
+            help="Content of the undo file: the removed bytes (default), or the whole file.",
         ),
-        option(["--max-loss"], type=SIZE, metavar="SIZE", help="Refuse to cut more (default: no bound on torn bytes)."),
+        option(["--max-loss"], type=SIZE, metavar="SIZE", help=("Refuse to remove more bytes (default: no "
+            "limit for torn bytes).")),
         option(
             ["--max-loss-records"],
             type=click.IntRange(0),
             metavar="N",
-            help="Refuse to cut more complete records, those of an unfinished transaction included.",
+            help="Refuse to remove more complete records, including those of an unfinished transaction.",
         ),
         option(
             ["--allow-discard-valid"],
             is_flag=True,
             allow_from_autoenv=False,
-            help="Cut complete records that lie behind the damage, too.",
+            help="Also remove complete records after the damage.",
         ),
         option(
             ["--allow-empty-result"],
             is_flag=True,
             allow_from_autoenv=False,
-            help="Cut even where no record is kept: only of a FILE by itself, and with --format.",
+            help="Truncate even if no record is kept; needs a single FILE and --format.",
         ),
         option(
             ["--transactions"],
             is_flag=True,
             allow_from_autoenv=False,
-            help="Cut behind the last whole transaction where whole records of an unfinished one follow (drizzle).",
+            help=("Truncate after the last complete transaction, removing complete records of an unfinished "
+                "one (drizzle)."),
         ),
-        option(["--fix-meta"], is_flag=True, help="Bring the log's own marks and its list of files in line, too."),
+        option(["--fix-meta"], is_flag=True, help="Also correct the log's own counters and its file list."),
         option(["--write-close-marker"], is_flag=True, help=("Close the file with the mark of its format, if "
             "it has one.")),
         network_option(),
@@ -275,18 +275,19 @@ command = Command(
         *hint_options(),
         redo_option(),
     ],
-    help="""Plan the cut of a log to its durable end, and carry it out.
+    help="""Plan the truncation of a log to its durable end, and apply it.
 
-    Prints the durable end, the proof for it, and what the cut would remove. Nothing is changed without --apply,
-    --apply-plan or --to-file. What is cut is kept in an undo file beside the log (see binlogtool undo); a crash leaves
-    the old file or the new one. A log in use, a file with several names, links and devices are refused.
+    Prints the durable end, the proof for it, and what would be removed. Nothing is changed without --apply,
+    --apply-plan or --to-file. Removed bytes are kept in an undo file beside the log (see binlogtool undo); a
+    crash leaves the old file or the new one. Logs in use, files with several hard links, symbolic links and
+    devices are refused.
     """,
     examples=(
-        ("what a cut would remove", "binlogtool truncate-to-durable 00000000000000000042.xlog"),
-        ("save the plan, read it, carry it out",
+        ("what a truncation would remove", "binlogtool truncate-to-durable 00000000000000000042.xlog"),
+        ("save the plan, review it, apply it",
          "binlogtool truncate-to-durable --plan cut.json 00000000000000000042.xlog\n"
          "binlogtool truncate-to-durable --apply-plan cut.json --yes"),
-        ("cut now, and ask before", "binlogtool truncate-to-durable --apply 00000000000000000042.xlog"),
+        ("truncate after a confirmation", "binlogtool truncate-to-durable --apply 00000000000000000042.xlog"),
         ("a repaired copy with every provable record",
          "binlogtool truncate-to-durable --to-file new.xlog --keep-after-damage 00000000000000000042.xlog"),
     ),

@@ -17,7 +17,7 @@ def _run_undo(run: CommandRun, undo_file: str, apply: bool, yes: bool, allow_net
 
     as_json = run.settings.choose_output_format(("text", "json")) == "json"
     if apply and not yes and not has_terminal():
-        raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
+        raise RefusedError("no terminal for the confirmation prompt; use --yes (nothing was changed)")
     with run.open_output(text=not as_json, inputs=[undo_file], page=not apply, defers_errors=True) as out:
         plan = binlogtool.plan_undo(undo_file)
         run.status = 1 if plan.reasons else 0
@@ -28,8 +28,8 @@ def _run_undo(run: CommandRun, undo_file: str, apply: bool, yes: bool, allow_net
             if plan.reasons:
                 raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
             out.flush()
-            if not yes and not click.confirm("Take the repair back as planned?", err=True):
-                raise RefusedError("not agreed; nothing was changed")
+            if not yes and not click.confirm("Undo the repair as planned?", err=True):
+                raise RefusedError("not confirmed; nothing was changed")
             run.cancel_time_limit()
             applied = binlogtool.undo(undo_file, network=allow_network_file_system)
         if as_json:
@@ -47,14 +47,14 @@ command = Command(
     callback=_run_undo,
     params=[
         click.Argument(["undo_file"], type=PATH, metavar="UNDO_FILE"),
-        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry it out."),
+        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry out the undo."),
         network_option(),
         option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
     ],
-    help="""Take a repair back.
+    help="""Undo a repair.
 
-    Says what would become of the files that the repair changed; with --apply, their bytes, modes and times (owners
-    where allowed) are the original's again. Files that changed since the repair are refused.
+    Shows how the files that the repair changed would be restored; with --apply, their bytes, modes and times (owners
+    where allowed) are restored. Files that changed since the repair are refused.
     """,
     examples=(
         ("what would be restored", "binlogtool undo 42.xlog.binlogtool-undo-20260101T000000Z-00112233"),

@@ -149,7 +149,7 @@ def _parse_report(text: str) -> tuple[str, str]:
 
     kind, equals, target = text.partition("=")
     if kind not in (*REPORT_KINDS, "github") or bool(equals) == (kind == "github") or (equals and not target):
-        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in REPORT_KINDS)}")
+        raise UsageError(f"--report {text}: use github, or one of {', '.join(f'{k}=FILE' for k in REPORT_KINDS)}")
     return kind, target
 
 
@@ -176,7 +176,7 @@ command = Command(
             ["--depth"],
             type=click.Choice(["frame", "checksum", "payload", "set"]),
             default="set",
-            help="How deep to look; each level includes the ones before (default: set).",
+            help="Depth of the check; each level includes the ones before it (default: set).",
         ),
         option(
             ["--fail-on"],
@@ -189,54 +189,58 @@ command = Command(
             multiple=True,
             metavar="ID=LEVEL",
             shell_complete=options.complete_severity,
-            help="Another severity for a finding; repeatable.",
+            help="Change the severity of a finding; repeatable.",
         ),
         option(
             ["--ignore"],
             multiple=True,
             metavar="ID[@FILE[:OFFSET]]",
             shell_complete=options.complete_finding_id,
-            help="A finding to leave out; repeatable.",
+            help="Ignore a finding; repeatable.",
         ),
-        option(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
+        option(["--baseline"], type=PATH, metavar="FILE", help="Ignore the findings listed in FILE."),
         option(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
         option(
             ["--report"],
             multiple=True,
             metavar="KIND=FILE",
             shell_complete=options.complete_report,
-            help="A further report: junit, sarif, gitlab (code quality), json, markdown or html (a page with a map of "
+            help="Write an additional report: junit, sarif, gitlab (code quality), json, markdown or html (a "
+            "page with a map of "
             "each file) into FILE, or github (annotations); repeatable.",
         ),
         option(
-            ["--state"], type=PATH, metavar="FILE", help="Skip what FILE says is verified and unchanged; appended to."
+            ["--state"],
+            type=PATH,
+            metavar="FILE",
+            help="Skip logs that FILE records as verified and unchanged; results are appended to FILE.",
         ),
         option(
             ["--max-duration"],
             type=DURATION,
             metavar="DURATION",
-            help="Stop in time; go on later with --state. Status 6.",
+            help="Stop after this time with status 6; use --state to continue later.",
         ),
         option(
             ["--expect-closed"],
             is_flag=True,
-            help="The logs are not in use: a torn end is an error, a missing end mark a warning.",
+            help="The logs are not in use: report a torn end as an error, a missing end mark as a warning.",
         ),
-        option(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
+        option(["--live"], is_flag=True, help="The files may be growing: an unfinished tail is not a finding."),
         *spark_options(),
         *hint_options(),
         redo_option(),
     ],
     help="""Check logs: framing, checksums, content, order of sequence numbers, agreement of the files of a set.
 
-    Reads only. Every byte is accounted for, and the account adds up to the file size. The last line names the command
+    Only reads. Every byte is accounted for, and the account adds up to the file size. The last line names the command
     to use next.
     """,
     examples=(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),
         ("for scripts", "binlogtool verify -O json 00000000000000000042.xlog"),
         ("in CI", "binlogtool verify --report junit=verify.xml --report sarif=verify.sarif logs/"),
-        ("a page for people", "binlogtool verify --report html=verify.html /var/lib/tarantool"),
+        ("an HTML page", "binlogtool verify --report html=verify.html /var/lib/tarantool"),
         ("only checksums", "binlogtool verify --depth checksum transaction.log"),
         (
             "thousands of logs on a cluster",

@@ -117,7 +117,8 @@ def _verify_sequentially(
 def _timeout_report(path: str, remaining: int, count: int) -> Report:
     """Return the report about the paths that were not verified in time. path: the first of them."""
     text = (
-        f"{remaining:,} of {count:,} paths are not verified: the time limit ended the work (--timeout, --max-duration)"
+        f"{remaining:,} of {count:,} paths were not verified because the time limit was reached "
+        f"(--timeout, --max-duration)"
     )
     return Report((), (), (PathFailure(path, text, 6),), True)
 
@@ -153,8 +154,8 @@ def _verify_on_spark(
     )
     run.say_work_messages()
     if late_count := sum(part is None for part in parts):
-        reason = "the time limit ended the work (--timeout, --max-duration)"
-        run.say(f"{late_count:,} of {len(paths):,} paths are not wholly verified: {reason}")
+        reason = "the time limit was reached (--timeout, --max-duration)"
+        run.say(f"{late_count:,} of {len(paths):,} paths were not completely verified: {reason}")
     yield from (Report((), (), (), True) if part is None else part for part in parts)
 
 
@@ -185,7 +186,7 @@ def _create_process_pool(run: CommandRun, number: int) -> ProcessPoolExecutor | 
             number, get_context("spawn"), limits_module.inherit_ceiling, (limits_module.previous_limits(),)
         )
     except (OSError, ImportError) as error:
-        run.say(f"--jobs: no processes can share the work here ({error}; is /dev/shm there?): this one does it all")
+        run.say(f"--jobs: cannot start worker processes ({error}; check /dev/shm); continuing in one process")
         return None
 
 

@@ -137,7 +137,7 @@ class VerifyState:
         try:
             return _check_report(report_from_dict(entry.report))
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-            text = f"what it remembers of {call.path} is not a report ({type(error).__name__}: {error})"
+            text = f"the stored result of {call.path} is not a report ({type(error).__name__}: {error})"
             raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
 
     def add_result(self, call: VerifyCall, report: Report) -> Report:
@@ -288,7 +288,9 @@ def _check_prefix(file: FileReport, old_prefix: _FilePrefix | None) -> FileRepor
     if old_prefix is None or old_prefix.steady is None or _hash_steady_bytes(file, old_prefix.end) == old_prefix.steady:
         return file
     end = old_prefix.end
-    text = f"the first {end:,} bytes are not those of the last run" if file.size >= end else "the file became shorter"
+    text = (
+        f"the first {end:,} bytes differ from those of the last run" if file.size >= end else "the file became shorter"
+    )
     changed = make_finding("changed-while-read", 0, min(end, file.size), text, size_before=end, size_after=file.size)
     return replace(file, findings=(changed, *file.findings))
 

@@ -31,7 +31,7 @@ from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 SECTOR = 512
 SEARCH_DISTANCE = 4 * MIB
-"""How far around a region its sectors are looked for."""
+"""How far around a region copies of its sectors are searched for, in bytes."""
 
 
 class DamageCause(NamedTuple):
@@ -130,39 +130,39 @@ class DamageEvidence(msgspec.Struct):
 
 BLOCK_BYTES = 4096
 MAX_REGION_BYTES = 256 * KIB
-"""Bytes of a region that are looked at."""
+"""Bytes of a region that are examined."""
 MAX_SHIFTED_FRAME = 32 * KIB
 """Longest frame in which inserted or removed bytes are searched for."""
 MAX_FOREIGN_SEARCH = 32 * KIB
-"""Bytes of a region in which the head of another file is looked for."""
+"""Bytes of a region in which the head of another file is searched for."""
 MAX_REGIONS, MAX_FLIP_REGIONS = 4, 2
-"""Regions of a file whose cause is looked for; the first of them, in which every bit of the head is tried."""
+"""Regions of a file that are examined; and the first of them, in which every bit of the frame head is tried."""
 MAX_FLIPPED_FRAME = 64 * KIB
-"""Longest frame for which the bits of its head are tried: a frame is checked for each of them."""
+"""Longest frame for which the bits of its head are tried: each try checks the frame."""
 
 _HEAD_BYTES = 32
 _LENGTH_HEAD_SIZES = (8, 13, 20)
-"""Bytes of a head that hold its length, in the formats that there are: a gap is searched for behind them."""
+"""Sizes of frame heads up to the length field, in the known formats: gaps are searched for after them."""
 _MAX_ONE_MISSING_FRAME = 1024
-"""Longest frame in which one missing byte is searched for: by chance it would seem to be found in 1 of 16,000."""
+"""Longest frame in which one missing byte is searched for: a false match has a probability of 1 in 16,000."""
 _SHARP_EDGE, _SHARP_PAGE_EDGE = 16, 4
-"""How far zeros may reach beyond the border of a sector; pages have zeros of their own."""
+"""How far zeros may extend beyond a sector boundary; pages have zeros of their own."""
 _MAX_OWN_ZEROS = 64
-"""As many at the end of a file may be those of a record's head that is cut off: they prove no write that broke off."""
+"""Up to so many zeros at the end of a file may belong to a truncated record head: they do not prove a torn write."""
 _MIN_DISTINCT_BYTES = 8
 _MAX_SHIFT = 1 << 20
 _MAX_PAGE_SHIFT = 256
-"""How far from its place a page is searched for."""
+"""How far from its place a page is searched for, in bytes."""
 _ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
 _MAX_MISSING = SECTOR
-"""Most bytes that are believed to be missing in a record."""
+"""Most bytes that can be missing in a record for a verdict."""
 _MAX_MISSING_UNCHECKED = 127
-"""The same where there are no checksums."""
+"""The same, where there are no checksums."""
 _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 _MAX_END_MARK = 8
-"""Bytes at the end of a file that may be its end mark, at most."""
+"""Longest end mark of a file, in bytes."""
 _MAX_RECORDS_CHECKED = 32
-"""Records behind a damage that are looked at, as far as the next block."""
+"""Records after the damage that are checked, up to the next block."""
 _FOREIGN_MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "ELF program"), (b"SQLite format 3\0", "SQLite database"), (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive"), (b"\x1f\x8b\x08", "gzip data"),
@@ -219,7 +219,7 @@ def find_tail_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCa
         -evidence.size % evidence.align <= _MAX_PAGE_SHIFT or not _is_page(evidence, region.start - evidence.align)
     ):  # so little is missing, or the page before is not whole either: bytes may be missing anywhere
         return _find_shifted_last_page(evidence, region)
-    words = f"the file was cut, or not written on, at {region.end:#x}"
+    words = f"the file was truncated, or not written further, at {region.end:#x}"
     return DamageCause(
         "truncated",
         region.end,
@@ -300,13 +300,13 @@ def _find_zeroed_sectors(evidence: DamageEvidence, region: DamagedRegion, data: 
         if at_end and start > region.start:
             if (foreign_cause := _find_foreign_head(evidence, region, data)) is not None:
                 return foreign_cause
-            words = f"a write broke off at the border of a block, {start:#x}: zeros behind it"
+            words = f"a write stopped at a block boundary, {start:#x}: zeros follow"
             return DamageCause("torn-write", start, last - start, words, {"cause_block": _largest_block_size(start)})
         if last - end < edge and not at_end and start > 0:
             if (foreign_cause := _find_foreign_head(evidence, region, data)) is not None:
                 return foreign_cause
             block = min(_largest_block_size(start), _largest_block_size(end)) or SECTOR
-            words = f"{end - start:,} bytes from {start:#x} on, whole sectors, are zeros"
+            words = f"{end - start:,} bytes from {start:#x} on are zeros, in whole sectors"
             return DamageCause("zeroed-sector", start, end - start, words, {"cause_block": block})
     return None
 
@@ -354,7 +354,7 @@ def _find_foreign_head(evidence: DamageEvidence, region: DamagedRegion, data: by
             (name for magic, name in _FOREIGN_MAGICS if head.startswith(magic)), None
         ) or evidence.foreign_format(head)
         if kind is not None:
-            words = f"what stands at {low + at:#x} starts like another file ({kind})"
+            words = f"the bytes at {low + at:#x} look like the start of another file ({kind})"
             return DamageCause("foreign-bytes", low + at, max(0, region.end - low - at), words, {"cause_format": kind})
     return None
 
@@ -374,7 +374,7 @@ def _find_inserted_bytes(evidence: DamageEvidence, region: DamagedRegion, data: 
             evidence, shortened, head, (a ^ b for a, b in zip(data[head:], data[head + count :], strict=False)), 0
         )
         if at is not None:
-            words = f"{count:,} bytes at {region.start + at:#x} do not belong there: without them the checksum is right"
+            words = f"{count:,} bytes at {region.start + at:#x} were inserted: without them the checksum matches"
             return DamageCause("inserted-bytes", region.start + at, count, words, {"cause_shift": count})
     return None
 
@@ -387,7 +387,7 @@ def _find_removed_byte(evidence: DamageEvidence, region: DamagedRegion, data: by
         extended = data[:head] + b"\0" + data[head:]
         at = _locate_gap(evidence, extended, head, (a ^ b for a, b in pairwise(chain(b"\0", data[head:]))), 0xFF)
         if at is not None:
-            words = f"one byte is missing at {region.start + at:#x}: with it the checksum is right"
+            words = f"one byte is missing at {region.start + at:#x}: with it the checksum matches"
             return DamageCause("removed-bytes", region.start + at, 0, words, {"cause_shift": -1})
     return None
 
@@ -404,7 +404,7 @@ def _find_removed_bytes(evidence: DamageEvidence, region: DamagedRegion, data: b
         or _is_explained_by_length(evidence, data, missing)
     ):
         return None
-    words = f"{missing:,} bytes are missing in this record: the next one begins before it should end"
+    words = f"{missing:,} bytes are missing in this record: the next one begins before its end"
     return DamageCause("removed-bytes", region.start, 0, words, {"cause_shift": -missing})
 
 
@@ -430,7 +430,7 @@ def _find_removed_bytes_unchecked(evidence: DamageEvidence, region: DamagedRegio
     if len(starts) != 1 or _is_explained_by_flips(evidence, record_bytes, region.start - starts[0]):
         return None
     missing = region.start - starts[0]
-    words = f"{missing:,} bytes are missing in the record in front: the next one begins before it should end"
+    words = f"{missing:,} bytes are missing in the record before: the next one begins before its end"
     return DamageCause("removed-bytes", region.before, 0, words, {"cause_shift": -missing})
 
 
@@ -564,7 +564,7 @@ def _find_shifted_page(evidence: DamageEvidence, region: DamagedRegion, data: by
 
 def _make_shift_cause(region: DamagedRegion, shift: int) -> DamageCause:
     kind, comparison = ("inserted-bytes", "more") if shift > 0 else ("removed-bytes", "fewer")
-    words = f"{abs(shift):,} bytes {comparison} than were written: what follows stands whole at another distance"
+    words = f"{abs(shift):,} bytes {comparison} than were written: the intact data after it is shifted"
     return DamageCause(kind, region.start, max(shift, 0), words, {"cause_shift": shift})
 
 
@@ -636,7 +636,7 @@ def _find_foreign_format(own_format: str, data: bytes) -> str | None:
 # --- Frames that one flipped bit hides, because it is in what says where the frame begins or ends ---
 
 MAX_FRAME_BYTES = 64 * KIB
-"""Bytes that are looked at."""
+"""Bytes that are examined."""
 _FLIPPED_HEAD_BYTES = 64
 _MAX_ENDS = 64
 _CHECKSUM_BYTES = 4

@@ -62,13 +62,13 @@ FileIdentity = tuple[int, int]
 """Device and inode."""
 
 _REREAD_BYTES = 64 * KIB
-"""So many bytes are read once more rather than searched for a place to begin at."""
+"""Up to so many bytes are read again instead of searching them for a split point."""
 
 _MTIME_TICK_NS = 100_000_000
-"""Nanoseconds in which a file can change twice with one modification time."""
+"""Nanoseconds in which a file can change twice with the same modification time."""
 
 _MAX_WRITE_S = 1.0
-"""Seconds for which a write is under way at most."""
+"""Longest assumed duration of a write, in seconds."""
 
 PendingFindings = dict[tuple[str, int | None], tuple[float, FileFinding]]
 """Id and offset of a finding -> since when it is known, and the finding."""
@@ -277,7 +277,7 @@ class FollowedFile(msgspec.Struct):
                     options.columns.track_batch(decoder, segment)
                 yield from self._skip_known(decoder.decode_batch(segment, filter_), known_records)
         if shortened and scan.records < known_records:
-            text = f"shortened to {self.size:,} bytes: {known_records - scan.records:,} records are not in it any more"
+            text = f"shortened to {self.size:,} bytes: {known_records - scan.records:,} records are gone"
             yield FollowLoss(self.path, text, 0)
         self.records = scan.records if shortened else max(self.records, scan.records)
         if reason := scan.incomplete or scan.over_limit:
@@ -321,10 +321,10 @@ def _finding_key(file_finding: FileFinding) -> tuple[str, int | None]:
 FollowedItem = RecordBlock | FileFinding | FollowLoss
 
 MAX_IDLE_FILES = 200
-"""So many files are held open between the looks: the ones that changed last."""
+"""Number of files that are held open between reads: those that changed last."""
 
 MAX_HELD_FILES = 600
-"""So many are, with those that wait to be read. A process may have 1,024, as a rule."""
+"""The same, including those that wait to be read. The usual limit of a process is 1,024."""
 
 _LIST_INTERVAL_S = 0.1
 """Seconds between two listings while files are read."""

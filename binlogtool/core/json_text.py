@@ -57,7 +57,7 @@ def encode_json_lines(values: Iterable[Any]) -> bytes:
 _NESTED_TYPES = {dict, list, tuple}
 _PLAIN_TYPES = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED_TYPES}
 _EXPONENT = re.compile(r"\de[+-]\d")
-"""A float as only Python writes it (1e+16): msgspec has another form, and one number must not have two."""
+"""A float in Python's form (1e+16): msgspec writes another form, and one number must not have two."""
 
 
 def collect_types(values: Sequence[Any]) -> set[type]:

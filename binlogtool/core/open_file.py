@@ -139,7 +139,7 @@ class StreamSource:
     def read_at(self, offset: int, view: memoryview) -> int:
         """Fill `view`; `offset` must be where the last read ended."""
         if offset != self._position:
-            raise InputOutputError(f"{self.name}: a stream cannot be read at {offset:#x}, only in order")
+            raise InputOutputError(f"{self.name}: a stream can only be read in order, not at {offset:#x}")
         done = 0
         while done < len(view) and self._error is None:
             got = self._read_some(len(view) - done)
@@ -161,7 +161,7 @@ class StreamSource:
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
             if isinstance(error, OSError) and not _is_bad_gzip(error):
                 raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
-            self._error = f"the compressed input breaks off: {error}"
+            self._error = f"the compressed input ends unexpectedly: {error}"
             return b""
 
     def skip_hole(self, offset: int) -> int:
@@ -269,7 +269,7 @@ def base_name(path: str) -> str:
 
 _URL_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _REMOTE_MODULE = "binlogtool.core.remote_files"
-"""The module for other systems; loaded by name when the first URL comes, as it needs what not everybody installs."""
+"""The module for remote files, imported by name at the first URL: its dependencies are optional."""
 
 
 def _open_url(url: str) -> Source:
@@ -421,7 +421,7 @@ def make_reopening_reader(path: str) -> Callable[[int, int], bytes]:
 # --- The piece of a source that is in memory ---
 
 _EXTRA_BYTES = 4096
-"""Bytes more than asked for that a large piece has room for: the checksum behind a record makes no second one."""
+"""Extra space in a large buffer, so that the checksum after a record does not need another one."""
 
 
 class Window:
@@ -558,7 +558,7 @@ def detect_format(head: FileHead) -> Format:
         )
     if len(fitting) > 1:
         reasons = "; ".join(f"{format_.name}: {match.reason}" for match, format_ in fitting)
-        raise UnknownFormatError(f"{head.name}: could be more than one format ({reasons}); say which with --format")
+        raise UnknownFormatError(f"{head.name}: matches more than one format ({reasons}); choose one with --format")
     return fitting[0][1]
 
 
@@ -591,7 +591,7 @@ class LogFile(msgspec.Struct, frozen=True):
     source: Source
     window: Window
     head: bytes = b""
-    """The first bytes of the file, up to those that its server changes later, as they were at opening."""
+    """The first bytes of the file when it was opened, up to the end of those that its server changes later."""
 
     def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened, other than by its server closing it."""
@@ -736,7 +736,7 @@ def _check_level(format_: Format, hints: Hints) -> None:
         known_levels = ", ".join(format_.reading.levels) or "only one"
         raise UsageError(f"--level {level}: {format_.name} has {known_levels}")
     if level is not None and hints.objects and format_.reading.event_level not in (None, level):
-        text = f"--level {level}: such records of {format_.name} have no object, and are no statements"
+        text = f"--level {level}: the records of {format_.name} at this level have no object and are not statements"
         raise UsageError(f"{text}; --level {format_.reading.event_level} has these")
 
 

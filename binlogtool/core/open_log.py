@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 # --- Splits of a big file into parts that give the same records, numbers and findings as one pass over it ---
 
 _READS_PER_PART = 8
-"""So many times in a part its end can be found."""
+"""Reads per part, so that split points are found near its end."""
 
 MIN_READ_BYTES = 16 * KIB
 
@@ -276,7 +276,7 @@ class LogFiles:
             UsageError: one of the files is a stream.
         """
         if self.is_stream:
-            raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
+            raise UsageError("a stream can be read only once, and this takes several passes; save it to a file first")
         return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
 
     def _open_file(self, number: int, shared: dict[str, Any] | None = None) -> LogFile:
@@ -392,7 +392,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound=RecordBlock | RowBatch | SqlFragment | FileFinding)
 L = TypeVar("L", bound="LogReader")
 Splitter = Callable[[BlockDecoder, Batch, RecordFilter], Iterator[T]]
-"""What makes the parts of a log from a batch."""
+"""Turns a batch into the items that a pass yields."""
 
 
 def _block_splitter(_file: LogFile) -> Splitter[RecordBlock]:
@@ -431,11 +431,11 @@ class LogReader(LogFiles):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
     _column_tracker: ColumnTracker | None = None
-    """Of a log that is read once only: what was learned of the columns of a condition."""
+    """For a stream: the columns of the condition that were found while reading."""
     _name_census: NameCensus | None = None
-    """The same of the names in it."""
+    """For a stream: the names that were found while reading."""
     _last_filter: RecordFilter | None = None
-    """What the last pass chose by."""
+    """The filter of the last pass."""
 
     def blocks(
         self,
@@ -471,7 +471,7 @@ class LogReader(LogFiles):
             RefusedError: for a flashback, the last transaction is incomplete.
         """
         if selection.tail is not None:
-            raise UsageError("the last records cannot be written as statements: name a position to start from")
+            raise UsageError("--tail cannot be combined with statements; give a position to start from")
         refuse_salvage(selection, "a script of statements")
         row_condition: RowCondition | None = None
         if selection.where is not None:
@@ -509,12 +509,12 @@ class LogReader(LogFiles):
         Raises:
             UsageError: the format has no row changes, or single records are requested.
         """
-        refuse_salvage(selection, "messages about changes")
-        refuse_where(selection, "messages about changes")
+        refuse_salvage(selection, "change messages")
+        refuse_where(selection, "change messages")
 
         def start_script(format_: Format) -> ScriptWriter:
             if format_.output.start_changes is None:
-                raise UsageError(f"the records of {format_.name} tell no changes of tables; --envelope is not for them")
+                raise UsageError(f"the records of {format_.name} have no row changes; --envelope cannot be used")
             return make_writer(format_.output.start_changes())
 
         yield from self._write_scripts(selection, _block_splitter, start_script)
@@ -643,12 +643,12 @@ class LogReader(LogFiles):
         *,
         cells: bool,
     ) -> Iterator[S | RecordBlock | FileFinding]:
-        refuse_salvage(selection, "rows of tables")
+        refuse_salvage(selection, "table rows")
         readers: dict[str, TableReader] = {}
 
         def reader_of(format_: Format) -> TableReader:
             if format_.tables is None:
-                raise UsageError(f"the records of {format_.name} have no tables: convert them without --object")
+                raise UsageError(f"the records of {format_.name} have no tables; convert them without --object")
             if format_.name not in readers:
                 rules, backend = format_.tables(), backends.choose_backend(self._backend)
                 compiled = rules.make_compiled_reader if cells and backend.name == "native" else None
@@ -793,7 +793,7 @@ def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> Fi
 
 
 def _make_unread_finding(reason: str) -> Finding:
-    text = f"not checked: whether the chosen rows were changed again later, from here on: {reason}"
+    text = f"from here on, later changes of the selected rows were not checked: {reason}"
     return make_finding(CHANGED_LATER, None, 0, text)
 
 
@@ -835,7 +835,7 @@ def open_log(
         for name in group.names
     ]
     if not files:
-        raise UnknownFormatError("no log file was named")
+        raise UnknownFormatError("no log file was given")
     log = log_class(files, read_options.limits, read_options.backend, read_options.hints or Hints())
     try:
         log.open_first()
@@ -950,7 +950,7 @@ class NameCensus:
                 listed = _join_names(sorted(self._types))
                 absent.append(f"--type {name}: the log has no record of this type; it has {listed}")
             else:
-                text = f"--type {name}: {', '.join(sorted(self._formats))} has no such type"
+                text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
                 missing.append(text + suggest_names(name, self._known_types))
         return UnmatchedNames(tuple(missing), tuple(absent))
 

@@ -32,7 +32,7 @@ from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason
 # --- Findings about bad frames and rows ---
 
 EXCERPT_BYTES = 64 * KIB
-"""Bytes of a damaged frame that are looked at for an explanation (the checksum covers the whole frame)."""
+"""Bytes of a damaged frame that are parsed for an explanation (the checksum covers the whole frame)."""
 
 
 def explain_checksum_mismatch(layout: LogFileLayout, data: bytes, offset: int, record: int) -> Finding:
@@ -187,7 +187,7 @@ def explain_past_end(stop: ScanStop, offset: int, need: int, size: int, record: 
 def explain_over_limit(stop: ScanStop, offset: int, need: int, limit: int, record: int) -> Finding:
     """Create the finding for a frame that fits into the file, but exceeds the user's or the format's limit."""
     size = need - offset
-    message = f"declares at least {size:,} bytes, over the ceiling of {limit:,}; --max-record raises it"
+    message = f"declares at least {size:,} bytes, more than the limit of {limit:,}; --max-record raises it"
     facts: dict[str, Any] = {"field": stop.field or "frame", "declared": size, "ceiling": limit}
     return make_finding("length-out-of-bounds", offset, size, message, record=record, **facts)
 
@@ -196,7 +196,7 @@ def explain_undecodable(layout: LogFileLayout, data: bytes, offset: int) -> Find
     """Create the finding for a frame without a checksum that does not pass the format's own proof."""
     message, position, own_id = _explain_with_schema(layout.frame.schema, data)
     return make_finding(
-        own_id or "payload-undecodable", offset, len(data), message or "the content is not what the format demands",
+        own_id or "payload-undecodable", offset, len(data), message or "the content does not follow the format",
         field_offset=offset + position,
     )  # fmt: skip
 
@@ -246,7 +246,7 @@ _MAX_ARENA_BYTES = 8 * MIB
 _CHECKSUM_ABSENT = 2
 _INNER_CAPACITY = 4096
 _MAX_EXPLAINED_ROWS = 16
-"""Bad rows of a frame that are told in the words of the schema."""
+"""Bad rows of a frame that are explained by the schema; further ones only briefly."""
 
 
 class FrameRun(NamedTuple):

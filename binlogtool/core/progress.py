@@ -23,7 +23,7 @@ class SkippedFile(NamedTuple):
 
 
 READABLE_COMPRESSED_SUFFIXES = (".gz", ".zst")
-"""Ends of names of compressed files that are unpacked while they are read."""
+"""Name suffixes of compressed files that are unpacked while they are read."""
 COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".bz2", ".lz4", ".lzma", ".xz", ".Z", ".zip", ".7z")
 
 

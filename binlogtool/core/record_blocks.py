@@ -93,7 +93,7 @@ if TYPE_CHECKING:
 _PLACEHOLDER_BYTES = 16
 _PLACEHOLDER = re.compile(rb"@[0-9a-f]{32}@")
 _BASE64_GROUP = 3
-"""Bytes that base64 writes together."""
+"""Bytes that base64 encodes as one group."""
 
 
 def extract_long_values(body: Any, max_bytes: int) -> tuple[Any, dict[str, LongValue]]:
@@ -188,7 +188,7 @@ def _iter_groups(value: LongValue) -> Iterator[bytes]:
 _CHECKSUM_ABSENT = 2
 
 _MEMORY_FRACTION = 16
-"""What the records of a block tell of tables takes this part of the memory at most, or is of one record."""
+"""Table rows of a block take at most 1/16 of the memory, unless they are those of one record."""
 
 
 class BlockDecoder(msgspec.Struct, frozen=True):
@@ -589,13 +589,13 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
 
 
 _BODIES_AT_ONCE = 256
-"""Bodies that are decoded at once: few of them in vain when a limit is reached."""
+"""Bodies that are decoded at once: few of them are wasted when a limit is reached."""
 
 
 # --- Row batches ---
 
 MIN_COMPILED_RUN = 32
-"""So many records at once do not pay for the change of the hand."""
+"""Shorter runs of compiled records do not pay for the switch to Python and back."""
 
 
 class RowBatchSplitter:
@@ -717,7 +717,7 @@ def read_event_groups(
         UsageError: files of this format, or of this kind, have none.
     """
     if scan.format.reading.event_groups is None:
-        raise UsageError(f"{path}: the records of {scan.format.name} are no events of a server's binary log")
+        raise UsageError(f"{path}: the records of {scan.format.name} are not events of a server's binary log")
     group_reader = scan.format.reading.event_groups(scan.layout, limits)
     for segment in scan.segments():
         parts: Iterator[PortableEventGroup | PriorGtids | Finding]
@@ -842,10 +842,10 @@ class CompiledSplitter(Generic[D]):
 # --- Blocks whose bodies are decoded by compiled code ---
 
 _MARKER_PREFIX = b'"$'
-"""Begins the name of what JSON has no word for; as a text it is rare enough."""
+"""Start of the member names for values that JSON cannot express; rare enough in ordinary text."""
 
 MIN_COMPILED_RECORDS = 256
-"""So many records by compiled code do not pay for its room, which each file needs anew."""
+"""For fewer records of a file compiled code is not worth its buffers, which each file needs again."""
 
 _decode_json_list = json.Decoder(list[Any]).decode
 

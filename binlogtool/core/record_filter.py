@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 # --- Record types by the names that users write ---
 
 _UNKNOWN_TYPE = re.compile(r"(?:TYPE_)?\d+\Z")
-"""What a type is called that a format does not know."""
+"""The name of a type that the format does not know."""
 
 _FILE_TYPES = frozenset({"ENCRYPTED"})
-"""The type of records whose key was not given."""
+"""The type of encrypted records without a key."""
 
 
 def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
@@ -54,7 +54,7 @@ def _require_known(name: str, format_names: Iterable[str]) -> None:
     outputs = [known.output for known in formats.iter_formats()]
     if not any(name.upper() in map(str.upper, (*one.types.values(), *one.type_groups)) for one in outputs):
         raise UsageError(
-            f"--type {name}: there is no such type{suggest_names(name, format_names)}; --type list shows them"
+            f"--type {name}: unknown record type{suggest_names(name, format_names)}; --type list shows them"
         )
 
 
@@ -68,7 +68,7 @@ def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
 # --- Selection of records in one pass over envelopes ---
 
 RunNarrower = Callable[[int, int], Iterator[tuple[int, int]]]
-"""Runs of records among those of a run."""
+"""Returns runs of records inside a run."""
 
 _GTID = "gtid:"
 
@@ -83,7 +83,7 @@ def find_runs(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
 
 
 MAX_GAP = 16
-"""So many records by compiled code cost no more than to call it."""
+"""Gaps of at most so many records cost compiled code less than another call."""
 
 
 def join_runs(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
@@ -390,7 +390,7 @@ def _negate(excluded: TransactionPredicate) -> TransactionPredicate:
 # --- Record ranges ---
 
 MAX_BLOCK_RECORDS = 2048
-"""Records in a block at most."""
+"""Records in one block, at most."""
 
 
 class RecordRange(msgspec.Struct, frozen=True):

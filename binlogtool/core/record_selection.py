@@ -124,7 +124,7 @@ class RecordBlock(msgspec.Struct, frozen=True):
     findings: Mapping[int, tuple[Finding, ...]]
     raw: Sequence[bytes] | None = None
     long_values: Mapping[str, LongValue] = {}
-    """Values that are not in the bodies, which hold marks in place of them (`log.longvalues`)."""
+    """Long values extracted from the bodies, which have placeholders for them (`log.longvalues`)."""
 
     def __len__(self) -> int:
         return len(self.record)
@@ -235,7 +235,7 @@ Path = str | os.PathLike[str]
 
 MAX_SCHEMA_BYTES = 64 * MIB
 MAX_KEYFILE_BYTES = 16 * MIB
-"""A keyring; MariaDB's key files have at most 1 MiB."""
+"""Size limit of a keyring; MariaDB's key files have at most 1 MiB."""
 MAX_SECRET_BYTES = 4 * KIB
 
 
@@ -326,7 +326,7 @@ def refuse_salvage(selection: Selection, output_name: str) -> None:
         UsageError: they are.
     """
     if selection.on_damage == "salvage":
-        raise UsageError(f"--on-damage salvage: {output_name} cannot mark what is not proven; use skip")
+        raise UsageError(f"--on-damage salvage: {output_name} cannot mark unproven records; use --on-damage skip")
 
 
 def check_where(text: str) -> None:
@@ -391,7 +391,7 @@ def add_selection_hints(selection: Selection, hints: Hints | None, *, script: bo
 _NUMBERED_KINDS = ("record", "seq", "page")
 _GTID = "gtid:"
 _STOP_AT_START = "0"
-"""The place to stop before for no record at all."""
+"""The stop position that selects no record at all."""
 
 
 class LogPosition(msgspec.Struct, frozen=True):
@@ -450,7 +450,7 @@ def _parse_number(text: str, full_text: str) -> int:
     except ValueError:
         raise UsageError(f"position {shorten(full_text)!r}: {shorten(text)!r} is not a number") from None
     if not 0 <= number < 1 << 64:
-        raise UsageError(f"position {shorten(full_text)!r}: the number is not one of 64 bits")
+        raise UsageError(f"position {shorten(full_text)!r}: the number does not fit into 64 bits")
     return number
 
 

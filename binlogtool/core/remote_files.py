@@ -85,7 +85,7 @@ class RemoteSource:
             data = self._file.read_at(size, offset)
         self.fetched += len(data)
         if len(data) != size:
-            raise InputOutputError(f"{self.name}: cannot be read: {len(data):,} bytes came, {size:,} were asked for")
+            raise InputOutputError(f"{self.name}: cannot be read: {len(data):,} bytes received, {size:,} requested")
         return bytes(data)
 
     def skip_hole(self, offset: int) -> int:
@@ -168,9 +168,11 @@ def _resolve_s3(url: str) -> tuple[Any, str]:
     location, _, query = url.removeprefix("s3://").partition("?")
     bucket, _, key = location.partition("/")
     if "@" in bucket:
-        raise ValueError("keys in a URL would stand in every output; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        raise ValueError(
+            "credentials in a URL would appear in outputs; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
+        )
     if not bucket:
-        raise ValueError("a bucket is missing: write s3://BUCKET/KEY")
+        raise ValueError("the bucket is missing: use s3://BUCKET/KEY")
     url_options = dict(parse_qsl(query))
     if unknown := set(url_options) - set(_S3_OPTIONS):
         raise ValueError(f"{min(unknown)!r} is none of {', '.join(_S3_OPTIONS)}")
@@ -204,7 +206,9 @@ def list_remote_files(url: str) -> list[str] | None:
         if fs.get_file_info(path).type.name != "Directory":
             return None
     if "?" in url:
-        raise UsageError(f"{url}: a directory is named without `?`; set AWS_ENDPOINT_URL and the like instead")
+        raise UsageError(
+            f"{url}: the URL of a directory cannot have `?`; set AWS_ENDPOINT_URL and similar variables instead"
+        )
     from pyarrow.fs import FileSelector
 
     with translate_errors(url):

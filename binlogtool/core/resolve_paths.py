@@ -54,7 +54,7 @@ from binlogtool.limits import MIB, Limits
 _DIGITS = re.compile(r"\d+")
 
 NewestByKind = Mapping[str, tuple[tuple[int, ...], str]]
-"""For each kind of name the one with the highest numbers."""
+"""Name with digits replaced -> the highest numbers, and the file that has them."""
 
 
 def find_newest(names: Iterable[str]) -> NewestByKind:
@@ -82,7 +82,7 @@ def _split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
 NASCENT_SCORE = 20
 """See `Match`."""
 SEARCHED_BYTES = 4 * MIB
-"""Bytes of a file without a head that are searched for a record."""
+"""Bytes of a file without a valid head that are searched for a record."""
 
 
 class FileProof(msgspec.Struct, frozen=True):
@@ -164,9 +164,9 @@ def _is_proof(batch: Batch, layout: LogFileLayout) -> bool:
 MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
 OWN_FILE_MARKER = ".binlogtool-"
-"""What repairs leave beside a log (undo files) has this in its name, and is no member of it."""
+"""In the name of all files that repairs leave beside a log (undo files); they are not members of it."""
 _PARALLEL_PROBES = 16
-"""Files of another system that are looked into at a time."""
+"""Remote files that are probed at the same time."""
 
 
 class LogMembers(NamedTuple):
@@ -248,7 +248,7 @@ def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_
     compressed = sorted(name for name in all_names if is_compressed_log(SkippedFile(name, COMPRESSED)))
     if compressed:
         advice = (
-            "name the file: it is unpacked while it is read"
+            "name the file itself to read it: it is decompressed on the fly"
             if compressed[0].endswith(READABLE_COMPRESSED_SUFFIXES)
             else "unpack it first"
         )
@@ -256,7 +256,9 @@ def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_
             f"{text}; compressed: "
             f"{compressed[0]}{f' and {len(compressed) - 1:,} more' if compressed[1:] else ''} ({advice})"
         )
-    return UnknownFormatError(f"{text}; named like one, and none: {', '.join(names)}{more}" if names else text)
+    return UnknownFormatError(
+        f"{text}; named like a log file, but not one: {', '.join(names)}{more}" if names else text
+    )
 
 
 def _matches_name_patterns(name: str, format_: Format) -> bool:

@@ -46,7 +46,7 @@ class Resynchronizer:
         self._work = 0
         self.exhausted = False
         self.data_end = 0
-        """Behind the last byte that is not zero, among those that the last search saw."""
+        """End of the last non-zero byte that the last search saw."""
 
     def find_inside(self, start: int, end: int) -> int | None:
         """Return the first offset in `[start, end)` with a proven frame, among those completely in memory."""

@@ -27,7 +27,7 @@ from binlogtool.schema.scanner import Scanner, StopReason
 _READ_BYTES = 1 << 20
 _LOOKAHEAD_BYTES = 64
 _MIN_BIT_TRIES, _BYTES_PER_TRY = 16_384, 256
-"""Bits that are tried, in all of a file, where one may hide a frame; and one more for so many bytes of the file."""
+"""Bits that are tried in a whole file to find hidden frames; and one more for so many bytes of the file."""
 STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 

@@ -149,7 +149,7 @@ class ScanAccounting(msgspec.Struct):
     tail_findings: tuple[Finding, ...] = ()
     incomplete: str | None = None
     unread_bytes: int = 0
-    """Bytes at the end that a limit kept from being looked at; they are booked as unknown."""
+    """Bytes at the end that were not read because of a limit; they count as unknown."""
     over_limit: str | None = None
     _cause_finder: CauseFinder | None = None
     _last_frame_offset: int = -1
@@ -328,7 +328,7 @@ class ScanAccounting(msgspec.Struct):
             item = self._add_cause(item, DamagedRegion(position, end, declared_end, tail=True))
             return self._account_tail(position, item, "torn_tail")
         if stop.reason == StopReason.CONSTANT:
-            text = f"{end - position:,} bytes that are no record and no filler"
+            text = f"{end - position:,} bytes that are neither a record nor filler"
             item = self._make_tail_finding("garbage-tail", position, text)
             return self._account_tail(
                 position, self._add_cause(item, DamagedRegion(position, end, tail=True)), "unknown"
@@ -337,7 +337,7 @@ class ScanAccounting(msgspec.Struct):
         rest = end - position - item.length
         if rest <= 0:
             return self._account_tail(position, item, "damaged")
-        text = f"{end - position:,} bytes to the end hold nothing provable"
+        text = f"{end - position:,} bytes up to the end of the file have no provable record"
         skipped = make_finding("damaged-range", position, end - position, text, record=self.records)
         return self._account_tail(position, item, "damaged", skipped)
 
@@ -373,10 +373,11 @@ class ScanAccounting(msgspec.Struct):
 # --- One pass over one file ---
 
 _CHUNK_BYTES = {"python": MIB, "native": 2 * MIB}
-"""Bytes read at a time where records are looked into; else a MiB, which the processor's cache still has when its
-checksums are computed."""
+"""Bytes read at a time where the content of frames is read; otherwise 1 MiB, which is still in the processor's
+cache when
+its checksums are computed."""
 _HELD_FRACTION = 4
-"""Of a stream, a damaged range that is looked at again may take so much of the working set: one part of so many."""
+"""A damaged range of a stream that is read again may take one part in so many of the memory limit."""
 
 
 class Scan(ScanAccounting):
@@ -386,7 +387,7 @@ class Scan(ScanAccounting):
     _resynchronizer: Resynchronizer | None = None
     _level_changed_at: int = -1
     _scanners: dict[int, tuple[FrameLevel, Scanner]] = msgspec.field(default_factory=dict)
-    """By the id of the schema, which is kept alive beside its scanner: a log may turn between levels often."""
+    """By the id of the schema, which is kept alive with its scanner: a log may switch levels often."""
     _payload_reader: PayloadReader | None = None
 
     def segments(self) -> Iterator[Batch | DamagedRange]:
@@ -489,7 +490,7 @@ class Scan(ScanAccounting):
     def _read_to_end(self, window: Window, resynchronizer: Resynchronizer | None) -> None:
         """Read to the end, for the byte account only."""
         if resynchronizer is not None and resynchronizer.exhausted:
-            self.incomplete = "the limit of work for finding the next provable record was reached"
+            self.incomplete = "the work limit of the search for the next provable record was reached"
         while not window.ended:
             start = window.skip_hole(window.end)
             window.load(start, start + MIB)
@@ -519,7 +520,7 @@ class Scan(ScanAccounting):
                     continue
                 if not self._is_past_end(needed_end):  # it fits into the file, but exceeds the limit
                     stop = stop._replace(reason=StopReason.BOUNDS, need=needed_end - window.base)
-                    self.over_limit = f"a record of {needed_end - position:,} bytes is over the ceiling (--max-record)"
+                    self.over_limit = f"a record of {needed_end - position:,} bytes exceeds the limit (--max-record)"
             if self._switch_level(window, position):
                 scanner, need = self._get_scanner(), position + 1
                 continue
@@ -638,7 +639,7 @@ class Scan(ScanAccounting):
             return None
         resync_point = self._get_resynchronizer(window).find(mark_end - 1)
         stop = window.end if resync_point is None else resync_point.offset
-        message = f"{stop - mark_end:,} bytes behind the end mark" if stop > mark_end else "records behind the end mark"
+        message = f"{stop - mark_end:,} bytes after the end mark" if stop > mark_end else "records after the end mark"
         item = make_finding("garbage-tail", position, stop - position, message, record=self.records)
         item = self._explain_finding(item, memoryview(mark))
         if resync_point is not None:

@@ -174,7 +174,8 @@ def _make_message(name: str, table_columns: set[str]) -> str:
     )
     if nameless:
         suggestion += (
-            " (some have no names in the log: --schema FILE.sql gives them, or name one by its place: after.`@1`)"
+            " (some columns have no names in the log: supply them with --schema FILE.sql, or use "
+            "the position: after.`@1`)"
         )
     return f"--where: no table of the log has a column {name}: {suggestion}"
 

@@ -102,8 +102,8 @@ def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: Commi
                 steady.update(_exclude_range(data, position, rewritten))
                 position += len(data)
                 if compares and previous is not None and position == before and steady.hexdigest() != previous.steady:
-                    reason = f"its first {before:,} bytes are not those that were read before"
-                    raise RefusedError(f"{path}: {reason}: put the file back as it was, or begin a new output")
+                    reason = f"its first {before:,} bytes differ from those that were read before"
+                    raise RefusedError(f"{path}: {reason}; restore the file, or start a new output")
     except OSError as error:
         raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
     return ContentHashes(whole.hexdigest(), steady.hexdigest())
@@ -194,7 +194,7 @@ class JsonlRunFile:
                 line_count += 1
                 digest.update(line)
         if digest.digest() != self._hash.digest():
-            raise InputOutputError(f"{self._path}: what was read back is not what was written")
+            raise InputOutputError(f"{self._path}: what was read back differs from what was written")
         if line_count != self.rows:
             raise InputOutputError(f"{self._path}: {self.rows:,} records were read, and {line_count:,} lines written")
         return (
@@ -375,11 +375,11 @@ class AppendJob(msgspec.Struct, frozen=True):
     def _check_arguments(self, paths: list[str], output: Path) -> None:
         selection = self.selection
         if selection.start or selection.stop or selection.whole or selection.tail is not None:
-            raise UsageError("--append goes on where it stopped: positions and --tail are not for it")
+            raise UsageError("--append continues after the last run; it cannot be combined with positions or --tail")
         if not can_split(selection):
-            raise UsageError("--append: a condition that counts records, or asks for GTIDs, is not for it")
+            raise UsageError("--append cannot be combined with --skip, --limit or a GTID filter")
         if is_url(str(output)) or any(map(is_url, paths)):
-            raise UsageError("--append reads and writes files of this machine, no URLs")
+            raise UsageError("--append works with local files only, not with URLs")
         if not output.parent.is_dir():
             raise InputOutputError(f"{output.parent}: no such directory")
         for path in paths:
@@ -452,7 +452,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             findings=tuple(writer.finding_tally.listed),
         )
         if new_commit.rows != sum(one.rows for one in new_commit.outputs):
-            raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows are not those of its files")
+            raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows do not match the row counts of its files")
         store.commit(last_commit, new_commit)
         checks = build_append_checks(proof, last_commit, new_commit, counts.total())
         read_inputs = [_manifest_input(one, counts) for one in new_commit.inputs if one.name in hashes]
@@ -473,7 +473,7 @@ class AppendJob(msgspec.Struct, frozen=True):
                     continue
                 file = log.files[0]
                 if file.size is None:
-                    raise UsageError(f"{name}: a packed file does not grow; convert it without --append")
+                    raise UsageError(f"{name}: a compressed file does not grow; convert it without --append")
                 for finding in file.layout.findings:
                     if finding.id == ENCRYPTED or (finding.severity is Severity.ERROR and file.size > HEAD_BYTES):
                         yield GrowingFileFinding(name, file.format.name, finding)
@@ -563,7 +563,7 @@ def _check_has_records(paths: list[str], source: IncrementalInput) -> None:
             return
         kind = layout.variant
     if kind:
-        raise UsageError(f"{name} ({kind}) has no records of its own: name the files of the log, or their directory")
+        raise UsageError(f"{name} ({kind}) holds no records; name the files of the log, or their directory")
 
 
 def _file_suffix(file_options: TableFileOptions) -> str:
@@ -582,7 +582,7 @@ def _check_same_options(previous: Mapping[str, Any], current: Mapping[str, Any],
     for name in sorted({*previous, *current}):
         if previous.get(name) != current.get(name):
             was, text = (msgspec.json.encode(one.get(name)).decode() for one in (previous, current))
-            raise RefusedError(f"{output}: was made with other options: {name} was {was}, now {text}")
+            raise RefusedError(f"{output}: was written with other options: {name} was {was}, now {text}")
 
 
 def _is_reported_removal(piece: PlannedRead | GrowingFileFinding, known_inputs: Mapping[str, CommittedInput]) -> bool:
@@ -632,9 +632,12 @@ def _check_not_moved(
         with source.open_file(name, reached.format) as log:
             for committed in others:
                 if committed.end <= (log.files[0].size or 0) and file_mark(log, committed.end) == committed.mark:
-                    message = f"{name}: is the file that was read as {committed.name}, its records would be there twice"
+                    message = (
+                        f"{name}: is the same file that was read as {committed.name}; its records "
+                        f"would be appended twice"
+                    )
                     raise RefusedError(
-                        f"{message}: give it its path again (a symbolic link will do), or begin a new output"
+                        f"{message}; restore its old path (a symbolic link is enough), or start a new output"
                     )
 
 
@@ -642,7 +645,7 @@ def _check_not_replaced(log: LogReader, piece: PlannedRead) -> None:
     """Raise RefusedError if the file was replaced or truncated since it was planned."""
     reached = piece.reached
     if reached.mark and file_mark(log, reached.place.offset) != reached.mark:
-        raise RefusedError(f"{piece.member.path} was replaced while it was read: run it again")
+        raise RefusedError(f"{piece.member.path} was replaced while it was read; run the command again")
 
 
 def _last_keys_of(commit: AppendCommit) -> LastRowKeys:
@@ -661,7 +664,7 @@ def _check_unique_keys(keys: Iterator[RowKeyTuple], last_keys: LastRowKeys) -> t
     for generation, file, record, row_index in keys:
         key = (generation, record, row_index)
         if file in last_keys and key <= last_keys[file]:
-            raise InputOutputError(f"{file}: record {record:,} would be there twice: the output is left as it was")
+            raise InputOutputError(f"{file}: record {record:,} would be appended twice; the output was not changed")
         last_keys[file] = key
         counts[file] += 1
     return last_keys, counts

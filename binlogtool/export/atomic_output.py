@@ -75,11 +75,11 @@ def remove_dead_stages(output: Path) -> list[str]:
     for name in sorted(filter(names.fullmatch, present)):
         path = output.with_name(name)
         if f"{output.name}.old-" in name:
-            messages.append(f"{path}: the output that a run was about to replace when it broke off; kept")
+            messages.append(f"{path}: kept: the previous output, which an interrupted run was replacing")
         elif _is_dead(path) and _try_remove(path):
-            messages.append(f"{path}: removed: left by a conversion that broke off")
+            messages.append(f"{path}: removed: left by an interrupted conversion")
         else:
-            messages.append(f"{path}: kept: another conversion writes it, or it is not provably ours")
+            messages.append(f"{path}: kept: another conversion may be writing it, or it is not from binlogtool")
     return [*messages, *_remove_orphaned_locks(output, names, present)]
 
 
@@ -96,7 +96,7 @@ def _remove_orphaned_locks(output: Path, names: re.Pattern[str], present: set[st
         with contextlib.suppress(OSError):
             if _is_unlocked(stage):
                 _lock_path(stage).unlink()
-                yield f"{_lock_path(stage)}: removed: left by a conversion that broke off"
+                yield f"{_lock_path(stage)}: removed: left by an interrupted conversion"
 
 
 @contextlib.contextmanager
@@ -185,7 +185,7 @@ def stage_output(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterat
             finally:
                 discard_stage(stage)
     except FileExistsError as error:
-        raise RefusedError(f"{output} appeared while the work was under way; it is not replaced") from error
+        raise RefusedError(f"{output} was created by another process meanwhile; it is not replaced") from error
     except OSError as error:
         raise InputOutputError(f"{output}: cannot be written: {error.strerror}") from error
 
@@ -226,7 +226,7 @@ def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Ite
                 discard_stage(stage)
     except FileExistsError as error:
         name = error.filename or fspath(output)
-        raise RefusedError(f"{name} appeared while the work was under way; it is not replaced") from error
+        raise RefusedError(f"{name} was created by another process meanwhile; it is not replaced") from error
     except OSError as error:
         raise InputOutputError(f"{fspath(output)}: cannot be written: {error.strerror}") from error
 
@@ -250,18 +250,18 @@ def _split_set_path(output: str | PathLike[str]) -> tuple[Path, str]:
     is_folder = text.endswith("/") or path.is_dir()
     folder, base = (path, "binlog") if is_folder else (path.parent, path.name)
     if base.isdigit():
-        raise UsageError(f"{text}: the name of a log needs a letter")
+        raise UsageError(f"{text}: the base name of a log must contain a letter")
     if not (folder.parent if is_folder else folder).is_dir():
         missing = folder.parent if is_folder else folder
         meaning = f"a directory {folder}" if is_folder else f"files {base}.000001, … in {folder}"
-        raise InputOutputError(f"{missing}: no such directory ({text} means {meaning}); make it first")
+        raise InputOutputError(f"{missing}: no such directory ({text} means {meaning}); create it first")
     return folder, base
 
 
 def _check_no_set_files(folder: Path, base: str, suffixes: re.Pattern[str]) -> None:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.name.startswith(base) and suffixes.fullmatch(path.name[len(base) :]):
-            raise RefusedError(f"{path} exists; files of a log are never replaced: name another place")
+            raise RefusedError(f"{path} exists; log files are never replaced; name another output")
 
 
 def _move_files(stage: Path, folder: Path) -> None:
@@ -293,7 +293,7 @@ def _check_replaceable(output: Path, *, overwrite: bool, inputs: list[Path]) -> 
     if output.is_symlink():
         raise RefusedError(f"{output} is a symbolic link; it is not replaced")
     if not output.is_file() and not output.is_dir():
-        raise RefusedError(f"{output} is no regular file; it is not replaced")
+        raise RefusedError(f"{output} is not a regular file or directory; it is not replaced")
     resolved = output.resolve()
     for path in inputs:
         if resolved == path.resolve() or resolved in path.resolve().parents:
@@ -376,15 +376,17 @@ def stage_upload(url: str, *, overwrite: bool, on_step: ProgressCallback | None 
         InputOutputError: it cannot be written, or not read back as it was written.
     """
     if overwrite:
-        raise UsageError(f"{url}: --overwrite replaces local output only, in one step; name another place")
+        raise UsageError(f"{url}: --overwrite only works for local output; name another URL")
     if "?" in url:
-        raise UsageError(f"{url}: an output is named without `?`; set AWS_ENDPOINT_URL and the like instead")
+        raise UsageError(
+            f"{url}: the URL of an output cannot have `?`; set AWS_ENDPOINT_URL and similar variables instead"
+        )
     fs, place = resolve_filesystem(url)
     with translate_errors(url):
         if fs.get_file_info(place).type.name != "NotFound":
             raise RefusedError(f"{url} exists; name another output")
         if fs.type_name == "s3" and fs.get_file_info(place.partition("/")[0]).type.name == "NotFound":
-            raise InputOutputError(f"{url}: there is no bucket of this name")
+            raise InputOutputError(f"{url}: there is no such bucket")
     stage = Path(place.rpartition("/")[2] or "rows")
     try:
         with create_work_folder() as folder:
@@ -411,7 +413,7 @@ def _upload_files(stage: Path, url: str, on_step: ProgressCallback | None) -> No
                     if on_step is not None:
                         on_step(ProgressStep("uploading", done_bytes, total))
                 if _hash_remote(fs, f"{place}/{name}") != hash_file(str(path)):
-                    raise InputOutputError(f"{url}/{name}: what was read back is not what was written")
+                    raise InputOutputError(f"{url}/{name}: what was read back differs from what was written")
     except BaseException:
         with contextlib.suppress(OSError):
             fs.delete_dir(place)

@@ -61,10 +61,9 @@ STOP_AT_DAMAGE = Selection(on_damage="stop")
 class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
     """Options of a conversion, and how the logs are read.
 
-    master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as JSON.
-    lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see
-      `BinlogJob`.
-    partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
+    master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as
+    JSON. lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks:
+    see `BinlogJob`. partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
     `parse_envelope_options`.
     """
 
@@ -193,8 +192,7 @@ def append(
     """Append what is new since the last run to `output`, a directory of jsonl or table files (see `AppendJob`).
 
     final: the log is complete (see `AppendJob`). The rest is as for `convert`; options that do not fit one file per
-      run are
-    refused.
+    run are refused.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
@@ -202,14 +200,16 @@ def append(
     if to not in APPENDED:
         raise UsageError(f"--append is for {', '.join(APPENDED)}, not for {to}")
     if refused := [name for name in _NOT_FOR_APPEND if options.pop(name, None)]:
-        raise UsageError(f"--append adds one file each run; --{refused[0].replace('_', '-')} is not for it")
+        raise UsageError(
+            f"--append writes one file per run; it cannot be combined with --{refused[0].replace('_', '-')}"
+        )
     settings, kind_options = split_options(options)
     shape = settings.table_options(to, typed=to != "jsonl")
     _refuse_options(to, fspath(output), shape, sql_scripts.ScriptRequest(**kind_options))
     if _message_options(to, settings.lines, settings.envelope, settings.selection) is not None:
-        raise UsageError("--append adds records; --envelope is not for it")
+        raise UsageError("--append cannot be combined with --envelope")
     if not SparkMaster.coerce(settings.master).is_local:
-        raise UsageError("--append works in this process: --master is not for it")
+        raise UsageError("--append runs in this process; it cannot be combined with --master")
     _refuse_typed_rows(to, settings.selection, settings.hints)
     _refuse_existing_manifest(settings.manifest, overwrite=False)
     hints = add_selection_hints(settings.selection, settings.hints)
@@ -223,8 +223,8 @@ def append(
 def _refuse_typed_rows(to: str, selection: Selection, hints: Hints | None) -> None:
     """Raise UsageError if the same options without --append would give typed rows of tables."""
     if to in TABLE_TARGETS and selection.objects and (hints is None or hints.level is None):
-        text = "--append adds records, and --object (--database, --table) with a table asks for its typed rows"
-        raise UsageError(f"{text}: choose records with --where \"object = 'NAME'\", or convert without --append")
+        text = "--append writes records, but --object (--database, --table) with a table format selects typed rows"
+        raise UsageError(f"{text}; select records with --where \"object = 'NAME'\", or convert without --append")
 
 
 _NOT_FOR_APPEND = (
@@ -329,11 +329,11 @@ def _typed_options(
     if level is not None and not is_requested:
         return None
     if to == "csv" and image == "both":
-        raise UsageError("--image both: cells of CSV hold one value; choose after, before or changes")
+        raise UsageError("--image both cannot be used with csv; choose after, before or changes")
     typed_options = build_typed_options(selection, image, per_table=per_table)
     if master is not None:
-        text = "rows of tables are made in this process: --master and --conf are not for them"
-        raise UsageError(f"{text}; on a cluster the option `object` of Spark's reader makes those of a table")
+        text = "typed rows are written in this process; --master and --conf cannot be used"
+        raise UsageError(f"{text}; on a cluster, use the option `object` of the Spark data source")
     return typed_options
 
 
@@ -342,9 +342,9 @@ def _message_table_options(
 ) -> TypedRowOptions | None:
     """Return the options for tables of messages; None = one table for all messages."""
     if image is not None:
-        raise UsageError("--image: an envelope says itself which images a message has")
+        raise UsageError("--image cannot be combined with --envelope, which determines the images")
     if master is not None:
-        raise UsageError("messages are made in this process: --master and --conf are not for them")
+        raise UsageError("messages are written in this process; --master and --conf cannot be used")
     typed_options = build_typed_options(replace(selection, where=None), None, per_table=per_table)
     return typed_options if per_table or not typed_options.per_table else None
 
@@ -397,7 +397,7 @@ def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], sta
     changed = [path for path, was in before.items() if path not in unreadable and not live and read_stamp(path) != was]
     if changed:
         changed_text = " and ".join([changed[0], *([f"{len(changed) - 1:,} more"] if changed[1:] else [])])
-        raise RefusedError(f"{changed_text} changed while it was read: convert a copy, or allow that with --live")
+        raise RefusedError(f"{changed_text} changed while it was read; convert a copy, or use --live")
     if manifest.complete:
         folder = stage if stage.is_dir() else None
         outputs = (
@@ -421,7 +421,7 @@ def _mark_unreadable_inputs(manifest: Manifest) -> Manifest:
 
 
 def _describe_removed(path: str) -> str:
-    return "" if _stamp_if_readable(path) else "removed while it was read: rows of it may be missing"
+    return "" if _stamp_if_readable(path) else "removed while it was read; its rows may be incomplete"
 
 
 def _stamp_if_readable(path: str) -> FileStamp | None:
@@ -442,7 +442,7 @@ def _refuse_options(to: str, output: str, shape: TableFileOptions, request: sql_
         option = refused[0].replace("file_size", "target_file_size").replace("_", "-")
         raise UsageError(f"--{option} is for tables ({', '.join(TABLE_TARGETS)}), not for {to}")
     if is_url(output) and to not in TABLE_TARGETS:
-        raise UsageError(f"{output}: {to} is written to the local disk only; copy it from there")
+        raise UsageError(f"{output}: {to} can only be written to the local disk; copy it from there")
     if to not in SCRIPT_TARGETS and request.used_option is not None:
         raise UsageError(f"{request.used_option} is for scripts ({', '.join(SCRIPT_TARGETS)}), not for {to}")
 

@@ -498,12 +498,16 @@ class IncrementalInput:
         if before == reached or (before is not None and before.without_definitions() == reached):
             return
         if before is not None and before.born != reached.born:
-            text = "replaced by another one of its name, which is read from its beginning"
+            text = "replaced by another file of the same name, which is read from its beginning"
             yield GrowingFileFinding(name, reached.format, _changed_finding(before, text))
             before = None
         elif before is not None and before.done:
             size = reached.place.offset - before.place.offset
-            reason = "it was done (by --final, or a later file)" if self.strict else "a later file of the log was begun"
+            reason = (
+                "it was complete (because of --final, or a later file)"
+                if self.strict
+                else "a later file of the log was started"
+            )
             text = f"extended by {size:,} bytes after {reason}; they are not read"
             yield GrowingFileFinding(name, reached.format, _changed_finding(before, text))
             return
@@ -689,18 +693,22 @@ class CommitStore(msgspec.Struct, frozen=True):
             commit = msgspec.json.decode(data := path.read_bytes(), type=AppendCommit)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputOutputError(
-                f"{path}: is broken: {error}; put it back from a copy, or begin a new output"
+                f"{path}: is damaged: {error}; restore it from a copy, or start a new output"
             ) from error
         if commit.schema != SCHEMA or commit.number != number:
-            raise InputOutputError(f"{path}: is no commit number {number} of the shape {SCHEMA}")
+            raise InputOutputError(f"{path}: is not commit number {number} of schema {SCHEMA}")
         if not commit.is_intact(data):
-            raise InputOutputError(f"{path}: was changed: put it back from a copy, or begin a new output")
+            raise InputOutputError(f"{path}: was modified; restore it from a copy, or start a new output")
         if commit.rows != sum(one.rows for one in commit.outputs):
-            raise InputOutputError(f"{path}: is broken: its files do not have the {commit.rows:,} rows that it counts")
+            raise InputOutputError(
+                f"{path}: is damaged: its files do not add up to the {commit.rows:,} rows that it counts"
+            )
         for output in commit.outputs:
             if not _has_size(self.output / output.path, output.size):
-                message = f"{self.output / output.path}: is not there with {output.size:,} bytes, as {path} says"
-                raise InputOutputError(f"{message}: put it back from a copy, or begin a new output")
+                message = (
+                    f"{self.output / output.path}: is missing or not {output.size:,} bytes long, as {path} records"
+                )
+                raise InputOutputError(f"{message}; restore it from a copy, or start a new output")
         return commit
 
     def remove_uncommitted(self, last: AppendCommit) -> list[str]:
@@ -716,11 +724,11 @@ class CommitStore(msgspec.Struct, frozen=True):
         parts = [path for path, number in numbers.items() if number == last.number + 1]
         later = sorted(path for path, number in numbers.items() if number > last.number + 1)
         if later:
-            text = f"{later[0]}: is of a later run than the highest commit, {last.number}, so commits were removed"
-            raise RefusedError(f"{text}: put them back from a copy, or begin a new output")
+            text = f"{later[0]}: is from a later run than the highest commit, {last.number}, so commits are missing"
+            raise RefusedError(f"{text}; restore them from a copy, or start a new output")
         for path in (*pending, *parts):
             path.unlink()
-        return [f"{path}: removed: left by a run that broke off" for path in sorted((*pending, *parts))]
+        return [f"{path}: removed: left by an interrupted run" for path in sorted((*pending, *parts))]
 
     def commit(self, last: AppendCommit, new: AppendCommit) -> None:
         """Make `new` the state of the output, and delete old commits."""
@@ -781,7 +789,7 @@ def _ensure_store(store: CommitStore) -> None:
         output.mkdir()
         _sync_path(output.parent)
     if output.is_symlink() or not output.is_dir():
-        raise RefusedError(f"{output} exists and is no directory of --append; name another output")
+        raise RefusedError(f"{output} exists and is not a directory; name another output")
     if not store.folder.is_dir():
         if any(output.iterdir()):
             raise RefusedError(f"{output} exists and was not made with --append; name another output")
@@ -811,5 +819,5 @@ def build_append_checks(
     return (
         ManifestCheck("rows-in-equal-rows-out", proof),
         ManifestCheck("rows-before-and-new", f"{previous.rows:,} + {commit.new:,} = {commit.rows:,}"),
-        ManifestCheck("keys-are-unique", f"{key_count:,} of (generation, file, record, row), behind all those before"),
+        ManifestCheck("keys-are-unique", f"{key_count:,} of (generation, file, record, row), after all earlier ones"),
     )

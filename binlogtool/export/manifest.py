@@ -244,10 +244,9 @@ class ManifestCheck(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The account of one conversion (JSON schema binlogtool/manifest/1).
 
-    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: all rows of the output.
-    damage: rows for bytes that could not be read. findings: JSON objects with their file. finding_counts: exact, even
-      if
-    `findings` was truncated. details: additional facts that depend on `to`.
+    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: all rows of the
+    output. damage: rows for bytes that could not be read. findings: JSON objects with their file. finding_counts:
+    exact, even if `findings` was truncated. details: additional facts that depend on `to`.
     """
 
     to: str
@@ -310,7 +309,7 @@ def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
 
 FileStamp = tuple[int, int, int, int]
 
-_NEEDS_FILES = "convert needs files, which it can read again and hash; use `dump` for streams"
+_NEEDS_FILES = "convert needs regular files, which it reads twice; use `dump` for streams"
 
 
 def find_inputs(paths: Iterable[str | PathLike[str]], format: str, *, lenient: bool = False) -> list[ManifestInput]:
@@ -564,12 +563,12 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """Description of what a Spark job reads; serialised as one JSON option.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes
-      are
-    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of which
-    reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory for findings
-    that no row represents (`notes`); None = discard them. histories: state that earlier files carry over to members
-    (`table_definitions`), each as `Hints.earlier`. columns, payload: see `rows.create_layout`. object: the one table or
-    space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
+    are split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each
+    of which reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory
+    for findings that no row represents (`notes`); None = discard them. histories: state that earlier files carry
+    over to members (`table_definitions`), each as `Hints.earlier`. columns, payload: see `rows.create_layout`.
+    object: the one table or space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see
+    `from_options`.
     """
 
     members: tuple[TaskFile, ...]
@@ -628,12 +627,10 @@ def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequ
     """Build the request of a query from its options. files: look up the files that the paths name.
 
     Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize:
-      such as
-    `64MiB`. object: see `objects`. types, objects: names, separated by commas. startTime, stopTime: microseconds
-    since 1970.
-    unsigned: types of unsigned fields (Tarantool): data = bigint unless a record needs more, decimal = holds every
-      allowed
-    value. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
+    such as `64MiB`. object: see `objects`. types, objects: names, separated by commas. startTime, stopTime:
+    microseconds since 1970. unsigned: types of unsigned fields (Tarantool): data = bigint unless a record needs
+    more, decimal = holds every allowed value. where: a condition, as `--where`. engine: native, python or auto.
+    maxRecord: bytes.
 
     Raises:
         UsageError: an option is unknown or has an invalid value, or no path was given.
@@ -699,7 +696,7 @@ def _expand_pattern(path: str) -> list[str]:
         return [path]
     matches = sorted(glob.glob(path)) if glob.has_magic(path) else []
     if not matches:
-        problem = "no file has a name like this" if glob.has_magic(path) else "no such file or directory"
+        problem = "no file matches this pattern" if glob.has_magic(path) else "no such file or directory"
         raise InputOutputError(f"{path}: {problem}")
     return matches
 

@@ -287,13 +287,13 @@ def create_log_rows(
         UsageError: the options contradict each other.
     """
     if len(set(columns)) < len(columns):
-        raise UsageError("columns: a name stands there twice")
+        raise UsageError("columns: a name is given twice")
     if table is None:
         if image is not None:
-            raise UsageError(f"image={image!r} is for the rows of a table: name one")
+            raise UsageError(f"image={image!r} applies to the rows of a table; name a table")
         return LogRows(log, RecordRowSource(record_rows.create_layout(columns), selection), columns, "records")
     if selection.objects:
-        raise UsageError(f"objects in the selection: the table is {table}; leave them out")
+        raise UsageError(f"objects in the selection: the table is {table}; remove them")
     typed_options = replace(
         build_typed_options(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False
     )

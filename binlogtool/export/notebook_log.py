@@ -61,7 +61,7 @@ class Log(open_log_module.LogReader):
         elif isinstance(start, str):
             selection = replace(selection, start=start)
         elif start is not None:
-            raise UsageError(f"start={start!r}: write a position as text, or a datetime")
+            raise UsageError(f"start={start!r}: must be a position as a string, or a datetime")
         hints = add_selection_hints(selection, self._hints, script=table is not None)
         return create_log_rows(self.reopen(hints), selection, table, image, tuple(columns))
 
@@ -89,7 +89,7 @@ class Log(open_log_module.LogReader):
 def _check_argument_types(table: Any, columns: Any) -> None:
     """Raise UsageError for arguments of a wrong type that are a likely mistake."""
     if table is not None and not isinstance(table, str):
-        raise UsageError(f"rows({table!r}): the name of a table is a text")
+        raise UsageError(f"rows({table!r}): the name of a table must be a string")
     if isinstance(columns, str):
         raise UsageError(f"columns={columns!r}: write a list of names, [{columns!r}]")
 

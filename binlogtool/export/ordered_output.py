@@ -194,7 +194,7 @@ class StreamJob(msgspec.Struct):
         if not selected:
             unmatched.require_none()
             if is_script and not self.finding_tally.errors and (self.wording.flashback or is_partial(self.selection)):
-                problem = "no change of rows to take back" if self.wording.flashback else "nothing for a script"
+                problem = "no row changes to reverse" if self.wording.flashback else "no statements for a script"
                 reason = f" ({'; '.join(unmatched.absent)})" if unmatched.absent else ""
                 raise UsageError(f"the selection has {problem}; nothing was written{reason}")
         self.remarks = (*unmatched.missing, *unmatched.absent)
@@ -297,7 +297,7 @@ class StreamJob(msgspec.Struct):
     def _check_output(self, stage: Path, digest: str) -> Iterator[ManifestCheck]:
         rows, size, digest_back = self.records_by_file.total(), stage.stat().st_size, hash_file(str(stage))
         if digest_back != digest:
-            raise InputOutputError(f"{stage}: what was read back is not what was written")
+            raise InputOutputError(f"{stage}: what was read back differs from what was written")
         if self.envelope is not None:
             lines, written = _count_lines(stage), self.message_count
             if lines != written:
@@ -374,8 +374,8 @@ def _remark_unread_logs(inputs: Sequence[ManifestInput]) -> Iterator[str]:
         later = [one for one in paths[paths.index(path) + 1 :] if one not in input_paths] if path in paths else []
         if later:
             more = f" and {len(later) - 1:,} more" if later[1:] else ""
-            text = f"not checked: whether the chosen rows were changed again in {os.path.basename(later[0])}{more}"
-            yield f"{text}; give the later logs, or the directory, as well"
+            text = f"not checked: whether the selected rows were changed again in {os.path.basename(later[0])}{more}"
+            yield f"{text}; also name the later logs, or the directory"
 
 
 def _cumulative_sizes(inputs: list[ManifestInput]) -> tuple[dict[str, int], int]:
@@ -465,7 +465,7 @@ class BinlogJob(msgspec.Struct):
         for failure in report.failures:
             raise InputOutputError(f"{failure.path}: {failure.message}")
         if report.incomplete:
-            raise LimitError("a limit ended the verification of the log early")
+            raise LimitError("the time limit ended the verification of the log early")
         for file in report.files:
             yield from ((file.path, found) for found in file.findings)
         for log in report.sets:
@@ -559,9 +559,9 @@ class BinlogJob(msgspec.Struct):
         if digest_back != self.group_digest:
             text = f"{digest_back.bundles:,} groups of {digest_back.events:,} events"
             raise InputOutputError(
-                f"{text} were read back; {self.group_digest.bundles:,} of {self.group_digest.events:,} were read"
+                f"{text} were read back, but {self.group_digest.bundles:,} of {self.group_digest.events:,} were read"
             )
-        excluded = f"; the selection left out {self.excluded_groups:,}" if self.excluded_groups else ""
+        excluded = f"; excluded by the selection: {self.excluded_groups:,}" if self.excluded_groups else ""
         yield ManifestCheck(
             "groups-in-equal-groups-out",
             f"{self.group_digest.bundles:,} read, {digest_back.bundles:,} read back{excluded}",
@@ -620,9 +620,9 @@ def check_log_selection(selection: Selection) -> None:
     """
     event_options = [name.rstrip("s").replace("_", "-") for name in _EVENT_FILTERS if getattr(selection, name)]
     if event_options:
-        raise UsageError(f"--{event_options[0]} chooses single events, but a log is made of whole transactions")
+        raise UsageError(f"--{event_options[0]} selects single events, but a log consists of whole transactions")
     if selection.tail is not None:
-        raise UsageError("--tail: a log has to be written from its beginning; give --start-position")
+        raise UsageError("--tail cannot be used for a log; use --start-position")
     refuse_salvage(selection, "a log")
     refuse_where(selection, "a log")
 
@@ -634,10 +634,10 @@ def order_log_files(inputs: list[ManifestInput]) -> list[ManifestInput]:
         UsageError: they have different formats or directories, or the format has no transactions to copy.
     """
     if len({i.format for i in inputs}) > 1:
-        raise UsageError("the inputs are of different formats; name the files of one log")
+        raise UsageError("the inputs have different formats; name the files of one log")
     format_ = open_file_module.find_format(inputs[0].format)
     if format_.reading.event_groups is None:
-        raise UsageError(f"the records of {format_.name} are no events of a server's binary log")
+        raise UsageError(f"the records of {format_.name} are not events of a server's binary log")
     folders = {os.path.dirname(os.path.abspath(i.path)) for i in inputs}
     if len(folders) > 1:
         raise UsageError("the inputs are in different directories; name the files of one log")

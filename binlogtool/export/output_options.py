@@ -71,8 +71,8 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
 def describe_other_table(name: str) -> str:
     """Return the remark about a statement that changes rows of a table that is not selected."""
     return (
-        f"a statement changes rows of {name}, which is not asked for; what a trigger or a foreign key of it does to "
-        "other tables is not in the log"
+        f"a statement changes rows of {name}, which is not selected; changes that its triggers or foreign keys make in "
+        "other tables are not in the log"
     )
 
 
@@ -104,7 +104,7 @@ def build_typed_options(selection: Selection, image: str | None, *, per_table: b
     if image not in (None, *IMAGE_CHOICES):
         raise UsageError(f"--image {image}: choose one of {', '.join(IMAGE_CHOICES)}")
     if selection.tail is not None:
-        raise UsageError("--tail counts records, and rows of tables are none: choose by position or time")
+        raise UsageError("--tail counts records and cannot be used with typed rows; select by position or time")
     if selection.where is not None:
         _check_row_condition(selection.where)
     s, is_single_table = (
@@ -123,7 +123,7 @@ def _check_row_condition(text: str) -> None:
     bodies = [path for path in compile_condition(text).paths if path[0] == "body"]
     if bodies:
         name = ".".join(map(str, bodies[0]))
-        raise UsageError(f"--where: {name}: rows of tables have no body: write before.COLUMN or after.COLUMN")
+        raise UsageError(f"--where: {name}: typed rows have no body; use before.COLUMN or after.COLUMN")
 
 
 def typed_selection(selection: Selection) -> Selection:
@@ -318,9 +318,9 @@ class TableFileOptions(msgspec.Struct, frozen=True):
         if len(set(self.partition_by)) < len(self.partition_by):
             raise UsageError("--partition-by names a column twice")
         if self.typed and self.file_size is not None:
-            raise UsageError("--target-file-size is for records; rows of tables are in files of their own sizes")
+            raise UsageError("--target-file-size is for records; it cannot be used with typed rows")
         if self.csv_safe and self.to != "csv":
-            raise UsageError("--csv-safe is for --to csv")
+            raise UsageError("--csv-safe is only for --to csv")
         avro, engine = self.to == "avro", "numpy" if self.typed else "pyspark"
         extra = "arrow" if self.typed and not avro else "spark"
         require_extra(f"--to {self.to}", engine, "pyarrow", *(("fastavro",) if avro else ()), extra=extra)

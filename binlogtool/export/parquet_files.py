@@ -593,7 +593,7 @@ class OutputCounts(msgspec.Struct):
         for file, last in self.last_records.items():
             if self.records[file] != last + 1:
                 raise InputOutputError(
-                    f"{file}: {self.records[file]:,} records in the output, the last one is number {last:,}"
+                    f"{file}: {self.records[file]:,} records are in the output, but the last one is number {last:,}"
                 )
 
 
@@ -634,7 +634,7 @@ class EventRanges(msgspec.Struct):
         """
         for file, record in self.broken.items():
             raise InputOutputError(f"{file}: the events of record {record:,} do not follow each other in the output")
-        text = f"{self.events:,} events of {self.groups:,} groups, one behind the other from each group's first byte on"
+        text = f"{self.events:,} events of {self.groups:,} groups, contiguous from each group's first byte"
         return ManifestCheck("events-without-holes", text)
 
 

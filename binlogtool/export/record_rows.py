@@ -246,7 +246,7 @@ def create_layout(columns: Sequence[str] = (), payload: str = "decoded") -> RowL
         if name not in available:
             raise UsageError(f"columns: {name!r} is none of {', '.join(available)}")
     if len(set(names)) < len(names):
-        raise UsageError("columns: a name stands there twice")
+        raise UsageError("columns: a name is given twice")
     full = payload == "decoded" and not {"body", "findings"}.isdisjoint(names)
     return RowLayout(names, "full" if full else "header" if "extras" in names else "frame")
 

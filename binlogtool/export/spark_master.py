@@ -110,9 +110,9 @@ def parse_setting(text: str) -> tuple[str, str]:
     """
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"spark\.[\w.\-]+", key):
-        raise UsageError(f"--conf {text}: write spark.NAME=VALUE")
+        raise UsageError(f"--conf {text}: use spark.NAME=VALUE")
     if key in _FIXED_SETTINGS:
-        raise UsageError(f"--conf {key}: binlogtool sets this itself, as its results depend on it")
+        raise UsageError(f"--conf {key}: cannot be changed, because the results depend on it")
     return key, value
 
 
@@ -142,8 +142,7 @@ class SparkMaster(msgspec.Struct, frozen=True):
     """Where Spark runs.
 
     conf: settings of the user. wait_executors: seconds that a cluster may be without executors. name: of the
-      application, if
-    the settings have none.
+    application, if the settings have none.
     """
 
     url: str = "local[*]"
@@ -208,7 +207,7 @@ def check_master_url(master: str) -> None:
     """Raise UsageError if the URL is not a kind of master that Spark knows."""
     if not _MASTER_URL.fullmatch(master):
         raise UsageError(
-            f"--master {master}: write local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, yarn or k8s://URL"
+            f"--master {master}: use local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, yarn or k8s://URL"
         )
     _parse_addresses(master)
 
@@ -218,7 +217,7 @@ def _parse_addresses(master: str) -> list[tuple[str, int]]:
     hosts = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
     matches = [re.fullmatch(r"(.+):(\d{1,5})", host) for host in hosts]
     if None in matches:
-        raise UsageError(f"--master {master}: write spark://HOST:PORT")
+        raise UsageError(f"--master {master}: use spark://HOST:PORT")
     return [(match[1].strip("[]"), int(match[2])) for match in matches if match]
 
 

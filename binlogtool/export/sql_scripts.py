@@ -92,9 +92,8 @@ class ScriptRequest(msgspec.Struct, frozen=True):
     """Options of a script.
 
     rewrite: texts `old->new`, names of databases. gtids: None = depends on `rows`. database: only these databases.
-    stop_before: a statement. load_files: a directory for data that a server loaded. skip_ddl: a flashback ignores DDL
-      of its
-    tables.
+    stop_before: a statement. load_files: a directory for data that a server loaded. skip_ddl: a flashback ignores
+    DDL of its tables.
     """
 
     rewrite: Sequence[str] = ()
@@ -131,22 +130,21 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
             raise UsageError(f"--{name} {value}: choose one of {', '.join(choices)}")
     is_flat, is_undo = options.transactions == "flatten", to == "sql-undo"
     if options.skip_ddl and not is_undo:
-        raise UsageError("--skip-ddl is for sql-undo")
+        raise UsageError("--skip-ddl is only for sql-undo")
     if (is_flat or is_undo) and selection.on_damage != "stop":
-        reason = (
-            "an undo goes back over an unbroken log" if is_undo else "statements without transactions do not roll back"
-        )
-        raise UsageError(f"--on-damage {selection.on_damage}: {reason}; choose a part of the log that is not damaged")
+        reason = "a flashback needs an undamaged log" if is_undo else "flattened transactions cannot be rolled back"
+        raise UsageError(f"--on-damage {selection.on_damage}: {reason}; select an undamaged part of the log")
     if is_undo:
         record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
         if record_filters:
             raise UsageError(
-                f"--{record_filters[0].rstrip('s')} chooses single records, but transactions are undone as a whole"
+                f"--{record_filters[0].rstrip('s')} selects single records, but transactions can only be "
+                f"reversed as a whole"
             )
     only, tables = frozenset(options.database), table_filter(selection)
     has_condition = selection.where is not None
     if has_condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
-        raise UsageError(f"--where: it chooses rows in a script, and --{counted[0]} counts records")
+        raise UsageError(f"--where selects rows in a script; it cannot be combined with --{counted[0]} counts records")
     is_partial = (
         bool(only) or has_condition or tables is not None or any(getattr(selection, name) for name in RECORD_FILTERS)
     )
@@ -176,7 +174,7 @@ def _parse_rewrites(rewrite: Iterable[str]) -> Mapping[str, str]:
     for text in rewrite:
         match = _REWRITE_RULE.match(text)
         if match is None:
-            raise UsageError(f"--rewrite {text!r}: give it as 'old->new', names of databases")
+            raise UsageError(f"--rewrite {text!r}: use 'old->new' with names of databases")
         if new_names.setdefault(match[1], match[2]) != match[2]:
             raise UsageError(f"--rewrite gives {match[1]!r} two new names")
     return new_names
@@ -226,5 +224,5 @@ def count_statements(path: Path) -> int:
             elif is_open or not text.startswith(b"#"):
                 is_open = True
     if is_open:
-        raise InputOutputError("the script ends inside a statement: it is not usable")
+        raise InputOutputError("the script ends inside a statement and is not usable")
     return count

@@ -118,9 +118,8 @@ def _escape_letter(letter: str) -> str:
 class TableRun(NamedTuple):
     """Rows of one event.
 
-    size: number of rows. sides: their images (1 = before, 2 = after, 3 = both). meta: metadata and trailing values of
-      all of
-    them; `commit` is that of the last row.
+    size: number of rows. sides: their images (1 = before, 2 = after, 3 = both). meta: metadata and trailing values
+    of all of them; `commit` is that of the last row.
     """
 
     size: int
@@ -693,7 +692,9 @@ class TableRouter:
             if not any(self._options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
                 message = describe_missing_table(self.seen)
                 if count := self.unlogged_records + self.other_unlogged_records:
-                    message += f" (and not which rows {count:,} of its statements changed: binlog_format)"
+                    message += (
+                        f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
+                    )
                 raise UsageError(f"--object {pattern}: {message}")
 
     def check_columns_exist(self) -> None:
@@ -707,7 +708,7 @@ def describe_missing_table(tables: Iterable[str]) -> str:
     names = sorted(tables)
     ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
     listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
-    return f"the log tells of no such table; {listing}"
+    return f"the log contains no such table; {listing}"
 
 
 def _record_metadata(

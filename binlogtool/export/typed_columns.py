@@ -88,7 +88,9 @@ def to_arrow_type(kind: str) -> pa.DataType:
     if digits:
         return pa.decimal128(int(digits[1]), int(digits[2]))
     if kind not in _ARROW_TYPES:
-        raise UsageError(f"columns of type {kind} are not made; choose one of {', '.join(_ARROW_TYPES)}, decimal(p,s)")
+        raise UsageError(
+            f"columns of type {kind} are not supported; choose one of {', '.join(_ARROW_TYPES)}, decimal(p,s)"
+        )
     return _ARROW_TYPES[kind]
 
 
@@ -289,7 +291,7 @@ class ColumnCollector:
             return [TypedColumn(name, kind) for name, kind in self._kinds.items()]
         if self._has_rows:
             return [TypedColumn(TUPLE, "string")]
-        raise UsageError(f"object {self.name!r}: no record describes it, and none is about it")
+        raise UsageError(f"object {self.name!r}: no record defines it, and none changes it")
 
 
 def check_same_table(table: TableSchema, other: TableSchema) -> None:
@@ -301,7 +303,7 @@ def check_same_table(table: TableSchema, other: TableSchema) -> None:
 def ambiguous_table_error(shown: str, first: str, second: str) -> UsageError:
     """Return the error for two tables, given by their full names, that a log shows by the same name."""
     names = " and ".join(sorted((first, second)))
-    return UsageError(f"{shown}: two tables of the log are called so: {names}; name one of them")
+    return UsageError(f"{shown}: the log has two tables of this name: {names}; name one of them")
 
 
 def collect_columns(request: ReadRequest, hints: Hints | None) -> ColumnCollector:
@@ -592,9 +594,9 @@ class TableEvolution:
             elif self.kinds[name] != old_kind:
                 changes.append(f"the column {name} ({old_kind}) is {self.kinds[name]} now")
             elif widen_type(old_kind, kind) is None:
-                changes.append(f"the column {name} is {old_kind}: what comes as {kind} stands in unfit")
+                changes.append(f"the column {name} is {old_kind}: values of type {kind} are kept in unfit")
         removed = {c.name for c in before.columns} - {c.name for c in table.columns} if before is not None else ()
-        return changes + [f"the column {name} is not there any more" for name in sorted(removed)]
+        return changes + [f"the column {name} no longer exists" for name in sorted(removed)]
 
     @property
     def fields(self) -> tuple[TypedColumn, ...]:

@@ -203,8 +203,8 @@ class TableOutput:
         self._outputs = [self._count_output(path, layout) for path in writers.paths]
         written_rows = sum(one.rows for one in self._outputs)
         if written_rows != self.rows:
-            text = f"{self.rows:,} rows were made and {written_rows:,} written"
-            raise InputOutputError(f"{self.name}: {text}: the output is not usable")
+            text = f"{self.rows:,} rows were converted and {written_rows:,} written"
+            raise InputOutputError(f"{self.name}: {text}; the output is not usable")
 
     def _publish_spool_file(self, path: Path, layout: FileLayout, writers: _PartitionWriters) -> None:
         import pyarrow.parquet as parquet
@@ -255,7 +255,7 @@ class TableOutput:
 def check_text_bytes(targets: Iterable[TableOutput]) -> None:
     """Raise InputOutputError if the texts in the files of all tables are not those that were written."""
     if any(target.text_bytes for target in targets):
-        raise InputOutputError("the texts of the output are not those that were read: it is not usable")
+        raise InputOutputError("the texts of the output differ from those that were read; the output is not usable")
 
 
 class _PartitionWriters:

@@ -765,7 +765,7 @@ def field_offset(schema: Construct, name: str) -> int:
         if subcon.name == name:
             return offset
         offset += _fixed_size(subcon)
-    raise ValueError(f"{name} is no field of this body")
+    raise ValueError(f"{name} is not a field of this body")
 
 
 def make_unpacker(schema: Construct, *names: str) -> Callable[..., tuple[Any, ...]]:
@@ -789,9 +789,7 @@ def make_unpacker(schema: Construct, *names: str) -> Callable[..., tuple[Any, ..
         else:
             struct_format += f"{_fixed_size(subcon)}x"
     if remaining_names or len(byte_orders) > 1:
-        raise ValueError(
-            f"{', '.join(sorted(remaining_names)) or schema}: no fields of one byte order that stand in this body"
-        )
+        raise ValueError(f"{', '.join(sorted(remaining_names)) or schema}: not fields of one byte order in this body")
     return struct.Struct((byte_orders.pop() if byte_orders else "<") + struct_format).unpack_from
 
 
@@ -800,7 +798,7 @@ def _struct_code(subcon: Any) -> str:
     while isinstance(subcon, Subconstruct):
         subcon = subcon.subcon
     if isinstance(subcon, BytesInteger):
-        raise ValueError(f"an integer of {subcon.length} bytes is none that struct knows")
+        raise ValueError(f"the struct module has no integer of {subcon.length} bytes")
     return str(subcon.fmtstr) if isinstance(subcon, FormatField) else f"{_fixed_size(subcon)}s"
 
 

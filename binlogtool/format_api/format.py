@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # --- Values of records that are too long to hold in memory and are read in pieces ---
 
 PIECE_SIZE = 1 << 20
-"""Bytes, or signs of a text, that are passed on at a time."""
+"""Bytes, or characters of a text, in one piece."""
 
 
 class LongValue(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ def split_into_pieces(data: bytes) -> Callable[[], Iterator[bytes]]:
 # --- Parsers of GTID sets and GTID positions given by the user ---
 
 TransactionPredicate = Callable[[str | None], bool]
-"""Is this transaction (its text as in `Described.txn`; None = none) meant?"""
+"""Return True if the transaction is selected; argument: its text as in `EnvelopeColumns.txn`, None = no transaction."""
 
 
 class GtidParsers(msgspec.Struct, frozen=True):
@@ -301,7 +301,7 @@ class SetFinding(msgspec.Struct, frozen=True):
 # --- Rules for compiled JSON lines ---
 
 JsonEncoder = Callable[[Any], bytes]
-"""Any JSON value in the words of the general writer."""
+"""Encodes any JSON value as the general writer does."""
 
 
 class JsonMember(msgspec.Struct, frozen=True):
@@ -436,7 +436,10 @@ def make_correcting_layout(layout: LogFileLayout, flip: HeaderFlip) -> LogFileLa
 
 def make_flip_finding(flip: HeaderFlip) -> Finding:
     """Create the finding that every report has about the corrected header."""
-    text = f"one flipped bit explains the head: bit {flip.bit} of byte {flip.byte:#x}; read with that bit put right"
+    text = (
+        f"one flipped bit explains the damaged header: bit {flip.bit} of byte {flip.byte:#x}; the file is "
+        f"read with that bit corrected"
+    )
     facts: dict[str, Any] = {"flipped_byte": flip.byte, "flipped_bit": flip.bit, "proof": flip.proof}
     facts |= {"cause": "flipped-bit", "cause_offset": flip.byte, "cause_length": 1, "cause_bit": flip.bit}
     facts |= {"diagnosis": flip.diagnosis, **flip.more}
@@ -563,8 +566,8 @@ class JointRepair(msgspec.Struct, frozen=True):
 
 
 JointRepairPlanner = Callable[[Sequence[VerifiedFile], "ReadableFile | None", bool], JointRepair]
-"""All files of a log in its order, the redo log that the user named, may complete records behind damage go? -> what
-becomes of the log. What the result would have of damage is found by the engine."""
+"""All files of a log in its order, the redo log that the user named, whether complete records after damage may be
+discarded -> the repair of the log. Damage in the result is found by the engine."""
 
 
 class FileFix(msgspec.Struct, frozen=True):
@@ -629,13 +632,13 @@ class RepairRules(msgspec.Struct, frozen=True):
 
 
 TRUNCATION_USELESS = "whole_or_nothing"
-"""Fact of a finding: no cut makes a file of this kind that its server takes; another copy of it is needed."""
+"""Fact of a finding: truncation cannot make this file acceptable to its server; another copy of it is needed."""
 SERVER_TRUNCATES = "server_cuts_tail"
-"""Member of the judge's details: True = the server itself cuts whatever stands behind the durable end, if it holds no
+"""Member of the validator's details: True = the server itself truncates what follows the durable end, if that has no
 complete record."""
 
 DEFAULT_REPAIR = RepairRules()
-"""Nothing beyond the cut."""
+"""Rules for truncation alone."""
 
 
 # --- The description of a format ---

@@ -27,7 +27,7 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
     "base64": lambda data: base64.b64encode(data).decode("ascii"),
     "escape": _escape_bytes,
 }
-"""What `--bytes` chooses between."""
+"""The values of `--bytes`."""
 
 
 class JsonStyle(msgspec.Struct, frozen=True):

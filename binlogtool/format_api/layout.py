@@ -67,13 +67,13 @@ Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 U64 = (1 << 64) - 1
 
 Kernel = Callable[..., Any]
-"""A plain function over integers and integer arrays (see `fields.kernel`): runs as it is, or as native code."""
+"""A plain function over integers and integer arrays (see `fields.kernel`): runs as Python, or as native code."""
 
 RangeReader = Callable[[int, int], bytes]
-"""The bytes `[offset, offset + size)` of a file, shorter at its end."""
+"""Reads the bytes `[offset, offset + size)` of a file, fewer at its end."""
 
 BufferDecryptor = Callable[[int, memoryview], None]
-"""Replaces the raw bytes in a buffer, which stand at this file offset, by the plain ones."""
+"""Decrypts in place a buffer of raw bytes that begins at this file offset."""
 
 
 class DecompressionError(Exception):
@@ -85,7 +85,7 @@ class DecompressionError(Exception):
 
 
 Decompressor = Callable[[memoryview, Limits], bytes | bytearray]
-"""Unpacks one payload; raises `CodecError`. Must stop at `limits.max_inflate` while streaming."""
+"""Unpacks one payload; raises `DecompressionError`. Must stop at `limits.max_inflate` while streaming."""
 
 
 class FrameLevel(msgspec.Struct, frozen=True):
@@ -372,11 +372,11 @@ class Assembler(Protocol):
 
 
 FrameCorrector = Callable[[bytes, int], tuple[bytes, Finding] | None]
-"""A frame with a wrong checksum, and its file offset -> the frame as it would be right, and why it is unproven; None:
-more is wrong with it."""
+"""A frame with a wrong checksum, and its file offset -> the corrected frame and why it is unproven; None = it cannot be
+corrected."""
 
 UnprovenRecords = tuple[Batch, tuple[Finding, ...]]
-"""Records that have a part in unproven frames, all in the same ones, and why."""
+"""Records with parts in the same unproven frames, and why these are unproven."""
 
 
 class SalvageAssembler(Protocol):
@@ -411,7 +411,7 @@ def split_after(batch: Batch, frame_count: int) -> SplitPoint | None:
 
 
 KernelCompiler = Callable[[Kernel], Kernel]
-"""Turns a kernel function into the fastest callable at hand."""
+"""Returns the fastest available callable for a kernel function."""
 
 
 class SplitFinder(Protocol):
@@ -468,7 +468,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
 # --- Flat view of a batch ---
 
 _MAX_RUN_BYTES = MIB
-"""Unpacked bytes of a run, unless a single record has more."""
+"""Unpacked bytes of one run, unless a single record has more."""
 
 
 class BatchPart(NamedTuple):
@@ -543,7 +543,7 @@ def flatten_batch(batch: Batch) -> Iterator[FlatRecords]:
 # --- Zeroed integer buffers for scan columns ---
 
 _MIN_MMAP_BYTES = 1 << 17
-"""Bytes: a bytearray writes all of its zeros at once, which a file of a few records does not need."""
+"""From this size on the buffer is mapped: a bytearray would write all its zeros, which a small file does not need."""
 
 
 def zeroed_int64(count: int) -> memoryview[int]:
@@ -559,7 +559,7 @@ def zeroed_int64(count: int) -> memoryview[int]:
     try:
         return memoryview(mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)).cast("q")
     except OSError as error:
-        raise MemoryError(f"no room for {size:,} bytes") from error
+        raise MemoryError(f"not enough memory for {size:,} bytes") from error
 
 
 # --- `blake2b` from its own extension module ---
@@ -801,7 +801,9 @@ def _build_byte_table(poly: int) -> tuple[int, ...]:
 # --- Kernel for zlib's CRC-32 (`checksums.CRC32`) ---
 
 TABLE_OFFSET = 8192
-"""Where the table stands in the texts: the CRC-32 of each byte, 32 bits, big-endian. Native code has its own."""
+"""Offset of the CRC table in the texts: the CRC-32 of each byte value, 32 bits, big-endian. Native code has its
+own table.
+"""
 
 _POLYNOMIAL = 0xEDB88320
 

@@ -59,11 +59,11 @@ def _unquote_part(part: str) -> str:
 
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
 JSON = "json"
-"""Text of JSON: a null of JSON is the text `null`, a string has its quotes."""
+"""JSON text: a JSON null is the text `null`, a string has its quotes."""
 MAX_DECIMAL_DIGITS = 38
-"""Of a decimal; one with more is text."""
+"""A decimal with more digits is exported as text."""
 TUPLE = "tuple"
-"""The only column of a table of which nothing is known: each row as JSON."""
+"""Name of the only column of a table whose columns are not known: each row as JSON."""
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ def make_database_table(
 
 
 Image = Mapping[str, Any]
-"""Column -> value, as `dump` shows it; a column that the log does not have is not in it."""
+"""Row image: column -> value, as `dump` shows it; columns that the log does not have are absent."""
 
 
 def pad_binary(size: int, value: Any) -> Any:
@@ -144,7 +144,7 @@ class TableRow(NamedTuple):
 
 
 _VALUE_BYTES, _ROW_BYTES = 64, 512
-"""Memory of a decoded value beside the bytes of a text, and of what a row has beside its values."""
+"""Memory of a decoded value in addition to the bytes of a text, and of a row in addition to its values."""
 
 
 def estimate_row_bytes(row: TableRow) -> int:

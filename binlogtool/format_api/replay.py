@@ -26,13 +26,13 @@ APPLIED, SKIPPED, REJECTED = "applied", "skipped", "rejected"
 VERBS = (APPLIED, SKIPPED, REJECTED)
 
 NOT_REACHED = "not-reached"
-"""The reason of records behind the place where the server stops: skipped."""
+"""Reason for records after the place where the server stops: skipped."""
 
 UNTIL = "until"
-"""The reason of records at or behind `--until`: skipped."""
+"""Reason for records at or after `--until`: skipped."""
 
 LIMIT = "limit"
-"""The reason of records that a limit kept from being replayed: skipped."""
+"""Reason for records that were not replayed because of a limit: skipped."""
 
 POLICIES = ("server", "strict", "force")
 
@@ -206,10 +206,11 @@ class Replayer(Protocol):
 
 
 PUT, DELETE, PATCH, DROP, ADD, REMOVE, RENAME = range(7)
-"""What a change does to an object: set a key to an image; delete a key; change the image of a key; empty the object (it
-is created, truncated, dropped: from here on all of it is known); put one more row without a key into it; take one such
-row out of it; give it the name that is the image: its rows go along, and what had that name before is gone. The image
-of a key that is not there is b"" for `Replay.patch`."""
+"""Kinds of changes of an object: PUT sets the image of a key; DELETE deletes a key; PATCH changes the image of a key;
+DROP empties the object (it is created, truncated or dropped: from here on all of it is known); ADD inserts a row
+without a key; REMOVE removes one such row; RENAME gives the object the name in the image, with its rows, and discards
+the object that had that name before. For `ReplayRules.patch` the image of a key that does not exist
+is b""."""
 
 
 class StateChange(NamedTuple):

@@ -16,21 +16,22 @@ from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt
 from binlogtool.format_api.layout import Kernel, blake2b
 
 ROW_OWNER, ROW_STATE, ROW_IMAGE_SIZE, ROW_CONTENT = 1, 2, 3, 4
-"""Integers of a row; the hash is the first."""
+"""Indexes of the integers of a row; index 0 is the hash."""
 
 HEAD_FREE, HEAD_END, HEAD_SLOT_MASK, HEAD_ROW_COUNT, HEAD_ABANDONED, HEAD_HASH_SEED, HEAD_SIZE = range(7)
-"""Of `head`: the first unused integer of the memory, its end; slots less one; rows; integers of places that were left;
-where hashes begin; how many these are."""
+"""Indexes of `head`: first unused integer of the memory, end of the memory, number of slots minus 1, number of rows,
+integers of abandoned rows, hash seed; and the size of `head`."""
 
 NO_SPACE, UNSUPPORTED = -1, -2
-"""The memory or the slots are used up; the general way has to do it."""
+"""The memory or the slots are full; the general code must do it."""
 
 ROW_DELETED, ROW_KNOWN, ROW_PENDING, ROW_MIXED = 0, 1, 2, 4
-"""Deleted; the image is known; only changes are known, for the image stands in no record that was read. MIXED: the
-image is packed with operations that are still to be applied (it is added to the others)."""
+"""Deleted; image known; only changes known, as the image is in no record that was read. ROW_MIXED (a flag): the
+image is
+packed with operations that are still to be applied."""
 
 OBJECT_EPOCH, OBJECT_NAME_OFFSET, OBJECT_NAME_SIZE, OBJECT_SIZE = range(4)
-"""Of an object for `add_rows`: its epoch, where its name stands; how many these are."""
+"""Indexes of the integers of an object for `add_row_digests`: epoch, offset and size of its name; and their number."""
 
 _FOLD, _STEP = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 _U64 = (1 << 64) - 1

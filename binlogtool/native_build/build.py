@@ -73,7 +73,7 @@ def find_compiler(target: str | None = None) -> list[str]:
     zig = [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") is not None else []
     if target is not None:
         if not zig:
-            raise NoCompilerError("for another machine the package ziglang is needed")
+            raise NoCompilerError("compiling for another machine needs the package ziglang")
         return [*zig, "-target", target]
     if os.environ.get("CC"):
         return shlex.split(os.environ["CC"])
@@ -81,7 +81,7 @@ def find_compiler(target: str | None = None) -> list[str]:
         return ["cc"]
     if zig:
         return zig
-    raise NoCompilerError("there is neither cc nor the package ziglang")
+    raise NoCompilerError("no C compiler: neither cc nor the package ziglang was found")
 
 
 def compile_library(text: str, target: Path, command: Sequence[str] | None = None) -> None:

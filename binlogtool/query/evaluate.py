@@ -37,7 +37,7 @@ _ROW_MEMBERS = ("rows", "before", "after")
 MAX_PAIRS = 1 << 24
 
 ColumnValues = Mapping[Any, Sequence[Any]]
-"""The members of some records by name, and columns of rows by path."""
+"""Members of some records by name, and columns of rows by path."""
 
 _ColumnEvaluator = Callable[[ColumnValues, int], Sequence[int]]
 _RowEvaluator = Callable[[Mapping[str, Any]], int]
@@ -175,7 +175,7 @@ def _compile_test(test: Comparison, negated: bool) -> _ColumnEvaluator:
 
 
 _MIN_COLUMN_SIZE = 16
-"""So many values are worth a look at their kinds."""
+"""Columns of more values are compared as a whole."""
 
 
 def _compare_columns(

@@ -29,10 +29,10 @@ from binlogtool.query.conditions import (
 )
 
 MEMBERS = ("type", "seq", "time", "object", "origin", "txn", "record", "offset", "size")
-"""What is known of a record before its body is read."""
+"""Members of a record that are known without its body."""
 
 BODY_MEMBERS = ("body", "before", "after")
-"""What a path into the body begins with."""
+"""First names of a path into the body."""
 
 MAX_CHARACTERS = 8192
 MAX_NESTING = 24
@@ -185,6 +185,6 @@ def _make_field(text: str, at: int, tokens: pp.ParseResults) -> MemberPath:
         members = ", ".join((*MEMBERS, *(f"{name}.NAME" for name in BODY_MEMBERS)))
         raise pp.ParseFatalException(text, at, f"a record has {members}")
     if (len(path) == 1) is (path[0] in BODY_MEMBERS):
-        problem = "needs a name behind it" if path[0] in BODY_MEMBERS else "has nothing below it"
+        problem = "needs a name after it" if path[0] in BODY_MEMBERS else "has nothing below it"
         raise pp.ParseFatalException(text, at, f"{path[0]} {problem}")
     return MemberPath(path)

@@ -118,7 +118,7 @@ def _parse_policy(members: Any) -> RepairPolicy:
         k in known_names and type(v) is kinds.get(k, bool) for k, v in members.items()
     ):
         return RepairPolicy(**members)
-    raise RefusedError("the saved plan asks for something that this version does not know; nothing was changed")
+    raise RefusedError("the saved plan has settings that this version does not know; nothing was changed")
 
 
 def _normalize_plan(plan_json: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from binlogtool.repair.verify_report import PathFailure, Report, merge_reports, 
 # --- Results of `diagnose` (JSON shape binlogtool/diagnose/1) ---
 
 STARTS, REFUSES, OPEN, UNKNOWN = "yes", "no", "open", "unknown"
-"""Does the server come up? OPEN: this log is not what makes it start. UNKNOWN: it could not be read to its end."""
+"""Answers to "does the server start?". OPEN: this log does not decide it. UNKNOWN: it could not be read to its end."""
 
 SILENT_LOSS = "silent-loss"
 
@@ -134,7 +134,7 @@ class DiagnosisReport(msgspec.Struct, frozen=True):
 # --- Diagnose why a database does not start ---
 
 STABLE_PASSES = 3
-"""Looks beside a server that find the same before it is believed."""
+"""Passes over a live log that must find the same problems before they are reported."""
 
 
 def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions) -> DiagnosisReport:
@@ -160,7 +160,7 @@ def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions) ->
             else:
                 logs.append(diagnosis)
         if len(logs) + len(failures) == before:
-            raise UnknownFormatError(f"{path}: there is no log of a known format in it or below it")
+            raise UnknownFormatError(f"{path}: no log of a known format in it or below it")
     return DiagnosisReport(tuple(logs), tuple(failures))
 
 

@@ -251,7 +251,7 @@ LOCAL_FUSE_TYPES = frozenset((
     "bindfs", "cryfs", "encfs", "exfat", "ext2", "fuse-overlayfs", "fuse2fs", "gocryptfs", "lxcfs", "mergerfs",
     "ntfs", "ntfs-3g", "securefs", "squashfuse", "unionfs", "unionfs-fuse", "zfs",
 ))  # fmt: skip
-"""What is behind `fuse.`; every other program there may reach over the network."""
+"""FUSE subtypes (`fuse.NAME`) that are local; any other may reach over the network."""
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -305,7 +305,7 @@ def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -
 # --- Check that a server that runs as the owner of the log's directory can open its files ---
 
 MAX_NAMED_FILES = 3
-"""Files that are named; of more the number."""
+"""Files that are listed by name; of the rest only the number."""
 
 
 def describe_unusable_files(directory: str, paths: Iterable[str]) -> Iterator[str]:
@@ -366,7 +366,7 @@ class DeferredSignals:
 # --- Read, hash and write files in chunks through the system object ---
 
 ZERO_BLOCK = 1 << 16
-"""Zeros are left out of an undo file where there are so many."""
+"""Block size in bytes: undo files leave out blocks that are all zeros."""
 
 
 def read_chunks(system: SystemCalls, fd: int, start: int, end: int) -> Iterator[bytes]:
@@ -454,16 +454,16 @@ def hash_parts(
 
 
 _MAX_HOLE_BYTES = 64 * 1024 * MIB
-"""Bytes of zeros that are hashed without being on the disk: about a minute of work."""
+"""Limit for zero bytes in holes that are hashed: about a minute of work."""
 
 
 def _refuse_huge_holes(system: SystemCalls, fd: int, size: int) -> None:
     holes = size - 512 * system.fstat(fd).st_blocks
     if holes > _MAX_HOLE_BYTES:
         text = (
-            f"{holes:,} of {size:,} bytes are a hole in the file, and a plan hashes every byte; plan for a shorter copy"
+            f"{holes:,} of {size:,} bytes are holes in the file, and a plan hashes every byte; plan for a shorter copy"
         )
-        raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is behind the last record")
+        raise LimitError(f"{text}: head -c SIZE FILE > COPY, where SIZE is the offset after the last record")
 
 
 def hash_chunks(data: Iterable[bytes]) -> str:

@@ -132,7 +132,7 @@ class FilePlan(msgspec.Struct, frozen=True):
 
 _PIECES_INDEX = FilePlan.__struct_fields__.index("pieces")
 PackableFilePlan = FilePlan | bytes
-"""A plan for one file, as it is or packed."""
+"""A plan for one file, packed or not."""
 
 
 def pack_file_plan(plan: PackableFilePlan) -> PackableFilePlan:
@@ -298,15 +298,17 @@ class FinishPlan(msgspec.Struct, frozen=True):
 # --- Reasons to refuse the cut of a file ---
 
 CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
-"""What a cut removes without a question. Space that the writer reserved (preallocated-tail) stays."""
+"""Findings whose bytes a cut removes without further consent. Space that the writer reserved (preallocated-tail)
+stays.
+"""
 EMPTY_RESULT = "no record would be kept"
-"""The refusal of a plan that leaves nothing, in its own words."""
+"""Start of the refusal of a plan that leaves nothing."""
 UNFINISHED_ADVICE = "--apply finishes it first"
 WHOLE_LOG_ADVICE = "name the directory"
 LIST_FIX_OPTION = "--fix-meta"
-"""Reasons that name it may go away with it."""
+"""Reasons that contain it may not apply with that option."""
 UNCERTAIN_DIALECT = "dialect not certain"
-"""The diagnosis of a log that can be read in two ways: what is no record in one of them may be one in the other."""
+"""The diagnosis of a log that can be read in two ways: bytes that are no record in one may be one in the other."""
 
 
 def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -> list[str]:
@@ -319,7 +321,7 @@ def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -
     if plan.action == "none":
         return reasons
     if plan.result_size < report.bytes.get("header", 0) <= report.size:
-        reasons.append(f"{report.path}: the cut would lie inside the head of the file; it cannot be repaired by a cut")
+        reasons.append(f"{report.path}: the cut would be inside the file's header; truncation cannot repair it")
     server_cuts = _does_server_cut(report)
     blocking = [f for f in report.findings if not _is_allowed(f, plan, policy, server_cuts)]
     reasons += [_describe_refusal(report, f) for f in sorted(blocking, key=_is_detail)]
@@ -332,7 +334,7 @@ def describe_encrypted(report: FileReport) -> str:
     """Describe what is known of the end of an encrypted log without its key."""
     known_bytes = report.bytes.get("record", 0)
     sizes = f"the sizes of its events account for {known_bytes:,} of {report.size:,} bytes; " if known_bytes else ""
-    return f"the log is encrypted; {sizes}where its durable part ends is only known with --keyfile FILE"
+    return f"the log is encrypted; {sizes}its durable end is only known with --keyfile FILE"
 
 
 def check_loss_limits(plan: FilePlan, policy: RepairPolicy) -> list[str]:
@@ -356,9 +358,13 @@ def check_empty_result(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[
     if allow_empty or not cut:
         return []
     if not any(one.kept_records for one in plans):
-        text = f"{EMPTY_RESULT}: it is no log, or nothing of it can be kept by a cut"
+        text = f"{EMPTY_RESULT}: this is not a log, or truncation would keep nothing of it"
         return [f"{cut[0].path}: {text}"]
-    return [f"{one.path}: nothing would be left of it" for one in cut if one.action != "remove" and not one.result_size]
+    return [
+        f"{one.path}: no byte of the file would be left"
+        for one in cut
+        if one.action != "remove" and not one.result_size
+    ]
 
 
 def _does_server_cut(report: FileReport) -> bool:
@@ -395,5 +401,5 @@ def _describe_refusal(report: FileReport, finding: Finding) -> str:
     if finding.id == "valid-after-damage":
         return f"{report.path}: {finding.id}: {finding.message}; cutting would discard them"
     if finding.id == "gap-in-sequence":
-        return f"{report.path}: {finding.id}: {finding.message}; cutting would hide that"
+        return f"{report.path}: {finding.id}: {finding.message}; truncating would hide that"
     return f"{report.path}: {finding.id} at {finding.offset or 0:#x}: {finding.message}"

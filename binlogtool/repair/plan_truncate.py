@@ -123,7 +123,7 @@ def note_derived_losses(
             continue
         lost = _count_lost_records(reports_by_path[file.path], after.get(file.path))
         for name in _derived_types(log) & lost.keys():
-            yield f"{file.path}: {lost[name]:,} {name} goes, too: it only repeats what the records before say"
+            yield f"{file.path}: {lost[name]:,} {name} is removed, too; it only repeats what earlier records say"
 
 
 def _plan_new_file(path: str, log: LogGroup, rewritten: RewrittenFile, after: FileReport | None) -> FilePlan:
@@ -181,7 +181,7 @@ class JointRepairPlan(NamedTuple):
 
 
 Results = Mapping[str, "tuple[ResultPiece, ...] | None"]
-"""The pieces of files that change, by path; None = the file goes."""
+"""The pieces of files that change, by path; None = the file is removed."""
 
 
 class _LogState(NamedTuple):
@@ -402,7 +402,7 @@ def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
 # --- Draft the repair of one file ---
 
 MAX_GAPS = 20
-"""Gaps of a salvaged log that are told one by one."""
+"""Gaps of a salvaged log that are listed one by one."""
 
 
 class FilePlanDraft(NamedTuple):
@@ -512,7 +512,7 @@ def find_transaction_end(report: FileReport, format_: Format) -> int:
         UsageError: the format has no other end than the durable one.
     """
     if format_.repair.transactions is None:
-        text = "a log of this format never ends within a transaction behind its durable end"
+        text = "the durable end of a log of this format is never inside a transaction"
         raise UsageError(f"{report.path}: --transactions does not fit: {text} ({format_.title})")
     return int(report.details[format_.repair.transactions])
 
@@ -570,7 +570,7 @@ def _summarize_finding(finding: Finding) -> dict[str, Any]:
 
 # --- Find stale logs ---
 
-_BENEFIT_OF_CUT = "only readers that do not stop at its end would gain by a cut"
+_BENEFIT_OF_CUT = "truncating it helps only readers that do not stop at a torn end"
 
 
 def leave_stale_files(
@@ -596,7 +596,7 @@ def leave_stale_files(
         if newer_name is not None and _is_harmless_tail(file_report):
             unchanged_drafts[file_report.path] = FilePlanDraft(
                 plan_no_change(file_report),
-                (f"{file_report.path}: {_describe_newer_file(newer_name)}; name the file to cut it",),
+                (f"{file_report.path}: {_describe_newer_file(newer_name)}; name the file itself to truncate it",),
             )
     return unchanged_drafts
 
@@ -619,7 +619,7 @@ def describe_stale_file(path: str, log: LogGroup, plans: Sequence[FilePlan]) -> 
 
 
 def _describe_newer_file(newer_name: str) -> str:
-    return f"{newer_name} came after it: the server will not append here; {_BENEFIT_OF_CUT}"
+    return f"{newer_name} is newer: the server does not append here any more; {_BENEFIT_OF_CUT}"
 
 
 # --- Plan the repair of a log ---
@@ -674,7 +674,7 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
     logs, report = examined.logs, examined.report
     if report.incomplete:
         why = next(one.details["incomplete"] for one in report.files if "incomplete" in one.details)
-        raise LimitError(f"{path}: {why}; without the whole log there is no plan")
+        raise LimitError(f"{path}: {why}; a plan needs the whole log")
     if _needs_joint_repair(path, report):
         return _plan_joint_repair(path, report, examiner, policy)
     list_fixes = _plan_list_fixes(logs) if policy.fix_meta else {}
@@ -770,7 +770,7 @@ def _list_remaining_in_log(
         if not is_old:
             yield format_unclean(text)
         elif not policy.fix_meta and collect_file_fixes(log.log):
-            yield format_unrepaired(text, "--fix-meta may mend it")
+            yield format_unrepaired(text, "--fix-meta may fix it")
         else:
             yield format_unrepaired(text)
 

@@ -81,7 +81,7 @@ def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> Re
     if not edits:
         return None
     pieces = tuple(_split_into_pieces(sorted(set(edits)), report.size))
-    why = "put right; the stored checksum proves the bytes around it"
+    why = "corrected; the stored checksum proves the bytes around it"
     proof = [
         {"offset": one.facts["flipped_byte"], "message": f"{describe_flipped_bit(one)} {why}"} for one in flipped_bits
     ]
@@ -115,7 +115,7 @@ def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece
 # --- Salvage a damaged file ---
 
 MAX_SEARCHED_DAMAGE = 16 * MIB
-"""Longer damaged ranges are not searched for frames that lack only their head."""
+"""Bytes: longer damaged ranges are not searched for frames with nothing but a damaged header."""
 
 
 class SalvagedContent(NamedTuple):
@@ -181,7 +181,7 @@ class _SalvageBuilder:
                 self.left_out.append(_describe_omission(damage, position, start))
             self.pieces.append(ResultPiece(data=frame.head))
             self._keep_range(start + len(frame.head), end)
-            text = "a new head; all that follows it is proven by the stored checksum"
+            text = "a new header; everything after it is proven by the stored checksum"
             self.fixed_frames.append({"offset": start, "length": end - start, "message": text})
             position = end
         if position < damage.end:
@@ -646,6 +646,6 @@ def format_unclean(text: str) -> str:
     return f"the result would not be clean: {text}"
 
 
-def format_unrepaired(text: str, remedy: str = "nothing that this command can mend") -> str:
+def format_unrepaired(text: str, remedy: str = "this command cannot repair it") -> str:
     """Return the reason for damage that the plan leaves."""
     return f"{text} ({remedy})"

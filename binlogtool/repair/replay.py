@@ -206,7 +206,7 @@ def add_state(result: ReplayResult, state: Mapping[str, ObjectState], spilled: i
 # --- Keep the records of a replay that cannot be decided yet, in little memory ---
 
 _BYTES_PER_RECORD = 1000
-"""What an undecided record costs in memory beside its bytes, about."""
+"""Approximate memory of an undecided record beside its content, in bytes."""
 
 
 class _WaitingBlock(msgspec.Struct):
@@ -322,13 +322,13 @@ def _pack_block(block: RecordBlock) -> bytes:
 # --- Replay most records in compiled code, and hand the others over to be ruled on one by one in Python ---
 
 MIN_STORE_MEMORY = 1 << 20
-"""Bytes: with less, compiled code keeps no rows."""
+"""Bytes of memory; with less, compiled code keeps no rows."""
 
 _MIN_RULED_RUN, _MIN_KEPT_RUN = 32, 8
-"""So many records by compiled code do not pay for the changes of the hand: to rulings, and only to what is kept."""
+"""Records: compiled runs shorter than this do not pay for switching; for rulings, and for keeping rows alone."""
 
 OnCompiledRun = Callable[[str, BatchRuling, int], None]
-"""Told the name of the file, and of how many records more."""
+"""Called with the file name, the compiled run, and its number of records."""
 
 
 class CompiledReplayRunner(msgspec.Struct):
@@ -391,7 +391,7 @@ def make_compiled_runner(
 # --- Predict what a server does with a log ---
 
 _UNPACKED_DIVISOR = 16
-"""Records that wait for the end of their transaction are packed where they take more than this part of the memory."""
+"""Undecided records are packed when they take more than 1/_UNPACKED_DIVISOR of --max-memory."""
 
 LogVerifier = Callable[[LogGroup, LogVerifyOptions], LogExamination]
 
@@ -433,7 +433,7 @@ def find_logs_to_replay(path: str, format: str) -> list[LogGroup]:
         UsageError, UnknownFormatError, InputOutputError.
     """
     if path == "-":
-        raise UsageError("replay-dry-run needs files: the rules look at the whole log first")
+        raise UsageError("replay-dry-run needs files, not standard input: the whole log is verified first")
     return resolve_logs(path, format)
 
 
@@ -752,7 +752,7 @@ class _LogReplay:
 
 
 _LIMIT_OPTIONS = {"inflate-limit": "--max-inflate", "nesting-too-deep": "--max-depth"}
-"""Findings that are about a limit of this program alone, and the option that raises it."""
+"""Findings about a limit of this program alone -> the option that raises it."""
 
 
 def _raise_if_limit(path: str, finding: Finding) -> None:
@@ -767,8 +767,8 @@ def _raise_if_limit(path: str, finding: Finding) -> None:
 
 
 _GENERAL_RULES = {
-    NOT_REACHED: "The server has given up before it gets here.",
-    UNTIL: "The record is at or behind the position of --until.",
+    NOT_REACHED: "The server stops before it gets here.",
+    UNTIL: "The record is at or after the position of --until.",
     LIMIT: "A limit ended the work before this record.",
 }
 

@@ -54,7 +54,9 @@ _SERVER_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
 
 OnChanges = Callable[[Iterable[StateChange]], None]
 MakeChangeSink = Callable[[Patch | None], OnChanges]
-"""Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
+"""Called for each log with its format's `Replay.patch`; returns the sink for the changes of all applied records,
+in order.
+"""
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
@@ -73,7 +75,7 @@ class ReplayOptions(msgspec.Struct, frozen=True):
         if self.policy not in POLICIES:
             raise UsageError(f"unknown policy {self.policy!r}; one of {', '.join(POLICIES)}")
         if self.server_version is not None and not _SERVER_VERSION.match(self.server_version):
-            raise UsageError(f"no version of a server: {self.server_version!r}; write it as 3.9 or 2.11.4")
+            raise UsageError(f"not a server version: {self.server_version!r}; write it as 3.9 or 2.11.4")
 
 
 # --- End positions of a replay (`--until`), in one log and over several, and its time limit ---
@@ -113,7 +115,7 @@ def find_end_positions(position: str | None, logs: Sequence[LogGroup]) -> list[s
     paths = [group.member_path(name) for group in logs for name in group.names]
     reached_files = len(split_selection(Selection(stop=position), paths))
     if reached_files <= len(paths) - len(logs[-1].names):
-        raise UsageError(f"--until {position}: leave out what comes behind this file; the replay ends there")
+        raise UsageError(f"--until {position}: leave out the files after it; the replay ends there")
     return [*[None] * (len(logs) - 1), position]
 
 
@@ -186,7 +188,10 @@ def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) ->
     position = None if rules.parse_state is None else rules.parse_state(os.path.basename(source), data)
     position = _parse_position_json(data) if position is None else position
     if position is None:
-        raise UsageError(f"--against {source}: neither a position as JSON nor a file of the server that holds one")
+        raise UsageError(
+            f"--against {source} holds no position: expected a position or replay report as JSON, or a state "
+            f"file of the server"
+        )
     return position
 
 

@@ -45,7 +45,7 @@ from binlogtool.format_api.row_store_kernels import (
 # --- The row store of a replay ---
 
 _MIN_MEMORY, _MAX_GROWTH = 1 << 16, 8 << 20
-"""Bytes that the memory has at first; by which it grows at most."""
+"""Bytes: size of the memory at the start; most bytes that it grows by in one step."""
 
 _MIN_SLOTS = 1 << 12
 _SUM_WORDS = 5
@@ -53,7 +53,7 @@ _LOW_31_BITS = (1 << 31) - 1
 _U64 = (1 << 64) - 1
 
 KeyEntry = tuple[int, int, bytes, tuple[bytes, ...]]
-"""See `state.Entry`."""
+"""See `digest.KeyEntry`."""
 
 
 class ObjectNames(NamedTuple):
@@ -248,10 +248,10 @@ class CompiledRowStore:
 
 MODULUS = 1 << 256
 OTHERS = "(other objects)"
-"""Stands for all objects beyond those that fit into memory."""
+"""The name under which objects beyond the memory limit are summed up."""
 
 ENTRY_BYTES = 400
-"""What a key costs in memory beside its image: two keys, a tuple, a slot."""
+"""Approximate memory of a key beside its image, in bytes: two keys, a tuple, a slot."""
 
 _BUCKETS = 64
 

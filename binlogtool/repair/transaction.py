@@ -89,7 +89,7 @@ def take_engine_locks(system: SystemCalls, directory: str, locks: tuple[EngineLo
         except FileNotFoundError:
             continue  # no server ever started here; do not leave a lock file
         except PermissionError as error:
-            raise RefusedError(f"{path}: the server's lock cannot be looked at: {error.strerror}") from error
+            raise RefusedError(f"{path}: the server's lock cannot be opened: {error.strerror}") from error
         held.callback(system.close, fd)
         if not (system.flock(fd) if lock.kind == "flock" else system.lock_record(fd)):
             raise RefusedError(f"{path}: locked: the server is running; stop it first; nothing was changed")
@@ -233,7 +233,7 @@ def _check_hashes(system: SystemCalls, fd: int, file: FilePlan) -> str:
 
 
 def _refuse_changed(path: str) -> NoReturn:
-    raise RefusedError(f"{path}: is not what the plan was made for: it changed since; plan again; nothing was changed")
+    raise RefusedError(f"{path}: changed since the plan was made; plan again; nothing was changed")
 
 
 def check_unchanged(system: SystemCalls, target: RepairTarget) -> None:
@@ -335,7 +335,7 @@ def describe_leftovers(system: SystemCalls, folder: str, names: Sequence[str]) -
     if not own_names:
         return []
     log_names = set(names)
-    text = "a temporary file of a run that broke off; --apply removes it"
+    text = "a temporary file of an aborted run; --apply removes it"
     lines = [f"{path}: {text}" for path in _find_temporaries(system, folder, log_names)]
     for name in sorted(own_names):
         path = os.path.join(folder, name)
@@ -351,7 +351,7 @@ def remove_temporaries(system: SystemCalls, folder: str, names: Sequence[str]) -
         OSError: the directory cannot be read.
     """
     paths = list(_find_temporaries(system, folder, set(names)))
-    return [f"{path}: removed: a temporary file of a run that broke off" for path in paths if remove_file(system, path)]
+    return [f"{path}: removed: a temporary file of an aborted run" for path in paths if remove_file(system, path)]
 
 
 def _find_temporaries(system: SystemCalls, folder: str, names: set[str]) -> Iterator[str]:
@@ -410,12 +410,12 @@ def _describe_undo_file(system: SystemCalls, path: str) -> str:
     try:
         states = _collect_states(system, read_undo_file(system, path))
     except (BinlogtoolError, OSError):
-        return "an undo file that is not whole; it takes nothing back"
+        return "an incomplete undo file; it cannot undo anything"
     if states == {ORIGINAL}:
-        return "an undo file of a repair that broke off before it changed anything; it is not needed"
+        return "an undo file of a repair that was aborted before it changed anything; it is not needed"
     if states == {RESULT}:
-        return "an undo file of a repair that broke off when all was changed; it takes it back"
-    return "an undo file of a repair that broke off; the files changed since, or are not all repaired"
+        return "an undo file of a repair that was aborted after all files were changed; it undoes the repair"
+    return "an undo file of an aborted repair; the files changed since, or not all of them are repaired"
 
 
 def _collect_states(system: SystemCalls, undo: UndoFile) -> set[str]:
@@ -425,7 +425,7 @@ def _collect_states(system: SystemCalls, undo: UndoFile) -> set[str]:
 # --- Carry out a plan ---
 
 Check = Callable[[], list[str]]
-"""Looks at the result; says what is wrong with it."""
+"""Verifies the result; returns what is wrong with it."""
 
 
 class ApplyOptions(msgspec.Struct, frozen=True):
@@ -674,13 +674,13 @@ def _roll_back(system: SystemCalls, undo_path: str, intent_path: str | None, pro
         for entry in undo_file.entries:
             restore_file(system, undo_file, entry)
     except Exception as error:
-        text = f"the repair did not hold ({why}), and the original could not be restored ({error})"
+        text = f"the repaired files did not verify ({why}), and the original could not be restored ({error})"
         raise RepairFailedError(
             f"{text}; its bytes are in {undo_path}: binlogtool undo --apply {shlex.quote(undo_path)}"
         ) from error
     if intent_path is None or remove_file(system, intent_path):
         remove_file(system, undo_path)
-    raise RepairFailedError(f"the repair did not hold ({why}); the original was restored")
+    raise RepairFailedError(f"the repaired files did not verify ({why}); the original was restored")
 
 
 def check_interrupted(undo_path: str, intent_path: str, *, system: SystemCalls = SYSTEM) -> list[tuple[UndoEntry, str]]:

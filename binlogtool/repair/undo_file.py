@@ -51,7 +51,7 @@ RestoreSteps = tuple[tuple[str, int, int], ...]
 
 _UNDO_NAME = re.compile(r"(.+)\.binlogtool-undo-\d{8}T\d{6}Z-[0-9a-f]{8}", re.DOTALL)
 _OPTIONAL_MEMBERS = ("removed", "created", "attributes")
-"""Members of an entry that older undo files do not have."""
+"""Members of an entry that undo files of older versions lack."""
 
 PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
@@ -248,7 +248,9 @@ def read_undo_file(system: SystemCalls, path: str) -> UndoFile:
     try:
         return _parse_undo_file(system, fd, path)
     except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
-        raise RefusedError(f"{path}: is not a whole undo file ({type(error).__name__}); nothing was changed") from error
+        raise RefusedError(
+            f"{path}: the undo file is incomplete or damaged ({type(error).__name__}); nothing was changed"
+        ) from error
     finally:
         system.close(fd)
 
@@ -264,14 +266,14 @@ def _parse_undo_file(system: SystemCalls, fd: int, path: str) -> UndoFile:
         or body_offset < FIXED_HEADER.size + header_size
         or body_offset + body_size != size
     ):
-        raise RefusedError(f"{path}: the undo file is damaged or was changed: its sizes do not fit")
+        raise RefusedError(f"{path}: the undo file is damaged or was changed: its sizes do not match")
     header = b"".join(read_chunks(system, fd, FIXED_HEADER.size, FIXED_HEADER.size + header_size))
     computed = hashlib.sha256(header)
     for part in read_chunks(system, fd, body_offset, size):
         computed.update(part)
     name = state.rstrip(b"\0").decode("ascii")
     if computed.digest() != digest or name not in (PREPARED, APPLIED, UNDONE):
-        raise RefusedError(f"{path}: the undo file is damaged or was changed: its SHA-256 does not fit")
+        raise RefusedError(f"{path}: the undo file is damaged or was changed: its SHA-256 does not match")
     value = json.loads(header)
     entries = tuple(UndoEntry.from_value(one) for one in value["files"])
     if len({entry.path for entry in entries}) != len(entries):
@@ -394,7 +396,7 @@ def copy_owner_and_mode(system: SystemCalls, fd: int, path: str, like: os.stat_r
         system.copy_owner_and_mode(fd, like)
     except PermissionError as error:
         whose = f"belongs to user {like.st_uid}, group {like.st_gid}"
-        text = f"{path}: {whose}, and a new file in its place would not: run this as that user or as root"
+        text = f"{path}: {whose}, and this user cannot give a new file that owner: run this as that user or as root"
         raise RefusedError(f"{text}; nothing was changed") from error
 
 

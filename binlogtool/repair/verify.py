@@ -84,7 +84,7 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
 
 _DEFAULT_OPTIONS = LogVerifyOptions()
 _EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
-"""Instead of what the report has."""
+"""In place of what the report keeps already."""
 _NO_SEQUENCES = (None, None)
 
 
@@ -431,7 +431,7 @@ def _validate_set(
 
 def _make_stray_finding(name: str) -> Finding:
     """Return the finding for a file that the server would read, but that is not a file of this log."""
-    text = f"{name}: named like a file of this log, but nothing in it is one: no head, no record"
+    text = f"{name}: named like a file of this log, but it has neither header nor record"
     return make_finding("bad-header", None, 0, text, file=name)
 
 
@@ -447,17 +447,17 @@ def _add_set_findings(packed_report: PackableReport, set_findings: list[SetFindi
 # --- Verify a log while its server writes it, without reporting what is wrong only for a moment ---
 
 MAX_PASSES = 10
-"""Looks at most; a server that is always at it may be wrong in another way each time."""
+"""Most passes: a server that never stops writing may show another passing problem each time."""
 
 PASS_INTERVAL = 0.2
-"""Seconds between two looks."""
+"""Seconds between two passes."""
 
 _TIMESTAMP_GRANULARITY = 100_000_000
 """Nanoseconds in which a file can change twice with one modification time."""
 
 FileStamp = tuple[int, int, int]
 FindingKey = tuple[str, str, int | str]
-"""Path of the file or set, id, place."""
+"""Path of the file or set, finding id, offset or message."""
 
 
 def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], options: LogVerifyOptions) -> Report:

@@ -119,7 +119,7 @@ class FileReport(msgspec.Struct, frozen=True):
 
 
 PackableReport = FileReport | bytes
-"""A report on one file, as it is or packed."""
+"""A report on one file, packed or not."""
 
 _BYTES_INDEX, _FINDINGS_INDEX = map(FileReport.__struct_fields__.index, ("bytes", "findings"))
 
@@ -167,7 +167,7 @@ class PathFailure(msgspec.Struct, frozen=True):
     exit_code: int
 
 
-COMPRESSED_NOT_READ = "not checked: it is compressed; unpack it, or name it by itself"
+COMPRESSED_NOT_READ = "not checked: the file is compressed; unpack it, or name the file itself"
 
 
 class SkippedFiles(msgspec.Struct, frozen=True):

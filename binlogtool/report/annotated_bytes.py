@@ -104,16 +104,16 @@ def _hash_sources(contents: list[str]) -> str:
 # --- `hexdump-annotate -O html` ---
 
 MAX_PAGE_BYTES = 4 << 20
-"""Bytes of a page, unpacked ones counted: more is refused."""
+"""Most bytes of a page, including unpacked ones; more is refused."""
 MAX_PAGE_FIELDS = 1_000_000
-"""Fields of a page: more is refused."""
+"""Most fields of a page; more is refused."""
 
 _FIELDS_PER_SECTION = 256
-"""Fields of a section."""
+"""Fields of one section."""
 _LEAF_FLAG, _BAD_FLAG, _DIFFERS_FLAG = 1, 2, 4
 SCRIPT, STYLE = "annotated.js", "annotated.css"
 DifferingFields = Mapping[tuple[str, str, int], Sequence[tuple[int, int]]]
-"""Fields that are marked, by space, path and start, and which bytes of theirs are."""
+"""Fields to highlight, by space, path and start -> the byte ranges that differ."""
 
 
 def check_page_size(file: str, size: int) -> None:
@@ -242,7 +242,7 @@ TOOLS = (
     '<dl id="help" hidden><dt>↓ ↑</dt><dd>next, previous field</dd><dt>← →</dt><dd>close, open what is inside</dd>'
     "<dt>/</dt><dd>search</dd><dt>n N</dt><dd>next, previous hit</dd><dt>d D</dt><dd>next, previous damage</dd>"
     "<dt>f</dt><dd>fold all</dd><dt>t</dt><dd>light or dark</dd><dt>?</dt><dd>this help</dd></dl>"
-    "<noscript><p>The bytes are drawn by the script of this page; without it, use the text of hexdump-annotate."
+    "<noscript><p>The bytes are drawn by the script of this page; without it, use the text output of hexdump-annotate."
     "</p></noscript>"
 )
 
@@ -380,7 +380,7 @@ class DiffJsonWriter:
     def __init__(self, compared: LogComparison, *, whole: bool) -> None:
         self._comparison, self._whole = compared, whole
         self.difference_count = 0
-        """Places that differ."""
+        """Number of differences."""
 
     def encode_parts(self, parts: Iterable[DiffPart]) -> Iterator[bytes]:
         """Yield the whole document."""
@@ -466,9 +466,9 @@ def _row_to_json(row: FieldRow | None) -> dict[str, Any] | None:
 # --- `hexdump-annotate --diff OTHER` as text lines ---
 
 MAX_SHOWN_RECORDS = 4
-"""Records in a row that one side alone has and whose bytes are drawn; the others are counted."""
+"""Consecutive records of one side whose bytes are shown; further ones are only counted."""
 _MAX_FIELD_LINES = 64
-"""Lines of a field, or of what one side alone has."""
+"""Lines of a field, or of a record that only one side has."""
 _COLORS = {"-": "31", "+": "32", "~": "33"}
 
 
@@ -478,7 +478,7 @@ class DiffText(msgspec.Struct):
     options: HexdumpOptions
     shows_all: bool = False
     difference_count: int = 0
-    """Places that differ."""
+    """Number of differences."""
 
     def render(self, parts: Iterable[DiffPart]) -> Iterator[str]:
         """Yield lines without line ends."""
@@ -516,7 +516,7 @@ class DiffText(msgspec.Struct):
         kind = name if name == name_in_b else f"{name}, in B {name_in_b}"
         summary = f"{format_count(differing_count)} of {format_quantity(len(field_diffs), 'field')} differ"
         if not differing_count:
-            summary = "what is read is the same, the bytes in the files are not"
+            summary = "the decoded content is the same, the stored bytes are not"
         heading = f"{format_offset(part.a.unit.start)}  {kind}{moved_text}: {summary}"
         yield self._paint_line("~", heading)
         for same, group in groupby(field_diffs, lambda one: one.same):
@@ -626,7 +626,7 @@ class DiffPage:
         self._page = AnnotationPage(comparison.a.path, comparison.a.format.name, comparison.a.size, anchor="a")
         self._is_full = False
         self.difference_count = 0
-        """Places that differ."""
+        """Number of differences."""
 
     def render_start(self) -> str:
         """Return the page up to the parts."""
@@ -671,7 +671,7 @@ class DiffPage:
                 yield from self._render_diff(part)
             except LimitError:
                 self._is_full = True
-                yield self._render_line("more differs than a page shows; without -O html all of it is told")
+                yield self._render_line("there are more differences than a page shows; use -O text for all of them")
         if rest and not self._is_full:
             yield self._render_line(
                 f"{format_offset(rest[0].unit.start)}..{format_offset(rest[1].unit.end)} more of the same; "
@@ -730,7 +730,7 @@ def _differing_fields(field_diffs: Iterable[FieldDiff], side: str) -> dict[tuple
 # --- `hexdump-annotate --diff OTHER -O svg` ---
 
 MAX_LINES = 48
-"""What a picture shows."""
+"""Most lines of a picture."""
 
 _TOP_HEIGHT, _LINE_HEIGHT, _MAX_BYTES = 64, 22, 16
 _SIGN_X, _OFFSET_X, _HEX_X, _TEXT_X, _VALUE_X = 24, 44, 140, 548, 704
@@ -746,9 +746,9 @@ class DiffPicture(msgspec.Struct):
     difference_count: int = 0
     _lines: list[list[str]] = msgspec.field(default_factory=list)
     _omitted_count: int = 0
-    """Places that have no line any more."""
+    """Differences that have no line."""
     _cut: bool = False
-    """Is a line missing?"""
+    """A line is missing."""
 
     def render(self, parts: Iterable[DiffPart]) -> bytes:
         """Return the whole picture as SVG."""
@@ -812,7 +812,7 @@ class DiffPicture(msgspec.Struct):
         summary = (
             f"{len(differing)} of {format_quantity(len(field_diffs), 'field')} differ"
             if differing
-            else "only bytes differ, nothing that is read"
+            else "only stored bytes differ, the decoded content is the same"
         )
         text = f"{format_offset(part.a.unit.start)}  {escape(describe_unit(part.a, left))}: {summary}"
         yield [draw_text(_SIGN_X, 15, "~", "b"), draw_text(_OFFSET_X, 15, text, "b")]

@@ -44,7 +44,7 @@ CHECKS = {
     "close": ("unclean-close", "changed-while-read"),
     "set": ("missing-member", "extra-member", "meta-mismatch", "path-outside-set"),
 }  # fmt: skip
-"""Check -> the findings that it makes. Every finding id belongs to one check."""
+"""Check -> its finding ids. Every finding id belongs to one check."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -112,7 +112,7 @@ def _format_findings(findings: Sequence[Finding]) -> str:
 # --- SARIF 2.1.0 ---
 
 MAX_RESULTS = 5000
-"""More results of one upload are cut by the best-known reader of such files; repeated findings are grouped before."""
+"""GitHub drops further results of an upload; above this number repeated findings are grouped."""
 
 _MAX_PER_GROUP = 20
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -37,7 +37,7 @@ from binlogtool.terminal.escape import escape
 
 SCHEMA = "binlogtool/diagnose/1"
 _MAX_SHOWN = 5
-"""Losses, reasons and findings to read about that the text shows of each log; JSON has all."""
+"""Most losses, reasons and `explain` commands that the text shows of each log; JSON has all."""
 
 
 class RepairStep(NamedTuple):
@@ -61,7 +61,7 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
     read_options = read_options.with_option("--redo", diagnosis.redo)
     hint = suggest_after_verify(diagnosis.report, read_options)
     if diagnosis.start == UNKNOWN and (diagnosis.plan is None or diagnosis.plan.has_encrypted_file):
-        return [] if hint is None else [RepairStep("what is missing", hint)]
+        return [] if hint is None else [RepairStep("provide what is missing", hint)]
     inspection_steps = (
         [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("look at the first damage", hint)]
     )
@@ -83,13 +83,14 @@ def _list_repair_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> 
     plan = diagnosis.plan
     if (plan is None or plan.refused or not plan.changes) and (remedies := _list_remedies(diagnosis)):
         yield from remedies
-        yield RepairStep("what the server will do now", read_options.make_command("diagnose", path=diagnosis.path))
+        yield RepairStep("predict what the server does now", read_options.make_command("diagnose", path=diagnosis.path))
         yield RepairStep("start the server", None)
         return
     hint = None if plan is None else suggest_after_plan(plan, read_options)
     if plan is None or hint is None:
         yield from (
-            RepairStep("no cut mends this; see", text) for text in _list_replay_commands(diagnosis, read_options)
+            RepairStep("truncation does not help here; see", text)
+            for text in _list_replay_commands(diagnosis, read_options)
         )
         return
     if plan.refused:
@@ -97,14 +98,16 @@ def _list_repair_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> 
         return
     flags = ("--fix-meta",) if plan.policy.fix_meta else ()
     yield RepairStep(
-        "read the plan; it changes nothing",
+        "review the plan; nothing is changed",
         read_options.make_command("truncate-to-durable", *flags, path=diagnosis.path),
     )
-    yield RepairStep("carry it out", hint)
-    yield RepairStep("what the server will do now", read_options.make_command("replay-dry-run", path=diagnosis.path))
+    yield RepairStep("apply the plan", hint)
+    yield RepairStep(
+        "predict what the server does now", read_options.make_command("replay-dry-run", path=diagnosis.path)
+    )
     yield RepairStep("start the server", None)
     if any(file.made_like is None for file in plan.changes):
-        yield RepairStep("if it should be as it was", _make_undo_command(plan))
+        yield RepairStep("to undo the repair", _make_undo_command(plan))
 
 
 def _list_remedies(diagnosis: Diagnosis) -> list[RepairStep]:
@@ -119,16 +122,16 @@ def _list_salvage_steps(
     """Yield the steps where a cut in place is refused: a salvaged copy replaces the file, or nothing does."""
     words = shlex.split(hint)
     if "--to-file" not in words:
-        yield RepairStep("a cut would lose what is durable, and is refused; see", hint)
+        yield RepairStep("truncating would discard durable records, and is refused; see", hint)
         return
     new, old = words[words.index("--to-file") + 1], words[-1]
-    yield RepairStep("a cut would lose what is durable: write a copy that keeps it", hint)
+    yield RepairStep("truncating would discard durable records; write a salvaged copy instead", hint)
     check = read_options.make_command("verify", "--severity", "gap-in-sequence=warning", path=new)
+    yield RepairStep("check the copy: a warning about a gap is expected, nothing else may be wrong", check)
+    yield RepairStep("replace the log by the copy", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
     yield RepairStep(
-        "check the copy: what was left out may show as a gap, a warning here; nothing else is wrong", check
+        "predict what the server does now", read_options.make_command("replay-dry-run", path=diagnosis.path)
     )
-    yield RepairStep("put it in the place of the log", " ".join(map(quote_for_shell, ("cp", "--", new, old))))
-    yield RepairStep("what the server will do now", read_options.make_command("replay-dry-run", path=diagnosis.path))
     yield RepairStep("start the server", None)
 
 
@@ -162,8 +165,8 @@ def list_explain_commands(diagnosis: Diagnosis) -> list[str]:
 _START_LABELS = {
     STARTS: "yes",
     REFUSES: "NO",
-    OPEN: "this log does not decide it",
-    UNKNOWN: "cannot be said",
+    OPEN: "cannot be determined from this log",
+    UNKNOWN: "cannot be determined",
 }
 
 
@@ -205,7 +208,7 @@ def _describe_unknown(diagnosis: Diagnosis) -> str:
     reasons += [replay.incomplete_reason for replay in diagnosis.replays if replay.incomplete_reason]
     if any(replay.is_encrypted for replay in diagnosis.replays):
         reasons.append("the log is encrypted; --keyfile reads it")
-    return reasons[0] if reasons else "it could not be read to its end"
+    return reasons[0] if reasons else "the log could not be read to its end"
 
 
 def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
@@ -217,7 +220,7 @@ def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.rejected_records:
         yield f"{format_quantity(diagnosis.rejected_records, 'record')} would be rejected"
     if not diagnosis.losses and not diagnosis.rejected_records:
-        yield "nothing that it would not tell" if diagnosis.start != UNKNOWN else "cannot be said"
+        yield "nothing silently" if diagnosis.start != UNKNOWN else "cannot be determined"
 
 
 def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
@@ -232,7 +235,7 @@ def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:
         )
         return
     if diagnosis.plan.refused:
-        yield f"{format_quantity(records, 'provable record')} found; a cut in place is refused:"
+        yield f"{format_quantity(records, 'provable record')} found; truncation in place is refused:"
         yield from (f"  {escape(text)}" for text in diagnosis.plan.reasons[:_MAX_SHOWN])
         return
     cut = sum(file.cut_bytes for file in diagnosis.plan.changes)

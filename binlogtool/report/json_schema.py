@@ -23,7 +23,7 @@ ANY: dict[str, Any] = {}
 _BYTES: dict[str, Any] = {
     "type": "object", "properties": {"$bytes": TEXT}, "required": ["$bytes"], "additionalProperties": False,
 }  # fmt: skip
-NAME: dict[str, Any] = {"anyOf": [TEXT, _BYTES], "description": "text; bytes where the name is no text"}
+NAME: dict[str, Any] = {"anyOf": [TEXT, _BYTES], "description": "text; bytes where the name is not valid text"}
 
 
 def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -382,7 +382,7 @@ _DIAGNOSED = object_of(
         "files": list_of(NAME),
         "bytes": COUNT,
         "records": COUNT,
-        "start": {"enum": ["yes", "no", "open", "unknown"], "description": "open: this log does not decide it"},
+        "start": {"enum": ["yes", "no", "open", "unknown"], "description": "open: cannot be determined from this log"},
         "why": TEXT,
         "well": BOOL,
         "rejected": COUNT,

@@ -14,7 +14,7 @@ from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.repair.verify_report import Report
 
 EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
-"""The most severe exit status first (cli.md 6.11)."""
+"""Exit statuses, the most severe first."""
 
 
 def select_exit_code(codes: Iterable[int]) -> int:
@@ -30,7 +30,7 @@ def check_finding_id(text: str) -> str:
         UsageError: there is no such finding.
     """
     if text not in EXPLANATIONS:
-        raise UsageError(f"there is no finding {text!r}; `binlogtool explain` lists them")
+        raise UsageError(f"unknown finding id {text!r}; `binlogtool explain` lists them")
     return text
 
 

@@ -114,7 +114,7 @@ def _format_detail(value: Any) -> str:
 
 def _render_start(replay: ReplayResult) -> Iterator[str]:
     if replay.incomplete_reason is not None:
-        yield f"PARTIAL   {escape(replay.incomplete_reason)}; what follows is about the part before"
+        yield f"PARTIAL   {escape(replay.incomplete_reason)}; everything below is about the part before that"
     if replay.starts is not None:
         yield f"starts    {'yes' if replay.starts else 'NO'}"
     if replay.stop is not None:

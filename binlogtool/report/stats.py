@@ -111,12 +111,12 @@ def align_columns(rows: list[list[str]], right_columns: Container[int]) -> bytes
 # --- Count records and bytes over time, by object, type or origin (`stats`) ---
 
 BUCKET_LENGTHS = {"1m": 60_000_000, "1h": 3_600_000_000, "1d": 86_400_000_000}
-"""Lengths of the steps of time, in microseconds; they begin at full minutes, hours and days of UTC."""
+"""Bucket name -> length in microseconds; steps begin at full minutes, hours and days of UTC."""
 
 BY = ("object", "type", "origin")
 OTHERS = "(others)"
 _MAX_AUTO_STEPS = 150
-"""`auto` takes the shortest step that needs no more of them."""
+"""`auto` takes the shortest bucket that gives no more steps than this."""
 _MAX_CELLS = 500_000
 _MAX_GROUPS = 10_000
 

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 # --- Suggest the next command, ready to be pasted, with the options that reading the log needs ---
 
 _UNSUPPORTED_OPTIONS = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
-"""Options of the reading that a command does not have."""
+"""Read options that a command does not have."""
 _KEY_OPTION = ("--keyfile", "KEYFILE")
-"""Nobody but the user knows where that is."""
+"""A placeholder: only the user knows where the key file is."""
 _LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
 
 
@@ -399,7 +399,7 @@ def _format_limit_line(file: FileReport) -> Iterator[str]:
     why, unread = file.details.get("incomplete"), file.details.get("unread", 0)
     if why is not None:
         read = file.size - unread
-        where = f"not read behind {format_offset(read)} ({100 * read / file.size:.1f} %): " if unread else ""
+        where = f"not read after {format_offset(read)} ({100 * read / file.size:.1f} %): " if unread else ""
         yield f"  {where}{escape(str(why))}"
 
 
@@ -464,7 +464,7 @@ def render_plan_text(
     elif not plan.changes:
         yield "nothing to do; nothing was changed"
     elif not will_apply:
-        yield "nothing was changed; --apply carries it out"
+        yield "nothing was changed; use --apply to carry out the plan"
 
 
 def _render_unchanged(files: Iterable[FilePlan]) -> Iterator[str]:
@@ -562,7 +562,7 @@ def render_undo_text(plan: UndoPlan, *, will_apply: bool = False) -> Iterator[st
     elif all(action == "none" for _, action, _ in plan.files):
         yield "nothing to do; nothing was changed"
     elif not will_apply:
-        yield "nothing was changed; --apply carries it out"
+        yield "nothing was changed; use --apply to carry out the plan"
 
 
 def render_undo_applied_text(applied: RepairResult) -> Iterator[str]:

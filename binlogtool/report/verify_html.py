@@ -38,10 +38,10 @@ from binlogtool.schema.annotation import AnnotatedPiece
 # --- Map of a file's bytes ---
 
 MAX_CELLS = 1000
-"""A map has so many at most."""
+"""Most cells of a map."""
 
 _CLASS_ORDER = ("header", "record", "damaged", "torn_tail", "unknown", "padding", "preallocated")
-"""Of classes of one stretch: what a writer left comes behind what it wrote."""
+"""Order of the classes within one segment: what a writer left comes after what it wrote."""
 
 _CLASSES_BY_RANK = ("record", "padding", "preallocated", "header", "unknown", "torn_tail", "damaged")
 
@@ -118,14 +118,14 @@ def make_byte_map(scan: Scan, file: LogFile, size: int) -> ByteMap:
 # --- HTML page of `verify --report html=FILE` ---
 
 MAX_FINDINGS = 500
-"""Findings of a file or set that are listed."""
+"""Most findings of a file or set that are listed."""
 _VALID_AFTER_DAMAGE = "valid-after-damage"
-"""The finding whose range is no damage."""
+"""The finding whose range is not damaged."""
 _ASSETS = ("annotated.css", "report.css", "annotated.js")
 _STRIP_WIDTH = 1000
-"""Units of a strip; a finding takes at least three of them."""
+"""Width of a strip in units; a finding takes at least three of them."""
 Anchors = Sequence[tuple[int, int, str]]
-"""Where annotated bytes begin and end, and the name of that place in the page."""
+"""(start, end, anchor) of annotated bytes: their range in the file, and their anchor in the page."""
 _INTACT_CLASSES = ("header", "record", "padding", "preallocated")
 _CLASS_LABELS = {"header": "header", "record": "records", "torn_tail": "torn tail"}
 
@@ -213,7 +213,7 @@ def _render_strip(file: FileReport) -> Iterator[str]:
             "behind",
             _scale_offset(durable, file.size),
             _STRIP_WIDTH,
-            f"behind the durable end {format_offset(durable)}",
+            f"after the durable end {format_offset(durable)}",
         )
     for finding in sorted(file.findings[:MAX_FINDINGS], key=lambda one: (-one.length, one.severity)):
         if finding.offset is not None and finding.length < file.size:
@@ -230,10 +230,10 @@ def _render_legend(file: FileReport) -> str:
     """Render the colours that occur in the strip."""
     labels = {"durable": "durable"}
     if (file.durable_end or 0) < file.size:
-        labels["behind"] = "behind the durable end"
+        labels["behind"] = "after the durable end"
     for finding in file.findings:
         labels |= (
-            {"record": "valid, behind damage"}
+            {"record": "valid, after damage"}
             if finding.id == _VALID_AFTER_DAMAGE
             else {finding.severity.label: finding.severity.label}
         )
@@ -334,11 +334,11 @@ def _render_place(finding: Finding, path: str, anchors: Anchors) -> str:
 # --- Illustrations of `verify --report html=FILE` ---
 
 _MAX_SPOTS = 60
-"""Annotated places of a file."""
+"""Most annotated spots of a file."""
 _MAX_SPOT_BYTES = 64 << 10
-"""Bytes of a place; larger ones are not drawn."""
+"""Most bytes of a spot; larger ones are not drawn."""
 _MAX_FILES = 20
-"""Files with annotated places."""
+"""Most files with annotated spots."""
 
 
 def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints | None) -> bytes:
@@ -403,7 +403,7 @@ def _chart_records(files: Sequence[FileReport], read_options: dict[str, Any]) ->
 # --- HTML page of `stats --chart FILE.html` ---
 
 MAX_ROWS = 1000
-"""Lines of a table; what more there is, is counted."""
+"""Most rows of a table; further rows are only counted."""
 
 
 def render_chart_page(series: LogStats, title: str) -> bytes:

@@ -101,10 +101,10 @@ def format_finding(finding: Finding) -> str:
 
 # --- Report the files of a directory that are not logs, in one line, or each by name ---
 
-_DEFAULT_ADVICE = "not followed; name one to read it"
+_DEFAULT_ADVICE = "not followed; name the file itself to read it"
 _ADVICE = {
     FILE: "",
-    COMPRESSED: "name one: it is unpacked while it is read",
+    COMPRESSED: "name the file itself to read it: it is decompressed on the fly",
     UNREADABLE: "no permission?",
     "socket": "",
 }

@@ -47,7 +47,7 @@ __all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmap
 # --- Copy a schema into one whose fields add rows while they parse ---
 
 CopyMemo = dict[int, tuple[Construct, Construct]]
-"""id of an original -> the original (kept alive, so that its id stays its own) and its copy."""
+"""id of an original -> the original (kept alive, so that its id is not reused) and its copy."""
 
 _BYTELESS_CLASSES = (
     construct.Computed, construct.Check, construct.StopIf, field_types.CrcCheck, type(construct.Tell),
@@ -80,7 +80,7 @@ _PREDICTABLE_CLASSES = (
     annotated_parse_nodes.TracedCheck, annotated_parse_nodes.TracedNested, TracedNumber, TracedMagic,
     TracedStruct, construct.Switch,
 )  # fmt: skip
-"""Parts of which it is known what they look at; in all others nothing is learned (`trace_shapes`)."""
+"""Parts that read only their own bytes and known fields; all others prevent learning (`trace_shapes`)."""
 
 _UNTRACEABLE_CLASSES = (construct.Transformed, construct.Restreamed, construct.RestreamData, construct.Union,
 construct.Tunnel,

@@ -61,7 +61,7 @@ from binlogtool.schema.annotation import FieldRow, HexInt
 _make_row = tuple.__new__
 
 MAX_CACHED_FLAGS = 64
-"""Values of flags that are kept with what they mean."""
+"""Most flag values that are cached with their decoded names."""
 
 
 class TracedNode(Renamed):  # type: ignore[misc]
@@ -383,7 +383,7 @@ class TracedCompressed(CompressedSchema):
 # --- Arrays that add rows while they parse ---
 
 MAX_EMPTY_ELEMENTS = 1024
-"""Elements without a byte that an array may have."""
+"""Most successive elements without bytes that an array may have."""
 
 
 def _parse_element(subcon: Construct, index: int, stream: Any, context: Any, path: Any) -> Any:

@@ -38,7 +38,7 @@ from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt
 # --- Describe values and errors of construct in words ---
 
 MAX_ERROR_LENGTH = 300
-"""Characters of an error text: some of construct's texts quote the whole input."""
+"""Most characters of an error text: some texts of construct quote the whole input."""
 
 PLAIN_TYPES = frozenset({int, bytes, str, float, bool, type(None), HexInt})
 
@@ -163,12 +163,12 @@ def _format_path(match: re.Match[str]) -> str:
 _make_row = tuple.__new__
 
 _MAX_SHAPES = 16
-"""Shapes of one kind of element."""
+"""Most shapes that are kept of one kind of element."""
 _MAX_FRUITLESS = 64
-"""Shapes that are learned in vain before it is given up."""
+"""Shapes that are learned without a hit before learning stops."""
 
 PlainNumber = tuple[int, str]
-"""Index of the row of a plain number, and how `struct` writes it."""
+"""Index of the row of a plain number, and its `struct` code."""
 
 
 class ShapeRecorder:
@@ -227,7 +227,7 @@ class ElementShape:
             mask[low:high] = bytes(high - low)
         self._fields = struct.Struct(text)
         self.places = tuple(low for low, _, _ in numbers)
-        """Where the numbers stand in it."""
+        """Offsets of the numbers in the element."""
         self.mask = int.from_bytes(mask, "little")
         self.want = int.from_bytes(data[start : start + self.size], "little") & self.mask
         index = {low: i for i, (low, _, _) in enumerate(numbers)}
@@ -410,7 +410,7 @@ class RecordingContext(dict[Any, Any]):
 # --- State of one annotated parse ---
 
 ROW_BYTES = 2048
-"""Memory that one row may take, path and value included: `max_memory / ROW_BYTES` rows are kept."""
+"""Memory in bytes that one row may take, path and value included: at most `max_memory / ROW_BYTES` rows are made."""
 
 ConstructParser = Callable[[Any, Any, Any], Any]
 """A construct's parser: stream, context, path."""

@@ -102,10 +102,10 @@ class Annotation(msgspec.Struct, frozen=True):
 # --- Write the lines of a hexdump, as a kernel ---
 
 LINE_BYTES_SLOT, LINE_SIZE_SLOT, MARK_SLOT, ASCII_SLOT, FIRST_HEX_SLOT = 0, 1, 2, 3, 4
-"""Places in `layout`: bytes in a line; bytes of a blank one; where in it the mark of what is wrong and the ASCII stand,
-and the hex of each byte."""
+"""Slots of `layout`: bytes shown per line; characters of a line; columns of the error mark and of the ASCII text;
+from the last one on, the column of the hex digits of each byte."""
 OFFSET_DIGITS = 8
-"""Digits of an offset, at the start of a line."""
+"""Hexadecimal digits of the offset at the start of a line."""
 
 
 @kernel()

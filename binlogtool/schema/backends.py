@@ -32,7 +32,7 @@ from binlogtool.schema.walk_codegen import (
 # --- Run walks and kernels as native code, compiled when the package was built ---
 
 _COLUMN_GAP = 72
-"""Unused places behind each column: columns whose distance is a power of two fall into the same lines of the cache."""
+"""Unused elements after each column: columns at distances of a power of two would share cache lines."""
 
 
 class NativeBackend:
@@ -238,7 +238,7 @@ def choose_backend(name: str) -> Backend:
     """
     name = os.environ.get(BACKEND_VARIABLE) or name
     if name not in BACKEND_NAMES:
-        raise UsageError(f"there is no backend {name!r}: use {', '.join(BACKEND_NAMES)}")
+        raise UsageError(f"unknown backend {name!r}: use {', '.join(BACKEND_NAMES)}")
     if name == "python":
         return PythonBackend()
 

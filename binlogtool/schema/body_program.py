@@ -143,7 +143,7 @@ def make_value_error(name: str, code: int, left: int) -> MalformedError:
     """Return the error for a value that its kernel refused with this code."""
     if code == SHORT:
         return MalformedError(f"{name} is cut off, {max(left, 0):,} bytes left", finding_id="length-out-of-bounds")
-    return MalformedError(f"{name} is no value of its type")
+    return MalformedError(f"{name} is not a value of its type")
 
 
 # --- Lower the schema of a body to operations and to what is shown of it ---
@@ -235,14 +235,14 @@ class _BodyLowering(Lowering):
             outer_scope = outer_scope.parent
         binding = None if outer_scope is None else unwrap_binding(outer_scope.names[name])
         if not isinstance(binding, Ref | ByteRangeField | ListField):
-            raise Unlowerable(path, f"{name} is no number, bytes or list of a structure around it")
+            raise Unlowerable(path, f"{name} is not a number, bytes or list of an enclosing structure")
         return binding
 
     def _lower_single_field(self, node: Any, path: str, scope: StructScope) -> Binding:
         binding = self.lower_node(node.subcon, path, scope)
         shown_field = binding.names.get(node.shown) if isinstance(binding, StructScope) else None
         if not isinstance(shown_field, ByteRangeField):
-            raise Unlowerable(path, f"{node.shown} is no field of bytes in it")
+            raise Unlowerable(path, f"{node.shown} is not a bytes field in it")
         return ByteRangeField(shown_field.path, node.as_leaf)
 
     def _lower_unless_zero(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -450,7 +450,7 @@ def _parse_title(
         elif isinstance(value, ShownNumber | ShownBytes):
             yield value
         else:
-            raise Unlowerable(part, "it is no number and no text")
+            raise Unlowerable(part, "it is neither a number nor a text")
 
 
 def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False) -> Iterator[ShownMember]:

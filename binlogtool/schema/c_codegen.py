@@ -599,7 +599,7 @@ class _CFunctionWriter:
     def _emit_for(self, name: str, range_call: ast.Call, body: list[ast.stmt]) -> None:
         """Emit a loop; the range is computed once, and the variable keeps its last value."""
         if not isinstance(range_call.func, ast.Name) or range_call.func.id != "range" or range_call.keywords:
-            raise EmitError(f"{self.name}: a loop goes over a range only")
+            raise EmitError(f"{self.name}: a loop must be over a range")
         bounds = [self._emit_value(argument) for argument in range_call.args]
         start, stop = ("0", bounds[0]) if len(bounds) == 1 else bounds[:2]
         step = 1 if len(bounds) < 3 else ast.literal_eval(range_call.args[2])

@@ -216,7 +216,7 @@ def lower_expression(value: Any, path: str, scope: StructScope) -> Expr:
         raise Unlowerable(path, f"{value!r} cannot be lowered")
     if callable(value):
         raise Unlowerable(path, "a Python function is opaque to the scanner: write it with `this`")
-    raise Unlowerable(path, f"{value!r} is no 64-bit integer")
+    raise Unlowerable(path, f"{value!r} is not a 64-bit integer")
 
 
 def _lower_condition(value: FieldPresent | HighBitSet | AnyFlagSet, path: str, scope: StructScope) -> Expr:
@@ -229,7 +229,7 @@ def _lower_condition(value: FieldPresent | HighBitSet | AnyFlagSet, path: str, s
             return inner.mark
         case AnyFlagSet(flags=flags) if isinstance(inner, FlagInteger) and inner.masks.keys() >= set(flags):
             return make_binary("&", inner.ref, Num(sum(inner.masks[flag] for flag in flags)))
-    raise Unlowerable(path, f"{value!r} is not said of such a field before this one")
+    raise Unlowerable(path, f"{value!r} does not refer to a suitable field before this one")
 
 
 def unwrap_binding(binding: Binding) -> Binding:
@@ -275,7 +275,7 @@ def _lower_binary(value: Any, path: str, scope: StructScope) -> Expr:
 
 def _enum_number(enum: NamedInteger, name: Any, path: str) -> Num:
     if not isinstance(name, str) or str(name) not in enum.numbers:
-        raise Unlowerable(path, f"{name!r} is no name of the Enum {enum.ref.path}")
+        raise Unlowerable(path, f"{name!r} is not a name of the Enum {enum.ref.path}")
     return Num(enum.numbers[str(name)])
 
 
@@ -317,7 +317,7 @@ def _resolve_name(scope: StructScope, name: str) -> Binding | None:
 SCANNER_COLUMNS = ("offset", "end", "checksum", "span")
 
 POSITION_MAX = 1 << 56
-"""No position is greater: far beyond any file, and sums of positions stay inside 64 bits."""
+"""Largest position: far beyond any file, and sums of positions stay within 64 bits."""
 
 
 _TRANSPARENT = (NestedSchema, construct.Rebuild, construct.Default, construct.Hex, construct.HexDump)
@@ -367,7 +367,7 @@ class Lowering:
 
     rules: tuple[tuple[Any, LoweringRule], ...] = ()
     rule_by_class: dict[type, LoweringRule | None] = {}
-    """The rule of each class that was met."""
+    """Cache: class -> its rule."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []

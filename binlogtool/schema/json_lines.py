@@ -216,7 +216,7 @@ def _make_line_code(shape: MemberShape) -> LineCode:
 # --- Make table cells straight from the columns of a batch, with generated code that is compiled when the pac ---
 
 CELL_BUFFER_SIZE = 4 << 20
-"""Bytes of text in one column at most."""
+"""Most bytes of text in one column."""
 
 NUMBER_COLUMNS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin", "checksum_ok")
 TEXT_COLUMNS = ("type", "object", "txn", "checksum_stored", "checksum_computed", "body", "extras")

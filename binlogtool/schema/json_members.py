@@ -71,7 +71,7 @@ from binlogtool.schema.walk_codegen import format_load, format_scalar_form
 # --- Generate source, compiled to C, that writes bodies as JSON, with the members that `schema.decoders` give ---
 
 _MAX_NUMBER_SIZE = 25
-"""Bytes that a number takes at most, with room to work."""
+"""Most bytes of a number, working space included."""
 
 
 def generate_json_body(body_schema: BodySchema, kernels: native_library.KernelNames) -> tuple[str, str]:
@@ -335,13 +335,13 @@ class _JsonBodyGenerator(BodyCodeGenerator):
 # --- Inputs of the generated functions that write members of records ---
 
 COPY_PADDING = 8
-"""Bytes behind both places of a copy that must be there."""
+"""Bytes that must be readable and writable after source and target of a copy."""
 
 MAX_TABLE_TEXTS = 4096
 NOTES_SIZE = 256
 ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
 CHECKSUM_NONE, CHECKSUM_RIGHT, CHECKSUM_ABSENT = range(3)
-"""What the column `checksum` says of a frame; ABSENT: the writer did not compute it."""
+"""Values of the column `checksum` of frames; CHECKSUM_ABSENT: the writer did not compute it."""
 
 _FRAME_COLUMNS = ("offset", "end", "checksum")
 _POSITION_PREFIX = "place."

@@ -118,7 +118,7 @@ def _hash_texts(*parts: str) -> str:
 # --- The library of compiled walks and kernels ---
 
 LIBRARY_VARIABLE = "BINLOGTOOL_LIBRARY"
-"""Names another library than that of this installation."""
+"""Environment variable with the path of another library than that of this installation."""
 
 LIBRARY_FILE_NAME = "_native.so"
 
@@ -252,7 +252,7 @@ class _ReadOnlyBuffer(_PyBuffer):
 
 
 _start_of, _address_of = (ctypes.c_char * 0).from_buffer, ctypes.addressof
-"""The first makes an object that keeps a writable one where it is: several times as fast as `_Lent`."""
+"""`_start_of` pins a writable object in place, several times as fast as `_ReadOnlyBuffer`."""
 
 
 class PinnedMemory:

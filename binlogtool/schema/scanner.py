@@ -44,9 +44,9 @@ class StopReason(enum.IntEnum):
     """Why a scan stopped. Everything but END and FULL is about the frame at `at`."""
 
     END = 0
-    """The end of the buffer was reached at a frame border."""
+    """The end of the buffer was reached at a frame boundary."""
     FULL = 1
-    """The columns have no room left; call again from `Stop.at`."""
+    """The columns are full; call again from `at`."""
     SHORT = 2
     """The frame at `at` needs bytes beyond `end` (at least up to `Stop.need`, if that is known)."""
     CONSTANT = 3
@@ -56,12 +56,12 @@ class StopReason(enum.IntEnum):
     CHECKSUM = 5
     """The checksum disagrees; `Stop.need` is the frame's end as its length says."""
     MALFORMED = 6
-    """A field's bytes are no value of its type."""
+    """A field's bytes are not a value of its type."""
     EMPTY = 7
     """The schema matched zero bytes: no progress."""
     CUT = 8
-    """Only with `more`: what begins at `at`, never at `start`, is near the end and was not looked into: call again with
-    what follows."""
+    """Only with `more`: the frame at `at`, never at `start`, begins near the end and was not read: call again with the
+    bytes that follow."""
 
 
 class ScanStop(NamedTuple):
@@ -245,7 +245,7 @@ class _FrameState(msgspec.Struct):
 # --- The loop around a generated walk, the same for every backend ---
 
 _CUT_DISTANCE = 1 << 16
-"""A frame so close to the end, with more bytes behind it, is most likely cut off: the interpreter is not asked."""
+"""Bytes: a frame that begins closer to the end of the buffer, with more bytes to come, counts as cut off."""
 
 
 class WalkScanner(ABC):

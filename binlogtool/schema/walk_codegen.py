@@ -44,7 +44,7 @@ from binlogtool.schema.program import (
 )
 
 END_ROW, OFFSET_ROW, SPAN_ROW, VERDICT_ROW, FIRST_COLUMN_ROW = range(5)
-"""Rows of the output matrix; the columns that were asked for follow."""
+"""Rows of the output matrix; the wanted columns follow."""
 
 
 def generate_native_walk(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:

@@ -95,10 +95,8 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
     """Run work on many logs, on Spark or in this process, and report progress.
 
     master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which
-      the job
-    is cancelled; None = no limit. in_process: `results` are computed in this process. work: name of the jobs in
-    Spark's UI.
-    record: receives statistics of the jobs.
+    the job is cancelled; None = no limit. in_process: `results` are computed in this process. work: name of the
+    jobs in Spark's UI. record: receives statistics of the jobs.
     """
 
     master: str | SparkMaster = "local[*]"

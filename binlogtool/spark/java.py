@@ -59,7 +59,7 @@ def find_java() -> Path:
     explicit = os.environ.get("JAVA_HOME")
     java = Path(explicit) / "bin" / "java" if explicit else _find_bundled_java() or _find_java_on_path()
     if java is None:
-        raise MissingExtraError(f"Spark needs Java and found none: {_INSTALL_HINT}")
+        raise MissingExtraError(f"Spark needs Java, and none was found: {_INSTALL_HINT}")
     version = read_java_version(java)
     if version < MIN_JAVA_VERSION:
         raise MissingExtraError(
@@ -194,7 +194,10 @@ def _prepare_cache_directory(folder: Path) -> Path:
     except OSError as error:
         raise UsageError(f"{CACHE_VARIABLE}={folder}: {error.strerror}") from error
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{CACHE_VARIABLE}={folder}: others may write there, and Java would run what they wrote")
+        raise UsageError(
+            f"{CACHE_VARIABLE}={folder}: the directory is writable by other users, who could make Java run "
+            f"their code; restrict its permissions"
+        )
     return folder
 
 
@@ -303,8 +306,7 @@ def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, 
     needed.
 
     settings: settings of the session, from which memory and Java options are taken. small: for a small job without
-      settings
-    of the user.
+    settings of the user.
     """
     home = _pyspark_folder()
     if not can_launch_directly():

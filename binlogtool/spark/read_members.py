@@ -102,7 +102,7 @@ def read_member(
                 else:
                     notes.append(item.finding)
     except BinlogtoolError as error:
-        changed_finding = make_finding("changed-while-read", None, 0, f"readable before, not now: {error}")
+        changed_finding = make_finding("changed-while-read", None, 0, f"was readable before, but not now: {error}")
         yield builder.build_damage_batch(member.name, format_, changed_finding)
     if notes and request.notes is not None:
         write_notes(request.notes, record_rows.printable_path(member.name), repr(part), notes)

@@ -177,7 +177,7 @@ class ExecutorWatch:
             elif now - self._last_seen > self._timeout:
                 raise InputOutputError(
                     f"no executor for {self._timeout:g} seconds: the cluster has none free, or lost them all"
-                    " (--wait-executors SECONDS waits longer)"
+                    " (use --wait-executors SECONDS to wait longer)"
                 )
         return self._waiting
 
@@ -302,8 +302,7 @@ class SparkJobSession(msgspec.Struct, frozen=True):
     """A running Spark session.
 
     spark: the SparkSession. folder: temporary directory, removed at the end. executors: watches the executors of a
-      cluster;
-    None = Spark runs locally.
+    cluster; None = Spark runs locally.
     """
 
     spark: Any
@@ -341,7 +340,7 @@ class SparkJobSession(msgspec.Struct, frozen=True):
         def poll() -> None:
             if deadline is not None and time.monotonic() > deadline:
                 context.cancelAllJobs()
-                raise LimitError("the time limit ended the work")
+                raise LimitError("the time limit was reached")
             waiting = self.executors.waiting_text if self.executors is not None and self.executors.is_waiting() else ""
             if on_progress:
                 on_progress(self._read_progress(group, waiting))
@@ -443,9 +442,9 @@ def _translate_java_errors() -> Iterator[None]:
     try:
         yield
     except Py4JNetworkError as error:
-        raise InputOutputError("Spark's Java process ended in the middle of the work") from error
+        raise InputOutputError("Spark's Java process ended unexpectedly") from error
     except Py4JError as error:
-        raise InputOutputError(f"Spark could not do it: {root_cause(error)}") from error
+        raise InputOutputError(f"Spark failed: {root_cause(error)}") from error
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         paths, format_ = parse_paths(options), options.get("format", "auto")
         for path in paths:
             if "*" in path and not os.path.exists(path):  # otherwise the query would wait for it
-                raise UsageError(f"{path}: name the directory of the log; patterns are not looked up")
+                raise UsageError(f"{path}: patterns are not supported; name the directory of the log")
         return cls(paths, format_, request, parse_hints(options), builder, parse_read_limit(options))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ def parse_read_limit(options: Mapping[str, str]) -> ReadLimit | None:
         raise UsageError("choose one of maxFilesPerTrigger and maxBytesPerTrigger")
     if files is not None:
         if not files.isascii() or not files.isdecimal() or int(files) < 1:
-            raise UsageError(f"maxFilesPerTrigger {files!r}: give a number from 1 on")
+            raise UsageError(f"maxFilesPerTrigger {files!r}: must be a number of at least 1")
         return ReadMaxFiles(int(files))
     if size is None:
         return None
     if (max_bytes := parse_size(size)) < 1:
-        raise UsageError(f"maxBytesPerTrigger {size!r}: give a size from 1 byte on")
+        raise UsageError(f"maxBytesPerTrigger {size!r}: must be a size of at least 1 byte")
     return ReadMaxBytes(max_bytes)
 
 

@@ -371,7 +371,7 @@ def _check_no_counting(inputs: list[ManifestInput], selection: Selection) -> Non
     """Raise UsageError for selections that count records of several files, which are read in parallel."""
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
     if len(inputs) > 1 and counted:
-        raise UsageError("--skip, --limit and --tail need an order of records: convert one file, or to jsonl")
+        raise UsageError("--skip, --limit and --tail need ordered records; convert one file, or use --to jsonl")
 
 
 _WRITER_ERROR = "binlogtool.errors.InputOutputError: "
@@ -397,7 +397,7 @@ def _build_manifest(
     """
     rows_in, text_in = totals.rows, totals.text_bytes
     if counts.rows != rows_in:
-        raise InputOutputError(f"{rows_in:,} rows were read and {counts.rows:,} written: the output is not usable")
+        raise InputOutputError(f"{rows_in:,} rows were read and {counts.rows:,} were written; the output is not usable")
     if counts.text_bytes != text_in:
         text = f"rows with {text_in:,} bytes of text were read and {counts.text_bytes:,} written"
         raise InputOutputError(f"{text}: the output is not usable")

@@ -179,9 +179,8 @@ def _partition_folder(value: Any) -> str:
 class RowTotals(msgspec.Struct, frozen=True):
     """Totals of rows that were passed to Spark.
 
-    text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in records
-      and
-    damage.
+    text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in
+    records and damage.
     """
 
     rows: int = 0
@@ -291,7 +290,7 @@ def build_small_job_rows(request: ReadRequest, hints: Hints | None, deadline: fl
                 if size > MAX_OUTPUT_BYTES:
                     return None
                 if deadline is not None and time.monotonic() > deadline:
-                    raise LimitError("the time limit ended the work")
+                    raise LimitError("the time limit was reached")
         manifest.collect_notes(notes_folder, note_tally)
     return SmallJobRows(pa.Table.from_batches(batches, record_rows.SCHEMA), note_tally)
 

@@ -14,7 +14,7 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Characters that draw nothing: Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16)."""
+"""Invisible characters: Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16)."""
 
 _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -84,15 +84,15 @@ def _leave_plain(text: str, _style: str) -> str:
 # --- Terminal properties ---
 
 MIN_COLUMNS = 20
-"""Columns below which nothing is fitted any more."""
+"""Fewer columns are treated as this many."""
 
 _COLOR_CODE = re.compile("\x1b\\[[0-9;]*m")
 _CODE_OR_CHARACTER = re.compile("\x1b\\[[0-9;]*m|.", re.DOTALL)
 _WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+|\s+""")
-"""Words, as a shell sees them: what is in quotes is not parted; and blanks."""
+"""Words, as a shell sees them (quoted text is not split), and blanks."""
 
 _COMMAND = re.compile(r"\w+: +binlogtool |\w+ +binlogtool ")
-"""Lines that hold a command to be pasted: `next: binlogtool ...`, `undo   binlogtool ...`."""
+"""Lines with a command to copy: `next: binlogtool ...`, `undo   binlogtool ...`."""
 
 
 def terminal_columns() -> int:

@@ -22,10 +22,10 @@ from binlogtool.terminal.escape import escape, fold_column, fold_line
 # --- Annotated rows as text lines ---
 
 MAX_VALUE_LENGTH = 64
-"""Characters of a value; longer ones are cut."""
+"""Longer values are cut to so many characters."""
 
 _LABEL_WIDTH, _MIN_LABEL_WIDTH = 28, 20
-"""Columns for labels that are wanted, and below which they stand over the bytes and not beside them."""
+"""Preferred columns for labels; and the minimum, below which they are written above the bytes."""
 
 _OFFSET_FORMATS = {"hex": (8, "x"), "dec": (10, "d"), "oct": (11, "o"), "bin": (32, "b")}
 _BORDERS = {"unicode": "│", "ascii": "|", "none": " "}
@@ -157,9 +157,9 @@ class _LineLayout(msgspec.Struct):
     ellipsis: str = "…"
     label_width: int = 0
     offset_format: str = ""
-    """How `%` writes an offset; "": it cannot."""
+    """The `%` format of an offset; "" = there is none."""
     templates: dict[tuple[int, int, bool], str] = msgspec.field(default_factory=dict)
-    """See `_form`."""
+    """Templates of `_make_template`."""
 
     def __post_init__(self) -> None:
         width, group = self.options.width, self.options.group
@@ -337,7 +337,7 @@ class _LineLayout(msgspec.Struct):
 
 
 _MAX_PLAIN_NUMBER = 1 << 64
-"""Numbers below it are shown in full."""
+"""Numbers below this are shown in full."""
 _BLANK_ROW = FieldRow("", 0, 0, None)
 
 
@@ -408,7 +408,7 @@ def render_markers(options: HexdumpOptions, line_text: str, line: int, ranges: I
 _FIELDS_AT_ONCE = 4096
 """Fields that are drawn at once."""
 _MAX_SMALL_PIECE = 64 * KIB
-"""Bytes of a piece that is drawn together with others."""
+"""Pieces of at most so many bytes are drawn together."""
 _MAX_OFFSET = 1 << 32
 
 
@@ -506,7 +506,7 @@ class _FieldBuffer(msgspec.Struct):
     marks: list[int] = msgspec.field(default_factory=list)
     labels: list[str] = msgspec.field(default_factory=list)
     _shape_lines: dict[int, tuple[ElementShape, _ShapeLines | None]] = msgspec.field(default_factory=dict)
-    """By identity of a shape, which is kept alive."""
+    """By the id of the shape, which is kept alive here."""
 
     def unfold(self, rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
         """Yield the rows, without the elements that are buffered as a whole; of other elements their own rows."""

@@ -15,7 +15,7 @@ from binlogtool.terminal.escape import escape
 from binlogtool.terminal.hexdump import format_value
 
 MAX_FIELDS, MAX_BYTES = 60, 1024
-"""What a slide shows; more is refused."""
+"""Limits of a picture; more is refused."""
 
 _WIDTH, _TOP_HEIGHT, _LINE_HEIGHT = 1280, 76, 22
 _OFFSET_X, _HEX_X, _TEXT_X, _FIELDS_X = 24, 110, 520, 690
@@ -24,7 +24,7 @@ _MAX_TEXT_LENGTH = 64
 _COLOURS = ("#cfe3f7", "#d3edd3", "#f8e3bd", "#e6d3f0", "#c8ebeb", "#f6d3dd")
 _BAD_COLOUR = "#ff9c9c"
 _TOO_MUCH_MESSAGE = (
-    f"a picture shows at most {MAX_FIELDS} fields and {MAX_BYTES:,} bytes; choose fewer with --record N, --at POS,"
+    f"a picture shows at most {MAX_FIELDS} fields and {MAX_BYTES:,} bytes; select fewer with --record N, --at POS,"
     " --field PATH or --depth N"
 )
 

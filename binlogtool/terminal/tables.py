@@ -22,14 +22,16 @@ _NUMBER_COLUMNS = {"offset", "size", "record", "seq", "records", "bytes", "first
 _DEFAULT_WIDTH = 120
 
 MAX_CELL_LENGTH = 240
-"""Characters of a cell; longer ones are cut (other outputs have them whole)."""
+"""Longer cells are cut to so many characters (other outputs have them whole)."""
 
 
 _MAX_RICH_ROWS = 24
-"""Rows that rich draws alone; of more it draws a few, and all are put into the same columns, in a tenth of the time."""
+"""Tables of at most so many rows are drawn by rich; of larger ones rich draws a few rows, and all are written in
+the same columns, in a tenth of the time.
+"""
 
 _MIN_COLUMN_WIDTH = 10
-"""Characters of the screen for each column below which rich draws all rows: some columns may have no room at all."""
+"""With fewer characters of the screen per column rich draws all rows: some columns may have no space at all."""
 
 
 def render_table(rows: Sequence[Sequence[str]], *, ascii_only: bool = False, width: int | None = None) -> bytes:

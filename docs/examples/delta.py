@@ -35,7 +35,7 @@ def demand_certain(changes: DataFrame) -> None:
     odd = changes.where(~sql.col("op").isin(*ROWS, *EMPTIES) | sql.col("unfit").isNotNull())
     odd = odd.select("file", "offset", "op", "unfit", "findings").limit(1).collect()
     if odd:
-        raise ValueError(f"what the table is like behind this is not known: {odd[0].asDict()}")
+        raise ValueError(f"the state of the table after this change is unknown: {odd[0].asDict()}")
 
 
 def behind_the_last(changes: DataFrame) -> tuple[DataFrame, bool]:
@@ -86,7 +86,7 @@ def last_states(rows: DataFrame, key: str) -> DataFrame:
     steps = gone.unionByName(made)
     inserts = steps.where("op = 'INSERT'").where(" or ".join(f"not has_{n}" for n in names)).limit(1).collect()
     if inserts:
-        raise ValueError(f"a new row does not have all of its columns (binlog_row_image): {inserts[0].asDict()}")
+        raise ValueError(f"the image of a new row does not have all columns (binlog_row_image): {inserts[0].asDict()}")
     order = [*PLACE, "step"]
     so_far = Window.partitionBy("key_of_row").orderBy(*order)
     steps = steps.withColumn("life", sql.sum((sql.col("op") != "UPDATE").cast("int")).over(so_far))

@@ -57,7 +57,7 @@ from binlogtool.limits import Limits
 # --- Transaction and table of each event, tracked in one pass in file order for all readers ---
 
 MAX_TABLE_MAPS = 1 << 16
-"""Table maps that are kept at a time; a server forgets them at the end of a statement."""
+"""Most table maps that are kept at a time; a server forgets them at the end of a statement."""
 
 _TABLE_MAP = EventType.TABLE_MAP
 _COLUMN_NAMES = ("type_code", "server_id", "body_start", "body_end")
@@ -137,7 +137,7 @@ class TableMaps(msgspec.Struct):
 
 
 NO_RECORD = -1
-"""The number of none."""
+"""Record number that means none."""
 
 
 class EventTracker(msgspec.Struct):
@@ -163,7 +163,7 @@ class EventTracker(msgspec.Struct):
     _last_batch_start: int = -1
     _container_owners: dict[int, TransactionOwner] = msgspec.field(default_factory=dict)
     _nested_notes: tuple[Batch, TrackedBatch] | None = None
-    """The last batch of events inside of another one."""
+    """The last batch of nested events and its notes."""
 
     def track_batch(self, batch: Batch) -> TrackedBatch:
         """Return the transaction and table map of each record of a batch."""
@@ -301,7 +301,7 @@ _KNOWN_FLAGS = int(sum(EventFlag))
 _KNOWN_ROW_FLAGS = 0x9F
 _MAX_SERVERS = 1_000
 _CHECKED_CHARS = 32
-"""Characters of a statement that are looked at."""
+"""Characters of a statement that are checked."""
 
 _FIXED_SIZES: Mapping[int, int] = {_T.STOP: 0, _T.XID: 8, _T.INTVAR: 9, _T.RAND: 16}
 """Bodies that always have one size."""
@@ -487,10 +487,10 @@ def fork_context(context: Any) -> Any:
 # --- Decode statements too long to hold in memory ---
 
 _MIN_PACKED_BYTES = 512
-"""Bytes of an event that may hold a long text: nothing is packed to less than a thousandth of its size."""
+"""Smallest compressed event that may hold a long text: nothing is packed to less than a thousandth of its size."""
 
 _HEAD_BYTES = 1 << 17
-"""Bytes: more than what can stand before the text. The text itself is copied once only: it may be all that fits."""
+"""More bytes than can precede the text. The text itself is copied only once: it may fill the memory."""
 
 
 def decode_long_statement(
@@ -519,7 +519,7 @@ def decode_long_statement(
 # --- Decode events ---
 
 _NO_EXTRA = b"\x02\0"
-"""Length of extra data that is none: it counts itself."""
+"""Length of empty extra data: it counts itself."""
 
 _HEADER_COLUMNS = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 

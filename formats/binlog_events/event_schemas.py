@@ -330,7 +330,7 @@ _HEARTBEAT_FIELD = Struct(
 )
 
 HEARTBEAT_V2 = Struct("fields" / RepeatUntil(_is_end_field, _HEARTBEAT_FIELD))
-"""Only on the wire; no sample."""
+"""Only sent over the network; no sample available."""
 
 # -- containers --------------------------------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ PARTIAL_ROW_DATA = Struct(
     "original_size" / If(make_flag_condition("flags", "FL_ORIG_EVENT_SIZE"), Int64ul),
     "data" / GreedyBytes,
 )
-"""Sources disagree on the order of the first two numbers; a number is never more than the total."""
+"""Sources disagree on the order of the first two numbers; the fragment number is never greater than the total."""
 
 
 def payload_construct(events: Construct, codec: Decompressor) -> Construct:
@@ -399,7 +399,7 @@ def row_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 
 
 
 MAX_PAYLOAD_MAPS = 1024
-"""Table maps of payloads that are kept."""
+"""Table maps of payloads that are cached."""
 
 
 def payload_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
@@ -464,7 +464,7 @@ BODIES: Mapping[int, Construct] = MappingProxyType(
     }
     | dict(row_event_constructs(_find_no_map))
 )
-"""The schema of the body by event type; row images, and the events inside a payload, opaque."""
+"""Schema of the body by event type; row images and the events inside a payload are opaque."""
 
 SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
     {kind: BodySchema(schema) for kind, schema in BODIES.items()}
@@ -474,7 +474,7 @@ SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
         _T.GTID.value: BodySchema(GTID, ("gtid", "{domain_id}-{server_id}-{seq_no}"), ("server_id",)),
     }
 )
-"""What is shown of the bodies. server_id: of the common header."""
+"""How bodies are shown. server_id: from the common header."""
 
 
 # --- Offsets of fields in the body of QUERY, for kernels ---
@@ -482,7 +482,7 @@ SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
 DB_LEN_AT = field_offset(QUERY, "db_len")
 STATUS_LEN_AT = field_offset(QUERY, "status_len")
 QUERY_HEAD_SIZE = field_offset(QUERY, "status_vars")
-"""Bytes of constant size; status variables, the name of the database and a NUL stand before the text."""
+"""Bytes before the status variables, which are followed by the database name, a NUL and the text."""
 
 
 # --- One event of a batch as plain values, and a rule violation found in it ---
@@ -704,7 +704,7 @@ BODY_READERS: Mapping[int, Callable[..., dict[str, Any]]] = _BodyReaders(
         _T.HEARTBEAT_V2: partial(_decode_by_schema, _T.HEARTBEAT_V2),
     }
 )
-"""By type: a function of the body; of MariaDB's GTID also of the server's id."""
+"""Type code -> function of the body; for MariaDB's GTID also of the server id."""
 
 
 def decode_body(
@@ -753,7 +753,7 @@ SCAN_COLUMNS = (
     "body_end",
     "crc32",
 )
-"""What the scanner gives for each event, in every form. `crc32` is 0 where there is none."""
+"""Columns that the scanner yields for each event, in every form. `crc32` is 0 if the event has none."""
 
 _DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
 _MAX_DESCRIPTION_BYTES = 4096
@@ -892,7 +892,7 @@ def event_construct(form: EventForm, bodies: Mapping[int, Construct]) -> Constru
 
 
 ENCRYPTED_TYPE = 255
-"""Stands for the type of an encrypted event; no event has it."""
+"""Placeholder for the type of an encrypted event; no event has it."""
 
 ENCRYPTED_EVENT_FRAME = Struct(
     *ENCRYPTED_EVENT_HEAD.subcons,
@@ -905,7 +905,7 @@ ENCRYPTED_EVENT_FRAME = Struct(
     "body_end" / Tell,
     "crc32" / Computed(0),
 )
-"""An encrypted event without the key, with the columns of the others; its type is none that exists."""
+"""An encrypted event without its key, with the columns of the others and a placeholder type."""
 
 
 def body_constructs(
@@ -928,7 +928,7 @@ def body_constructs(
 
 _OPAQUE_BODIES = body_constructs(_find_no_map)
 EVENTS: Mapping[EventForm, Construct] = {form: event_construct(form, _OPAQUE_BODIES) for form in EventForm}
-"""The three forms, with row images left as they are (`all_bodies` binds them to the table maps of a file)."""
+"""The three forms, with opaque row images (`body_constructs` binds them to the table maps of a file)."""
 
 _UNENCRYPTED_FLAGS = EventFlag.BINLOG_IN_USE | EventFlag.RELAY_LOG
 _START_ENCRYPTION = EventType.START_ENCRYPTION.value
@@ -943,4 +943,4 @@ def _unencrypted_event_construct(form: EventForm) -> Construct:
 
 
 UNENCRYPTED_EVENTS: Mapping[EventForm, Construct] = {form: _unencrypted_event_construct(form) for form in EventForm}
-"""The events in front of the encrypted ones of a log: nothing else fits, whatever noise looks like."""
+"""The unencrypted events at the start of an encrypted log; strict, so that encrypted bytes cannot match by chance."""

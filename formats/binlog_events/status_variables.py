@@ -75,7 +75,7 @@ class StatusVariable(NamedTuple):
 
 
 VariableReader = Callable[[bytes, int, int], tuple[Any, tuple[StatusValuePart, ...], int]]
-"""Reads the value behind a code byte: what `dump` shows, its pieces and its end."""
+"""Reads the value after a code byte: (shown value, its parts, its end)."""
 
 
 def _checked_end(data: bytes, offset: int, size: int, end: int) -> int:
@@ -151,7 +151,7 @@ def _read_databases(
     for index in range(count):
         nul = data.find(b"\0", start, end)
         if nul < 0:
-            raise MalformedError("a database name does not end", finding_id="length-out-of-bounds")
+            raise MalformedError("a database name has no terminating NUL", finding_id="length-out-of-bounds")
         names.append(decode_text(data[start:nul]))
         pieces.append(StatusValuePart(f"[{index}]", start, nul + 1, names[-1]))
         start = nul + 1
@@ -283,7 +283,7 @@ class StatusVars(Construct):  # type: ignore[misc]
 
 _LABELS = ('{"increment":', ',"offset":', '{"client":', ',"connection":', ',"server":', "}")
 INCREMENT, OFFSET, CLIENT, CONNECTION, SERVER, END = range(200, 206)
-"""Numbers of labels; those below are codes of variables."""
+"""Numbers of labels in the text table; lower numbers are codes of variables."""
 
 
 _TEXTS = {code: f'"{name}":' for code, (name, _) in VARIABLES.items()} | dict(enumerate(_LABELS, INCREMENT))
@@ -464,10 +464,10 @@ def put_variables(
 # --- Decode the text of a statement in the character set of the client that sent it ---
 
 _UTF8_COMPATIBLE = frozenset({None, "utf8mb3", "utf8mb4", "ascii", "binary"})
-"""Character sets whose statements are read as UTF-8, and as bytes where they are none."""
+"""Character sets whose statements are decoded as UTF-8; None = unknown."""
 
 _SQL_MODE, _OLD_CATALOG, _CHARSET, _CATALOG = 1, 2, 4, 6
-"""Status variables that servers write up to the one of the character sets; two more have 4 bytes, as flags2 has."""
+"""Codes of status variables that servers write up to the character sets; the two others have 4 bytes."""
 
 
 def decode_statement_text(sql: bytes, status: Any) -> str | bytes:

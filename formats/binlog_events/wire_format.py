@@ -165,7 +165,7 @@ TYPE_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
         },
     }
 )
-"""Names that stand for several types: of all versions, compressed or not."""
+"""Names that select several event types: all versions, compressed or not."""
 
 ROW_EVENTS_V1 = frozenset({_T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1})
 ROW_EVENTS_V2 = frozenset({_T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS})
@@ -555,7 +555,7 @@ class PostHeaderLengths(Construct):  # type: ignore[misc]
         version = name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
         size = count_bytes_left(stream) - supports_checksums(version)
         if size < 0:
-            raise MalformedError("no room for checksum_alg", path, "length-out-of-bounds")
+            raise MalformedError("too short for checksum_alg", path, "length-out-of-bounds")
         data: bytes = stream_read(stream, size, path)
         return data
 
@@ -644,7 +644,7 @@ def trace_payload_fields(data: bytes, offset: int, end: int) -> Iterator[TracePa
 
 ZSTD = 0
 UNCOMPRESSED = 255
-"""compression of a payload: none."""
+"""Compression type of a payload that is not compressed."""
 
 _BLOCK_MARK = 0x80
 _LENGTH_MASK = 0x07
@@ -701,9 +701,9 @@ def _parse_block(data: bytes | memoryview) -> tuple[bytes | memoryview, int]:
     """Return (packed bytes of a block, declared size)."""
     head = data[0] if len(data) else 0
     if not head & _BLOCK_MARK or head & _RAW_DEFLATE:
-        raise DecompressionError("compression-error", f"no compressed block: its first byte is 0x{head:02x}")
+        raise DecompressionError("compression-error", f"not a compressed block: its first byte is 0x{head:02x}")
     if head & _ALGORITHM_MASK:
-        raise DecompressionError("compression-error", f"compression algorithm {head >> 4 & 7} of a block is not known")
+        raise DecompressionError("compression-error", f"compression algorithm {head >> 4 & 7} of a block is unknown")
     width = head & _LENGTH_MASK
     if not 1 <= width <= 4 or 1 + width > len(data):
         raise DecompressionError(
@@ -761,7 +761,7 @@ def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_b
         actual = f"more than {declared:,}" if size > declared else f"{size:,}"
         raise DecompressionError("compression-error", f"unpacks to {actual} bytes, declared are {declared:,}")
     if not unpacker.eof or unpacker.unused_data or offset < len(data):
-        problem = "bytes behind the" if unpacker.eof else "the end is missing of the"
+        problem = "bytes after the" if unpacker.eof else "the end is missing of the"
         raise DecompressionError("compression-error", f"{problem} zlib stream")
 
 
@@ -813,9 +813,7 @@ def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearra
     elif payload.compression == UNCOMPRESSED:
         unpacked = bytes(packed)
     else:
-        raise DecompressionError(
-            "compression-error", f"compression type {payload.compression} of a payload is not known"
-        )
+        raise DecompressionError("compression-error", f"compression type {payload.compression} of a payload is unknown")
     declared = payload.uncompressed_size
     if declared is not None and len(unpacked) != declared:
         raise DecompressionError("compression-error", f"unpacks to {len(unpacked):,} bytes, declared are {declared:,}")

@@ -49,7 +49,7 @@ _MIN_GTID_LIST_BYTES: Final = 6
 _MAX_LISTED_GTIDS: Final = (1 << 28) - 1
 
 DEFAULT_SERVER_VERSION: Final = "12.3.0-MariaDB"
-"""What a log of which no server's version is known says: the first version that keeps its binary log in InnoDB."""
+"""Server version for a log whose server is unknown: the first version that stores its binary log in InnoDB."""
 
 _LAST_TYPE: Final = EventType.PARTIAL_ROW_DATA
 _POST_HEADER_SIZES: Final[dict[int, int]] = {
@@ -71,7 +71,7 @@ DEFAULT_DESCRIPTION: Final = FormatDescription(
     post_header_len=bytes(_POST_HEADER_SIZES.get(code, 0) for code in range(1, _LAST_TYPE + 1)),
     checksum_alg=ChecksumAlgorithm.CRC32.value,
 )
-"""What a MariaDB server of that version writes."""
+"""FORMAT_DESCRIPTION of a MariaDB server of that version."""
 
 
 def split_events(data: bytes) -> list[bytes]:
@@ -85,7 +85,7 @@ def split_events(data: bytes) -> list[bytes]:
     while offset < size:
         length = int.from_bytes(data[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little")
         if size - offset < HEADER_SIZE or not HEADER_SIZE <= length <= size - offset:
-            raise MalformedError(f"{size - offset:,} bytes behind event {len(events)} of the group are no event")
+            raise MalformedError(f"{size - offset:,} bytes after event {len(events)} of the group are not an event")
         events.append(data[offset : offset + length])
         offset += length
     return events
@@ -141,7 +141,7 @@ def encode_gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
     packed = b"".join(_GTID.pack(domain, server, number) for domain, server, number in gtids)
     count = len(packed) // _GTID.size
     if count > _MAX_LISTED_GTIDS:
-        raise MalformedError(f"{count:,} pairs of domain and server do not go into a GTID_LIST")
+        raise MalformedError(f"{count:,} pairs of domain and server do not fit into a GTID_LIST")
     return (count.to_bytes(4, "little") + packed).ljust(_MIN_GTID_LIST_BYTES, b"\0")
 
 
@@ -236,7 +236,7 @@ class GtidContinuity(msgspec.Struct):
                 self._advance_state(domain, server, number)
         missed = [f"{source}-{low}..{high - 1}" for source, low, high in self._lost[before:]]
         if missed and not self._after_damage:
-            text = f"transactions are not there that the log knows: {', '.join(missed[:_MAX_SHOWN])}"
+            text = f"transactions that the log lists are missing: {', '.join(missed[:_MAX_SHOWN])}"
             yield make_finding("gap-in-sequence", None, 0, text + (" …" if len(missed) > _MAX_SHOWN else ""))
         if log_state.is_complete:
             self._after_damage = False
@@ -345,8 +345,7 @@ class BinlogWriter(msgspec.Struct):
     """Writes `folder`/`base`.000001 and so on.
 
     limit: bytes of a file; only a file with a single transaction is larger. state: last GTIDs before the next
-      transaction,
-    for GTID_LIST.
+    transaction, for GTID_LIST.
     """
 
     folder: Path

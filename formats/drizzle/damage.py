@@ -23,7 +23,7 @@ from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE_SIZE, MAX_MESSAG
 from binlogtool.limits import KIB, Limits
 
 ENTRY_PATTERN = rb"[\x01\x02]\x00\x00\x00"
-"""What an entry starts with: a known type."""
+"""Start of an entry: a known type."""
 
 CHECKSUM_MISMATCH = "checksum mismatch"
 FRAMING_LOST = "framing lost"
@@ -216,7 +216,7 @@ def explain_odd_encoding(message: bytes) -> EntryFault:
     path = _find_traced_path(message, "longer than needed")
     if path is not None:
         return EntryFault("varint-overlong", f"{path} has more bytes than it needs", "overlong number")
-    return EntryFault("duplicate-key", "a member that may stand once stands twice, or its value is cut", "odd encoding")
+    return EntryFault("duplicate-key", "a member that may occur once occurs twice, or its value is cut", "odd encoding")
 
 
 def report_unknown_member(message: bytes) -> EntryFault:

@@ -46,7 +46,7 @@ FORMAT = Format(
         reasons=LazyMapping("drizzle.replay:REASONS"),
         effects=LazyRef("drizzle.replay:DrizzleEffects"),
         patch=LazyRef("drizzle.replay:apply_patch"),
-        force="goes on behind what the reader cannot read, at the next provable entry; the reader itself has no such "
+        force="continues after what the reader cannot read, at the next provable entry; the reader itself has no such "
         "switch",
     ),
     references=(

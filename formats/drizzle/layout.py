@@ -73,7 +73,7 @@ def detect(head: FileHead) -> FormatMatch:
     if _is_old_layout(data):
         return FormatMatch(55, OLD_VARIANT)
     if _has_proven_entry(data):
-        return FormatMatch(60, "damaged at the start; an entry with the right checksum stands behind")
+        return FormatMatch(60, "damaged at the start; an entry with the right checksum follows")
     if head.is_whole and len(data) <= ENVELOPE_SIZE and data[:4] in _TYPE_BYTES:
         return FormatMatch(20, "the head of an entry, torn")
     has_default_name = base == FILE_PATTERNS[0]
@@ -91,8 +91,8 @@ def _match_first_entry(data: bytes) -> FormatMatch:
     if _read_u32(data, 0) == EntryType.TRANSACTION and starts_with_context(message):
         return FormatMatch(85, "first entry starts a Transaction message")
     if _has_proven_entry(data):
-        return FormatMatch(60, "the first entry is damaged; an entry with the right checksum stands behind")
-    return FormatMatch(0, "an entry type, but no Transaction message behind it")
+        return FormatMatch(60, "the first entry is damaged; an entry with the right checksum follows")
+    return FormatMatch(0, "an entry type, but no Transaction message after it")
 
 
 def _is_entry_header(data: bytes) -> bool:

@@ -114,7 +114,7 @@ def _predict_error(read: RangeReader, offset: int, kind: int, length: int) -> st
 DATA_MEMBERS: Mapping[str, str] = MappingProxyType(
     {"INSERT": "insert_data", "UPDATE": "update_data", "DELETE": "delete_data"}
 )
-"""The member with the rows, which may go on in the next message."""
+"""Members with the rows, which may continue in the next message."""
 
 OPAQUE_OBJECT = "(sql)"
 """The object of statements whose effect is not in the log: RAW_SQL, SET_VARIABLE, unknown types."""
@@ -316,27 +316,27 @@ def _get_primary_key(table: Mapping[str, Any]) -> list[str]:
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "committed": "The transaction is whole: its final message (end_segment true or absent) was met (section 4). "
+        "committed": "The transaction is complete: its final message (end_segment true or absent) was read. "
         "Transactions are applied in the order of their final messages.",
-        "rolled-back": "The transaction ends with ROLLBACK: all its earlier segments are void (section 4).",
-        "unterminated": "The final message of the transaction never comes: it was rolled back silently, or a crash cut "
-        "it off; either way it was not committed (section 4).",
+        "rolled-back": "The transaction ends with ROLLBACK: all its earlier segments are void.",
+        "unterminated": "The transaction has no final message: it was rolled back silently, or a crash cut "
+        "it off; either way it was not committed.",
         "segments-missing": "A segment of the transaction, or of one of its statements, is not in the log: it "
-        "cannot be put together (section 5).",
-        "unfinished-statement": "The final message ends inside a statement whose rest never comes (section 4).",
-        "duplicate": "This transaction, or this segment of it, was there before in the same run of the server "
+        "cannot be assembled.",
+        "unfinished-statement": "The final message ends inside a statement whose rest is missing.",
+        "duplicate": "This transaction, or this segment of it, occurred before in the same run of the server "
         "(section 5).",
-        "event": "An event uses up a transaction id and changes nothing (section 3). STARTUP begins a new run of ids.",
-        "blob": "An entry of type BLOB: declared and never written; the reader ends at it (sections 1 and 9).",
-        "undecodable": "The message is no Transaction: the reader ends at it (section 9).",
-        "before-position": "The final message of the transaction lies before the offset that --against names.",
+        "event": "An event uses a transaction id and changes nothing. STARTUP begins a new run of ids.",
+        "blob": "An entry of type BLOB: declared and never written; the reader ends at it.",
+        "undecodable": "The message is not a Transaction: the reader ends at it.",
+        "before-position": "The final message of the transaction is before the offset that --against names.",
         "given-up": f"More than {MAX_OPEN:,} transactions are open at the same time: the oldest is not followed.",
     }
 )
 _MAX_ORIGINS = 10_000
 _NO_DATA: Mapping[str, Any] = MappingProxyType({})
 _ROLLBACK_NAME, _ROLLBACK_STATEMENT_NAME = StatementType.ROLLBACK.name, StatementType.ROLLBACK_STATEMENT.name
-_AGAINST_ERROR = '--against: {"offset": {FILE: bytes}} is meant, the offset behind the last entry that was applied'
+_AGAINST_ERROR = '--against must be {"offset": {FILE: bytes}}, with the offset after the last entry that was applied'
 
 
 class UnfinishedTransaction(msgspec.Struct):

@@ -116,7 +116,7 @@ MAX_MESSAGE_SIZE = 2**31 - 1
 """Longest message, in bytes: the writer's and the reader's INT_MAX (docs/spec/drizzle.md#file-layout)."""
 
 ENVELOPE_SIZE = 12
-"""Bytes of an entry beside its message: type, length, checksum."""
+"""Bytes of an entry besides its message: type, length, checksum."""
 
 CONTEXT_TAG = 0x0A
 """First byte of a Transaction message: field 1 (transaction_context), length-delimited."""
@@ -461,4 +461,4 @@ ENTRY = Struct(
 )
 """One entry (docs/spec/drizzle.md#file-layout). `crc32` is the stored checksum, over the message bytes only (0 =
 not computed); `checksum` is
-what the comparison says."""
+the comparison."""

@@ -23,7 +23,7 @@ from binlogtool.formats.drizzle.decode import decode_bodies, to_text
 from binlogtool.limits import Limits
 
 _COLUMN_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double", "BLOB": "binary"}
-"""Types of which values are made; all others are text as the log has it: it tells no precision."""
+"""Types that are converted; all others stay text as in the log, which gives no precision."""
 
 _FieldList = Sequence[Mapping[str, Any]]
 

@@ -87,7 +87,7 @@ class ChecksumCounts(msgspec.Struct):
         text = f"{self.absent:,} of {self.absent + self.present:,} entries have no checksum: changes go unnoticed"
         facts: dict[str, Any] = {"present": self.present, "absent": self.absent, "diagnosis": "no checksum"}
         if self.suspicious:
-            text += f"; {self.suspicious:,} of them stand between entries that have one"
+            text += f"; {self.suspicious:,} of them are between entries that have one"
             facts |= {"suspicious": self.suspicious, "first_suspicious": self.suspicious_at or 0}
         severity = Severity.WARNING if self.suspicious else Severity.NOTE
         size = self.absent_to - self.absent_from
@@ -97,7 +97,7 @@ class ChecksumCounts(msgspec.Struct):
 # --- Assemble transactions from their messages, by (server id, transaction id), never by adjacency ---
 
 MAX_OPEN = 65_536
-"""Transactions that are followed at the same time; the oldest is given up when there are more."""
+"""Most transactions that are followed at the same time; the oldest is dropped when there are more."""
 
 _CHUNK_BITS = 15
 _MAX_CHUNKS = 4096

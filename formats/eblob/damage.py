@@ -105,7 +105,7 @@ def _size_diagnosis(dialect: EblobDialect, sizes: tuple[int, ...]) -> str:
 # --- Check the records before and after damaged ranges ---
 
 MAX_KEPT_BYTES = 1 << 16
-"""Bytes of the last record of a batch that are kept for a look into it."""
+"""Bytes of the last record of a batch that are kept for inspection."""
 
 MAX_FINDINGS = 100
 STALE = "bytes after the last record are not zero; older records follow"
@@ -161,7 +161,7 @@ class DamageBoundaryChecker(msgspec.Struct):
         if self._damage_count == 1:
             self.durable_end = self._record_start
         header_at = self._record_start + inner_offset
-        text = f"{NO_HEADER}: the sizes of the record before the damage reach over the record header at {header_at:#x}"
+        text = f"{NO_HEADER}: the sizes of the record before the damage extend over the record header at {header_at:#x}"
         facts: dict[str, Any] = {"diagnosis": NO_HEADER, "swallowed_header": header_at, "detected_at": end}
         self._add_finding(
             make_finding(
@@ -172,8 +172,9 @@ class DamageBoundaryChecker(msgspec.Struct):
     def _report_stale_records(self, start: int, end: int) -> None:
         """Report good records after damage although the record before it is whole: they may belong to an older log."""
         text = (
-            "records behind the damaged range may be older than those before it: eblob appends over what it cannot "
-            "read; never replay them unseen"
+            "records after the damaged range may be older than those before it, because eblob overwrites "
+            "what it cannot "
+            "read; check them before you replay them"
         )
         self._add_finding(
             make_finding(

@@ -57,7 +57,7 @@ OTHER_DIALECT_TYPES = ("UPDATE", "REMOVE_ALL", "RAW_INDEX", "RAW_DATA")
 KIND_NAMES: Mapping[int, str] = MappingProxyType(
     {kind.value: kind.name for kind in EblobRecordKind} | dict(enumerate(OTHER_DIALECT_TYPES, len(EblobRecordKind) + 1))
 )
-"""Names of record kinds. The file stores no such codes: see help.md."""
+"""Names of record kinds. The file does not store these codes: see help.md."""
 
 RAW_DATA_TYPE = 1
 """The one type of the final dialect."""

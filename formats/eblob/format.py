@@ -44,13 +44,15 @@ FORMAT = Format(
         json_line=LazyRef("eblob.json_lines:json_line"),
     ),
     tables=LazyRef("eblob.tables:make_record_tables"),
-    repair=RepairRules(gaps="records behind a damage can be older than those before it, and no checksum tells"),
+    repair=RepairRules(
+        gaps="records after damage can be older than those before it, and there is no checksum to prove otherwise"
+    ),
     replay=ReplayRules(
         begin=LazyRef("eblob.replay:DataSortReplayer"),
         reasons=LazyMapping("eblob.replay:REASONS"),
         effects=LazyRef("eblob.replay:BlobEffects"),
         parse_state=LazyRef("eblob.replay:parse_blob_index"),
-        force="like server: the library has no such switch",
+        force="same as server: the library has no such option",
     ),
     references=(
         "eblob 0.17 to 0.21, library/binlog.c and library/binlog.h (October 2012 to July 2013)",

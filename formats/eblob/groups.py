@@ -43,10 +43,10 @@ from binlogtool.formats.eblob.schema import (
 # --- Determine the kind of records of dialect b, and the records of one overwrite or removal ---
 
 LOOK_BACK = 2
-"""Records before one that can belong to its group: data and footer of an overwrite."""
+"""Number of records before one that may belong to its group: data and footer of an overwrite."""
 
 MAX_SEARCH_BACK = 4096
-"""How far back the start of a run of records that look like footers and control blocks is searched."""
+"""Maximum number of records to search back for the start of a run of apparent footers and control blocks."""
 
 
 _unpack_target = {
@@ -227,7 +227,7 @@ def _classify(
 
 _SPECIAL_SIZES = (REMOVE_SIZE, *_unpack_record_start)
 _NO_RECORD = EblobRecord(-1, 0, 0, EblobRecordKind.RECORD, b"", -1, 0, None)
-"""What stands before the first record."""
+"""Placeholder for the record before the first one."""
 
 
 def find_preceding_records(
@@ -264,10 +264,10 @@ def remember_last_records(batch: Batch, tails: dict[int, tuple[EblobRecord, ...]
 # --- Validate overwrites and removals ---
 
 MAX_KEYS = 1 << 17
-"""Keys whose place in the data file is remembered; beyond that the check of their later records is left out."""
+"""Number of keys whose position in the data file is remembered; later records of other keys are not checked."""
 
 MAX_UNFINISHED = 1024
-"""Overwrites without an end that are told one by one."""
+"""Number of unfinished overwrites that are reported individually."""
 
 KEY_DIFFERS = "control block key differs from record key"
 DISK_SIZE_DIFFERS = "control block disk_size implausible / differs from the other control blocks of the same record"
@@ -413,7 +413,7 @@ class OverwriteGroupValidator(msgspec.Struct):
         digest = self._digest or hashlib.sha512(self._data_bytes or b"").digest()
         is_whole = control.data_size == data.data_size
         if not is_whole and (digest == self._hash or control.data_size < data.data_size):
-            text = f"data_size {control.data_size}, and {data.data_size} bytes of data were written from its start on"
+            text = f"data_size {control.data_size}, and {data.data_size} bytes of data were written from its start"
             yield _make_finding("payload-undecodable", data, DATA_SIZE_DIFFERS, text)
         elif is_whole and digest == self._hash:
             self.hashed += 1

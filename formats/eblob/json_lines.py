@@ -74,7 +74,7 @@ KEY_AT, KEY_SIZE = field_offset(RECORD, "key"), 64
 RECORD_START_AT, POSITION_AT = field_offset(FOOTER, "record_start"), field_offset(CONTROL, "position")
 REMOVE_FLAG = int(ControlFlag.REMOVE)
 MAX_OFFSET = 1 << 62
-"""No file is that large: a batch with such an offset is left to the general writer."""
+"""No file is that large: batches with larger offsets are left to the general writer."""
 
 # -- what each record is (`grouping`) ----------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ text_pool = build_text_table(
     {i: f'"{flag.name}",'.encode() for i, flag in enumerate(FLAGS)}
     | {RELATIVE_TEXT: b'"relative_offset":', HASH_TEXT: b',"sha512":"', START_TEXT: b'","record_start":'}
 )
-"""The texts of the kernels below; those of the flags in the order of their bits."""
+"""Texts for the kernels below; those of the flags in the order of their bits."""
 
 FLAG_COUNT = len(FLAGS)
 

@@ -42,10 +42,10 @@ ReadRange = Callable[[int, int], bytes]
 """`[offset, offset + size)` of the file, shorter at its end."""
 
 MAX_CHAIN_RECORDS = 1024
-"""Records that are followed to tell the dialects apart."""
+"""Maximum number of records that are followed to tell the dialects apart."""
 
 _RULED_BYTES = 34
-"""Bytes of a record header that its rules are about."""
+"""Bytes of a record header that its rules cover."""
 
 _B_TYPES: Mapping[int, str] = MappingProxyType({1: "RAW_DATA"})
 _SIZE_PATTERN = rb".{6}\0\0"
@@ -292,18 +292,18 @@ def _make_choice(best: RecordChain, fitting: list[tuple[RecordChain, EblobDialec
         return DialectChoice(dialect, None, best.links)  # without content the dialects are the same
     if best.complete:
         return DialectChoice(dialect, f"the chain of records fits {dialect.name} and also {others}", best.links)
-    doubt = f"no dialect leads from the first record to the end; beside {dialect.name} it could be {others}"
+    doubt = f"no dialect leads from the first record to the end; besides {dialect.name} it could be {others}"
     return DialectChoice(dialect, doubt, best.links)
 
 
 # --- Detect eblob binlogs and their dialect, and validate the file header ---
 
 SCAN_COLUMNS = ("type", "meta_size", "data_size", "pad_bits")
-"""Columns of a scan; where there is one type only, it is none of them."""
+"""Columns of a scan; dialects with a single type omit `type`."""
 
 
 _ALIGNED_DIALECTS = (DIALECT_B4, DIALECT_A, DIALECT_A0)
-"""b4 stands for b too: the layout is the same."""
+"""b4 also represents b: the layout is the same."""
 
 _MAX_STARTS = 16
 _FREEZE_FLAG = 8
@@ -427,12 +427,16 @@ def _decide_b4(head: FileHead, size: int | None) -> tuple[EblobDialect, str | No
         return DIALECT_B4, None
     return (
         DIALECT_B,
-        "one record has a type that only b4 knows: it is damaged, or the log is of dialect b4" if b4_records else None,
+        "one record has a type that only exists in b4; it is damaged, or the log is of dialect b4"
+        if b4_records
+        else None,
     )
 
 
 def _report_doubt(head: FileHead, reason: str, dialect: EblobDialect) -> Finding:
-    text = f"the dialect is not certain: {reason}; read as {dialect.name}, --format eblob:DIALECT says otherwise"
+    text = (
+        f"the dialect is not certain: {reason}; read as {dialect.name}; choose another one with --format eblob:DIALECT"
+    )
     facts: dict[str, Any] = {"diagnosis": "dialect not certain", "dialect": dialect.name}
     return make_finding("bad-header", 0, min(len(head.data), HEADER_SIZE), text, severity=Severity.WARNING, **facts)
 
@@ -471,7 +475,7 @@ def _check_header(head: FileHead, dialect: EblobDialect) -> list[Finding]:
     findings += _check_version(data, dialect)
     unknown_flags = _read_flags(data, dialect) & ~(_known_flags(dialect))
     if unknown_flags:
-        text = f"flags {_read_flags(data, dialect):#x}: {unknown_flags:#x} is unknown, eblob refuses the file"
+        text = f"flags {_read_flags(data, dialect):#x}: {unknown_flags:#x} is unknown; eblob rejects the file"
         findings.append(_make_finding("bad-header", 16, 8, "unknown header flags", text))
     return [*findings, *_check_padding(data, ((10, 16), (24, HEADER_SIZE)))]
 
@@ -487,7 +491,7 @@ def _check_version(data: bytes, dialect: EblobDialect) -> list[Finding]:
     if version == VERSION and dialect.byte_order == "little":
         return []
     if version == VERSION:
-        text = "written by a big-endian machine (version reads as 0x0100); a little-endian eblob refuses the file"
+        text = "written by a big-endian machine (version reads as 0x0100); a little-endian eblob rejects the file"
         return [
             make_finding(
                 "unsupported-version", 8, 2, text, severity=Severity.WARNING,
@@ -527,7 +531,7 @@ def _report_short_file(size: int, header_size: int) -> Finding:
         "bad-header",
         size,
         0,
-        f"{diagnosis}: {size} of {header_size} bytes; eblob refuses to open it",
+        f"{diagnosis}: {size} of {header_size} bytes; eblob does not open it",
         diagnosis=diagnosis,
     )
 
@@ -564,7 +568,7 @@ def detect_format(head: FileHead) -> FormatMatch:
         _ALIGNED_DIALECTS, make_range_reader(head), head.size if head.is_whole else None, iter((0,))
     )
     if choice.links > 1:
-        return FormatMatch(60, f"a damaged header, and {choice.links} records behind it")
+        return FormatMatch(60, f"a damaged header, and {choice.links} records after it")
     return FormatMatch(
         10 if has_log_name else 0, "only the file name fits" if has_log_name else "no magic of an eblob binlog"
     )

@@ -1,9 +1,8 @@
 """Predict what a data-sort does with each record when it applies the log to the sorted copy of its blob.
 
-See docs/spec/eblob.md#library-behaviour. No server reads a log that it
-finds: it is truncated when its blob is sorted again. So this is what the library's own reader would have passed on,
-  and
-what the callback of the data-sort would have done with it.
+See docs/spec/eblob.md#library-behaviour. No server reads a log that it finds: it is truncated when its blob is
+sorted again. So this is what the library's own reader would have passed on, and what the callback of the data-sort
+would have done with it.
 """
 
 from __future__ import annotations
@@ -45,16 +44,16 @@ from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, Co
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "applied": "The record is written to the sorted blob at the place of its target offset (section 6). Without "
-        "the index of the base (--against) every record is taken to have a place there.",
-        "delivered": "The reader hands the record over; its metadata is no target offset, so no data-sort wrote it, "
-        "and what its caller would do is not known (sections 4 and 6).",
-        "key-not-in-base": "The sorted base does not have the key, for instance because it was removed before it was "
+        "applied": "The record is written to the sorted blob at the position of its target offset (section 6). Without "
+        "the index of the base (--against) every record is assumed to have a position there.",
+        "delivered": "The reader passes the record on; its metadata is not a target offset, so no data-sort wrote it, "
+        "and what its caller would do is unknown (sections 4 and 6).",
+        "key-not-in-base": "The sorted base does not have the key, for example because it was removed before it was "
         "copied: skipped, with success (section 6).",
-        "other-incarnation": "The target lies outside the record that the base has for the key: it was that of "
+        "other-incarnation": "The target is outside the record that the base has for the key: it belonged to "
         "another incarnation of the key; skipped, with success (section 6).",
-        "done": "The record lies before the position that --against names.",
-        "behind-gap": "For the reader the log ends before this record, at a header that it cannot read; it says "
+        "done": "The record is before the position given with --against.",
+        "behind-gap": "For the reader the log ends before this record, at a header that it cannot read; it reports "
         "nothing, and its next append overwrites what follows. Such a record can be older than those before the gap, "
         "and is never replayed (sections 6 and 10).",
         "refused": "The library does not open the file, because of its header (section 3).",
@@ -75,7 +74,7 @@ _RECORD_HEAD = struct.Struct("<QQQQ")
 _CONTROL = struct.Struct("<64s4Q")
 _UINT64_LIMIT, _INT64_LIMIT = 1 << 64, 1 << 63
 _MAX_STEPS = 4096
-_BASE_USAGE = '--against: {"base": {KEY: [old start, disk_size, new start]}} is meant, keys in hexadecimal'
+_BASE_USAGE = '--against: {"base": {KEY: [old start, disk_size, new start]}} is expected, with keys in hexadecimal'
 
 
 class BaseRecord(NamedTuple):
@@ -210,7 +209,8 @@ class DataSortReplayer:
             return EblobReadState(file, None, file.tail.end if file.tail else file.size)
         if any(found.offset == damage_at and "ceiling" in found.facts for found in file.findings):
             raise LimitError(
-                f"{file.path}: a record at {damage_at:#x} is larger than --max-record: it hides what is behind"
+                f"{file.path}: a record at {damage_at:#x} is larger than --max-record; the records after it "
+                f"cannot be found"
             )
         open_sibling = self.situation.read_sibling
         read = None if open_sibling is None else open_sibling(name)
@@ -219,9 +219,9 @@ class DataSortReplayer:
         walk_end = walk_headers(read, damage_at)
         state = EblobReadState(file, damage_at, walk_end)
         if walk_end is None:
-            state.failure = "the sizes of this record lead back to it: the library's open never ends"
+            state.failure = "the sizes of this record lead back to it, so the library's open loops forever"
         elif walk_end > damage_at:
-            state.failure = "the body of this record is not in the file: apply fails with EIO"
+            state.failure = "the body of this record is not in the file, so applying fails with EIO"
         return state
 
     def _file_key(self, file: ExaminedFile) -> str:
@@ -297,9 +297,7 @@ def _has_seen_all_records(state: EblobReadState) -> bool:
 def _report_lost_records(file: ExaminedFile, damage_at: int, lost_count: int) -> Finding:
     """Report records after the offset that the library considers the end."""
     is_stale = any(found.facts.get("diagnosis") == STALE for found in file.findings)
-    text = (
-        f"for the library the log ends here: {lost_count:,} whole records behind are not applied, and nothing is said"
-    )
+    text = f"for the library the log ends here; {lost_count:,} whole records after it are silently not applied"
     text += "; they may be older than those before" if is_stale else ""
     severity = Severity.WARNING if is_stale else Severity.ERROR
     return make_finding(
@@ -321,7 +319,7 @@ def _parse_start_position(position: Mapping[str, Any]) -> tuple[dict[str, BaseRe
     """
     base, offsets = position.get("base"), position.get("lsn", {})
     if not isinstance(offsets, Mapping) or not all(value is None or type(value) is int for value in offsets.values()):
-        raise UsageError('--against: {"lsn": {FILE: offset}} is meant')
+        raise UsageError('--against: {"lsn": {FILE: offset}} is expected')
     known_offsets = {name: value for name, value in offsets.items() if value is not None}
     if base is None:
         return None, known_offsets

@@ -36,14 +36,14 @@ VERSION = 1
 HEADER_SIZE = 256
 PACKED_HEADER_SIZE = 255
 FIRST_PACKED_HEADER_SIZE = 257
-"""Header of the first days of the packed dialect."""
+"""Size of the header in the first days of the packed dialect."""
 
 RECORD_HEADER_SIZE = 128
 PACKED_RECORD_HEADER_SIZE = 26
 STAMPED_RECORD_HEADER_SIZE = 34
 
 MAX_SIZE = 1 << 56
-"""Ceiling of a size field: far beyond any file, so that no sum of sizes leaves 64 bits."""
+"""Limit of a size field: far beyond any file, so that no sum of sizes overflows 64 bits."""
 
 TARGET_SIZE = 8
 REMOVE_SIZE = 8
@@ -157,7 +157,7 @@ CONTROL = Struct(
 """eblob_disk_control, the head of a record in the data file; always little-endian."""
 
 FOOTER = Struct("sha512" / Bytes(HASH_SIZE), "record_start" / Int64ul)
-"""The end of a record in the data file; the hash is zero where the record has no checksum."""
+"""The end of a record in the data file; the hash is zero if the record has no checksum."""
 
 OWN_CONTROL = Struct(*CONTROL.subcons, Check(_is_own_control))
 LIKELY_FOOTER = Struct(*FOOTER.subcons, Check(_is_after_record_start))
@@ -191,7 +191,7 @@ DATA = Switch(
         CONTROL_SIZE: Select(OWN_CONTROL, Pass),
     },
 )
-"""What one record alone can tell about its data; the rest follows from its neighbours (`grouping`)."""
+"""Structures of data that one record alone reveals; others depend on its neighbours (`grouping`)."""
 
 
 def _key_fields(integer: Construct) -> tuple[Construct, ...]:
@@ -256,7 +256,7 @@ RECORD_BE = _split_size_record(Int64ub, Int64sb, RAW_DATA=1)
 
 TARGETED_RECORD = Struct(*RECORD.subcons[: -len(_BODY_FIELDS)], *TARGET.subcons)
 TARGETED_RECORD_BE = Struct(*RECORD_BE.subcons[: -len(_BODY_FIELDS)], *TARGET_BE.subcons)
-"""A record of dialect b up to its metadata, which are a target."""
+"""A record of dialect b up to its metadata, which is a target offset."""
 
 
 def _prefix_fields(prefix: str, schema: Struct) -> tuple[Construct, ...]:
@@ -269,7 +269,7 @@ OVERWRITE_ENDING = Struct(
     *_prefix_fields("control", TARGETED_RECORD),
     *_prefix_fields("own", CONTROL),
 )
-"""The end of an overwrite: a footer record, and the control record behind it."""
+"""The end of an overwrite: a footer record, then the control record."""
 
 RECORD_B4 = _split_size_record(Int64ul, Int64sl, **{kind.name: kind.value for kind in RawType})
 """Dialect b4: layout of b with four types."""
@@ -308,7 +308,7 @@ def _packed_record(*extra_fields: Construct) -> Struct:
 
 
 RECORD_P = _packed_record()
-"""Dialect p: `key` is an offset in the backing file; what the three types mean changed within days."""
+"""Dialect p: `key` is an offset in the backing file; the meaning of the three types changed within days."""
 
 RECORD_P_STAMPED = _packed_record("timestamp" / Int64ul)
 """Dialect p of the first days."""

@@ -24,7 +24,7 @@ RECORDS_TABLE = TableSchema(
         TableColumn("data", "binary"),
     ),
 )
-"""key: hexadecimal. action: the kind of the record. target_offset: where in the unsorted blob the data went, bytes."""
+"""key: hexadecimal. action: kind of the record. target_offset: byte offset of the data in the unsorted blob."""
 
 
 class EblobRecordTables(msgspec.Struct):

@@ -184,13 +184,13 @@ class EblobValidator(msgspec.Struct):
     def _report_no_checksum(self) -> Finding:
         """Report once per file what is not covered by checksums, and what can be proven nevertheless."""
         groups = self.group_validator
-        text = "this format has no checksums: changed keys, targets and data go unnoticed, and so do missing records"
+        text = "this format has no checksums; changed keys, targets and data, and missing records, cannot be detected"
         if groups.hashed:
             text += (
                 f"; the data of {groups.hashed:,} of {self.next_number:,} records "
                 f"({groups.hashed_bytes:,} bytes) agrees "
             )
-            text += "with the SHA-512 in the footer behind it"
+            text += "with the SHA-512 in the footer after it"
         provable = PROVEN_PROPERTIES + (PROVEN_GROUP_PROPERTIES if self.dialect.is_grouped else ())
         size = self.records_end - self.frames_at
         return make_finding(

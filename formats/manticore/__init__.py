@@ -1,4 +1,4 @@
 """The table binary log of Manticore Search, and of Sphinx, its ancestor."""
 
 FILE_PATTERNS = ("binlog.meta", "binlog.meta.new", *("binlog." + "[0-9]" * digits for digits in range(3, 11)))
-"""File names that files of a log can have."""
+"""File-name patterns of log files."""

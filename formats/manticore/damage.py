@@ -201,9 +201,9 @@ def _find_right_size(data: bytes, position: int) -> int | None:
 
 _LOG_MAGIC, _META_MAGIC = b"SPBL", b"SPLI"
 _MAX_TRANSACTIONS = 16
-"""Transactions that are looked at."""
-_PROVEN_BY_TRANSACTIONS = "the transactions behind it prove it"
-_PROVEN_BY_LIST = "the list behind it proves it"
+"""Most transactions that are checked."""
+_PROVEN_BY_TRANSACTIONS = "the transactions after it prove it"
+_PROVEN_BY_LIST = "the list after it proves it"
 
 
 def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:

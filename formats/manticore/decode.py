@@ -126,13 +126,13 @@ def _decode_body(context: ManticoreLogContext, batch: Batch, index: int, limits:
 
 
 MEMORY_FACTOR = 16
-"""Memory that a decoded transaction may take for each of its bytes."""
+"""Bytes of memory that a decoded transaction may take for each of its own bytes."""
 
 
 def report_too_large(batch: Batch, index: int) -> Finding:
     """Report a good transaction that is not decoded because of the memory that it would take."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
-    message = f"{high - low:,} bytes are not decoded; --max-memory raises the ceiling"
+    message = f"{high - low:,} bytes are not decoded; raise --max-memory"
     return make_finding(
         "count-out-of-bounds", batch.base + low, high - low, message, record=batch.first_record + index,
         severity=Severity.NOTE, diagnosis="limit",

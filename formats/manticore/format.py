@@ -58,7 +58,7 @@ FORMAT = Format(
         patch=LazyRef("manticore.replay.replay:apply_patch"),
         parse_state=LazyRef("manticore.replay.replay:read_saved_tid"),
         force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
-        "all that is known there): after an error the rest of that file is dropped, missing files are passed over",
+        "all that is known there): after an error the rest of that file is dropped, missing files are skipped",
     ),
     references=(
         "Manticore Search, src/binlog.cpp, src/binlog.h and doc/binary-logging.md, commit e790cb571 (2026-08-22)",

@@ -50,7 +50,7 @@ def _is_plausible(entry: Any) -> bool:
 
 META_NAMES = ("binlog.meta", "binlog.meta.new")
 MAX_META_SIZE = 4096
-"""Bytes of a meta file that are looked at: about a thousand files at least."""
+"""Bytes of a meta file that are read: enough for at least a thousand files."""
 
 VERIFIED_VERSIONS = frozenset({4, 5, 7, 14, 15, 16})
 """Versions that were compared with files of a real server."""
@@ -171,7 +171,7 @@ def detect(head: FileHead) -> FormatMatch:
         return FormatMatch(100, "starts with SPBL")
     has_log_name = name in META_NAMES or LOG_NAME.fullmatch(name) is not None
     if data.find(schema.TXN_PATTERN, 0, 64) >= 0 and has_valid_transaction(data):
-        return FormatMatch(70, "no SPBL at the start; a transaction with the right checksum stands behind")
+        return FormatMatch(70, "no SPBL at the start; a transaction with the right checksum follows")
     if has_log_name and len(data) < schema.HEADER_SIZE and b"SPBL".startswith(data[:4]):
         return FormatMatch(20, "named like a log of Manticore or Sphinx, and empty" if not data else "a torn header")
     if name in META_NAMES:
@@ -331,22 +331,22 @@ def _check_meta_head(context: MetaContext) -> Iterator[Finding]:
             "bad-header", 8, 1, f"{setting} digits in file names; 1 to 9 are possible", diagnosis="meta digits"
         )
     elif version < schema.NEW_FRAME_VERSION and setting != 1:
-        text = f"document ids of 32 bits ({setting}): a server of today refuses them"
+        text = f"document ids of 32 bits ({setting}): current servers refuse them"
         yield make_finding("bad-header", 8, 1, text, severity=Severity.WARNING, diagnosis="meta id64")
 
 
 def _check_meta_list(context: MetaContext, data: bytes, list_end: int, whole: bool) -> Iterator[Finding]:
     listed = len(context.numbers)
     if not context.whole and not whole:
-        text = f"{context.count:,} files listed; only the {listed:,} in the first {len(data):,} bytes were looked at"
+        text = f"{context.count:,} files listed; only the {listed:,} in the first {len(data):,} bytes were read"
         yield make_finding("count-out-of-bounds", 9, len(data) - 9, text, diagnosis="meta too long", listed=listed)
     elif not context.whole:
-        text = f"{context.count:,} files listed, {listed:,} numbers are there; the server reads those missing as 0"
+        text = f"{context.count:,} files listed, {listed:,} numbers are present; the server reads the missing ones as 0"
         facts: dict[str, Any] = {"diagnosis": "meta torn in the file list", "listed": listed, "count": context.count}
         impossible = (context.count or 0) > listed + 1
         yield make_finding("count-out-of-bounds" if impossible else "bad-header", 0, len(data), text, **facts)
     elif list_end < len(data) or not whole:
-        text = f"bytes behind the list of {listed:,} files; the server does not look at them"
+        text = f"bytes after the list of {listed:,} files; the server ignores them"
         yield make_finding("unmapped-bytes", list_end, len(data) - list_end, text, diagnosis="trailing bytes")
     repeated = sorted({number for number in context.numbers if context.numbers.count(number) > 1})
     if repeated:

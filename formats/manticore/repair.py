@@ -14,7 +14,7 @@ from binlogtool.formats.manticore.payloads.kernels import build_zint
 META_NAME = "binlog.meta"
 _OLD_NUMBER_WIDTH = 3
 _MAX_LISTED = 5
-"""Names of missing files that are said."""
+"""Most names of missing files that are listed."""
 _MAGIC_META, _MAGIC_LOG = b"SPLI", b"SPBL"
 
 
@@ -32,7 +32,7 @@ def rebuild_meta(names: Sequence[str], read: Callable[[str], RangeReader]) -> It
         if version is not None and len(data) <= MAX_META_SIZE:
             content = _build_meta(version, _choose_setting(version, logs), sorted(logs))
             model_file = None if META_NAME in names else logs[max(logs)]
-            yield FileFix(META_NAME, content, "made anew from the log files", model_file)
+            yield FileFix(META_NAME, content, "rebuilt from the log files", model_file)
         return
     version, setting, numbers = parsed
     present = [number for number in numbers if number in logs]
@@ -56,10 +56,10 @@ def _describe_removal(version: int, setting: int, missing: Sequence[int], number
         f" not there ({names}): the transactions in {'it' if len(missing) == 1 else 'them'} are given "
         f"up, those of every"
     )
-    text += " table that were not saved in it"
+    text += " table has saved them"
     is_newest = missing == [max(numbers)]
     return text + (
-        "; it is the newest: if the server died before it made the file, there were none" if is_newest else ""
+        "; it is the newest: if the server died before it created the file, there were none" if is_newest else ""
     )
 
 
@@ -104,6 +104,6 @@ def _build_meta(version: int, setting: int, numbers: Sequence[int]) -> bytes:
 REPAIR = RepairRules(
     locks=(EngineLock("binlog.lock", "record"),),
     fix_files=rebuild_meta,
-    gaps="transactions may be missing in the middle: the server takes that with the warning 'unexpected tid', but "
+    gaps="transactions may be missing in the middle: the server accepts that with the warning 'unexpected tid', but "
     "documents that the missing ones changed may be wrong",
 )

@@ -81,13 +81,13 @@ TXN_MAGIC = 0x214E5854
 
 TXN_PATTERN = rb"TXN!"
 TXN_START_PATTERN = TXN_PATTERN + rb"(?:[\x01-\x03]|\Z)"
-"""Where a transaction of version 15 on can start: the magic, and an operation (`Op`)."""
+"""Start of a transaction of version 15 on: the magic, and an operation (`Op`)."""
 FIRST_VERSION, LAST_VERSION = 2, 16
 NEW_FRAME_VERSION = 15
 """The version from which on the frame is that of docs/spec/manticore.md#transaction-frame."""
 HEADER_SIZE = 8
 ID32_SIZE, ID64_SIZE = 4, 8
-"""Bytes of a document id: binlog.meta of versions 2 to 14 says which (`id64`)."""
+"""Bytes of a document id, selected by `id64` in binlog.meta of versions 2 to 14."""
 MAX_TEXT_SIZE = 1 << 31
 
 
@@ -356,7 +356,7 @@ FRAME = Struct(
 FRAME_COLUMNS = ("op", "body.id", "body.tid", "covered_start", "covered_end", "check.crc32")
 
 OP_SINCE_VERSION = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD_DELETE: 12}
-"""The version that brought an operation; the schemas accept them all, since a version may be what is damaged."""
+"""First version with an operation; the schemas accept all, since the version itself may be damaged."""
 
 
 @cache

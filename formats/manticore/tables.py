@@ -18,7 +18,7 @@ ID_COLUMN = "id"
 _MAX_FIELDS = 256
 """That a table can have."""
 _COLUMN_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
-"""Types of attributes; others are text, lists as JSON."""
+"""Column types of attributes; others are text, lists as JSON."""
 
 
 class DocumentTables(msgspec.Struct):

@@ -48,11 +48,11 @@ from binlogtool.limits import Limits
 
 # State of `skip_ordered_transactions`: an array of 64-bit integers.
 MAX_KERNEL_TABLES = 1024
-"""Tables that the fold follows, by id; the judge follows the others itself."""
+"""Tables that the kernel follows, by id; the validator follows the others itself."""
 NEXT_TIDS = 0
-"""[0, 1024): the TID that must come next; 0 = the judge has to look at it."""
+"""[0, 1024): the TID that must come next; 0 = the validator has to check it."""
 TRANSACTION_COUNTS = 1024
-"""[1024, 2048): transactions that the fold has taken."""
+"""[1024, 2048): transactions that the kernel has skipped."""
 MAX_TIMES = 2048
 """[2048, 3072): the greatest time."""
 PAYLOAD_COUNTS = 3072
@@ -253,7 +253,7 @@ _COMMIT_FAULTS = (
     "a checkpoint lies outside the dictionary",
 )
 MAX_TABLES = 100_000
-"""Tables of one file that are remembered."""
+"""Most tables of one file that are remembered."""
 
 
 @dataclass(slots=True)
@@ -477,7 +477,7 @@ class ManticoreLogValidator:
     def _report_gap(self, batch: Batch, index: int, table: ManticoreTableState, tid: int) -> None:
         if table.damage != self.damage_count:
             return  # they may be in the damaged range
-        message = f"{table.title}: TID {tid}, expected {table.last + 1}: transactions are missing; the server goes on"
+        message = f"{table.title}: TID {tid}, expected {table.last + 1}: transactions are missing; the server continues"
         self._report(
             batch, index, "gap-in-sequence", message, "TID gap", severity=Severity.WARNING, server="replay",
             table=table.title, first_missing=table.last + 1, last_missing=tid - 1,
@@ -498,7 +498,7 @@ class ManticoreLogValidator:
 
     def _check_time(self, batch: Batch, index: int, table: ManticoreTableState, time: int) -> None:
         if time < table.time:
-            message = f"{table.title}: the time is earlier than before; the server refuses that unless told otherwise"
+            message = f"{table.title}: the time is earlier than before; the server refuses that by default"
             self.is_refused = True
             self._report(batch, index, "time-regression", message, "descending time", server="refuse")
         table.time = max(time, table.time)
@@ -510,7 +510,7 @@ class ManticoreLogValidator:
         self.cache_end = batch.base + int(batch.frames["end"][index])
         if batch.frames["checksum"][index] == CHECKSUM_STATE_ABSENT:
             message = (
-                "ADD_CACHE has the checksum 0, a known defect of the writer: the server warns about it and goes on"
+                "ADD_CACHE has the checksum 0, a known defect of the writer: the server warns about it and continues"
             )
             self._report(batch, index, "checksum-absent", message, "known writer defect", server="replay")
         for table in self.tables.values():
@@ -554,7 +554,7 @@ class ManticoreLogValidator:
         return differences
 
     def _report_after_cache(self, batch: Batch, index: int) -> None:
-        message = "a transaction behind ADD_CACHE, which must be the last of a file"
+        message = "a transaction after ADD_CACHE, which must be the last of a file"
         self._report(batch, index, "meta-mismatch", message, "ADD_CACHE is not last")
         self.cache_end = None
 
@@ -608,7 +608,7 @@ class ManticoreLogValidator:
         findings = []
         for op, since in schema.OP_SINCE_VERSION.items():
             if self.op_counts[op] and self.context.version < since:
-                message = f"{op.name} stands in the file, and came with version {since} only"
+                message = f"{op.name} is in the file, but came with version {since} only"
                 findings.append(
                     make_finding("unknown-record-type", 4, 4, message, diagnosis="op newer than the version")
                 )
@@ -649,7 +649,7 @@ def create_validator(layout: LogFileLayout, compile_kernel: Callable[[Kernel], K
 
 META_NAME = "binlog.meta"
 MAX_MISSING = 100
-"""Missing files of one meta file that are told one by one."""
+"""Most missing files of one meta file that are reported one by one."""
 
 
 class ManticoreLog(msgspec.Struct, frozen=True):
@@ -745,7 +745,7 @@ def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, Man
     missing = [name for number, name in absent if number not in present_numbers]
     for name in missing[:MAX_MISSING]:
         rest_text = f" ({len(missing):,} files are missing in all)" if len(missing) > MAX_MISSING else ""
-        text_ = f"listed in binlog.meta, and not there: the server refuses to start{rest_text}"
+        text_ = f"listed in binlog.meta, but missing: the server refuses to start{rest_text}"
         found = make_finding("missing-member", None, 0, text_, diagnosis="meta lists missing file", server="refuse")
         yield SetFinding(posixpath.join(directory, name), found)
 
@@ -762,7 +762,9 @@ def _report_unlisted_logs(meta: MetaContext, logs: dict[str, ManticoreLog]) -> I
         is_next = log.context.number == following or not numbers
         text_ = "not listed in binlog.meta: the server does not replay it"
         text_ += (
-            ", and overwrites it at its first commit" if is_next else ", and overwrites it when its counter gets there"
+            ", and overwrites it at its first commit"
+            if is_next
+            else ", and overwrites it when its counter reaches that number"
         )
         severity = Severity.NOTE if log.size <= schema.HEADER_SIZE else Severity.ERROR if is_next else Severity.WARNING
         found = make_finding(
@@ -813,14 +815,14 @@ def _check_tids(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
                 yield SetFinding(log.member.name, found)
             if before is not None and first > before + 1 and not damaged:
                 text_ = (
-                    f"table {decode_text(name)} goes on with TID {first} after {before}: flushed in between, or lost"
+                    f"table {decode_text(name)} continues with TID {first} after {before}: flushed in between, or lost"
                 )
                 found = make_finding(
                     "gap-in-sequence", 0, log.size, text_, severity=Severity.NOTE, diagnosis="TID gap between files"
                 )
                 yield SetFinding(log.member.name, found)
             elif before is not None and first <= before:
-                text_ = f"table {decode_text(name)} starts with TID {first}, a file before it reached {before}: "
+                text_ = f"table {decode_text(name)} starts with TID {first}, an earlier file reached {before}: "
                 text_ += "the server silently ignores these transactions"
                 id_ = "duplicate-sequence" if first == before else "sequence-regression"
                 yield SetFinding(

@@ -32,14 +32,14 @@ def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, problem
     """Return the finding with a `diagnosis` in its facts."""
     context: IbbFileContext = layout.context
     if problem.id == "zero-tail":
-        cause = "the file is held in reserve" if context.starts_with_zeros else "held in reserve"
+        cause = "the file is preallocated" if context.starts_with_zeros else "preallocated"
         return _with_diagnosis(problem, "preallocated", f"{problem.message}: {cause}", "preallocated-tail")
     if problem.id == "torn-tail":
         if len(data) >= context.page_size:
             return _with_diagnosis(problem, "torn-page", problem.message)
         return _with_diagnosis(problem, "truncated-file", f"part of a page: {problem.message}")
     if problem.id == "checksum-mismatch" and not any(data[: context.page_size]):
-        text = "hole: a page of zeros before other data: readers stop here and see nothing of what follows"
+        text = "hole: a page of zeros before other data; readers stop here and miss everything after it"
         return _with_diagnosis(problem, "hole", text)
     if problem.id == "checksum-mismatch":
         return _with_diagnosis(problem, "page-corrupt", problem.message)

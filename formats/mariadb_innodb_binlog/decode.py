@@ -64,7 +64,7 @@ from binlogtool.limits import Limits
 PAGE_TYPE = "PAGE"
 RECORD_TYPE_NAMES = {int(kind): kind.name for kind in IbbRecordType}
 DUMP_TYPES = {0: PAGE_TYPE, **RECORD_TYPE_NAMES} | {256 + code: name for code, name in EVENT_TYPES.items() if code}
-"""Types of `dump`: pages, page records, and with `--level event` the events (256 + code)."""
+"""Type names in `dump`: pages, page records, and with `--level event` the events (256 + code)."""
 
 _COMMIT = int(IbbRecordType.COMMIT)
 

@@ -354,10 +354,10 @@ class EventTilingChecker(msgspec.Struct):
 # --- Read out-of-band data ---
 
 _MAX_HEADER_AND_BYTE = 46
-"""The longest header, and one byte of data."""
+"""Size of the longest node header and one byte of data."""
 
 NODE_COST = 128
-"""Bytes of the ceiling of a group that a node counts for, however little data it has."""
+"""Bytes that a node counts towards the size limit of a group, however little data it has."""
 
 _OOB_DATA = IbbRecordType.OOB_DATA
 
@@ -498,7 +498,7 @@ def iter_node_data(store: PageStore, position: IbbPosition) -> Iterator[memoryvi
 # --- Read event groups ---
 
 FINDING_IDS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"}
-"""Finding ids by diagnosis, as far as they are not dangling-reference."""
+"""Finding ids by diagnosis; others are dangling-reference."""
 
 
 class EventGroup(msgspec.Struct, frozen=True):
@@ -588,13 +588,13 @@ def report_unreadable_group(error: UnreadableError, offset: int, size: int, reco
 # --- Read the events of groups without out-of-band data as columns over the bytes of many COMMIT records ---
 
 EVENT_COLUMNS = ("offset", "end", "checksum", *SCAN_COLUMNS)
-"""Columns of events; there are no checksums."""
+"""Names of the columns of events; events have no checksums."""
 
 _OFFSET, _END, _, _TIME, _TYPE, _SERVER, _SIZE, _POSITION, _FLAGS, _BODY_START, _BODY_END, _ = range(len(EVENT_COLUMNS))
 _FIRST_PLACE_COLUMN = len(EVENT_COLUMNS)
-"""The first column of `RecordPlaces`, which stand behind those."""
+"""Index of the first column of `RecordPlaces`, which follow the event columns."""
 _MAX_BATCH_EVENTS = 1 << 14
-"""Events of a batch at most."""
+"""Maximum number of events of a batch."""
 
 
 @kernel(load_uint32)
@@ -692,10 +692,10 @@ _unpack_event_header = make_unpacker(EVENT, "timestamp", "type_code", "server_id
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
 DESCRIPTION_KEY = "mariadb-innodb-binlog.description"
-"""Where the files of a log share the FORMAT_DESCRIPTION that holds."""
+"""Key under which the files of a log share the current FORMAT_DESCRIPTION."""
 
 DEFAULT_DESCRIPTION = FormatDescription(4, "12.3.0-MariaDB", 0, HEADER_SIZE, b"", ChecksumAlgorithm.NONE.value)
-"""What holds where the log says nothing: an empty log begins without FORMAT_DESCRIPTION."""
+"""FORMAT_DESCRIPTION to assume if the log has none: an empty log begins without it."""
 
 
 class _GroupTracker(EventTracker):
@@ -847,7 +847,9 @@ class EventAssembler:
             places = RecordPositions(*([one] * count for one in (group.position.offset, group.size, group.record, 0)))
             yield make_event_batch(memoryview(group.data), columns, places)
         if end < len(group.data):
-            text = f"event-misaligned: {len(group.data) - end:,} bytes behind event {count} of the group are no event"
+            text = (
+                f"event-misaligned: {len(group.data) - end:,} bytes after event {count} of the group are not an event"
+            )
             problem = make_finding(
                 "payload-undecodable", group.position.offset, group.size, text, record=group.record,
                 diagnosis="event-misaligned", inner_offset=end,

@@ -75,8 +75,8 @@ FORMAT = Format(
         level="event",
         count_records=LazyRef("mariadb_innodb_binlog.replay:count_events"),
         parse_state=LazyRef("mariadb_innodb_binlog.replay:parse_server_state"),
-        force="leaves out the groups that are damaged or refused, and applies all others: those that stand in sound "
-        "pages, also behind an end of data",
+        force="skips groups that are damaged or rejected and applies all others that are in intact "
+        "pages, including those after an end of data",
     ),
     references=(
         "MariaDB Server 12.3 and main (2026): storage/innobase/fsp/fsp_binlog.cc, handler/innodb_binlog.cc",

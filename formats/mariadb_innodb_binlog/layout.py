@@ -47,7 +47,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 from binlogtool.limits import MIB, Limits
 
 DEFAULT_MAX_RECORD = 256 * MIB
-"""Default ceiling of one record in bytes."""
+"""Default limit for the size of one record in bytes."""
 
 
 def detect_format(head: FileHead) -> FormatMatch:
@@ -59,7 +59,7 @@ def detect_format(head: FileHead) -> FormatMatch:
     if header is not None and is_short_crc_right(data) and has_log_name:
         return FormatMatch(90, "a log's name, and the CRC of the header is right")
     if has_log_name and data and not any(data[:SHORT_HEADER_SIZE]):
-        return FormatMatch(60, "a log's name, and zeros at the start, as in a file held in reserve")
+        return FormatMatch(60, "a log's name, and zeros at the start, as in a preallocated file")
     if has_log_name and MAGIC_BYTES.startswith(data[:4]):
         return FormatMatch(30, "a log's name, and the beginning of its magic")
     if has_log_name:
@@ -245,7 +245,9 @@ def _check_header(
         yield _report_page_size(header, shift)
     header_bytes = head.data[: 1 << shift] if head.peek is None else head.peek(0, 1 << shift)
     if len(header_bytes) == 1 << shift and not is_page_crc_right(header_bytes):
-        text = "the CRC of the header page is wrong, that of its first 512 bytes is right: the unused part is damaged"
+        text = (
+            "the CRC of the header page is wrong, but that of its first 512 bytes is right; the unused part is damaged"
+        )
         yield _make_finding("checksum-mismatch", 0, len(header_bytes), text, "header-tail-damaged", algorithm="crc32c")
     yield from _check_header_fields(header, context)
 
@@ -256,7 +258,9 @@ def _check_header_fields(header: IbbFileHeader, context: IbbFileContext) -> Iter
         yield _make_finding("meta-mismatch", 16, 8, text, "file-renamed", file_no=header.file_no)
     interval = header.diff_state_interval
     if interval & (interval - 1):
-        yield _make_finding("bad-header", 40, 8, f"diff_state_interval {interval} is no power of two", "bad-interval")
+        yield _make_finding(
+            "bad-header", 40, 8, f"diff_state_interval {interval} is not a power of two", "bad-interval"
+        )
     for field_offset, name in ((48, "oob_ref_file_no"), (56, "xa_ref_file_no")):
         value = getattr(header, name)
         if value > header.file_no and value != NO_FILE:
@@ -270,14 +274,14 @@ def _report_damaged_header(head: FileHead, header: IbbFileHeader | None) -> Find
     if header.magic != MAGIC:
         text = f"magic is {header.magic:08x}, expected {MAGIC:08x}"
         return _make_finding("bad-magic", 0, 4, text, "header-damaged")
-    text = "the CRC of the first 512 bytes is wrong: the server takes the file for invalid and starts a new binlog"
+    text = "the CRC of the first 512 bytes is wrong; the server considers the file invalid and starts a new binlog"
     return _make_finding("bad-header", 0, min(SHORT_HEADER_SIZE, len(head.data)), text, "header-damaged")
 
 
 def _report_page_size(header: IbbFileHeader, shift: int) -> Finding:
     field_text = f"page_size_shift {header.page_size_shift}"
     if header.page_size_shift == shift:
-        text = f"{field_text}: pages of {1 << shift:,} bytes; servers know only {1 << DEFAULT_PAGE_SIZE_SHIFT:,}"
+        text = f"{field_text}: pages of {1 << shift:,} bytes; servers support only {1 << DEFAULT_PAGE_SIZE_SHIFT:,}"
         return _make_finding("unsupported-version", 4, 4, text, "unsupported-page-size", Severity.NOTE)
     text = f"{field_text}, but the pages have {1 << shift:,} bytes"
     return _make_finding("unsupported-version", 4, 4, text, "unsupported-page-size")
@@ -292,7 +296,7 @@ def _has_hidden_data(head: FileHead, context: IbbFileContext) -> bool:
 
 
 def _report_lost_header(context: IbbFileContext) -> Finding:
-    text = "the header page is zero, and data follows: readers take the file for empty"
+    text = "the header page is zero, but data follows; readers consider the file empty"
     size = context.page_size if context.size is None else min(context.page_size, context.size)
     return _make_finding("bad-header", 0, size, text, "header-lost")
 

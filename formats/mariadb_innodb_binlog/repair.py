@@ -184,13 +184,13 @@ def _merge_pair(first: ResultPiece, second: ResultPiece) -> ResultPiece | None:
 # --- Plan the repair of a log's files ---
 
 MAX_REDO_BYTES = 8 * MIB
-"""Bytes that a repair takes from the redo log; a disk that is further behind is left to the server."""
+"""Maximum bytes that a repair takes from the redo log; larger differences are left to the server."""
 
 MAX_FILE_SIZE = 1 << 30
-"""The largest max_binlog_size: no file is made longer than this."""
+"""The largest max_binlog_size: no file is made larger than this."""
 
 _MIN_FREE_BYTES = 8
-"""A page with fewer bytes left, the CRC among them, has no room for a chunk: it is full."""
+"""A page with fewer bytes left, including the CRC, cannot hold another chunk: it is full."""
 
 _DERIVED_TYPES = frozenset({IbbRecordType.GTID_STATE.name, IbbRecordType.DUMMY.name})
 _BLOCKING_FINDINGS = ("gap-in-sequence", "missing-member", "changed-while-read")
@@ -225,13 +225,13 @@ def plan_log_repair(verified_files: Sequence[VerifiedFile], redo: ReadableFile |
     files = [_make_repair_file(one) for one in verified_files]
     misnamed = [one.verified.name for one in files if one.verified.name != file_name(one.number)]
     if misnamed:
-        return JointRepair(reasons=tuple(f"{name}: no server opens a file of this name" for name in misnamed))
+        return JointRepair(reasons=tuple(f"{name}: servers do not open a file with this name" for name in misnamed))
     if redo is None:
         return _plan_by_records(files, discard)
     log = RedoLog(redo.read, redo.size)
     if log.is_encrypted:
         repair = _plan_by_records(files, discard)
-        note = "the redo log is encrypted and proves nothing; the end is that of the last whole record"
+        note = "the redo log is encrypted and proves nothing; the log ends after the last complete record"
         return JointRepair(repair.files, repair.reasons, (note, *repair.notes))
     return _plan_by_redo_log(files, log, discard)
 
@@ -271,7 +271,7 @@ def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair
         removed_files = [first, *later]
         if first.number == data_files[0].number:
             defect = "header page is not whole" if first.verified.size < first.page_size else "header is damaged"
-            reasons.append(f"{first.verified.name}: the {defect}, and no file is before it: nothing would be left")
+            reasons.append(f"{first.verified.name}: the {defect}, and there is no earlier file; nothing would be left")
     else:
         rebuilt, problems = _truncate_file(first, discard)
         reasons += problems
@@ -279,7 +279,7 @@ def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair
         removed_files = later if any(not one.is_preallocated for one in later) else []
     reasons += [text for one in removed_files for text in _check_file_size(one)]
     if not discard:
-        reasons += [f"{one.verified.name}: it holds complete records" for one in removed_files if _count_records(one)]
+        reasons += [f"{one.verified.name}: it has complete records" for one in removed_files if _count_records(one)]
     if reasons:
         return JointRepair(reasons=tuple(reasons))
     changed = (*rewritten, *(_make_removed_file(one) for one in removed_files))
@@ -289,11 +289,11 @@ def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair
 def _iter_redo_notes(files: Sequence[_RepairFile]) -> Iterator[str]:
     """Iterate over notes on what is unknown without the redo log."""
     yield (
-        "without the redo log this is the end of the last whole record; the tables may have less than that: "
+        "without the redo log the log ends after the last complete record; the tables may have less than that: "
         "--redo ib_logfile0 finds the end that is proven durable"
     )
     if any(found.facts.get("diagnosis") == "torn-tail-page" for one in files for found in one.verified.findings):
-        yield "the redo log has what belongs into the torn page: with --redo nothing durable of it is lost"
+        yield "the redo log has the contents of the torn page; with --redo nothing durable of it is lost"
 
 
 def _needs_truncation(file: _RepairFile, is_last: bool, discard: bool) -> bool:
@@ -327,11 +327,13 @@ def _iter_truncation_barriers(file: _RepairFile, first: _RepairFile, is_last: bo
         if problem.severity is not Severity.ERROR or not is_after_end or (is_last and _is_truncated_file(problem)):
             continue
         if problem.id in _BLOCKING_FINDINGS:
-            yield f"{file.verified.name}: {problem.id}: {problem.message}; cutting would hide that"
+            yield f"{file.verified.name}: {problem.id}: {problem.message}; truncating would hide that"
         elif not discard:
             is_bit_flip = "flipped_bit" in problem.facts
             reason = (
-                "a crash leaves no such damage" if is_bit_flip else "damage that is not at the end, and is no torn page"
+                "a crash does not cause such damage"
+                if is_bit_flip
+                else "damage that is not at the end and is not a torn page"
             )
             yield f"{file.verified.name}: {problem.id}: {problem.message}; {reason}"
 
@@ -347,10 +349,10 @@ def _truncate_file(file: _RepairFile, discard: bool) -> tuple[RebuiltFile, list[
     number, used = divmod(max(verified.durable_end or 0, size), size)
     page = verified.read(number * size, size) if used else b""
     if used and not is_page_crc_right(page):
-        problems.append(f"{verified.name}: page {number} is not proven by its CRC; no other is made for it")
+        problems.append(f"{verified.name}: page {number} is not proven by its CRC; it is not given a new one")
     if used and not discard and _hides_chunks(page, used):
         problems.append(
-            f"{verified.name}: page {number} goes on with records behind a type byte of 0; cutting would discard them"
+            f"{verified.name}: page {number} has more records after a type byte of 0; truncating would discard them"
         )
     if problems:
         return rebuilt, problems
@@ -377,7 +379,9 @@ def _check_file_size(file: _RepairFile) -> list[str]:
     needed_size = max(file.full_size, file.verified.size - file.page_size)
     if needed_size <= MAX_FILE_SIZE:
         return []
-    return [f"{file.verified.name}: {needed_size:,} bytes, or so the header says; no server writes so many"]
+    return [
+        f"{file.verified.name}: {needed_size:,} bytes according to its header; servers do not write such large files"
+    ]
 
 
 def _make_rewritten_file(
@@ -414,7 +418,7 @@ def _plan_by_redo_log(files: Sequence[_RepairFile], log: RedoLog, discard: bool)
             reasons=tuple(f"the redo log proves nothing: {text}" for text in messages or ["it has no end"])
         )
     if any(one.header is not None and one.page_size != PAGE_SIZE for one in files):
-        return JointRepair(reasons=(f"recovery knows only pages of {PAGE_SIZE:,} bytes",))
+        return JointRepair(reasons=(f"recovery supports only pages of {PAGE_SIZE:,} bytes",))
     run = _RecoveryPlan({one.number: one for one in files})
     outcome = run.run_recovery(log)
     rewritten = [] if run.reasons or not outcome.succeeds else [*run.iter_rewritten_files(outcome, summary)]
@@ -431,8 +435,8 @@ def _iter_recovery_notes(files: Sequence[_RepairFile], outcome: RecoveryOutcome,
     ends_inside = any(_is_tail_finding(found) for one in files for found in one.verified.findings)
     if not outcome.writes and ends_inside:
         yield (
-            "the redo log has no binlog record behind its checkpoint: the server changes nothing, and nothing is "
-            "changed here; without --redo the incomplete record at the end is cut"
+            "the redo log has no binlog record after its checkpoint; the server changes nothing, and nothing is "
+            "changed here; without --redo the incomplete record at the end is removed"
         )
     elif outcome.applied or outcome.removed:
         yield (
@@ -488,7 +492,7 @@ class _RecoveryPlan(msgspec.Struct):
         relation = compare_page(old, page)
         self.relations[relation] += 1
         if relation is PageRelation.CONFLICT:
-            text = "holds other bytes than the redo log proves: damage, or the redo log of another server"
+            text = "has other bytes than the redo log proves; it is damaged, or this is the redo log of another server"
             self.reasons.append(f"{verified.name}: page {page.page_no} {text}")
         elif relation is not PageRelation.EQUAL:
             rebuilt = self.changed.setdefault(page.file_no, RebuiltFile(verified.size))
@@ -521,7 +525,7 @@ def _read_nothing(offset: int, size: int) -> bytes:
 
 REPAIR = RepairRules(
     locks=(EngineLock("aria_log_control", "record"), EngineLock("ibdata1", "record")),
-    salvage_obstacle="references between records are places in files: no record can move",
+    salvage_obstacle="references between records are file offsets, so no record can move",
     derived=_DERIVED_TYPES,
     plan_joint_repair=plan_log_repair,
     redo=(

@@ -179,7 +179,10 @@ def select_files(situation: ReplaySituation, recovered_from: tuple[int, int] | N
         else:
             read.append(
                 ReadFile(
-                    file, number, _get_context(file), (ReaderStop(0, "a file of zeros, and files with data follow"),)
+                    file,
+                    number,
+                    _get_context(file),
+                    (ReaderStop(0, "the file is all zeros, but files with data follow"),),
                 )
             )
     return ReadableFiles(tuple(sorted(read, key=lambda one: one.number)), skipped)
@@ -333,7 +336,7 @@ def predict_recovery(situation: ReplaySituation) -> RecoveryPrediction | None:
     log = RedoLog(redo.read, redo.size)
     summary = summarize_redo_log(log)
     if log.is_encrypted:
-        return RecoveryPrediction(None, "the redo log is encrypted, and there is no key", summary.end_lsn)
+        return RecoveryPrediction(None, "the redo log is encrypted and no key is available", summary.end_lsn)
     if not summary.is_acceptable:
         message = next((one.message for one in summary.findings if one.severity is Severity.ERROR), "it has no end")
         return RecoveryPrediction(False, f"redo log: {message}", summary.end_lsn)
@@ -517,12 +520,13 @@ class RestartPrediction:
         if recovery is not None and recovery.new_log_finding is not None:
             yield file_name(0), _report_loss(None, 0, recovery.new_log_finding.message)
         elif not self._files and any(file_number(file.name) for file in self._situation.files):
-            text = "only files of zeros are here: the server takes this for a new log, and begins again with file 0"
+            text = "there are only files of zeros; the server considers this a new log and restarts with file 0"
             yield file_name(0), _report_loss(None, 0, text)
         if recovery is not None and recovery.lost[0] and recovery.new_end is not None:
             number, offset = recovery.new_end
             text = (
-                f"recovery cuts the log here: {recovery.lost[0]:,} groups behind it never became durable, in no table"
+                f"recovery truncates the log here: {recovery.lost[0]:,} groups after it never became "
+                f"durable, in no table"
             )
             facts = {"groups_lost": recovery.lost[0], "gtids_lost": list(recovery.lost[1])}
             yield file_name(number), _report_loss(offset, 0, text, Severity.WARNING, **facts)
@@ -532,7 +536,7 @@ class RestartPrediction:
             and last_file.reader_end is not None
             and (recovery is None or recovery.new_end is None)
         ):
-            text = "the server takes the log for ended here, and writes over what follows when it starts"
+            text = "the server considers the log ended here and overwrites what follows when it starts"
             yield (
                 last_file.file.name,
                 _report_loss(last_file.reader_end, last_file.file.size - last_file.reader_end, text),
@@ -544,7 +548,7 @@ class RestartPrediction:
             and (recovery is None or recovery.new_end is None)
             and not newest.is_blank
         ):
-            text = "the header page is zero: the server takes the file for empty, and writes over it when it starts"
+            text = "the header page is zero; the server considers the file empty and overwrites it when it starts"
             yield newest.file.name, _report_loss(0, newest.file.size, text)
 
 
@@ -632,7 +636,7 @@ class IbbReplayer:
         missing_gtids = [str(one) for one in state.gtids if one.seq_no > executed.domains.get(one.domain_id, (0, 0))[1]]
         if not missing_gtids:
             return None
-        text = f"the log begins behind {', '.join(missing_gtids[:5])}, which the server lacks: files are missing"
+        text = f"the log begins after {', '.join(missing_gtids[:5])}, which the server lacks: files are missing"
         return ReplayStop(first.file.name, None, text)
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -693,9 +697,9 @@ class IbbReplayer:
             yield Ruling(first + truncated_from, first + record_count, SKIPPED, "never-durable")
 
     def _add_unseen(self, file: ReadFile, records: DecodedRecords, start: int, stop: int) -> None:
-        reason = "FLUSH BINARY LOGS found the file before exactly full: mariadb-binlog passes over this one"
+        reason = "FLUSH BINARY LOGS found the previous file exactly full; mariadb-binlog skips this one"
         if self._unseen_file != file.file.name:
-            reason = "zeros, or a type byte of 0, are the end of the file for its readers"
+            reason = "readers see zeros, or a type byte of 0, as the end of the file"
         offset = file.reader_end if file.reader_end is not None else 0
         unseen = self._unseen_events.setdefault(file.file.name, _UnseenEvents(offset, reason))
         unseen.records += stop - start
@@ -744,9 +748,9 @@ class IbbReplayer:
             self._unseen_file = following.file.name
         elif not following.is_blank and self._open_type != following.leading_type and not self._force:
             problem = (
-                "ends inside a record that does not go on"
+                "ends inside a record that does not continue"
                 if self._open_type
-                else "does not begin the record that goes on"
+                else "does not begin the record that continues"
             )
             yield from self._stop_reader(
                 number, ReplayStop(following.file.name, following.page_size, f"{previous.file.name} {problem} here")
@@ -762,11 +766,11 @@ class IbbReplayer:
             if gtid.seq_no > last_seq_no and len(missing) < _MAX_SHOWN:
                 missing[f"{gtid.domain_id}-{gtid.server_id}"] = [[last_seq_no + 1, gtid.seq_no]]
         text = (
-            f"from {previous.file.name} the reader goes on to {following.file.name}, though what is "
+            f"from {previous.file.name} the reader continues with {following.file.name}, though what is "
             f"between them is missing"
         )
         if self._open_type == int(IbbRecordType.COMMIT):
-            text += "; it joins the ends of two groups to a wrong one"
+            text += "; it joins parts of two groups into one wrong group"
         facts: dict[str, Any] = {"situation": "apply", "missing_gtids": missing}
         offset = previous.reader_end if previous.reader_end is not None else previous.file.size
         if following.number == previous.number + 1:
@@ -831,13 +835,15 @@ class IbbReplayer:
         """Iterate over what the reader skips without an error."""
         yield from self._findings
         for name, lost_rows in self._lost_rows[:_MAX_SHOWN]:
-            text = "the TABLE_MAP of these rows is missing: the server takes the table for one that is filtered out"
+            text = (
+                "the TABLE_MAP of these rows is missing; the server treats the table as filtered out and skips the rows"
+            )
             offset, size, record, gtid = lost_rows
             yield name, make_finding("silent-loss", offset, size, text, record=record, situation="apply", gtid=gtid)
         for name, unseen in self._unseen_events.items():
             size = self._files[self._file_indexes[name]].file.size - unseen.offset
             facts: dict[str, Any] = {"lost_records": unseen.records, "gtids": unseen.groups}
-            text = f"{unseen.reason}; {unseen.records:,} events behind it are not applied"
+            text = f"{unseen.reason}; {unseen.records:,} events after it are not applied"
             yield name, make_finding("silent-loss", unseen.offset, size, text, situation="apply", **facts)
 
 
@@ -861,14 +867,15 @@ REASONS: Mapping[str, str] = {
         name: applier_module.REASONS[name].replace("(specification", "(mysql-binlog specification")
         for name in _SHARED_REASONS
     },
-    "executed": "The server has it already: its GTID is not behind the position of its domain (gtid_slave_pos).",
-    "never-durable": "Recovery with this redo log cuts the log in front of the group: it never became durable, in no "
+    "executed": "The server already has it: its GTID is not after the position of its domain (gtid_slave_pos).",
+    "never-durable": "Recovery with this redo log truncates the log before the group: it never became "
+    "durable, not in any "
     "table either (specification sections 12 and 13, `class binlog_recovery`).",
-    "unseen": "Readers take a type byte of 0 or a page of zeros for the end of the file, without a word; after a file "
-    "that FLUSH BINARY LOGS found exactly full, mariadb-binlog passes over the next one (specification section 16).",
-    "damaged": "The group cannot be put together, or its events do not tile it (specification sections 5 to 7).",
-    "reserve": "A file of zeros at the end of the log, held in reserve (specification section 1).",
-    "not-a-log": "No server opens a file of this name (specification section 1).",
+    "unseen": "Readers silently take a type byte of 0 or a page of zeros for the end of the file; after a file "
+    "that FLUSH BINARY LOGS found exactly full, mariadb-binlog skips the next one (specification section 16).",
+    "damaged": "The group cannot be assembled, or its events do not fill it exactly (specification sections 5 to 7).",
+    "reserve": "A file of zeros at the end of the log, preallocated (specification section 1).",
+    "not-a-log": "Servers do not open a file with this name (specification section 1).",
 }
 
 

@@ -133,9 +133,9 @@ MAGIC: Final = 0x010DFEFE
 VERSION_MAJOR: Final = 1
 
 PAGE_SIZE_SHIFTS: Final = range(9, 17)
-"""log2 of the page sizes that the header can name."""
+"""log2 of the page sizes that the header can declare."""
 DEFAULT_PAGE_SIZE_SHIFT: Final = 14
-"""The only one that servers write."""
+"""log2 of the only page size that servers write."""
 
 CRC_SIZE: Final = 4
 SHORT_HEADER_SIZE: Final = 512
@@ -163,7 +163,7 @@ class IbbRecordType(enum.IntEnum):
 
 
 NESTABLE_TYPES: Final = frozenset({IbbRecordType.GTID_STATE, IbbRecordType.DUMMY})
-"""Records that may stand between two chunks of another one."""
+"""Types of records that may be stored between two chunks of another record."""
 
 _NAME = re.compile(r"binlog-(\d{1,20})\.ibb")
 
@@ -239,7 +239,7 @@ POSITION = Struct("file_no" / _INT, "offset" / _INT)
 """Where a record starts: its file, and the offset of its first chunk's type byte in it; (0, 0) = none."""
 
 REFERENCE = Struct("first" / POSITION, "last" / POSITION)
-"""Out-of-band data: the records with node index 0 and with the highest one."""
+"""Reference to out-of-band data: the records with node index 0 and with the highest one."""
 
 EVENT = EVENTS[EventForm.PLAIN]
 """Events have no checksum of their own, FORMAT_DESCRIPTION apart: the page's CRC replaces it

@@ -31,7 +31,7 @@ class GroupChanges(msgspec.Struct):
             UsageError: the records are not events.
         """
         if context.events is None:
-            raise UsageError(f"--level {context.level}: such records tell no changes; --level event has them")
+            raise UsageError(f"--level {context.level}: records of this level have no row changes; use --level event")
         return self.reader.read_records(context.events.context, batch, start, stop, limits)
 
     def note_gap(self) -> None:
@@ -61,7 +61,7 @@ class GroupTables(msgspec.Struct):
             UsageError: the records are not events.
         """
         if context.events is None:
-            raise UsageError(f"--level {context.level}: such records have no rows of tables; --level event has them")
+            raise UsageError(f"--level {context.level}: records of this level have no table rows; use --level event")
         return self.reader.read_records(context.events.context, batch, start, stop, limits)
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:

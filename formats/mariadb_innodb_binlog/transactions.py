@@ -90,7 +90,7 @@ def _make_portable_group(group: EventGroup) -> PortableEventGroup | Finding:
     except MalformedError as error:
         return _report_misaligned(group, str(error.args[0]))
     if not events:
-        return _report_misaligned(group, "it has no event")
+        return _report_misaligned(group, "the group has no event")
     return PortableEventGroup(
         offset=group.position.offset,
         size=group.size,
@@ -139,7 +139,7 @@ class GroupStatements(msgspec.Struct):
             UsageError: the records are not events.
         """
         if context.events is None:
-            raise UsageError(f"--level {context.level}: such records are no statements; --level event has them")
+            raise UsageError(f"--level {context.level}: records of this level have no statements; use --level event")
         return self.writer.read_records(
             self._writer_context(context.events.context, batch, start), batch, start, stop, limits
         )

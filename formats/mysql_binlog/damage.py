@@ -78,14 +78,14 @@ def _explain_tail(damage: Finding, context: BinlogFileContext, data: memoryview)
         return _add_diagnosis(damage, damage.facts["diagnosis"], "the replica fetches it again")
     if not context.description.flags & EventFlag.BINLOG_IN_USE:
         closed_file_finding = _add_diagnosis(
-            damage, damage.facts["diagnosis"], "the in-use flag is clear: the file was closed as a whole one"
+            damage, damage.facts["diagnosis"], "the in-use flag is clear: the file was closed while complete"
         )
         return closed_file_finding.with_severity(Severity.ERROR)
     if context.description.is_mariadb:
         return _add_diagnosis(
-            damage, damage.facts["diagnosis"], "MariaDB leaves it in the file and goes on in a new one"
+            damage, damage.facts["diagnosis"], "MariaDB leaves it in the file and continues in a new one"
         )
-    return _add_diagnosis(damage, damage.facts["diagnosis"], "MySQL cuts it off at its next start")
+    return _add_diagnosis(damage, damage.facts["diagnosis"], "MySQL truncates it at its next start")
 
 
 # -- one event ---------------------------------------------------------------------------------------------------------
@@ -102,11 +102,11 @@ def _explain_event(damage: Finding, context: BinlogFileContext, data: memoryview
         size = find_proven_size(data, context, offset)
         declared = int.from_bytes(head[EVENT_SIZE_AT:END_LOG_POS_AT], "little")
         if size is not None and size != declared:
-            text = f"event_size is {declared:,}, its checksum is right for {size:,}"
+            text = f"event_size is {declared:,}, its checksum matches {size:,}"
             return _add_diagnosis(damage, "event-size", text, event_size=declared, event_size_should_be=size)
     if damage.id == "checksum-mismatch" and data[TYPE_AT] not in EVENT_TYPE_NAMES:
         return _add_diagnosis(
-            damage, "event-type", f"event type {data[TYPE_AT]} is not known", event_type=int(data[TYPE_AT])
+            damage, "event-type", f"event type {data[TYPE_AT]} is unknown", event_type=int(data[TYPE_AT])
         )
     return damage
 
@@ -144,7 +144,7 @@ def _iter_candidate_sizes(event: bytearray, context: BinlogFileContext, offset: 
 _SIZE_AT, _END_AT, _FLAGS_AT = 9, 13, 17
 _MIN_SIZE, _MAX_SIZE = HEADER_SIZE + 57, 4096
 _BY_CHECKSUM = "its checksum proves it"
-_BY_EVENTS = "the events behind it prove it"
+_BY_EVENTS = "the events after it prove it"
 
 
 def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:

@@ -147,7 +147,7 @@ FORMAT = Format(
         patch=LazyRef("binlog_events.replay.effects:apply_patch"),
         parse_state=LazyRef("mysql_binlog.replay.replay:parse_server_state"),
         decode_extras=LazyRef("binlog_events.decode:flag_extras"),
-        force="leaves out the transactions that are damaged or refused, and applies all others "
+        force="skips the transactions that are damaged or rejected, and applies all others "
         "(mysqlbinlog --force-read with --skip-gtid-strict-mode, mysql --force)",
     ),
     references=(

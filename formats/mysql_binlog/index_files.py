@@ -60,13 +60,13 @@ from binlogtool.limits import KIB, MIB, Limits
 
 _LOG_NAME = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,18})", re.DOTALL)
 INDEX_NAME = re.compile(r"(?!\d+\.index\Z).+\.index", re.DOTALL)
-"""Any base name but one of digits only: such an index is another format's."""
+"""Any base name except digits only: such an index belongs to another format."""
 STATE_NAME = re.compile(r".+\.state", re.DOTALL)
 INFO_NAME = re.compile(r"relay-log.*\.info", re.DOTALL)
 LEFTOVER_NAME = re.compile(r".+\.(?:index_crash_safe|~rec~)", re.DOTALL)
 GTID_INDEX_NAME = re.compile(r"(?P<log>.+\.\d{6,18})\.idx", re.DOTALL)
 TEMPORARY_PATTERNS = ("*.index_crash_safe", "*.~rec~")
-"""A rotation or a purge makes them, and removes them at once."""
+"""Files that a rotation or purge creates and immediately removes."""
 
 
 class LogName(NamedTuple):
@@ -132,10 +132,10 @@ def _sort_key(path: str) -> tuple[str, str, int, int, str]:
 # --- Constructs of the servers' text files ---
 
 MAX_LINE_SIZE = 4 * KIB
-"""No path is longer (the servers' FN_REFLEN is 512)."""
+"""Longest line that can be a path (the servers' FN_REFLEN is 512)."""
 
 MAX_ANNOTATED_LINES = 1 << 16
-"""Lines that the annotated hexdump shows one by one."""
+"""Most lines that the annotated hexdump shows one by one."""
 
 GTID_LINE = re.compile(rb"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 
@@ -203,7 +203,7 @@ OLD_INFO_FILE = Struct("info" / TextLines(INFO_LINE_NAMES[1:]))
 
 _NUMBER = re.compile(rb"\.[0-9]{6,18}")
 _MAX_SEARCHED = 4096
-"""Bytes of a line that are searched for joined names."""
+"""Most bytes of a line that are searched for joined names."""
 
 
 class ServerList(msgspec.Struct, frozen=True):
@@ -252,19 +252,19 @@ def _find_joint(line: bytes) -> int | None:
 # --- Text files next to a log ---
 
 MAX_INDEX_BYTES = 64 * MIB
-"""Bytes of an index that are read: more than a million lines."""
+"""Most bytes of an index that are read: more than a million lines."""
 
 MAX_LINES = 1 << 21
-"""Lines that are read."""
+"""Most lines that are read."""
 
 MAX_OTHER_BYTES = 4 * MIB
-"""Bytes of the other text files that are read."""
+"""Most bytes of the other text files that are read."""
 
 MAX_FINDINGS_PER_KIND = 20
-"""Lines of one kind of wrong that are told one by one."""
+"""Most faulty lines of one kind that are reported one by one."""
 
 MAX_FOLDERS = 1000
-"""Different folders, or base names, of one index that are looked at."""
+"""Most folders, or base names, of one index that are checked."""
 
 _CHUNK = MIB
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
@@ -339,7 +339,7 @@ class TextContext(msgspec.Struct):
 
 
 EMPTY_LEVEL = FrameLevel(Struct("rest" / Const(MAGIC)), (), None, len(MAGIC), len(MAGIC), name="rest")
-"""The chain of a file that has none."""
+"""Frame level of a file without frames."""
 
 
 # -- detection ---------------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def detect_text_file(head: FileHead) -> FormatMatch:
     """Detect a text file by name and content: every complete line must be valid."""
     kind = get_text_kind(head.name.rpartition("/")[2])
     if kind is None:
-        return FormatMatch(0, "no name of a text file beside a log")
+        return FormatMatch(0, "not the name of a text file next to a log")
     lines = head.data.split(b"\n")
     lines = [line.rstrip(b"\r") for line in (lines if head.is_whole else lines[:-1])]
     lines = [line for line in lines if line]
@@ -406,10 +406,10 @@ def create_text_layout(head: FileHead, kind: TextKind) -> LogFileLayout:
     if next_line is not None or size > ceiling or (head.size is None and not head.is_whole):
         context.sound = False
         read_end = min(size, ceiling) if next_line is None else next_line.offset
-        text = f"only the first {read_end:,} bytes of the {kind.value} were looked at"
+        text = f"only the first {read_end:,} bytes of the {kind.value} were checked"
         findings.append(make_finding("count-out-of-bounds", read_end, 0, text))
     if kind is TextKind.LEFTOVER:
-        text = "left by a rotation or a purge that was interrupted; the server looks at it at its start"
+        text = "left by an interrupted rotation or purge; the server checks it when it starts"
         findings = [make_finding("extra-member", 0, size, text, severity=Severity.NOTE)]
     schemas = {TextKind.STATE: STATE_FILE, TextKind.INFO: INFO_FILE}
     schema = schemas.get(kind, INDEX_FILE)
@@ -509,7 +509,7 @@ class _IndexLineReader(msgspec.Struct):
         """Add a line that is a path, or several joined ones."""
         names = [text] if self._is_next_number(text) else split_joined_names(text)
         if len(names) > 1 and parse_log_name(names[-1]) is not None:
-            message = f"{len(names)} names on one line: the server takes them for one, {to_printable(text)!r}"
+            message = f"{len(names)} names on one line: the server reads them as one, {to_printable(text)!r}"
             self.joined_lines.add(line, message, diagnosis="joined-lines")
         else:
             names = [text]
@@ -524,7 +524,7 @@ class _IndexLineReader(msgspec.Struct):
             if not line.has_line_feed and _CONTROL.search(text) is None:
                 self.torn_line = line
             else:
-                self.invalid.add(line, f"no path of a log file: {to_printable(text)!r}")
+                self.invalid.add(line, f"not the path of a log file: {to_printable(text)!r}")
             return
         if self.folder in self.folders or len(self.folders) < MAX_FOLDERS:
             first, count = self.folders.get(self.folder, (line, 0))
@@ -563,7 +563,7 @@ class _IndexLineReader(msgspec.Struct):
             self.duplicates.add(line, f"{to_printable(parsed.name)} is listed twice")
         elif fault == "back":
             self.regressions.add(
-                line, f"{to_printable(parsed.name)} is listed behind {to_printable(listing.name_of(last_number))}"
+                line, f"{to_printable(parsed.name)} is listed after {to_printable(listing.name_of(last_number))}"
             )
 
     def iter_findings(self) -> Iterator[Finding]:
@@ -572,19 +572,19 @@ class _IndexLineReader(msgspec.Struct):
         for faults in (self.invalid, self.joined_lines, self.duplicates, self.regressions):
             yield from faults.iter_findings()
         if self.torn_line is not None:
-            yield make_finding("torn-tail", self.torn_line.offset, self.torn_line.size, "the last line is not complete")
+            yield make_finding("torn-tail", self.torn_line.offset, self.torn_line.size, "the last line is incomplete")
         if self.unfinished_line is not None:
-            text = "the last line has no line feed: servers do not read it, and append the next name to it"
+            text = "the last line has no line feed: servers ignore it, and append the next name to it"
             place = self.unfinished_line.offset, self.unfinished_line.size
             yield make_finding("bad-header", *place, text, severity=Severity.WARNING, diagnosis="line-unfinished")
         if self.first_blank is not None and self.lines_after_blank:
             text = (
-                f"an empty line: servers read the list up to here and miss the {self.lines_after_blank:,} "
+                f"an empty line: servers stop reading the list here and miss the {self.lines_after_blank:,} "
                 f"lines behind it"
             )
             yield make_finding("bad-header", self.first_blank.offset, self.first_blank.size, text)
         if self.first_with_cr is not None:
-            text = f"{self.cr_count:,} lines end in CR LF: a server on Unix takes the CR for a part of the name"
+            text = f"{self.cr_count:,} lines end in CR LF: a server on Unix reads the CR as part of the name"
             yield make_finding(
                 "bad-header", self.first_with_cr.offset, self.first_with_cr.size, text, severity=Severity.WARNING
             )
@@ -610,7 +610,7 @@ def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Findi
     for folder, (line, count) in by_folder.items():
         if folder != main_folder:
             text = f"{count:,} {'line names files' if count == 1 else 'lines name files'} in {to_printable(folder)!r}, "
-            text += f"the others in {to_printable(main_folder)!r}; not opened, compared by their names only"
+            text += f"the others in {to_printable(main_folder)!r}; not opened, compared by name only"
             faults.add(line, text, folder=to_printable(folder), lines=count)
     yield from faults.iter_findings()
 
@@ -633,7 +633,7 @@ def _read_state(lines: Iterator[TextLine], context: TextContext) -> Iterator[Fin
             context.last_numbers[f"{int(matched[1])}-{int(matched[2])}"] = int(matched[3])
         elif line.text.strip():
             context.sound = False
-            faults.add(line, f"no GTID (domain-server-number): {to_printable(line.text)!r}")
+            faults.add(line, f"not a GTID (domain-server-number): {to_printable(line.text)!r}")
     yield from faults.iter_findings()
 
 
@@ -656,14 +656,14 @@ def _read_info(lines: Iterator[TextLine], context: TextContext) -> Iterator[Find
 GTID_INDEX_MAGIC = b"\xfe\xfe\x0c\x01"
 MAGIC_NUMBER = int.from_bytes(GTID_INDEX_MAGIC, "little")
 FIRST_PAGE_AT = 12
-"""Bytes of the file header; they are a part of the first page."""
+"""Size of the file header, which is part of the first page."""
 MIN_PAGE_SIZE, MAX_PAGE_SIZE = 64, 1 << 24
 LEAF_PAGE, CONTINUED_PAGE, LAST_PAGE, ROOT_PAGE = 1, 2, 4, 8
 
 MAX_FILE = 64 * MIB
-"""Bytes whose checksums are compared."""
+"""Most bytes of a file whose checksums are verified."""
 MAX_ANNOTATED = MIB
-"""Bytes of a file that the annotated hexdump shows page by page (a log of 1 GiB has an index of about 400 KiB)."""
+"""Most bytes of a file that the annotated hexdump shows page by page (a log of 1 GiB has an index of about 400 KiB)."""
 
 _COUNT_SIZE = 4
 _KEY_SIZE = 8
@@ -870,7 +870,7 @@ def create_gtid_index_layout(head: FileHead) -> LogFileLayout:
     context = GtidIndexContext()
     size = len(head.data) if head.size is None else head.size
     if not size:
-        text = "empty: the server has not written it yet; it does not need it"
+        text = "empty: the server has not written it yet, and does not need it"
         note = make_finding("unclean-close", 0, 0, text, severity=Severity.NOTE)
         return LogFileLayout("GTID index, empty", 0, EMPTY_LEVEL, context=context, findings=(note,), has_records=False)
     findings = list(_check_header(head.data, context))
@@ -901,12 +901,12 @@ def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
     """Yield findings about the file header."""
     if not data.startswith(GTID_INDEX_MAGIC):
         shown = data[:4].hex(" ")
-        text = f"starts with {shown}, expected {GTID_INDEX_MAGIC.hex(' ')}: the server makes the index anew"
+        text = f"starts with {shown}, expected {GTID_INDEX_MAGIC.hex(' ')}: the server rebuilds the index"
         yield make_finding("bad-magic", 0, min(4, len(data)), text, severity=Severity.WARNING)
         return
     context.page_size = int.from_bytes(data[8:12], "little") if len(data) >= FIRST_PAGE_AT else 0
     if not MIN_PAGE_SIZE <= context.page_size <= MAX_PAGE_SIZE:
-        text = f"pages of {context.page_size:,} bytes cannot be: the server makes the index anew"
+        text = f"pages of {context.page_size:,} bytes cannot be: the server rebuilds the index"
         yield make_finding("bad-header", 8, 4, text, severity=Severity.WARNING)
     elif data[4] != 1:
         text = f"version {data[4]}.{data[5]}; 1.0 is known"
@@ -922,7 +922,7 @@ def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterat
         start = number * context.page_size
         if number and not any(page):
             context.pages = number
-            text = f"{size - start:,} zero bytes that were made room for"
+            text = f"{size - start:,} preallocated zero bytes"
             yield make_finding("preallocated-tail", start, size - start, text, severity=Severity.NOTE)
             break
         stored, computed = int.from_bytes(page[-_CRC_SIZE:], "little"), zlib.crc32(page[:-_CRC_SIZE])
@@ -936,10 +936,10 @@ def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterat
     context.has_root = bool(flags & ROOT_PAGE)
     rest = size % context.page_size
     if rest and size <= MAX_FILE:
-        text = f"the last page is cut off: {rest:,} of {context.page_size:,} bytes; the server makes the index anew"
+        text = f"the last page is cut off: {rest:,} of {context.page_size:,} bytes; the server rebuilds the index"
         yield make_finding("torn-tail", size - rest, rest, text)
     elif not context.has_root:
-        text = "no root page: the index was not finished; the server makes it anew"
+        text = "no root page: the index was not completed; the server rebuilds it"
         yield make_finding("unclean-close", size, 0, text, severity=Severity.NOTE)
 
 
@@ -956,7 +956,7 @@ def _iter_pages(head: FileHead, page_size: int, page_count: int) -> Iterator[byt
 
 def _page_checksum_finding(number: int, start: int, size: int, stored: int, computed: int) -> Finding:
     """Return the finding about a wrong page checksum."""
-    text = f"page {number + 1}: stored {stored:08x}, computed {computed:08x}; the server makes the index anew"
+    text = f"page {number + 1}: stored {stored:08x}, computed {computed:08x}; the server rebuilds the index"
     return make_finding(
         "checksum-mismatch", start, size, text, severity=Severity.WARNING, stored=f"{stored:08x}",
         computed=f"{computed:08x}",

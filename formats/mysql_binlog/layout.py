@@ -75,7 +75,7 @@ from binlogtool.limits import MIB, Limits
 # --- The FORMAT_DESCRIPTION event at the beginning of a log ---
 
 _MAX_TYPES_WITHOUT_CHECKSUMS = 29
-"""No server that writes no checksums knows more types of events."""
+"""Most event types of any server that writes no checksums."""
 
 
 def read_description(data: bytes, at: int) -> FormatDescription | None:
@@ -95,7 +95,7 @@ def find_incompatibility(description: FormatDescription) -> str | None:
     if description.header_length != HEADER_SIZE:
         return f"its events have headers of {description.header_length} bytes; only {HEADER_SIZE} is read"
     if "a_drop" in description.server_version:
-        return f"{description.server_version} numbers the types of its events in its own way"
+        return f"{description.server_version} uses its own numbers for event types"
     return None
 
 
@@ -141,9 +141,9 @@ def has_contradicting_version(description: FormatDescription) -> bool:
 # --- Frame levels of a log ---
 
 DEFAULT_MAX_EVENT = 256 * MIB
-"""Default ceiling of one event in bytes; servers write up to 1 GiB."""
+"""Default size limit of one event in bytes; servers write up to 1 GiB."""
 _KNOWN_TYPE = rb".{4}[\x01-\x3f\xa0-\xbf]"
-"""MySQL numbers its types from 1, MariaDB its own from 160: those of newer servers are found behind a damage, too."""
+"""MySQL numbers its types from 1, MariaDB its own from 160: resync also finds types of newer servers."""
 _PLAUSIBLE_SIZE = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
 """A common header: a size below 1 GiB, known flags (docs/spec/mysql_binlog.md#resynchronization)."""
 
@@ -242,7 +242,7 @@ PAYLOAD_LEVEL = InnerLevel(
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FIRST_EVENT_AT = len(MAGIC)
 _HEADER_V1, _START_V1 = 13, 13 + 56
-"""Bytes of a header, and of a START event, in logs of MySQL 3.23."""
+"""Size of a header and of a START event in logs of MySQL 3.23."""
 _MIN_START_SIZE = _START_V1
 ENCRYPTED_FIRST_EVENT_AT = ENCRYPTED_HEADER_SIZE + FIRST_EVENT_AT
 
@@ -254,9 +254,9 @@ def detect_log(head: FileHead) -> FormatMatch:
     if head.data.startswith(ENCRYPTED_MAGIC):
         return FormatMatch(100, "it starts with fd 62 69 6e (encrypted)")
     if read_description(head.data, FIRST_EVENT_AT) is not None:
-        return FormatMatch(90, "a FORMAT_DESCRIPTION event stands at offset 4")
+        return FormatMatch(90, "a FORMAT_DESCRIPTION event is at offset 4")
     if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in LOG_PATTERNS):
-        return FormatMatch(30, "a log's name, and the beginning of its magic")
+        return FormatMatch(30, "the name of a log, and the beginning of its magic")
     return FormatMatch(0, "neither magic nor FORMAT_DESCRIPTION")
 
 
@@ -395,9 +395,9 @@ def _description_missing(head: FileHead, start: int) -> Finding:
     """Return the finding about a missing FORMAT_DESCRIPTION."""
     size = len(head.data) - start
     if size < HEADER_SIZE + 57 and head.is_whole:
-        return make_finding("bad-header", start, max(size, 0), "the file ends before its FORMAT_DESCRIPTION event does")
+        return make_finding("bad-header", start, max(size, 0), "the file ends inside its FORMAT_DESCRIPTION event")
     return make_finding(
-        "bad-header", start, min(size, HEADER_SIZE), "the first event is no FORMAT_DESCRIPTION of version 4"
+        "bad-header", start, min(size, HEADER_SIZE), "the first event is not a FORMAT_DESCRIPTION of version 4"
     )
 
 
@@ -415,7 +415,7 @@ def _verify_plain_events(data: bytes, boundaries: tuple[int, ...]) -> Iterator[F
     for record, (start, end) in enumerate(pairwise(boundaries)):
         event = clear_in_use_flag(data[start:end]) if not record else data[start:end]
         if zlib.crc32(event[:-CHECKSUM_SIZE]) != int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
-            text = "the checksum of an event in front of the encrypted ones is wrong"
+            text = "the checksum of an event before the encrypted ones is wrong"
             yield make_finding("checksum-mismatch", start, end - start, text, record=record)
 
 

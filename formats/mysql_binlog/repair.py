@@ -16,11 +16,11 @@ from binlogtool.formats.binlog_events.wire_format import MAGIC, EventFlag
 from binlogtool.formats.mysql_binlog.index_files import INDEX_NAME, parse_log_name, split_joined_names
 
 FLAGS_AT = 17
-"""Where the flags stand in an event; those of FORMAT_DESCRIPTION are left out of its checksum."""
+"""Offset of the flags in an event; the checksum of FORMAT_DESCRIPTION ignores the in-use flag."""
 
 MAX_INDEX_BYTES = 1 << 20
 MAX_EMPTY_LOG_BYTES = 1024
-"""Bytes of a log without a whole FORMAT_DESCRIPTION; servers write fewer than 300 for it."""
+"""Most bytes of a log without a complete FORMAT_DESCRIPTION; servers write fewer than 300 for it."""
 
 
 def edit_header(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEdit]:
@@ -57,22 +57,22 @@ def fix_index_files(names: Sequence[str], read: Callable[[str], RangeReader]) ->
             continue
         lines, changes = _parse_lines(data)
         missing = _add_unlisted(name, lines, logs)
-        changes += [f"with {missing} files that it does not list"] if missing else []
+        changes += [f"with {missing} unlisted files"] if missing else []
         missing_flags = [_is_missing(line, existing) for line in lines]
         if not lines or all(missing_flags) or _has_gap(missing_flags):
             continue
-        changes += [f"without {sum(missing_flags)} listed files that are not there"] if any(missing_flags) else []
+        changes += [f"without {sum(missing_flags)} listed files that do not exist"] if any(missing_flags) else []
         lines = [line for line, out in zip(lines, missing_flags, strict=True) if not out]
         empty = _find_empty_newest(lines, logs, read)
         if empty is not None:
-            changes.append(f"without {posixpath.basename(empty)}, in which nothing is written yet")
+            changes.append(f"without {posixpath.basename(empty)}, which is still empty")
             lines.pop()
         content = b"".join(line + b"\n" for line in lines)
         if content == data:
             continue
         yield FileFix(name, content, "; ".join(changes))
         if empty is not None:
-            yield FileFix(empty, None, "nothing is written in it yet, and the server stops at it")
+            yield FileFix(empty, None, "the file is still empty, and the server fails to start with it")
 
 
 def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:
@@ -96,7 +96,7 @@ def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:
         (cr_count, "CR LF replaced by LF"),
         (blank_count, "without empty lines"),
         (duplicate_count, "without repeated lines"),
-        (unfinished, "the last line ended"),
+        (unfinished, "the last line terminated"),
     )
     return list(lines), [text for count, text in descriptions if count]
 
@@ -164,10 +164,10 @@ def _has_gap(missing_flags: Sequence[bool]) -> bool:
 
 REPAIR = RepairRules(
     head_edits=edit_header,
-    edits_note="the in-use flag is cleared: a server that crashed will not look into this file for prepared "
-    "transactions when it starts, and rolls them back or stops; without --fix-meta it looks for them",
+    edits_note="the in-use flag is cleared: after a crash the server will not search this file for prepared "
+    "transactions when it starts, and rolls them back or stops; without --fix-meta it searches for them",
     fix_files=fix_index_files,
     salvage_obstacle="positions inside events and the set of transactions would not be true any more; cut "
     "the log at the damage "
-    "and take what follows with dump --on-damage salvage, or convert",
+    "and recover what follows with dump --on-damage salvage, or convert",
 )

@@ -42,7 +42,7 @@ from binlogtool.limits import Limits
 
 _T = EventType
 _PORTABLE_EVENTS = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
-"""Events outside of transactions that another container needs, too; it has the others of its own."""
+"""Events outside of transactions that another container needs too; it has its own of the other types."""
 
 
 class TransactionReader:
@@ -70,7 +70,7 @@ class TransactionReader:
         """Add one event."""
         step = self._transactions.add_event(event.code, event.body)
         if event.code in EVENTS_OUTSIDE_GROUPS:
-            yield from self._end_transaction("it goes on behind an event of the file", Severity.ERROR)
+            yield from self._end_transaction("it continues after an event that belongs to the file", Severity.ERROR)
             if event.code == _T.GTID_LIST:
                 yield from _read_gtid_list(event)
             elif event.code in _PORTABLE_EVENTS:
@@ -90,7 +90,7 @@ class TransactionReader:
         """Begin a transaction; events before the BEGIN of a log without GTIDs belong to it."""
         self._skips_to_next = False
         if self._is_complete or (self._events and _read_gtid(self._events[0][0]) is not None):
-            yield from self._end_transaction("a transaction starts inside of it", Severity.ERROR)
+            yield from self._end_transaction("another transaction begins inside of it", Severity.ERROR)
 
     def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
         """Drop the open transaction up to its end."""
@@ -109,7 +109,7 @@ class TransactionReader:
             yield _make_group(parts)
         elif parts:
             first, last, gtid = parts[0][0], parts[-1][0], _read_gtid(parts[0][0])
-            message = f"transaction {gtid or 'without GTID'} is not whole: {reason}"
+            message = f"transaction {gtid or 'without GTID'} is incomplete: {reason}"
             yield make_finding(
                 "incomplete-transaction", first.start, last.end - first.start, message, record=first.record,
                 severity=severity, gtid=gtid,
@@ -176,16 +176,16 @@ def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> Transact
     if layout.encrypted_without_key:
         raise LimitError("the log is encrypted; give the key with --keyfile FILE")
     if context.is_relay_log:
-        raise UsageError("a relay log cannot be converted: its transactions may go on in the next file")
+        raise UsageError("a relay log cannot be converted: its transactions may continue in the next file")
     if layout.readable and not context.description.is_mariadb:
-        raise UsageError("only MariaDB's logs can be converted: MySQL's transactions say where they are in their file")
+        raise UsageError("only MariaDB logs can be converted: MySQL's transactions contain their position in the file")
     return TransactionReader()
 
 
 # --- Split points between transactions, and the state at each ---
 
 MAX_CARRIED_MAPS = 1024
-"""The last table maps that are carried over a border. A server writes those that a group uses again in the group."""
+"""Most table maps that are handed over at a split point. A server repeats in each transaction the maps that it uses."""
 
 _COLUMN_NAMES = ("type_code", "body_start", "body_end")
 

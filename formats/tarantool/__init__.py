@@ -2,4 +2,6 @@
 
 FILE_PATTERNS = tuple(f"*.{kind}{end}" for kind in ("xlog", "snap", "vylog", "run") for end in ("", ".inprogress"))
 FILE_PATTERNS += ("0000*.index", "0000*.index.inprogress", "*.xlog.corrupted")
-"""File names that files of a log can have. (Other programs have *.index, too; twenty digits begin with zeros.)"""
+"""File-name patterns of log files. (Other programs write *.index files as well; a name of twenty digits begins
+with zeros.)
+"""

@@ -18,25 +18,25 @@ MAGIC_PATTERN = rb"\xd5\xba\x0b[\xab\xba]"
 """Both magics."""
 
 BLOCK_START_PATTERN = MAGIC_PATTERN + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
-"""Where a block can start: a magic, and what an unsigned integer begins with."""
+"""Start of a block: a magic, then a possible first byte of an unsigned integer."""
 
 FIXHEADER_SIZE = 19
-"""Bytes of a block in front of its payload."""
+"""Bytes of a block before its payload (XLOG_FIXHEADER_SIZE)."""
 
 MAX_PAYLOAD_SIZE = 2**31
 """Longest payload that the server accepts (IPROTO_BODY_LEN_MAX)."""
 
 UINT32_MASK = (1 << 32) - 1
-"""The server keeps this much of the numbers of a fixed header."""
+"""The server keeps only these bits of the numbers in a fixed header."""
 
 COMPRESS_THRESHOLD = 2048
-"""A block of the log that is this long, fixed header included, is compressed (XLOG_TX_COMPRESS_THRESHOLD)."""
+"""Bytes, fixed header included, from which on the server compresses a block (XLOG_TX_COMPRESS_THRESHOLD)."""
 
 VCLOCK_MAX = 32
-"""Components of a vclock (VCLOCK_MAX)."""
+"""Number of components of a vclock."""
 
 BOX_SYSTEM_ID_MAX = 511
-"""User spaces have ids above this one (BOX_SYSTEM_ID_MAX)."""
+"""User spaces have ids above this one."""
 
 
 class FileKind(enum.StrEnum):
@@ -288,7 +288,7 @@ BODY_NAMES_BY_TYPE: dict[int, dict[int, str]] = {
     RowType.PAGEINFO: _lower_case_names(PageInfoKey),
     RowType.ROWINDEX: _lower_case_names(RowIndexKey),
 }
-"""Row types whose bodies have a key set of their own."""
+"""Names of body keys for row types with their own set of keys."""
 
 
 def name_body_key(row_type: int, key: Any) -> str:

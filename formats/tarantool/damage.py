@@ -55,7 +55,7 @@ _DIAGNOSES: Mapping[str, str] = {
     "inflate-limit": "inflate_limit",
 }
 _ATOMIC_KINDS = (FileKind.SNAP, FileKind.RUN, FileKind.INDEX)
-"""Files that are renamed when they are finished: a crash does not leave them without their end."""
+"""Files that are renamed when they are complete: a crash cannot leave one without its end."""
 
 _NEXT_BLOCK_OR_END = re.compile(MAGIC_PATTERN + b"|" + re.escape(END_MARK))
 _UINT_SIZES = (1, 2, 3, 5, 9)
@@ -189,7 +189,7 @@ def _explain_tail(damage: Finding, layout: LogFileLayout, context: TarantoolCont
         message += "; the server refuses to start" if severity is Severity.ERROR else ""
     elif damage.id == "torn-tail" and damage.offset == layout.frames_at and context.kind is FileKind.XLOG:
         severity = Severity.WARNING
-        message += "; no whole block: the server would append behind these bytes, and refuse the start after that"
+        message += "; no whole block: the server would append after these bytes, and refuse the next start"
     return replace(damage, severity=severity, message=message, facts=MappingProxyType(facts))
 
 
@@ -206,14 +206,14 @@ _BLOCK_OR_END = re.compile(BLOCK_START_PATTERN + rb"|\xd5\x10\xad\xed")
 _VALID_HEADER = re.compile(
     rb"(?:%s)\n(?:[^\n]+\n)?(?:(?:%s):[^\n]*\n)*\n" % ("|".join(FileKind).encode(), "|".join(KNOWN_KEYS).encode())
 )
-"""A header of a known type in which each line has a key that is known."""
+"""A header of a known type in which every line has a known key."""
 _FIRST_LINES_SIZE = 12
-"""Bytes of the longest type and version, with their line ends."""
+"""Bytes of the longest type and version, line ends included."""
 _MAX_LINE_SIZE = 128
 _WHOLE_LINE_DIAGNOSES = ("bad_header", "unknown_header_key")
 """Diagnoses of a line that is wrong as a whole."""
 
-_PROOF = "the lines of the header and the block behind it prove it"
+_PROOF = "the lines of the header and the block after it prove it"
 
 
 def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
@@ -276,10 +276,10 @@ def _is_clean_header(head: FileHead, end: int) -> bool:
 
 _ZSTD_FRAME_MAGIC = bytes.fromhex("28b52ffd")
 _MAP_FIRST_BYTES = frozenset((*range(0x81, 0x90), 0xDE, 0xDF))
-"""First bytes of a row: its header is a map."""
+"""Possible first bytes of a row, whose header is a map."""
 
 _MAX_CANDIDATES = 32
-"""Places of one damaged range where a block is looked for."""
+"""Places in one damaged range that are tried as the start of a block."""
 
 
 def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameHeaderFix]:

@@ -54,7 +54,7 @@ HAS_TIME = 1 << HeaderKey.TIMESTAMP
 HAS_TSN = 1 << HeaderKey.TSN
 SPACE_AND_TUPLE_KEYS = 1 << BodyKey.SPACE_ID | 1 << BodyKey.TUPLE
 END_SECONDS = 253402300800
-"""9999-12-31T24:00:00Z: later (or earlier than year 1) is no time that can be shown."""
+"""9999-12-31T24:00:00Z, exclusive: later times (and those before year 1) cannot be shown."""
 
 _MIN_SECONDS = -62135596800
 
@@ -63,7 +63,7 @@ _YEAR_2004, _YEAR_2038 = 0x41D << 52, 0x41E << 52
 
 T = TypeVar("T")
 _MAX_CACHED_BODIES, _MAX_CACHED_BODY_SIZE = 256, 1024
-"""How many bodies are remembered, and of how many bytes at most: a snapshot of a new server has a hundred of them."""
+"""Cached bodies, and the most bytes that a cached body has: a snapshot of a new server has about a hundred."""
 
 _MANTISSA_MASK = (1 << 52) - 1
 _IMPLIED_BIT = 15625 << 52
@@ -296,7 +296,7 @@ def find_too_deep_rows(batch: Batch, depth: int) -> Iterator[Finding]:
 
 
 _NESTED_SHIFT, _NESTED_MASK = 8, (1 << 24) - 1
-"""Where the number of arrays and maps stands in the column `shape`."""
+"""Position and width, in the column `shape`, of the number of arrays and maps."""
 
 
 def _decode_body_exactly(batch: Batch, index: int, depth: int) -> Any:
@@ -374,7 +374,7 @@ _HEADER_COLUMNS = (
     HeaderKey.FLAGS,
 )
 _SINGLE_ROW_KEYS = 0b0000011101
-"""type, replica_id, lsn, timestamp: a row that is a transaction of its own."""
+"""Keys type, replica_id, lsn, timestamp: a row that is a transaction by itself."""
 _MIDDLE_ROW_KEYS = _SINGLE_ROW_KEYS | HAS_TSN
 _LAST_ROW_KEYS = _MIDDLE_ROW_KEYS | 1 << HeaderKey.FLAGS
 

@@ -54,7 +54,7 @@ FORMAT = Format(
         compiled=LazyRef("tarantool.replay.fast_path:TarantoolFastPath"),
         parse_state=LazyRef("tarantool.replay.replay:read_header_position"),
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
-        "left out, and missing logs are passed over",
+        "skipped, and missing logs are tolerated",
     ),
     tables=LazyRef("tarantool.tables:create_tables"),
     references=(

@@ -31,10 +31,10 @@ from binlogtool.limits import MIB, Limits
 
 VERSIONS = ("0.12", "0.13")
 TEMPORARY_PATTERNS = ("*.inprogress",)
-"""The server renames them when they are whole."""
+"""The server renames them when they are complete."""
 
 UNUSABLE_VCLOCK_DIAGNOSES = ("bad_vclock", "vclock_name_mismatch", "unknown_header_key")
-"""Diagnoses of a header after which its VClock cannot be used."""
+"""Diagnoses of a header whose VClock cannot be used."""
 
 _FILE_NAME = re.compile(r"(\d+)\.(xlog|snap|vylog|run|index)(\.inprogress|\.corrupted)?")
 _KINDS_NAMED_BY_VCLOCK = ("xlog", "snap", "vylog")
@@ -181,10 +181,10 @@ def _read_context(name: str, text: HeaderText) -> TarantoolContext:
 def _report_unread_file(context: TarantoolContext) -> Iterator[Finding]:
     """Report a file that the server does not read."""
     if context.suffix == ".inprogress":
-        text = "a file that the server had not finished making; it does not read it"
+        text = "a file that the server did not finish writing; the server ignores it"
         yield make_finding("extra-member", 0, 0, text, diagnosis="inprogress_left")
     elif context.suffix == ".corrupted":
-        text = "a file that the server put aside because it could not go on with it"
+        text = "a file that the server set aside because it could not continue with it"
         yield make_finding("extra-member", 0, 0, text, diagnosis="corrupted_left")
 
 
@@ -217,7 +217,7 @@ def _check_type_and_version(head: FileHead, text: HeaderText, context: Tarantool
         yield make_finding("bad-header", 0, first.end, message, diagnosis="bad_header_type")
     if len(text.lines) > 1 and text.lines[1].value not in VERSIONS and text.end is not None:
         line = text.lines[1]
-        message = f"format version {line.value[:40]!r}; known are {' and '.join(VERSIONS)}"
+        message = f"format version {line.value[:40]!r}; supported: {' and '.join(VERSIONS)}"
         yield make_finding(
             "unsupported-version", line.start, line.end - line.start, message, diagnosis="bad_header_version"
         )

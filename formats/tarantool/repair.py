@@ -20,8 +20,8 @@ def get_close_mark(layout: LogFileLayout) -> bytes | None:
 _SALVAGE_REFUSALS = {
     FileKind.SNAP: "a server does not start from a snapshot without some of its rows, or starts without them",
     FileKind.VYLOG: "the records of a metadata log refer to each other",
-    FileKind.RUN: "the index of the run has the place of each page",
-    FileKind.INDEX: "an index without some of its pages is not that of its run",
+    FileKind.RUN: "the index of the run holds the offset of each page",
+    FileKind.INDEX: "an index that lacks pages does not match its run",
 }
 
 
@@ -34,8 +34,9 @@ def explain_no_salvage(layout: LogFileLayout) -> str | None:
 REPAIR = RepairRules(
     locks=(EngineLock("", "flock"),),  # the server locks its directory of logs
     close_mark=get_close_mark,
-    gaps="rows may be missing in the middle: the server then starts, with force_recovery and without, and says nothing "
-    "of it; replicas that ask for the missing rows cannot be served",
+    gaps="rows may be missing in the middle: the server then starts, with or without force_recovery, and "
+    "reports nothing"
+    "; replicas that request the missing rows cannot be served",
     numbered=True,
     salvage_obstacle=explain_no_salvage,
     fix_frames=LazyRef("tarantool.damage:rebuild_block_headers"),

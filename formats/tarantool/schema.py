@@ -101,9 +101,9 @@ def _is_skippable(payload: memoryview, start: int) -> bool:
 def _walk_frame(payload: memoryview, start: int) -> tuple[int, int]:
     """Return an upper bound of the unpacked size of one frame, and where the frame ends."""
     if bytes(payload[start : start + 4]) != FRAME_MAGIC:
-        text = f"{len(payload) - start} bytes behind the zstd frame"
+        text = f"{len(payload) - start} bytes after the zstd frame"
         raise DecompressionError(
-            "compression-error", text if start else "no zstd frame: its magic 28 b5 2f fd is not there"
+            "compression-error", text if start else "no zstd frame: the magic 28 b5 2f fd is missing"
         )
     position, checksum = _read_frame_header(payload, start)
     total = 0
@@ -148,7 +148,7 @@ def _get_zstd_error() -> type[Exception]:
 # --- The text header ---
 
 HEADER_SEARCH_SIZE = 1024 + 834
-"""The server is sure to read this much before it looks for the end of the header."""
+"""Bytes that the server reads before it looks for the end of the header."""
 
 KNOWN_KEYS = {
     "Version": "version",
@@ -234,14 +234,14 @@ def parse_vclock(text: str) -> dict[int, int]:
         ValueError: wrong syntax, an id over 31, a number over 2^63-1, or an id that occurs twice.
     """
     if not _VCLOCK.fullmatch(text):
-        raise ValueError(f"{text!r} is no vclock such as {{1: 5, 2: 7}}")
+        raise ValueError(f"{text!r} is not a vclock such as {{1: 5, 2: 7}}")
     result: dict[int, int] = {}
     for id_text, lsn_text in re.findall(r"(\d+)[ \t]*:[ \t]*(\d+)", text):
         replica, lsn = int(id_text), int(lsn_text)
         if replica > MAX_COMPONENT or lsn > MAX_LSN:
             raise ValueError(f"component {replica}: {lsn} of a vclock is out of range")
         if result.get(replica, 0) > 0:
-            raise ValueError(f"component {replica} stands twice in a vclock")
+            raise ValueError(f"component {replica} occurs twice in a vclock")
         result[replica] = lsn
     return result
 

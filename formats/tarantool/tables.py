@@ -22,7 +22,7 @@ from binlogtool.limits import Limits
 
 _ROW_KINDS = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 _ID_FIELD, _NAME_FIELD, _FORMAT_FIELD, _PARTS_FIELD = 0, 2, 6, 5
-"""Fields of `_space`, and the parts of a key in `_index`."""
+"""Field numbers of `_space`, and of the key parts in `_index`."""
 _COMMIT_FLAG = 1
 _COLUMN_TYPES: Mapping[Any, str] = {
     "unsigned": "bigint", "integer": "bigint", "int": "bigint", "uint": "bigint", "num": "bigint",
@@ -31,8 +31,8 @@ _COLUMN_TYPES: Mapping[Any, str] = {
     "number": "double", "boolean": "boolean", "varbinary": "binary",
 }  # fmt: skip
 _MAX_BIGINT = (1 << 63) - 1
-"""The largest value of a bigint. Few columns have unsigned values above it: only those become a type that joins less
-easily, and only where such a value comes."""
+"""The largest bigint. Few columns have unsigned values above it: only those become a type that is harder to join,
+and only once such a value occurs."""
 _WIDE_TYPE = "decimal(20,0)"
 _UNSIGNED_TYPES = ("unsigned", "uint", "uint64")
 _FALLBACK_COLUMNS = (TableColumn(TUPLE, "string"),)

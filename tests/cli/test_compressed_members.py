@@ -62,7 +62,7 @@ def test_no_command_leaves_a_part_of_a_log_out_with_status_0(folder: Path, end: 
     assert invoke(*words, str(folder / "transaction.log")).code == 0
     (folder.parent / "out").unlink(missing_ok=True)
     done = invoke(*words, str(folder))
-    assert done.code == 6 and f"transaction.log.1{end}: not checked: it is compressed" in done.err
+    assert done.code == 6 and f"transaction.log.1{end}: not checked: the file is compressed" in done.err
 
 
 @pytest.mark.parametrize("command", ["replay-dry-run", "diagnose"])
@@ -76,4 +76,4 @@ def test_what_a_server_does_is_not_in_doubt_by_a_file_that_it_does_not_read(fold
 def test_a_directory_of_compressed_logs_alone_says_so(tmp_path: Path) -> None:
     (tmp_path / "transaction.log.gz").write_bytes(gzip.compress(plain_log()))
     done = invoke("verify", str(tmp_path))
-    assert done.code == 3 and "compressed: transaction.log.gz (name the file" in done.err
+    assert done.code == 3 and "compressed: transaction.log.gz (name the file itself to read it: " in done.err

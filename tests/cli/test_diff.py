@@ -221,11 +221,11 @@ def test_requests_that_make_no_sense_are_one_line(log: Path, tmp_path: Path) -> 
     other.write_bytes(raw_sql(1, b"select 1"))
     base = ["hexdump-annotate", str(log), "--diff"]
     for words, code, said in (
-        ([str(other)], 2, "is drizzle: only logs of one format"),
-        ([str(log), "--record", "1"], 2, "--record does not go with --diff"),
-        ([str(log), "--type", "INSERT"], 2, "options that choose records do not go with it"),
+        ([str(other)], 2, "is drizzle: only logs of the same format"),
+        ([str(log), "--record", "1"], 2, "--record cannot be used with --diff"),
+        ([str(log), "--type", "INSERT"], 2, "options that select records cannot be used with it"),
         ([str(log), "-O", "csv"], 2, "csv"),
-        ([str(log), "-O", "svg", "--all"], 2, "--all does not go with -O svg"),
+        ([str(log), "-O", "svg", "--all"], 2, "--all cannot be used with -O svg"),
         ([str(tmp_path / "none")], 4, "none"),
     ):
         done = invoke(*base, *words)

@@ -144,7 +144,7 @@ def test_a_wrong_key_is_told_and_is_no_damage(samples: Path, corpus: Path, tmp_p
     wrong.write_text("1;" + "00" * 32 + "\n")
     for command in ("verify", "dump", "truncate-to-durable", "replay-dry-run", "hexdump-annotate", "stats"):
         done = invoke(command, "--keyfile", str(wrong), str(encrypted))
-        assert done.code == 4 and "a wrong key" in done.err and "DAMAGED" not in done.text
+        assert done.code == 4 and "it is the wrong key" in done.err and "DAMAGED" not in done.text
     folder = corpus / "mysql-binlog/generated/mysql-9.7/encrypted"
     ring = json.loads((folder / "keyring.json").read_text())
     for one in ring["elements"]:

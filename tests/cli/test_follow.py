@@ -133,7 +133,7 @@ def test_the_file_that_a_rotation_makes_for_a_moment_does_no_harm(samples: Path,
             process.terminate()
             out, err = process.communicate(timeout=30)
             assert (out, process.returncode) == (b"", 143)
-            assert err == b"binlogtool: terminated; nothing half-written\n"
+            assert err == b"binlogtool: terminated; no partial output file was left\n"
     finally:
         stop.set()
         maker.join()
@@ -155,4 +155,4 @@ def test_a_purge_takes_nothing_away_that_was_listed(samples: Path, tmp_path: Pat
         process.terminate()
         _, err = process.communicate(timeout=30)
         assert [one["record"] for one in first + rest] == [json.loads(x)["record"] for x in expected.out.splitlines()]
-        assert err == b"binlogtool: terminated; nothing half-written\n"
+        assert err == b"binlogtool: terminated; no partial output file was left\n"

@@ -85,7 +85,7 @@ def test_a_schema_that_cannot_be_read_is_told_in_one_line(command: str, log: Pat
 def test_a_schema_that_cannot_be_understood_names_its_line(log: Path, tmp_path: Path) -> None:
     done = invoke("dump", "--schema", schema(tmp_path, "use db;\n\ncreate table t (a int"), str(log))
     assert done.code == 2
-    assert done.err == "binlogtool: --schema: line 3: CREATE TABLE t: a bracket is not closed\n"
+    assert done.err == "binlogtool: --schema: line 3: CREATE TABLE t: a parenthesis is not closed\n"
     again = invoke("verify", "--schema", schema(tmp_path, "use db;\n\ncreate table t (a int"), str(log))
     assert again.code == 2 and again.err.count("\n") == 1
 
@@ -170,7 +170,7 @@ def test_gtids_choose_transactions(log: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--include-gtids", "0-1-"), "'0-1-' is no GTID"),
+        (("--include-gtids", "0-1-"), "'0-1-' is not a GTID"),
         (("--start-position", "gtid:7"), "domain 7 has no sequence number"),
         (("--stop-position", "gtid:uuid:7"), "'uuid' is not a UUID"),
     ],
@@ -221,7 +221,7 @@ def test_a_script_is_written_to_a_file(log: Path, tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, b"")
     text = out.read_text()
     assert text.count("INSERT INTO `db`.`t` (`amount`) VALUES\n(10)\n") == 1
-    assert text.startswith("# Statements of a log of 10.11.8-MariaDB-log") and "\nDELIMITER ;\n" in text
+    assert text.startswith("# Statements from a log of 10.11.8-MariaDB-log") and "\nDELIMITER ;\n" in text
 
 
 def test_several_files_make_one_script(log: Path, tmp_path: Path) -> None:
@@ -240,7 +240,10 @@ def test_damage_is_told_and_sets_the_status(log: Path) -> None:
     log.write_bytes(data)
     done = invoke("dump", "-O", "sql", str(log))
     assert done.code == 1 and "checksum-mismatch" in done.err
-    assert "not there\nROLLBACK\n/*!*/;\n" in done.text and done.text.count("COMMIT\n/*!*/;\n") == 1
+    assert (
+        "# the rest of this transaction is missing\nROLLBACK\n/*!*/;\n" in done.text
+        and done.text.count("COMMIT\n/*!*/;\n") == 1
+    )
 
 
 def test_formats_without_statements_refuse(samples: Path) -> None:

@@ -90,7 +90,7 @@ def test_two_outputs_into_one_file_are_refused(
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to("X")
     done = invoke("verify", "--overwrite", *words, str(log))
-    assert done.code == 2 and "write to one file" in done.err and not Path("X").exists()
+    assert done.code == 2 and "write to the same file" in done.err and not Path("X").exists()
 
 
 def test_a_redirected_standard_input_is_an_input(log: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_file_that_appears_meanwhile_is_left_as_it_is(log: Path, tmp_path: Pat
             feed.write(log.read_bytes())
         assert running.stderr is not None
         said = running.stderr.read()
-    assert running.returncode == 5 and b"appeared" in said
+    assert running.returncode == 5 and b"was created by another process meanwhile and was not replaced" in said
     assert content_of(output) == {"file": b"precious", "link": "nowhere", "directory": []}[kind]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["logs", "output", "pipe"]
 

@@ -21,7 +21,7 @@ def test_the_plan_changes_nothing(torn: Path, undo: Path) -> None:
     done = invoke("undo", str(undo))
     assert done.code == 0
     assert f"plan   {torn}: restore, 190 bytes to 275 bytes" in done.text
-    assert done.text.endswith("nothing was changed; --apply carries it out\n")
+    assert done.text.endswith("nothing was changed; use --apply to carry out the plan\n")
     assert torn.stat().st_size == 190 and undo.read_bytes() == before
 
 

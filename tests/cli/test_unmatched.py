@@ -20,8 +20,8 @@ MISSPELT = [
     (("--include-gtids", "0-1-99999"), "the log has no such transaction; it has 0-1-7792 to 0-1-7796"),
     (("--xid", "0-1-77"), "--xid 0-1-77: the log has no such transaction"),
     (("--origin", "7"), "--origin 7: no record of the log has this origin; they have 1"),
-    (("--type", "INSERT"), "--type INSERT: mysql-binlog has no such type"),
-    (("--type", "WRITE_ROW"), "--type WRITE_ROW: there is no such type: is it WRITE_ROWS"),
+    (("--type", "INSERT"), "--type INSERT: mysql-binlog has no such record type"),
+    (("--type", "WRITE_ROW"), "--type WRITE_ROW: unknown record type: is it WRITE_ROWS"),
 ]
 NO_CHOICE = ("sql-undo", "--type")
 """An undo chooses no types."""
@@ -64,7 +64,7 @@ def test_a_type_of_the_format_that_the_log_lacks_is_an_empty_result_with_a_line(
 def test_an_empty_range_of_times_is_an_empty_result_with_a_line() -> None:
     done = invoke("dump", "--start-datetime", "2090-01-01", LOG)
     assert (done.code, done.text) == (0, "")
-    assert "no record of the log is in the selection" in done.err
+    assert "the selection contains no record of the log" in done.err
 
 
 def test_one_of_several_names_that_is_misspelt_is_reported() -> None:
@@ -108,7 +108,7 @@ def test_an_undo_of_nothing_writes_no_script(rows: str, tmp_path: Path) -> None:
     for choice in choices:
         done = invoke("convert", "--to", "sql-undo", "--rows", rows, "-o", str(tmp_path / "o"), *choice, LOG)
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
-        assert "the selection has no change of rows to take back; nothing was written" in done.err
+        assert "the selection has no row changes to reverse; nothing was written" in done.err
 
 
 def test_an_undo_counts_changes_of_rows(tmp_path: Path) -> None:
@@ -142,5 +142,5 @@ def test_a_script_says_that_its_selection_splits_a_transaction(
 ) -> None:
     """Offset 1074 is the XID of 0-1-7794, 986 its one event with rows."""
     done = invoke("convert", "--to", "sql", "-o", str(tmp_path / "o"), *chosen, LOG)
-    said = r"1 transaction is only partly in the selection, the first one is (\d+-\d+-\d+)"
+    said = r"1 transaction is only partly selected, the first one is (\d+-\d+-\d+)"
     assert (done.code, re.findall(said, done.text)) == (0, split)

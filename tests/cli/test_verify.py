@@ -198,7 +198,7 @@ def test_another_file_is_no_state(plain: Path, tmp_path: Path) -> None:
 def test_max_duration_ends_with_status_6(plain: Path) -> None:
     done = invoke("verify", "--max-duration", "0s", str(plain), str(plain))
     assert done.code == 6
-    assert "2 of 2 paths are not verified" in done.err
+    assert "2 of 2 paths were not verified" in done.err
 
 
 def test_reading_changes_nothing(damaged: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_condition_that_is_true_without_its_unknown_column_chooses() -> None:
 def test_a_log_without_names_says_how_they_are_given() -> None:
     done = invoke("dump", "--where", "after.id = 1", NAMELESS)
     assert (done.code, done.out) == (2, b"")
-    assert "no table of the log has a column id" in done.err and "--schema FILE.sql gives them" in done.err
+    assert "no table of the log has a column id" in done.err and "supply them with --schema FILE.sql" in done.err
 
 
 SAID = "--where: no table of the log has a column totl: is it total?"
@@ -127,7 +127,7 @@ def test_who_follows_is_told_once_and_goes_on(tmp_path: Path) -> None:
     rest.start()
     done = program("dump", "-F", "--poll", "20ms", "--timeout", "3s", "--where", "after.totl > 1", str(log))
     rest.join()
-    told = f"binlogtool: {SAID} (so far: a table that comes may have it)\n"
+    told = f"binlogtool: {SAID} (so far; a later table may have it)\n"
     assert (done.returncode, done.stdout, done.stderr.decode()) == (0, b"", told)
 
 

@@ -198,7 +198,7 @@ def test_a_bug_whose_words_are_gone_is_one_line_as_well(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     done = invoke("verify", str(log))
     assert done.code == 70 and done.err.count("\n") == 1
-    assert "OfASession: what it says ended with its session" in done.err and ".crash.txt" in done.err
+    assert "OfASession: its message was lost with its Spark session" in done.err and ".crash.txt" in done.err
 
 
 def test_debug_shows_the_traceback(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ EXAMPLES = examples(TEXT)
 GUIDES = "tests/corpus/guides"
 TABLE = {
     "The server does not start": ("tarantool-flipped", 1, "do 1 "),
-    "A log ends in the middle": ("tarantool-torn", 0, "nothing was changed; --apply carries it out"),
+    "A log ends in the middle": ("tarantool-torn", 0, "nothing was changed; use --apply to carry out the plan"),
     "A wrong `DELETE`": ("mariadb", 0, "wrote  undo.sql"),
     "What changed at 14:05?": ("mariadb", 0, "DELETE_ROWS_V1"),
     "Check backups in CI": ("mariadb", 0, "(100 %)"),

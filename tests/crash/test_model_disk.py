@@ -196,7 +196,7 @@ def test_a_whole_backup_that_shares_its_bytes_is_the_one_that_was_copied(case: C
 def test_a_backup_that_does_not_read_back_is_refused(case: Case) -> None:
     disk = sharing(case.disk)
     disk.lies = True
-    with pytest.raises(RefusedError, match="does not fit"):
+    with pytest.raises(RefusedError, match="its SHA-256 does not match"):
         case.apply(disk, backup="full")
     assert set(case.states(disk)) == {"before"}
     assert disk.list_directory("/disk") == case.disk.list_directory("/disk")

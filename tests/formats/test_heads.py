@@ -73,7 +73,7 @@ def test_the_log_is_read_as_if_the_bit_were_right(corpus: Path, tmp_path: Path, 
 @pytest.mark.full_corpus
 def test_the_header_length_of_a_real_log_is_no_unsupported_version(corpus: Path, tmp_path: Path) -> None:
     path = corpus / "found" / "resync" / "fde-bitflip-src-bin.000004"
-    told = "one flipped bit explains the head: bit 7 of byte 0x4f"
+    told = "one flipped bit explains the damaged header: bit 7 of byte 0x4f"
     verified = json.loads(invoke("verify", "-O", "json", str(path)).out)["files"][0]
     assert [one["id"] for one in verified["findings"]] == ["bad-header"] and verified["records"] == 10
     for command, code in (("dump", 0), ("stats", 1), ("hexdump-annotate", 1), ("replay-dry-run", 1), ("verify", 1)):
@@ -107,7 +107,7 @@ def test_a_server_refuses_the_file_all_the_same(
     assert not replay.starts and replay.stop is not None and words in replay.stop.why
     for command in ("verify", "dump", "replay-dry-run", "truncate-to-durable", "hexdump-annotate"):
         done = invoke("-f", spec, command, str(path))
-        assert "one flipped bit explains the head" in done.text + done.err, command
+        assert "one flipped bit explains the damaged header" in done.text + done.err, command
     plan = invoke("-f", spec, "truncate-to-durable", str(path))
     assert plan.code == 1 and "--to-file NEW --keep-after-damage writes a copy with it put right" in plan.text
 

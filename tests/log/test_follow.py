@@ -150,9 +150,7 @@ def test_a_file_that_a_server_cut_goes_on_behind_the_cut(tmp_path: Path) -> None
         assert seqs(follower.look()) == [1, 2, 3]
         log_size = len(rows([1, 2]))
         os.truncate(log, log_size)
-        assert lost(follower.look()) == [
-            f"transaction.log: shortened to {log_size} bytes: 1 records are not in it any more"
-        ]
+        assert lost(follower.look()) == [f"transaction.log: shortened to {log_size} bytes: 1 records are gone"]
         with log.open("ab") as file:
             file.write(rows([4]))
         assert seqs(follower.look()) == [4]

@@ -84,5 +84,5 @@ def test_sets_of_other_formats_are_lists_of_names(samples: Path) -> None:
 
 
 def test_a_set_that_is_none_is_refused(domains: Path) -> None:
-    with binlogtool.open(domains) as log, pytest.raises(UsageError, match="'0-x' is no GTID"):
+    with binlogtool.open(domains) as log, pytest.raises(UsageError, match="'0-x' is not a GTID"):
         list(log.records(selection=Selection(exclude_gtids="0-x")))

@@ -101,7 +101,7 @@ def test_outputs_without_a_place_for_a_mark_refuse_to_salvage(samples: Path, tmp
     for options in (("dump", "-O", "raw"), ("convert", "--to", "raw", "-o", str(tmp_path / "out"))):
         done = invoke(*options, "--on-damage", "salvage", str(path))
         assert done.code == 2, done.err
-        assert "cannot mark what is not proven" in done.err
+        assert "cannot mark unproven records" in done.err
 
 
 @pytest.mark.full_corpus

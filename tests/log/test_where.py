@@ -77,7 +77,7 @@ WRONG = [
     ("", 1, "a condition"), ("object = 'x", 10, "a value"), ("seq = ", 7, "a value"), ("(seq=1", 7, "')'"),
     ("seq=1)", 6, "'and', 'or' or the end"), ("seq=1 and", 10, "a condition"), ("seq 1", 5, "a comparison"),
     ("seq is 4", 8, "'null'"), ("after.a like 5", 14, "a text in quotes"), ("after.a = 1e5", 11, "a value"),
-    ("after. = 1", 8, "a name"), ("after = 1", 1, "needs a name behind it"), ("type.x = 1", 1, "has nothing below it"),
+    ("after. = 1", 8, "a name"), ("after = 1", 1, "needs a name after it"), ("type.x = 1", 1, "has nothing below it"),
     ("seq = 1 and foo = 1", 13, "a record has type, seq"), ("seq = time 'x'", 7, "a time such as"),
     ("__import__('os') = 1", 1, "a record has"), ("after.a in (1,)", 14, "')'"),
     ("after.a = " + "1" * 101, 11, "100 digits"),

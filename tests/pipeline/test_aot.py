@@ -70,7 +70,7 @@ def test_a_folder_of_others_is_refused(program: Path, tmp_path: Path, monkeypatc
     kept.chmod(0o777)
     monkeypatch.setenv(java.CACHE_VARIABLE, str(kept))
     with (
-        pytest.raises(UsageError, match="others may write there"),
+        pytest.raises(UsageError, match="the directory is writable by other users"),
         java.open_jvm_cache(program, 25, java.SMALL_JOB_OPTIONS),
     ):
         pass

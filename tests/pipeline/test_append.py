@@ -233,7 +233,7 @@ def test_a_log_that_goes_on_behind_final_is_told_and_its_index_is_no_part_of_it(
     (log / file.name).write_bytes(data)
     done = append(log, out)
     assert done.exit_code == 1 and len(done.findings) == 1
-    assert f"extended by {len(data) - events[-2]} bytes after it was done" in done.findings[0]["message"]
+    assert f"extended by {len(data) - events[-2]} bytes after it was complete" in done.findings[0]["message"]
     assert append(log, out).exit_code == 0
     assert [at for _, _, at in keys("mariadb", out)] == events[:-2]
 
@@ -259,7 +259,7 @@ def test_a_log_under_another_path_is_refused_not_added_again(how: str, samples: 
     else:
         (log.rename if how == "renamed" else lambda path: shutil.copytree(log, path))(other)
     done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(other))
-    assert done.code == 5 and f"was read as {log}/" in done.err and "a symbolic link will do" in done.err
+    assert done.code == 5 and f"was read as {log}/" in done.err and "a symbolic link is enough" in done.err
     assert rows(out) == before
     if how == "renamed":
         log.symlink_to(other)
@@ -297,7 +297,7 @@ def test_a_byte_that_changed_in_what_was_read_is_refused(at: int, samples: Path,
     changed[at] ^= 1
     path.write_bytes(changed)
     before = rows(out)
-    with pytest.raises(RefusedError, match="bytes are not those that were read before"):
+    with pytest.raises(RefusedError, match="bytes differ from those that were read before"):
         append(log, out)
     assert rows(out) == before and commit(out)["number"] == 1
     path.write_bytes(data)
@@ -386,7 +386,7 @@ def test_an_output_of_another_kind_is_refused(samples: Path, log: Path, out: Pat
     (out / "mine").unlink()
     out.rmdir()
     out.write_text("")
-    with pytest.raises(RefusedError, match="no directory"):
+    with pytest.raises(RefusedError, match="exists and is not a directory"):
         append(log, out)
 
 
@@ -405,7 +405,7 @@ def test_a_commit_with_another_digit_is_told(begun: tuple[Path, Path]) -> None:
     text = path.read_text()
     at = text.index('"offset": ') + len('"offset": ')
     path.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
-    with pytest.raises(InputOutputError, match="was changed"):
+    with pytest.raises(InputOutputError, match="was modified"):
         append(log, out)
     assert sorted(os.listdir(out)) == ["_binlogtool", "part-00000001.jsonl"]
     path.write_text(text)
@@ -425,7 +425,7 @@ def test_files_whose_commits_were_removed_are_not_taken_for_what_a_killed_run_le
     for path in kept:
         path.unlink()
     done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(log))
-    assert done.code == 5 and "part-00000002.jsonl" in done.err and "commits were removed" in done.err
+    assert done.code == 5 and "part-00000002.jsonl" in done.err and "commits are missing" in done.err
     for path, data in kept.items():
         path.write_bytes(data)
     assert rows(out) == before
@@ -434,7 +434,7 @@ def test_files_whose_commits_were_removed_are_not_taken_for_what_a_killed_run_le
 def test_a_part_that_is_gone_is_told(begun: tuple[Path, Path]) -> None:
     log, out = begun
     (out / "part-00000001.jsonl").unlink()
-    with pytest.raises(InputOutputError, match="is not there"):
+    with pytest.raises(InputOutputError, match="is missing"):
         append(log, out)
 
 
@@ -446,7 +446,7 @@ def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) ->
     made["inputs"][0] |= {"mark": "", "done": False}
     made["check"] = ""
     path.write_text(json.dumps(made))
-    with pytest.raises(InputOutputError, match="would be there twice"):
+    with pytest.raises(InputOutputError, match="would be appended twice"):
         append(log, out)
     assert commit(out)["number"] == 1 and sorted(os.listdir(out)) == ["_binlogtool", "part-00000001.jsonl"]
 
@@ -456,10 +456,10 @@ def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) ->
     [
         (("--final",), "--final is for --append"),
         (("--append", "--to", "raw"), "--append is for jsonl, parquet"),
-        (("--append", "--overwrite"), "--overwrite is not for it"),
+        (("--append", "--overwrite"), "it cannot be combined with --overwrite"),
         (("--append", "--start-position", "4"), "positions"),
-        (("--append", "--limit", "3"), "counts records"),
-        (("--append", "--to", "parquet", "--master", "spark://127.0.0.1:1"), "--master is not for it"),
+        (("--append", "--limit", "3"), "--append cannot be combined with --skip, --limit"),
+        (("--append", "--to", "parquet", "--master", "spark://127.0.0.1:1"), "it cannot be combined with --master"),
     ],
 )
 def test_options_that_do_not_go_with_it_are_refused(
@@ -482,7 +482,7 @@ def test_options_that_do_not_go_with_it_are_refused(
 def test_a_file_beside_a_log_is_told_not_to_be_one(name: str, kind: str, samples: Path, out: Path) -> None:
     path = min(samples.glob(name))
     done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(path))
-    said = f"{path} ({kind}) has no records of its own: name the files of the log, or their directory\n"
+    said = f"{path} ({kind}) holds no records; name the files of the log, or their directory\n"
     assert done.code == 2 and done.err.endswith(said) and not out.exists()
 
 

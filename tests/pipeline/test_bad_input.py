@@ -73,7 +73,10 @@ def test_a_manifest_that_cannot_be_written_is_told(samples: Path, work: Path) ->
 def test_a_device_is_never_replaced(samples: Path) -> None:
     for more in (("-o", "/dev/full"), ("-o", os.devnull)):
         done = invoke("convert", "--to", "raw", "--overwrite", *more, str(samples / DRIZZLE))
-        assert (done.code, done.err) == (5, f"binlogtool: {more[1]} is no regular file; it is not replaced\n")
+        assert (done.code, done.err) == (
+            5,
+            f"binlogtool: {more[1]} is not a regular file or directory; it is not replaced\n",
+        )
 
 
 FULL = """
@@ -156,7 +159,7 @@ def test_one_unreadable_file_among_many_is_a_row(samples: Path, work: Path) -> N
 def test_a_pipe_with_a_name_does_not_block_a_conversion(work: Path) -> None:
     os.mkfifo(work / "pipe")
     done = program("convert", "--to", "raw", "-o", str(work / "out"), str(work / "pipe"))
-    assert done.returncode == 2 and b"convert needs files, which it can read again" in done.stderr
+    assert done.returncode == 2 and b"convert needs regular files, which it reads twice" in done.stderr
     assert os.listdir(work) == ["pipe"]
 
 
@@ -219,7 +222,7 @@ def test_a_url_without_pyarrow_is_one_line_with_the_command(monkeypatch: pytest.
 def test_a_master_that_makes_no_sense_is_a_wrong_word(master: str, samples: Path, work: Path) -> None:
     for command in (("convert", "--to", "parquet", "-o", str(work / "out")), ("verify",)):
         done = invoke(*command, "--master", master, str(samples / DRIZZLE))
-        assert (done.code, done.err.count("\n")) == (2, 1) and f"--master {master}: write " in done.err
+        assert (done.code, done.err.count("\n")) == (2, 1) and f"--master {master}: use " in done.err
     assert os.listdir(work) == []
 
 

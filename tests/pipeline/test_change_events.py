@@ -1,4 +1,4 @@
-"""`convert --envelope`: messages about changes, held against those of the real connectors (the corpus tells how)."""
+"""`convert --envelope`: change messages, held against those of the real connectors (the corpus tells how)."""
 
 from __future__ import annotations
 
@@ -193,10 +193,10 @@ def test_columns_without_names_are_refused_and_a_schema_names_them(tmp_path: Pat
         make.log([make.event(EventType.GTID, make.mariadb_gtid(7)), table, rows, make.event(EventType.XID, bytes(8))])
     )
     done = convert(tmp_path / "out.jsonl", log)
-    assert done.code == 1 and "the names of its columns are not known" in done.text
+    assert done.code == 1 and "its column names are unknown; give its CREATE TABLE with --schema FILE.sql" in done.text
     assert not (tmp_path / "out.jsonl").exists()
     done = convert(tmp_path / "out.jsonl", log, "--on-damage", "skip")
-    assert done.code == 0 and "the names of its columns are not known" in done.text
+    assert done.code == 0 and "its column names are unknown; give its CREATE TABLE with --schema FILE.sql" in done.text
     assert not (tmp_path / "out.jsonl").read_bytes()
     (tmp_path / "s.sql").write_text("CREATE TABLE db.t (a INT, id INT PRIMARY KEY);")
     (one,) = written(tmp_path, log, "--schema", str(tmp_path / "s.sql"), "--overwrite")
@@ -220,8 +220,8 @@ def test_behind_a_lost_beginning_nothing_is_said_of_the_transaction(tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--limit", "3"), "--limit chooses single records"),
-        (("--type", "XID"), "--type chooses single records"),
+        (("--limit", "3"), "--limit selects single records"),
+        (("--type", "XID"), "--type selects single records"),
         (("--on-damage", "salvage"), "salvage"),
     ],
 )
@@ -237,4 +237,4 @@ def test_options_of_messages_without_messages_are_refused(tmp_path: Path) -> Non
         assert done.code == 2 and "envelope" in done.err
     tarantool = next((CHANGES.parents[1] / "tarantool").rglob("*.xlog"))
     done = convert(tmp_path / "out", tarantool)
-    assert done.code == 2 and "tell no changes of tables" in done.err
+    assert done.code == 2 and "have no row changes" in done.err

@@ -56,7 +56,7 @@ def test_what_a_killed_run_left_is_removed_and_told(good: Path, tmp_path: Path) 
             break
         time.sleep(0.1)
     second = to_lines(good, out)
-    assert second.details["leftovers"] == [f"{stage}: removed: left by a conversion that broke off"]
+    assert second.details["leftovers"] == [f"{stage}: removed: left by an interrupted conversion"]
     assert os.listdir(tmp_path) == ["out"]
 
 
@@ -78,7 +78,7 @@ def test_the_mark_of_a_run_that_was_killed_before_it_wrote_is_removed_and_told(g
     foreign = tmp_path / ".out.tmp-00000000.binlogtool"
     foreign.write_text("{}")
     (tmp_path / "p").touch()  # names that are shorter than any mark
-    assert to_lines(good, out).details["leftovers"] == [f"{mark}: removed: left by a conversion that broke off"]
+    assert to_lines(good, out).details["leftovers"] == [f"{mark}: removed: left by an interrupted conversion"]
     assert not mark.exists() and foreign.exists()
 
 

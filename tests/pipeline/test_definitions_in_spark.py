@@ -153,8 +153,8 @@ def test_the_delta_example_refuses_what_it_cannot_know(minimal: Any, spark_sessi
     from pyspark.sql import functions as sql
 
     for odd in (changes.withColumn("op", sql.lit("QUERY")), changes.withColumn("unfit", sql.lit('{"after.@1":1}'))):
-        with pytest.raises(ValueError, match="what the table is like behind this is not known"):
+        with pytest.raises(ValueError, match="the state of the table after this change is unknown"):
             delta.demand_certain(odd)
     partial = changes.where("op = 'INSERT'").withColumn("absent", sql.array(sql.lit("after.b")))
-    with pytest.raises(ValueError, match="a new row does not have all of its columns"):
+    with pytest.raises(ValueError, match="the image of a new row does not have all columns"):
         delta.last_states(partial, "id")

@@ -266,7 +266,9 @@ def test_the_zip_holds_the_package_and_works_where_it_is_not_installed(tmp_path:
     )
     assert one.read_bytes() == two.read_bytes()
     names = zipfile.ZipFile(one).namelist()
-    assert {"binlogtool/__init__.py", "binlogtool/formats/tarantool/schema.py", "binlogtool/cli/command.py"} <= set(names)
+    assert {"binlogtool/__init__.py", "binlogtool/formats/tarantool/schema.py", "binlogtool/cli/command.py"} <= set(
+        names
+    )
     assert not [name for name in names if "__pycache__" in name]
     program = (
         "import binlogtool; print(binlogtool.__file__)\n"
@@ -313,7 +315,7 @@ def test_ctrl_c_ends_a_fleet_in_seconds(samples: Path, tmp_path: Path) -> None:
         rest = process.communicate(timeout=60)[1]
         took = time.monotonic() - began
     assert process.returncode == 130, (said, rest)
-    assert rest.splitlines()[-1] == "binlogtool: interrupted; nothing half-written"
+    assert rest.splitlines()[-1] == "binlogtool: interrupted; no partial output file was left"
     assert took < 3 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
 

@@ -83,13 +83,13 @@ def test_each_table_of_a_server_has_a_directory_that_no_other_has(
 @pytest.mark.server
 @pytest.mark.skipif(Server.program() is None, reason="no mariadbd")
 def test_a_name_that_two_tables_have_is_refused_and_their_full_names_are_not(log: Path, tmp_path: Path) -> None:
-    told = "two tables of the log are called so: `d.x`.t and d.`x.t`; name one of them"
+    told = "the log has two tables of this name: `d.x`.t and d.`x.t`; name one of them"
     for options in ([], ["--envelope", "maxwell"]):
         words = ["convert", str(log), "--to", "json", "-o", str(tmp_path / "no"), "--object", "d.x.t", *options]
         result = invoke(*words)
         assert result.code == 2 and told in result.err and not (tmp_path / "no").exists()
     with binlogtool.open(log) as opened:
-        with pytest.raises(UsageError, match="two tables of the log are called so"):
+        with pytest.raises(UsageError, match="the log has two tables of this name"):
             list(opened.rows("d.x.t"))
         for name in ("`d.x`.t", "d.`x.t`"):
             assert own(list(opened.rows(name)), _ROWS[name]) == _ROWS[name]

@@ -63,7 +63,7 @@ def test_each_number_stands_for_the_rows_of_one_group(samples: Path) -> None:
 @pytest.mark.parametrize(
     ("lossy", "told"),
     [
-        (lambda frame, shape: frame.filter("record != 5"), "67 rows were read and 66 written"),
+        (lambda frame, shape: frame.filter("record != 5"), "67 rows were read and 66 were written"),
         (lambda frame, shape: frame.withColumn("format", frame["type"]), "bytes of text were read and"),
     ],
 )

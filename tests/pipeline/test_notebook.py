@@ -174,9 +174,9 @@ def test_a_table_is_named_not_matched(tmp_path: Path) -> None:
     found = made(tmp_path, inserted([b"id"], [[5]], table=b"a*[b]?"))
     with binlogtool.open(tmp_path / "log.000001") as opened:
         assert [row["id"] for row in opened.rows("db.a*[b]?")] == [5]
-        with pytest.raises(UsageError, match=r"db\.\*: the log tells of no such table; it has db\.a\*\[b\]\?"):
+        with pytest.raises(UsageError, match=r"db\.\*: the log contains no such table; it has db\.a\*\[b\]\?"):
             opened.rows("db.*").schema  # noqa: B018
-    with pytest.raises(UsageError, match=r"db\.t: the log tells of no such table"):
+    with pytest.raises(UsageError, match=r"db\.t: the log contains no such table"):
         list(found)
 
 
@@ -185,15 +185,15 @@ def test_a_table_is_named_not_matched(tmp_path: Path) -> None:
     [
         ({"columns": ["custmer"]}, "there is no 'custmer'; did you mean 'customer'"),
         ({"columns": ["qqq"]}, "there is no 'qqq'; there are op, seq"),
-        ({"columns": ["id", "id"]}, "a name stands there twice"),
+        ({"columns": ["id", "id"]}, "a name is given twice"),
         ({"image": "old"}, "choose one of after, before, both, changes"),
-        ({"selection": binlogtool.Selection(where="body.x = 1")}, "write before.COLUMN or after.COLUMN"),
+        ({"selection": binlogtool.Selection(where="body.x = 1")}, "use before.COLUMN or after.COLUMN"),
         ({"selection": binlogtool.Selection(tail=3)}, "--tail"),
-        ({"table": None, "image": "after"}, "is for the rows of a table"),
+        ({"table": None, "image": "after"}, "applies to the rows of a table"),
         ({"table": None, "columns": ["id"]}, "'id' is none of file, format"),
         ({"start": "nonsense"}, "nonsense"),
-        ({"start": 1795183510000000}, "start=1795183510000000: write a position as text, or a datetime"),
-        ({"table": 5}, "the name of a table is a text"),
+        ({"start": 1795183510000000}, "start=1795183510000000: must be a position as a string, or a datetime"),
+        ({"table": 5}, "the name of a table must be a string"),
         ({"columns": "id"}, "write a list of names"),
         ({"selection": binlogtool.Selection(objects=("shop.other",))}, "objects in the selection"),
     ],
@@ -212,7 +212,7 @@ def test_a_stream_is_refused(samples: Path) -> None:
     )
     with sample.open("rb") as data:
         done = subprocess.run([sys.executable, "-c", program], stdin=data, capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout == "2 a stream can be read once only, and this takes several passes: save it to a file first\n"
+    assert done.stdout == "2 a stream can be read only once, and this takes several passes; save it to a file first\n"
 
 
 def test_a_compressed_file_is_read_again_and_again(samples: Path, tmp_path: Path) -> None:

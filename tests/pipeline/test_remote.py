@@ -118,9 +118,9 @@ def test_convert_takes_urls(store: Any, samples: Path, tmp_path: Path) -> None:
     [
         ("s3://logs/nothing/here", InputOutputError, "no such file"),
         ("nonsense://x/y", UsageError, "nonsense"),
-        ("s3:///x", UsageError, "a bucket is missing"),
+        ("s3:///x", UsageError, "the bucket is missing"),
         ("s3://logs/x?colour=red", UsageError, "'colour' is none of endpoint_override"),
-        ("s3://key:secret@logs/x", UsageError, "^s3://logs/x: keys in a URL would stand in every output"),
+        ("s3://key:secret@logs/x", UsageError, "^s3://logs/x: credentials in a URL would appear in outputs"),
     ],
 )
 def test_a_url_that_leads_nowhere_is_one_line(store: Any, url: str, error: type[Exception], words: str) -> None:

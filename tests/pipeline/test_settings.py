@@ -62,7 +62,7 @@ def test_what_is_no_setting_of_the_user_is_refused(text: str) -> None:
 @pytest.mark.parametrize("command", ["verify", "replay-dry-run"])
 def test_settings_without_spark_are_a_wrong_word(command: str, words: tuple[str, ...], samples: Path) -> None:
     done = invoke(command, *words, str(samples))
-    assert done.code == 2 and "they need --master" in done.err
+    assert done.code == 2 and "--conf and --wait-executors need --master" in done.err
 
 
 class Context:
@@ -101,7 +101,7 @@ def test_a_cluster_without_a_worker_is_one_line_and_leaves_nothing(command: str,
     *steps, last = done.err.splitlines()
     assert done.code == 4 and last == (
         "binlogtool: no executor for 3 seconds: the cluster has none free, or lost them all"
-        " (--wait-executors SECONDS waits longer)"
+        " (use --wait-executors SECONDS to wait longer)"
     )
     assert any("waiting for executors" in step for step in steps)
     assert [path.name for path in tmp_path.iterdir()] == ["cluster"]

@@ -358,7 +358,7 @@ def test_bytes_behind_the_end_of_a_finished_file_are_told(chain: Path) -> None:
     with (chain / CHAIN[0]).open("ab") as file:
         file.write(b"x" * 77)
     assert damages(follower.batch()) == [
-        (CHAIN[0], "the file was extended by 77 bytes after a later file of the log was begun; they are not read")
+        (CHAIN[0], "the file was extended by 77 bytes after a later file of the log was started; they are not read")
     ]
     assert follower.batch() == []
 

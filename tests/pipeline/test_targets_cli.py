@@ -27,12 +27,12 @@ def truncated(tmp_path: Path) -> Path:
 def test_what_an_undo_cannot_take_back_is_named(truncated: Path, tmp_path: Path) -> None:
     done = invoke("convert", "--to", "sql-undo", "-o", str(tmp_path / "u.sql"), str(truncated))
     assert done.code == 1
-    assert "transaction 0-1-7: QUERY cannot be undone: the log has TRUNCATE TABLE as a statement" in done.text
-    assert "nothing was written: not all of it can be taken back" in done.text
+    assert "transaction 0-1-7: QUERY cannot be reversed: the log has TRUNCATE TABLE as a statement" in done.text
+    assert "nothing was written: some changes cannot be reversed" in done.text
     left_out = ("--exclude-gtids", "0-1-7", "-o", str(tmp_path / "u.sql"), str(truncated))
     nothing = invoke("convert", "--to", "sql-undo", *left_out)
     assert (nothing.code, (tmp_path / "u.sql").exists()) == (2, False)
-    assert "the selection has no change of rows to take back" in nothing.err
+    assert "the selection has no row changes to reverse" in nothing.err
 
 
 def test_the_account_has_the_hash_of_the_output(truncated: Path, tmp_path: Path) -> None:

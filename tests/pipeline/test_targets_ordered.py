@@ -94,8 +94,8 @@ def test_a_rollback_that_was_logged_is_refused(tmp_path: Path) -> None:
     done, lines = undone(tmp_path, transaction(1, insert(1), end=rollback), transaction(2, insert(2)))
     assert not done.complete and lines == []
     (found,) = done.findings
-    start = "transaction 0-1-1: QUERY cannot be undone: it takes back changes itself, "
-    assert found["message"] == start + "and the log does not say which ones stayed"
+    start = "transaction 0-1-1: QUERY cannot be reversed: it rolls back changes, "
+    assert found["message"] == start + "and the log does not say which ones remained"
     assert done.details["stopped_by"] == "sql-undo"
 
 
@@ -126,8 +126,8 @@ def test_damage_stops_an_undo(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--stop-before", "drop table x"), "--stop-before 'drop table x': there is no such statement"),
-        (("--object", "db.t"), "1 statement was left out: --object chooses changes of rows"),
+        (("--stop-before", "drop table x"), "--stop-before 'drop table x': the log has no such statement"),
+        (("--object", "db.t"), "1 statement was left out: --object selects row changes"),
     ],
 )
 def test_what_an_option_leaves_out_is_no_damage(options: tuple[str, ...], why: str, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_an_option_leaves_out_is_no_damage(options: tuple[str, ...], why: s
     log.write_bytes(make.log([*transaction(1, insert(1)), ddl]))
     done = invoke("convert", "--to", "sql", *options, "-o", str(tmp_path / "x.sql"), str(log))
     assert done.code == 1 and why in done.text
-    assert "nothing was written: an option leaves out statements" in done.text
+    assert "nothing was written: an option excludes statements" in done.text
     assert "--on-damage" not in done.text
 
 

@@ -151,7 +151,7 @@ def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
     good: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = table_job.write_frame
-    for change, words in (("record <> 3", "66 written"), ("true", "bytes of text were read")):
+    for change, words in (("record <> 3", "66 were written"), ("true", "bytes of text were read")):
 
         def lossy(frame: Any, shape: TableFileOptions, place: str, spark: Any, change: str = change) -> None:
             from pyspark.sql import functions as sql
@@ -190,12 +190,12 @@ def test_an_avro_file_that_cannot_be_written_is_one_line(
         ({"to": "csv", "compression": "zstd"}, "csv can have none, gzip, bzip2"),
         ({"partition_by": ["body"]}, "--partition-by body: choose of file, format, type"),
         ({"partition_by": ["type", "type"]}, "names a column twice"),
-        ({"csv_safe": True}, "--csv-safe is for --to csv"),
+        ({"csv_safe": True}, "--csv-safe is only for --to csv"),
         ({"to": "raw", "compression": "gzip"}, "--compression is for tables"),
         ({"to": "raw", "partition_by": ["type"]}, "--partition-by is for tables"),
         ({"rewrite": ["a->b"]}, "--rewrite is for scripts"),
         ({"to": "raw", "transactions": "flatten"}, "--transactions is for scripts"),
-        ({"to": "sql", "rewrite": ["a=b"]}, "give it as 'old->new'"),
+        ({"to": "sql", "rewrite": ["a=b"]}, "use 'old->new' with names of databases"),
         ({"to": "sql", "rewrite": ["a->b", "a->c"]}, "two new names"),
     ],
 )

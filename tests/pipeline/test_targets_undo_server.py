@@ -170,7 +170,7 @@ def test_flat_scripts_do_the_same_without_transactions(logged: Logged, tmp_path:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (b"USE d1; TRUNCATE TABLE bare;", "QUERY cannot be undone: the log has TRUNCATE TABLE as a statement"),
+        (b"USE d1; TRUNCATE TABLE bare;", "QUERY cannot be reversed: the log has TRUNCATE TABLE as a statement"),
         (b"USE d1; ALTER TABLE bare ADD COLUMN z INT;", "the log has ALTER TABLE as a statement"),
         (
             b"SET binlog_format=STATEMENT; INSERT INTO d1.bare VALUES (1,'',1);",
@@ -211,7 +211,7 @@ def test_a_transaction_that_is_not_whole_is_refused(logged: Logged, tmp_path: Pa
         undo(log, tmp_path / "undo.sql", Selection(stop=str(ends[1]), on_damage="stop"))
     rows = [at for at, kind in events_of(logged.server, log.name) if kind == "Delete_rows_v1"]
     done = undo(log, tmp_path / "undo.sql", Selection(start=str(rows[0]), on_damage="stop"))
-    assert "the beginning of its transaction is not among" in str(done.findings[0]["message"])
+    assert "the beginning of its transaction is not selected" in str(done.findings[0]["message"])
     assert [path.name for path in tmp_path.iterdir()] == ["first.sql"]
 
 

@@ -54,7 +54,7 @@ def test_a_statement_that_changes_rows_is_told_with_its_place(sql: bytes, tmp_pa
     (row,) = strays
     (finding,) = json.loads(row["findings"])
     assert (row["op"], row["txn"], row["record"], row["commit"]) == ("QUERY", "0-1-1", 6, False)
-    assert finding["severity"] == "error" and "changes rows, and the log does not tell which" in finding["message"]
+    assert finding["severity"] == "error" and "changes rows; the log does not record which" in finding["message"]
     assert count == 2
 
 
@@ -65,7 +65,7 @@ def test_missing_rows_are_no_success_unless_that_is_accepted(tmp_path: Path) -> 
     words = ["convert", "--to", "parquet", "--per-table", "--overwrite", "-o", out, str(log)]
     seen, accepted = invoke(*words), invoke(*words, "--on-damage", "skip")
     assert (seen.code, accepted.code) == (1, 0)
-    assert "lost   1 record whose rows the log does not tell" in seen.text and "--on-damage skip accepts" in seen.text
+    assert "lost   1 record whose rows are not in the log" in seen.text and "--on-damage skip accepts" in seen.text
     assert "wrote  " in seen.text and "lost   1 record" in accepted.text and "accepts" not in accepted.text
 
 
@@ -147,9 +147,9 @@ def test_messages_of_one_table_are_missing_where_a_statement_can_change_it(
     words = ("convert", "--to", target, "--envelope", envelope, "--schema", str(schema), "-o", str(out))
     one = invoke(*words, "--object", "db.t", str(log))
     assert (one.code, out.exists()) == (int(missing), not missing), one.text
-    assert ("note   " in one.text and "changes rows of db.other, which is not asked for" in one.text) is not missing
+    assert ("note   " in one.text and "changes rows of db.other, which is not selected" in one.text) is not missing
     whole = invoke(*words, "--overwrite", str(log))
-    assert (whole.code, "the log does not tell which" in whole.text) == (1, True)
+    assert (whole.code, "the log does not record which" in whole.text) == (1, True)
 
 
 def test_messages_of_one_table_need_no_names_of_the_columns_of_others(tmp_path: Path) -> None:

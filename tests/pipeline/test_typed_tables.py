@@ -140,8 +140,8 @@ def test_columns_come_and_go_by_name_and_are_told(samples: Path, tmp_path: Path)
     ]  # fmt: skip
     (told,) = [one["changes"] for one in done.details["tables"] if one["name"] == "w.e"]
     assert [text.partition(": ")[2] for text in told] == [
-        "the column w (int) is new", "the column v is not there any more",
-        "the column w w (int) is new", "the column w is not there any more",
+        "the column w (int) is new", "the column v no longer exists",
+        "the column w w (int) is new", "the column w no longer exists",
     ]  # fmt: skip
 
 
@@ -150,10 +150,10 @@ def test_other_names_and_columns_are_told_in_the_text(samples: Path, tmp_path: P
     renaming, altering = tmp_path / "log.000001", workload(samples, tmp_path, "mysql-9/ddl-mysql.row")
     sql = make_log.query(b"RENAME TABLE t TO `u\x1b[1m`")
     renaming.write_bytes(make_log.log([make_log.event(make_log.QUERY, sql)]))
-    renamed = [r"log\.000001 at \d+: db\.t is called db\.u\\x1b\[1m from here on"]
+    renamed = [r"log\.000001 at \d+: db\.t is called db\.u\\x1b\[1m from this event on"]
     altered = [
-        r"w\.e: .+ at [\d,]+: the column w \(int\) is new", "the column v is not there any more",
-        r"the column w w \(int\) is new", "the column w is not there any more",
+        r"w\.e: .+ at [\d,]+: the column w \(int\) is new", "the column v no longer exists",
+        r"the column w w \(int\) is new", "the column w no longer exists",
     ]  # fmt: skip
     for log, wanted in ((renaming, renamed), (altering, altered)):
         out = invoke("convert", "--to", "json", "--per-table", "-o", str(tmp_path / f"out-{log.name}"), str(log))
@@ -514,5 +514,5 @@ def test_rows_that_are_made_in_this_process_take_no_master(
 ) -> None:
     log = str(samples / "guides" / "mariadb" / "mariadb-bin.000001")
     done = invoke("convert", "--to", "parquet", *kind, *words, "-o", str(tmp_path / "out"), log)
-    assert done.code == 2 and "are made in this process: --master and --conf are not for them" in done.err
+    assert done.code == 2 and "are written in this process; --master and --conf cannot be used" in done.err
     assert not (tmp_path / "out").exists()

@@ -44,7 +44,8 @@ def test_later_changes_are_reported_however_the_transaction_is_chosen(
     code, text = undo(*selection, "--rows", rows, LATER, out=tmp_path / "u.sql")
     assert code == 1
     assert (
-        "shop.acc: 2 rows were changed again later by what is not chosen: id=2 (UPDATE by transaction 0-1-7795" in text
+        "shop.acc: 2 rows were changed again later by changes that are not selected: "
+        "id=2 (UPDATE by transaction 0-1-7795" in text
     )
     assert "id=3 (DELETE by transaction 0-1-7796" in text
 
@@ -121,7 +122,8 @@ def test_later_logs_that_are_not_given_are_named(tmp_path: Path) -> None:
     code, text = undo(*chosen, str(tmp_path / "bin.000016"), out=tmp_path / "u.sql")
     assert code == 0
     assert (
-        "not checked: whether the chosen rows were changed again in bin.000017 and 1 more; give the later logs" in text
+        "not checked: whether the selected rows were changed again in bin.000017 and 1 more; also name the later logs"
+        in text
     )
     _, last = undo(*chosen, str(tmp_path / "bin.000018"), out=tmp_path / "u.sql")
     assert "not checked" not in last

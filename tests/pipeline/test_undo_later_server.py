@@ -30,7 +30,9 @@ REPORTED = {
     "SET binlog_format=STATEMENT; UPDATE t SET n=5 WHERE id=1": "d.t: UPDATE T by transaction",
     "SET binlog_format=STATEMENT; UPDATE t, u SET t.n=5": "a statement that may change any table",
     "DELETE FROM p WHERE id=1": "d.t: ON DELETE CASCADE of d.p by transaction",
-    "UPDATE t SET n=0 WHERE id=2": "d.t: 1 row was changed again later by what is not chosen: id=2 (UPDATE by",
+    "UPDATE t SET n=0 WHERE id=2": (
+        "d.t: 1 row was changed again later by changes that are not selected: id=2 (UPDATE by"
+    ),
     "DELETE FROM t WHERE id=2; INSERT INTO t VALUES (2,0,0,1)": "d.t: 1 row was changed again later",
     "UPDATE t SET id=9 WHERE id=2": "d.t: 1 row was changed again later",
 }

@@ -73,7 +73,7 @@ def test_an_upload_that_fails_leaves_nothing(error: BaseException, store: Any, m
 
 def test_what_reads_back_differently_is_not_left_there(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic_output, "_hash_remote", lambda fs, name: "0" * 64)
-    words = "what was read back is not what was written"
+    words = "what was read back differs from what was written"
     with pytest.raises(InputOutputError, match=words), stage_upload("s3://logs/odd", overwrite=False) as stage:
         make(stage)
     assert keys_below(store, "odd") == []
@@ -89,7 +89,10 @@ def test_nothing_is_uploaded_where_nothing_was_made(store: Any) -> None:
 
 
 def test_a_bucket_that_is_not_there_is_told_before_the_work(store: Any) -> None:
-    with pytest.raises(InputOutputError, match="no bucket"), stage_upload("s3://nowhere/rows", overwrite=False):
+    with (
+        pytest.raises(InputOutputError, match="there is no such bucket"),
+        stage_upload("s3://nowhere/rows", overwrite=False),
+    ):
         pytest.fail("the block must not run")
 
 
@@ -98,7 +101,7 @@ def test_a_bucket_that_is_not_there_is_told_before_the_work(store: Any) -> None:
 def test_ordered_outputs_stay_on_the_local_disk(to: str, samples: Path) -> None:
     done = invoke("convert", "--to", to, "-o", "s3://logs/out", str(samples / "drizzle" / "basic-checksum.log"))
     assert (done.code, done.err) == (
-        2, f"binlogtool: s3://logs/out: {to} is written to the local disk only; copy it from there\n",
+        2, f"binlogtool: s3://logs/out: {to} can only be written to the local disk; copy it from there\n",
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def test_an_undo_tells_of_chosen_rows_that_were_changed_later(
     (tmp_path / "schema.sql").write_bytes(TABLES)
     words = ["-o", str(tmp_path / "again.sql"), "--where", where, "--schema", str(tmp_path / "schema.sql"), str(log)]
     said = invoke("convert", "--to", "sql-undo", *words)
-    assert said.code == 1 and "changed again later by what is not chosen" in said.text
+    assert said.code == 1 and "changed again later by changes that are not selected" in said.text
 
 
 @pytest.mark.parametrize("where", ["object = 'd.t'", "object = 'd.u'", "before.id = 4", "after.id > 5"])
@@ -125,7 +125,7 @@ def test_a_column_that_the_log_does_not_name_is_refused(server: Server, tmp_path
     log, out = logged(server, "minimal"), tmp_path / "undo.sql"
     result = invoke("convert", "--to", "sql-undo", "-o", str(out), "--where", UNDO, str(log))
     assert (result.code, out.exists()) == (1, False)
-    assert "d.t: the log has no names of its columns, so --where finds no state; --schema FILE.sql" in result.text
+    assert "d.t: the log has no column names, so --where cannot find state; --schema FILE.sql" in result.text
     by_place = ["--where", "object = 'd.t' and before.`@2` = 'x'"]
     assert invoke("convert", "--to", "sql-undo", "-o", str(out), *by_place, str(log)).code == 0
     assert server.run(out.read_bytes()) == ""

@@ -129,8 +129,9 @@ def test_what_is_no_log_is_told_in_one_line_and_named_with_v(tmp_path: Path, sam
         server.bind(str(tmp_path / "s"))
         for command in ("verify", "truncate-to-durable"):
             line = (
-                "not logs: 4 files, 1 FIFO (not followed; name one to read it), 1 compressed file (name one: it is "
-                "unpacked while it is read), 1 socket, 1 symbolic link (not followed; name one to read it)"
+                "not logs: 4 files, 1 FIFO (not followed; name the file itself to read it), 1 compressed "
+                "file (name the file itself to read it: it is decompressed on the fly), 1 socket, "
+                "1 symbolic link (not followed; name the file itself to read it)"
             )
             assert [text for text in invoke(command, str(tmp_path)).text.splitlines() if "not logs" in text] == [line]
             told = invoke(command, "-v", str(tmp_path)).text
@@ -184,7 +185,7 @@ def test_a_directory_of_text_is_no_log_whatever_format_is_named(tmp_path: Path) 
         result = invoke("truncate-to-durable", "--apply", "-y", "--allow-discard-valid", *more, str(tmp_path))
         assert result.code == 3, result
         assert hashes(tmp_path) == before
-    with pytest.raises(UnknownFormatError, match=r"no log files .* named like one, and none: .*server\.log"):
+    with pytest.raises(UnknownFormatError, match=r"no log files .* named like a log file, but not one: .*server\.log"):
         find_logs(str(tmp_path), None)
 
 

@@ -288,7 +288,7 @@ def test_the_names_of_files_are_quoted(samples: Path, tmp_path: Path) -> None:
 def test_what_is_no_log_is_status_3_and_standard_input_is_refused(tmp_path: Path) -> None:
     (tmp_path / "readme.txt").write_text("no log")
     nothing = invoke("diagnose", str(tmp_path))
-    assert nothing.code == 3 and "there is no log of a known format" in nothing.err
+    assert nothing.code == 3 and "no log of a known format in it or below it" in nothing.err
     assert invoke("diagnose", "-").code == 2 and invoke("diagnose").code == 2
     assert invoke("diagnose", str(tmp_path / "missing")).code == 4
 

@@ -26,7 +26,7 @@ SALVAGE = RepairPolicy(salvage=True)
 FIX = RepairPolicy(fix_meta=True)
 FIRST, SECOND = log([block(dml(1)), block(dml(2))]), log([block(dml(3)), block(dml(4))], vclock="{1: 2}")
 ROW = len(block(dml(1)))
-CAME_AFTER = "00000000000000000002.xlog came after it: the server will not append here"
+IS_NEWER = "00000000000000000002.xlog is newer: the server does not append here any more"
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def test_a_torn_end_that_nobody_reads_on_from_is_cut_only_if_the_file_is_named(p
     plan = binlogtool.plan_truncate(folder)
     assert (plan.refused, actions(plan)) == (False, [("none", 0), ("none", 0)])
     (note,) = plan.notes
-    assert note.startswith(f"{first}: {CAME_AFTER}") and note.endswith("; name the file to cut it")
+    assert note.startswith(f"{first}: {IS_NEWER}") and note.endswith("; name the file itself to truncate it")
     plan = binlogtool.plan_truncate(first)
     assert (plan.refused, actions(plan)) == (False, [("truncate", 2)])
     (note,) = plan.notes
-    assert note.startswith(f"{first}: {CAME_AFTER}") and not note.endswith("name the file to cut it")
+    assert note.startswith(f"{first}: {IS_NEWER}") and not note.endswith("name the file itself to truncate it")
     assert (plan.target, plan.format) == (str(first), "tarantool")
 
 
@@ -79,7 +79,7 @@ def test_a_cut_that_would_hide_what_the_next_file_shows_is_refused_also_of_a_fil
         plan = binlogtool.plan_truncate(path)
         (reason,) = plan.reasons
         assert plan.refused and "gap-in-sequence: LSN 2 of replica 1: missing between the end of this file" in reason
-        assert reason.endswith("of 00000000000000000002.xlog; cutting would hide that")
+        assert reason.endswith("of 00000000000000000002.xlog; truncating would hide that")
     (folder / "00000000000000000002.xlog").unlink()
     plan = binlogtool.plan_truncate(first.name if relative else first)
     assert (plan.refused, plan.notes, actions(plan)) == (False, (), [("truncate", ROW - 3)])
@@ -100,7 +100,7 @@ def test_rows_that_are_missing_in_the_middle_of_one_file_are_taken_where_salvage
     assert (plan.refused, actions(plan)) == (False, [("rewrite", ROW)])
     path.write_bytes(log([block(dml(1)), block(dml(3))]))
     (reason,) = binlogtool.plan_truncate(path).reasons
-    assert reason == (f"{path}: gap-in-sequence: LSN 2 of replica 1 is missing (nothing that this command can mend)")
+    assert reason == (f"{path}: gap-in-sequence: LSN 2 of replica 1 is missing (this command cannot repair it)")
     plan = binlogtool.plan_truncate(path, policy=SALVAGE)
     assert (plan.refused, actions(plan)) == (False, [("none", 0)])
 
@@ -110,7 +110,7 @@ def test_other_damage_that_no_cut_mends_is_told_also_where_salvage_was_asked(tmp
     path.write_bytes(log([block(dml(1)), block(dml(1))]))
     for asked in (RepairPolicy(), SALVAGE):
         plan = binlogtool.plan_truncate(path, policy=asked)
-        assert plan.refused and "nothing that this command can mend" in plan.reasons[0], asked
+        assert plan.refused and "this command cannot repair it" in plan.reasons[0], asked
 
 
 def test_a_directory_of_several_formats_has_the_format_of_its_first_file(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_list_of_files_is_made_anew_only_if_that_is_asked(tmp_path: Path, ther
     if there:
         meta.write_bytes(b"XXXXXXX")
     plan = binlogtool.plan_truncate(tmp_path)
-    assert plan.refused and plan.reasons[0].endswith("(--fix-meta may mend it)") and not plan.changes
+    assert plan.refused and plan.reasons[0].endswith("(--fix-meta may fix it)") and not plan.changes
     plan = binlogtool.plan_truncate(tmp_path, policy=FIX)
     (file,) = plan.changes
     assert not plan.refused and (file.path, file.action, file.durable_end) == (str(meta), "rewrite", None)
@@ -208,7 +208,7 @@ def test_what_a_new_list_does_not_mend_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "binlog.meta").write_bytes(manticore.meta([0]))
     for asked in (RepairPolicy(), FIX):
         plan = binlogtool.plan_truncate(tmp_path, policy=asked)
-        assert plan.refused and plan.reasons[0].endswith("(nothing that this command can mend)"), plan.reasons
+        assert plan.refused and plan.reasons[0].endswith("(this command cannot repair it)"), plan.reasons
 
 
 # -- earlier runs
@@ -232,7 +232,7 @@ def test_what_an_earlier_run_left_beside_the_files_is_told(pair: Sequence[Path])
     left = [folder / f".{path.name}.binlogtool-tmp-{'0' * 12}" for path in (first, second)]
     for path in left:
         path.write_bytes(b"half")
-    words = "a temporary file of a run that broke off; --apply removes it"
+    words = "a temporary file of an aborted run; --apply removes it"
     assert binlogtool.plan_truncate(first).notes == (f"{left[0]}: {words}",)
     assert sorted(binlogtool.plan_truncate(folder).notes) == [f"{path}: {words}" for path in left]
 

@@ -78,10 +78,10 @@ def test_a_plan_tells_and_a_repair_removes(torn: Path) -> None:
     left = torn.with_name(TEMPORARY)
     left.write_bytes(b"half")
     plan = binlogtool.plan_truncate(torn)
-    assert plan.notes == (f"{left}: a temporary file of a run that broke off; --apply removes it",)
+    assert plan.notes == (f"{left}: a temporary file of an aborted run; --apply removes it",)
     assert left.exists()
     done = binlogtool.apply_plan(plan)
-    assert done.notes == (f"{left}: removed: a temporary file of a run that broke off",)
+    assert done.notes == (f"{left}: removed: a temporary file of an aborted run",)
     assert not left.exists()
 
 
@@ -119,7 +119,7 @@ def test_a_temporary_file_in_use_or_with_another_name_stays(torn: Path) -> None:
     finally:
         os.close(held)
     assert remove_temporaries(SYSTEM, str(torn.parent), [torn.name]) == [
-        f"{used}: removed: a temporary file of a run that broke off"
+        f"{used}: removed: a temporary file of an aborted run"
     ]
     assert linked.exists() and link.is_symlink()
 
@@ -143,13 +143,13 @@ def test_an_undo_file_of_a_repair_that_never_was_is_told_of_and_stays(torn: Path
     assert binlogtool.plan_truncate(torn).notes == ()
     whole = undo.read_bytes()
     undo.write_bytes(whole[:8] + b"prepared" + whole[16:])
-    assert "broke off when all was changed; it takes it back" in binlogtool.plan_truncate(torn).notes[0]
+    assert "was aborted after all files were changed; it undoes the repair" in binlogtool.plan_truncate(torn).notes[0]
     torn.write_bytes(TORN)
-    assert "broke off before it changed anything; it is not needed" in binlogtool.plan_truncate(torn).notes[0]
+    assert "was aborted before it changed anything; it is not needed" in binlogtool.plan_truncate(torn).notes[0]
     torn.write_bytes(TORN + b"more")
     assert "the files changed since" in binlogtool.plan_truncate(torn).notes[0]
     undo.write_bytes(whole[:8] + b"prepared" + whole[16:-1])
-    assert "not whole" in binlogtool.plan_truncate(torn).notes[0]
+    assert "an incomplete undo file; it cannot undo anything" in binlogtool.plan_truncate(torn).notes[0]
     assert undo.exists()
 
 

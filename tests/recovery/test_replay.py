@@ -362,5 +362,5 @@ def test_a_known_position_reaches_the_rules(tmp_path: Path) -> None:
         assert script.situation is not None and script.situation.start_position == wanted
     for text in ("[1]", "no JSON", '{"position": 3}'):
         state.write_text(text)
-        with pytest.raises(UsageError, match="neither a position as JSON"):
+        with pytest.raises(UsageError, match="holds no position: expected a position or replay report as JSON"):
             run(tmp_path, names, Scripted(everything), against=str(state))

@@ -163,7 +163,11 @@ def test_garbage_between_blocks_is_no_missing_row(corpus: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("run_flip_page", "place of each page"), ("index_flip", "not that of its run"), ("vylog_flip", "refer to each")],
+    [
+        ("run_flip_page", "holds the offset of each page"),
+        ("index_flip", "does not match its run"),
+        ("vylog_flip", "refer to each"),
+    ],
 )
 def test_files_that_may_not_lack_anything_are_not_salvaged(corpus: Path, name: str, why: str) -> None:
     folder = corpus / "tarantool/generated/damaged_vinyl" / name

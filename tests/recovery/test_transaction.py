@@ -134,7 +134,7 @@ def altered(case: Case, **values: Any) -> Case:
 @pytest.mark.parametrize("value", ["inode", "mtime_ns"])
 def test_a_plan_binds_what_it_names(case: Case, value: str) -> None:
     carried(altered(case, **{value: None}), world(Case(case.name)))
-    with pytest.raises(RefusedError, match="is not what the plan was made for"):
+    with pytest.raises(RefusedError, match="changed since the plan was made; plan again"):
         carried(altered(case, **{value: 77}), case.disk)
     whole(case, case.disk)
 
@@ -142,7 +142,7 @@ def test_a_plan_binds_what_it_names(case: Case, value: str) -> None:
 @pytest.mark.parametrize("value", ["size", "sha256_kept", "sha256_cut"])
 def test_a_plan_that_was_made_of_other_bytes_is_refused(case: Case, value: str) -> None:
     plan = case.plan.files[0]
-    with pytest.raises(RefusedError, match="is not what the plan was made for"):
+    with pytest.raises(RefusedError, match="changed since the plan was made; plan again"):
         carried(altered(case, **{value: plan.size - 1 if value == "size" else sha(b"other")}), case.disk)
     whole(case, case.disk)
 
@@ -156,7 +156,7 @@ def test_a_name_that_another_file_has_by_now_is_refused(case: Case) -> None:
             return found
 
     disk = Moved(**vars(world(case)))
-    with pytest.raises(RefusedError, match="is not what the plan was made for"):
+    with pytest.raises(RefusedError, match="changed since the plan was made; plan again"):
         carried(case, disk)
     whole(case, disk)
 
@@ -164,13 +164,13 @@ def test_a_name_that_another_file_has_by_now_is_refused(case: Case) -> None:
 def test_a_file_that_is_to_be_made_must_not_be_there_and_its_plan_must_be_whole() -> None:
     case = Case("creation")
     case.disk.add(META, b"")
-    with pytest.raises(RefusedError, match=f"^{META}: is not what the plan was made for"):
+    with pytest.raises(RefusedError, match=f"^{META}: changed since the plan was made; plan again"):
         carried(case, case.disk)
     assert not any("binlogtool" in call for call in case.disk.log)
     case = Case("creation")
     made = replace(case.plan.files[1], sha256_kept=sha(b"x"))
     case.plan = replace(case.plan, files=(case.plan.files[0], made))
-    with pytest.raises(RefusedError, match=f"^{META}: is not what the plan was made for"):
+    with pytest.raises(RefusedError, match=f"^{META}: changed since the plan was made; plan again"):
         carried(case, case.disk)
     whole(case, case.disk)
 
@@ -199,7 +199,7 @@ def replace_inode(disk: World) -> Any:
 @pytest.mark.parametrize("happens", [longer, newer, another])
 def test_what_changes_while_the_undo_file_is_written_is_noticed(case: Case, happens: Callable[[World], None]) -> None:
     disk = world(case, when={"transaction.log.binlogtool-undo": happens})
-    with pytest.raises(RefusedError, match=f"^{LOG}: is not what the plan was made for"):
+    with pytest.raises(RefusedError, match=f"^{LOG}: changed since the plan was made; plan again"):
         carried(case, disk)
     assert [name for name in disk.list_directory("/disk") if "binlogtool" in name] == []
     assert disk.open_files == {}
@@ -208,7 +208,7 @@ def test_what_changes_while_the_undo_file_is_written_is_noticed(case: Case, happ
 def test_a_file_that_appears_while_the_undo_file_is_written_is_not_replaced() -> None:
     case = Case("creation")
     disk = world(case, when={"transaction.log.binlogtool-undo": lambda disk: disk.add(META, b"a server's")})
-    with pytest.raises(RefusedError, match=f"^{META}: is not what the plan was made for"):
+    with pytest.raises(RefusedError, match=f"^{META}: changed since the plan was made; plan again"):
         carried(case, disk)
     assert disk.content(META) == b"a server's" and disk.content(LOG) == case.before[LOG]
 
@@ -333,7 +333,7 @@ def test_of_what_is_wrong_with_the_result_the_first_three_are_told(case: Case) -
     disk = world(case)
     with pytest.raises(RepairFailedError) as raised:
         execute_plan(case.plan, check=lambda: ["one", "two", "three", "four"], system=disk)  # type: ignore[arg-type]
-    assert str(raised.value) == "the repair did not hold (one; two; three); the original was restored"
+    assert str(raised.value) == "the repaired files did not verify (one; two; three); the original was restored"
     whole(case, disk)
 
 

@@ -56,7 +56,7 @@ def test_a_file_that_was_not_read_to_its_end_says_nothing_of_its_end(samples: Pa
     assert 0 < file.details["unread"] == file.bytes["unknown"] <= size
     assert (file.findings, file.durable_end, file.closed) == ((), None, None)
     text = "\n".join(render_verify_text(report, exit_code=6))
-    assert "PARTIAL" in text and "not read behind" in text and "the time limit" in text
+    assert "PARTIAL" in text and "not read after" in text and "the time limit" in text
     assert "100 %" not in text.splitlines()[2] and "accounted" not in text and "the file ends" not in text
 
 
@@ -165,10 +165,14 @@ def test_a_dump_that_a_limit_ended_says_what_became_of_its_output(
     monkeypatch.setattr(dump, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     target = tmp_path / "out"
     done = invoke("dump", "--timeout", "1s", "-o", str(target), str(plain))
-    assert done.code == 6 and f"--timeout) ended the work; {target} was not written" in done.err
+    assert done.code == 6 and f"the time limit was reached (--timeout); {target} was not written" in done.err
     assert not target.exists()
     done = invoke("dump", "--timeout", "1s", str(plain))
-    assert done.code == 6 and "--timeout) ended the work; what was printed is partial" in done.err and done.out
+    assert (
+        done.code == 6
+        and "the time limit was reached (--timeout); what was printed is partial" in done.err
+        and done.out
+    )
 
 
 @pytest.mark.parametrize("words", ["dump", "verify", "stats", "truncate-to-durable"])

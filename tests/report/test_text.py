@@ -125,7 +125,7 @@ def test_a_plan_says_that_nothing_was_changed() -> None:
         "plan   /data/binlog/0003.xlog: cut 311 of 13,043,225 bytes at 0x00c66d12 (0 complete records among them)",
         "proof  records 35,116 · last seq 216,377",
         f"sha256 kept {'aa' * 32}  cut {'bb' * 32}",
-        "nothing was changed; --apply carries it out",
+        "nothing was changed; use --apply to carry out the plan",
     ]
 
 

@@ -57,7 +57,7 @@ EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.
     (Struct("f" / construct.FormatField(">", "?")), "f", "Flag"),
     (Struct("v" / construct.VarInt), "v", "VarInt"),
     (Struct("e" / Enum(Int8ub, a=1), "n" / Computed(this.e + 1)), "n", "by name"),
-    (Struct("e" / Enum(Int8ub, a=1), Check(this.e == "b")), "check1", "no name"),
+    (Struct("e" / Enum(Int8ub, a=1), Check(this.e == "b")), "check1", "is not a name"),
     (Struct("x" / construct.OneOf(Int8ub, [1, 2])), "x", "cannot be lowered"),
     (Struct("start" / Tell, "sum" / CrcCheck(len, 0, this.start, this.start)), "sum", "not a Checksum"),
     (Struct("n" / Int8ub, "x" / Computed(2**70)), "x", "64-bit"),

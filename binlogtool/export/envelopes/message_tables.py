@@ -406,7 +406,9 @@ class _MessagesJobState:
         self._first_table: SqlTable | None = None
         self._per_table = job.typed_options is not None and job.typed_options.per_table
         if job.shape.partition_by:
-            raise UsageError("--partition-by is for rows; messages can have a directory for each table: --per-table")
+            raise UsageError(
+                "--partition-by cannot be used with --envelope; --per-table makes a directory for each table"
+            )
 
     def run(self, format: str, inputs: list[ManifestInput]) -> Manifest:
         """Read the log, and write the output."""
@@ -472,7 +474,7 @@ class _MessagesJobState:
         """Raise UsageError if a table was named; otherwise create an empty output."""
         typed_options = self.job.typed_options
         if typed_options is not None and typed_options.objects:
-            raise UsageError(f"--object {typed_options.objects[0]}: the log tells of no change of such a table")
+            raise UsageError(f"--object {typed_options.objects[0]}: the log contains no change of such a table")
         if typed_options is None:
             self._get_target("")
 

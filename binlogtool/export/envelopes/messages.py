@@ -142,7 +142,7 @@ def message_script_factory(
     record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
     if record_filters:
         raise UsageError(
-            f"--{record_filters[0].rstrip('s')} chooses single records, but messages are of whole transactions"
+            f"--{record_filters[0].rstrip('s')} selects single records, but messages need whole transactions"
         )
     table_options = TypedRowOptions(selection.objects, selection.exclude_objects)
     return lambda changes: MessageScript(

@@ -106,7 +106,7 @@ _TYPE_NAMES: Mapping[int, str] = {
     _C.VECTOR: "vector",
 }
 _SIZE_PREFIXES = {1: "tiny", 2: "", 3: "medium", 4: "long"}
-"""Bytes of the length of a value -> what stands before TEXT or BLOB."""
+"""Bytes of the length of a value -> prefix of TEXT or BLOB."""
 _BLOB_LENGTH_BYTES: Mapping[int, int] = {_C.TINY_BLOB: 1, _C.MEDIUM_BLOB: 3, _C.LONG_BLOB: 4}
 _FRACTION_TYPES = frozenset({_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2})
 _GEOMETRIES: Mapping[int | None, str] = {
@@ -178,8 +178,8 @@ _DATABASE_DDL = re.compile(
     rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED_NAME}|[\w$]+)",
     re.IGNORECASE,
 )
-_UNKNOWN_NAMES = "the names of its columns are not known: --schema FILE.sql with its CREATE TABLE gives them"
-_PARTIAL_IMAGES = "the log does not have all of its columns (binlog_row_image): they are left out"
+_UNKNOWN_NAMES = "its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
+_PARTIAL_IMAGES = "the log does not record all of its columns (binlog_row_image); they are left out"
 _DIFF_MEMBER = "$diff"
 
 
@@ -407,7 +407,7 @@ def _drop_json_diffs(image: dict[str, object]) -> dict[str, object]:
 
 
 def _report_undecodable(scene: EventContext, reason: str) -> RecordChanges:
-    text = f"{type_name(scene.event.code)} makes no message: {reason}"
+    text = f"{type_name(scene.event.code)} cannot be exported as a message: {reason}"
     table = scene.table if scene.event.code in ROW_EVENTS else None
     described_table = None if table is None else SqlTable(table.database, table.table, ())
     return RecordChanges((), (event_finding(scene, "payload-undecodable", text),), described_table)

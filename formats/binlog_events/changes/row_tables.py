@@ -119,15 +119,15 @@ from binlogtool.limits import Limits
 
 # State: an array of 64-bit integers.
 GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, STATE_SIZE = range(6)
-"""GROUP_OPEN: the group that is open, as in `steps`. TIME: when the open transaction was committed, microseconds; 0 =
-not known. COUNT: row events that were found. CLOSES: what comes of the transaction that was open at the start, before
-any row event: ITS_END, or ANOTHER begins. OPEN: the transaction of the last row event has not ended."""
+"""GROUP_STATE: the open group, as in `steps`. TIME: commit time of the open transaction, microseconds; 0 =
+unknown. COUNT: row events found. CLOSED_BY: how the transaction that was open at the start was closed before
+any row event: by its end, or by the next one. TRANSACTION_OPEN: that of the last row event has not ended."""
 CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
 
 UNKNOWN, UNWANTED, WANTED = range(3)
-"""Of a map: nobody has looked at it; its rows are (not) asked for."""
+"""State of a map: not resolved; its rows are not selected; its rows are selected."""
 HEAD_ENTRY_WORDS = 4
-"""Words of a known head before its bytes: where the next one of the same map stands (0 = there is none), its type, its
+"""Words of a known head before its bytes: position of the next one of the same map (0 = none), its type, its
 size in bytes, its number."""
 
 
@@ -591,7 +591,7 @@ def _check_raw_values(
 
 # --- Recognize statements that change rows without row events, or undo rows that the log has (binlog_format) ---
 
-STATEMENT_WITHOUT_ROWS = "a statement that changes rows, and the log does not tell which"
+STATEMENT_WITHOUT_ROWS = "a statement that changes rows; the log does not record which"
 INCIDENT = "the server lost events here"
 _WRITING_STATEMENT = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH|SELECT)\b", re.IGNORECASE)
 
@@ -834,7 +834,7 @@ class RowTables(msgspec.Struct):
             self.knowledge.apply_statement(sql, parts)
             with contextlib.suppress(UsageError):
                 renames_text = ", ".join(
-                    f"{old} is called {new} from here on" for old, new in find_renames(text, database)
+                    f"{old} is called {new} from this event on" for old, new in find_renames(text, database)
                 )
                 return renames_text, reason, changes, notes
         return "", reason, changes, notes

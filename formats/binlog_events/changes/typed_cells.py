@@ -52,16 +52,17 @@ from binlogtool.limits import Limits
 # ruff: noqa: SIM109 - kernels have no `in`
 
 PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 12
-"""Words of a plan: before the columns (how many there are, and how many the images before and after have), and of each:
-kind, parameter, bytes, bytes of the length; then for the image before and the one after: place of its cells, of its
-flags, of its texts; room for these; in which images it is (1 = before, 2 = after, 3 = both)."""
+"""Words of a plan. Head: number of columns, and how many of them the before and after image have. Of each column:
+kind, parameter, bytes, bytes of the length; then for the before and the after image: offset of its cells, of its
+flags, of its texts; space for texts; images that have the column (1 = before, 2 = after, 3 = both)."""
 SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, ENUM_OR_SET, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
-"""Kinds of fixed width. WIDE: two words. CHOICE: an ENUM or SET; the parameter is the highest number that it has."""
+"""Kinds of fixed width. WIDE: two words. ENUM_OR_SET: the parameter is the highest valid number."""
 TIME, UTF8, SINGLE_BYTE_TEXT, BYTES, RAW = range(32, 37)
-"""Kinds of texts. LATIN: the parameter is the highest byte that stands for itself. BYTES: the parameter is the least
-size, with zero bytes at the end. RAW: bytes as they are stored."""
+"""Kinds of texts. SINGLE_BYTE_TEXT: the parameter is the highest byte that equals its Unicode character. BYTES:
+the least
+size is the parameter, padded with zero bytes. RAW: bytes as they are stored."""
 FIRST_TEXT_KIND = TIME
-"""Kinds from here on are those of texts."""
+"""Kinds from this one on are texts."""
 FULL, UNSUPPORTED = -1, -2
 
 
@@ -444,9 +445,9 @@ def store_events(
 # --- Store rows of one table in column buffers that compiled code fills (`cell_kernels`) ---
 
 MAX_FILLER_ROWS = 8192
-"""When a filler has so many rows, another one follows."""
+"""Rows after which a new filler is started."""
 FILLER_CAPACITY = 4 * MAX_FILLER_ROWS
-"""Rows that it has room for."""
+"""Rows that a filler can hold."""
 _TEXT_BYTES = 24 << 20
 _MIN_TEXT_BYTES = 1 << 18
 MAX_COMPILED_COLUMNS = 256

@@ -77,7 +77,7 @@ _CHUNK_SIZE = 1 << 18
 _BOUNDARY_STRIDE = 1 << 16
 _MAX_BOUNDARIES = 1 << 13
 _SEARCH_SIZES = (1 << 10, 1 << 16)
-"""Bytes that a search looks at in one step, the first time and at most."""
+"""Bytes that one step of a search examines: at first, and at most."""
 _MIN_SEARCH_BUDGET = 1 << 28
 _SEARCH_BUDGET_PER_BYTE = 16
 _MAX_CACHED = 1 << 14
@@ -156,7 +156,7 @@ class HeaderEvidence:
         self.is_relay = relay
         self._since = since
         self.known_prefixes: set[bytes] = set()
-        """Type and server id, as they stand in a header."""
+        """Type and server id, as stored in a header."""
 
     def add_header(self, header: bytes) -> None:
         """Remember type and server id of an event."""
@@ -455,10 +455,10 @@ def _find_boundaries(raw: bytes, base: int, is_end_of_file: bool) -> list[int]:
 # --- Encrypted logs ---
 
 ENCRYPTED_HEADER_SIZE = 512
-"""Bytes in front of the plain image of a MySQL log."""
+"""Bytes before the plain image of a MySQL log."""
 
 NO_KEY_MESSAGE = "the log is encrypted; give the key with --keyfile FILE"
-"""What a layout says when there is no key."""
+"""Message when there is no key."""
 
 _PASSWORD_SIZE = 32
 _IV_SIZE = 16
@@ -502,7 +502,7 @@ ENCRYPTION_HEADER = Struct(
 """The first 512 bytes of an encrypted file of MySQL."""
 
 ENCRYPTED_FILE_HEADER = Struct("encryption" / ENCRYPTION_HEADER, "magic" / Const(MAGIC))
-"""What stands in front of the first event of an encrypted file of MySQL, 516 bytes (with the key)."""
+"""The 516 bytes before the first event of an encrypted MySQL file (with the key)."""
 
 ENCRYPTED_EVENT_HEAD = Struct(
     "start" / Tell,
@@ -513,7 +513,7 @@ ENCRYPTED_EVENT_HEAD = Struct(
     "sealed_body" / Bytes(this.event_size - 13),
     "end" / Tell,
 )
-"""An event of MariaDB without the key: only its size is readable. A plain event fits, too."""
+"""An encrypted MariaDB event without the key: only its size is readable. A plain event matches too."""
 
 
 class EncryptionHeader(msgspec.Struct, frozen=True):
@@ -545,7 +545,7 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
         MalformedError: it is damaged, truncated, or of another version; `finding_id` tells them apart.
     """
     if not head.startswith(ENCRYPTED_MAGIC):
-        raise MalformedError("this is no encrypted log of MySQL", finding_id="bad-magic")
+        raise MalformedError("this is not an encrypted MySQL log", finding_id="bad-magic")
     if head[4:5] != bytes([_VERSION]) and len(head) > 4:
         raise MalformedError(f"the encryption header has version {head[4]}", None, "unsupported-version")
     parsed = _parse_schema(ENCRYPTION_HEADER, head[:ENCRYPTED_HEADER_SIZE])
@@ -566,7 +566,7 @@ def _parse_schema(schema: Construct, data: bytes) -> Struct:
     try:
         return schema.parse(data)
     except ConstructError as error:
-        reason = "it is cut short" if len(data) < ENCRYPTED_HEADER_SIZE else "a field of it is none that is known"
+        reason = "it is truncated" if len(data) < ENCRYPTED_HEADER_SIZE else "it has an unknown field"
         raise MalformedError(f"the encryption header cannot be read: {reason}", None, "bad-header") from error
 
 
@@ -589,7 +589,7 @@ def create_mysql_decryptor(head: bytes, master_key: bytes) -> Callable[[RangeRea
     first = bytearray(head[: ENCRYPTED_HEADER_SIZE + len(MAGIC) + HEADER_SIZE])
     _create_stream_decryptor(secret)(0, memoryview(first))
     if not _is_plain_log(bytes(first[ENCRYPTED_HEADER_SIZE:])):
-        raise KeyFileError(f"the keyring's key {header.key_id!r} does not decrypt this log: a wrong key")
+        raise KeyFileError(f"the keyring's key {header.key_id!r} does not decrypt this log: it is the wrong key")
     return lambda _: _create_stream_decryptor(secret)
 
 
@@ -634,7 +634,7 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
         MalformedError: it is too short, or of an unknown scheme.
     """
     if not HEADER_SIZE + _START_ENCRYPTION.size <= read_event_size(event) <= len(event):
-        raise MalformedError(f"START_ENCRYPTION of {read_event_size(event)} bytes: not its size", None, "bad-header")
+        raise MalformedError(f"START_ENCRYPTION of {read_event_size(event)} bytes: wrong size", None, "bad-header")
     scheme, version, nonce = _START_ENCRYPTION.unpack_from(event, HEADER_SIZE)
     if scheme != _SCHEME:
         raise MalformedError(f"encryption scheme {scheme} is unknown", None, "unsupported-version")
@@ -696,7 +696,7 @@ def _find_cipher(
         heads = [(decrypt_header(cipher, head[at:], at), at) for at in events]
         if any(one is not None and evidence.is_certain(one, at) for one, at in heads):
             return cipher_class
-    raise KeyFileError("the key file's key 1 does not decrypt this log: a wrong key")
+    raise KeyFileError("the key file's key 1 does not decrypt this log: it is the wrong key")
 
 
 def _find_events(offset: int, head: bytes) -> list[int]:

@@ -24,7 +24,7 @@ from binlogtool.formats.binlog_events.wire_format import END_LOG_POS_AT, EVENT_S
 # --- Keys of encrypted logs ---
 
 SYSTEM_KEY = 1
-"""Id of the key that logs are encrypted with (ENCRYPTION_KEY_SYSTEM_DATA)."""
+"""Id of the key that encrypts logs (ENCRYPTION_KEY_SYSTEM_DATA)."""
 
 MASTER_KEY_SIZE = 32
 
@@ -34,7 +34,7 @@ _KEY_SIZE, _IV_SIZE = 32, 16
 _DIGESTS = ("sha1", "sha256", "sha512", "sha224", "sha384")
 """Names of file_key_management_digest; sha1 is the default, and the only one before 12.0."""
 _PBKDF2_ROUNDS = (10000, 1000, 2048, 4096, 20000, 50000, 65536, 100000)
-"""Values of file_key_management_use_pbkdf2 that are tried: that of `openssl enc -pbkdf2`, then other usual ones."""
+"""Values of file_key_management_use_pbkdf2 to try: that of `openssl enc -pbkdf2`, then other common ones."""
 _MAX_KEY_FILE = 1 << 20
 _MAX_SECRET = 256
 _MAX_KEYRING = 1 << 24
@@ -94,18 +94,18 @@ def _parse_key_file(text: bytes) -> dict[int, bytes]:
     for number, line in enumerate(text.split(b"\0")[0].split(b"\n"), 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise KeyFileError(f"line {number} of the key file is not `id;hexkey`, nor a comment")
+            raise KeyFileError(f"line {number} of the key file is neither `id;hexkey` nor a comment")
         if match[1] is not None:
             keys[_parse_key_id(match[1], number)] = _parse_key(match[2], number)
     if not keys:
-        raise KeyFileError("the key file holds no key")
+        raise KeyFileError("the key file contains no key")
     return keys
 
 
 def _parse_key_id(digits: bytes, line_number: int) -> int:
     """Return a key id."""
     if not 0 < int(digits) < 1 << 32:
-        raise KeyFileError(f"line {line_number} of the key file: no such key id")
+        raise KeyFileError(f"line {line_number} of the key file: invalid key id")
     return int(digits)
 
 
@@ -120,7 +120,7 @@ def _iter_decryptions(data: bytes, secret: bytes) -> Iterator[bytes]:
     """Yield the possible plain files, one for each derivation whose padding is valid."""
     salt, body = data[len(_SALT_MAGIC) : len(_SALT_MAGIC) + _SALT_SIZE], data[len(_SALT_MAGIC) + _SALT_SIZE :]
     if not body or len(body) % _IV_SIZE:
-        raise KeyFileError("the encrypted key file is cut short")
+        raise KeyFileError("the encrypted key file is truncated")
     for key_and_iv in _iter_derived_keys(secret, salt):
         plain = decrypt_aes_cbc(key_and_iv[:_KEY_SIZE], key_and_iv[_KEY_SIZE:], body)
         padding = plain[-1]
@@ -177,10 +177,10 @@ def _parse_keyring(keyring: bytes) -> list[Any]:
 
         document = json.loads(keyring)
     except (ValueError, RecursionError) as error:
-        raise KeyFileError("the keyring is not JSON, or cut short: component_keyring_file writes JSON") from error
+        raise KeyFileError("the keyring is not JSON, or is truncated; component_keyring_file writes JSON") from error
     elements = document.get("elements") if isinstance(document, dict) else None
     if not isinstance(elements, list):
-        raise KeyFileError("the keyring has no list of elements: it is not one of component_keyring_file")
+        raise KeyFileError("the keyring has no list of elements; it was not written by component_keyring_file")
     return elements
 
 
@@ -195,7 +195,7 @@ def _parse_master_key(data: Any, key_id: str) -> bytes:
 
 BLOCK_SIZE = 16
 FIRST_BLOCK_END = 20
-"""Bytes of an event up to the end of its first cipher block: enough to read its header."""
+"""Bytes of an event up to the end of its first cipher block, enough to read its header."""
 
 _U32 = (1 << 32) - 1
 _pack_uint32 = struct.Struct("<I").pack

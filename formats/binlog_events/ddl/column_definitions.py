@@ -223,7 +223,7 @@ ROW_TIMES = tuple(
     ColumnHint(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
     for name in ("row_start", "row_end")
 )
-"""Columns that WITH SYSTEM VERSIONING adds where the statement does not declare them."""
+"""Columns that WITH SYSTEM VERSIONING adds unless the statement declares them."""
 
 
 class CreateTable:
@@ -264,7 +264,7 @@ class CreateTable:
             names.append(self._word_at(self._at + 1).text)
             self._at += 2
         if len(names) > 2 or not all(names):
-            raise self._make_error("has no name that can be read")
+            raise self._make_error("has no readable name")
         return (names[0] if len(names) == 2 else None), names[-1]
 
     def _read_columns(self) -> ColumnHints | None:
@@ -305,7 +305,7 @@ class CreateTable:
             if depth == 0:
                 self._at = at + 1
                 return
-        raise self._make_error(f"{self.name}: a bracket is not closed")
+        raise self._make_error(f"{self.name}: a parenthesis is not closed")
 
 
 def _has_versioning(upper_words: Sequence[str]) -> bool:
@@ -338,7 +338,7 @@ def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
 # --- Column definitions of a table and their changes by the clauses of ALTER TABLE ---
 
 KeyPart = tuple[str, int]
-"""A column of a key, in lower case, and its characters; 0 = all."""
+"""Column of a key in lower case, and the number of its characters in the key; 0 = all."""
 
 _ALTER_KEY_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PARTITION"))
 _ALTER_KEY_WORD_PAIRS = frozenset((("VECTOR", "INDEX"), ("VECTOR", "KEY"), ("PERIOD", "FOR")))
@@ -421,7 +421,7 @@ class _AlterTable(msgspec.Struct):
         ):
             return
         else:
-            raise UsageError(f"ALTER TABLE has a clause {first or clause_words[0].text}")
+            raise UsageError(f"unsupported ALTER TABLE clause {first or clause_words[0].text}")
 
     # -- clauses -------------------------------------------------------------------------------------------------------
 
@@ -480,7 +480,7 @@ class _AlterTable(msgspec.Struct):
         if _upper_word(rest, 0) == "TO":
             self.charset, self.converts = find_charset(rest), True
         elif _upper_word(rest, 0) not in ("PARTITION", "TABLE"):
-            raise UsageError("ALTER TABLE ... CONVERT is not understood")
+            raise UsageError("ALTER TABLE ... CONVERT is not supported")
 
     def _set_default_charset(self, rest: list[SqlWord]) -> None:
         """Take DEFAULT CHARACTER SET."""
@@ -558,7 +558,7 @@ class _AlterTable(msgspec.Struct):
             columns += ROW_TIMES
         names = [_lower_name(column) for column in columns]
         if len(set(names)) != len(names):
-            raise UsageError("it would have two columns of one name")
+            raise UsageError("it would have two columns with the same name")
         return TableDefinition(tuple(columns), self._build_key(replaced), self.charset, self.versioned)
 
     def _convert_column(self, column: ColumnHint) -> ColumnHint:
@@ -618,7 +618,7 @@ def _upper_word(words: Sequence[SqlWord], at: int) -> str:
 def _column_name(words: Sequence[SqlWord]) -> str:
     """Return the first word, a column name, in lower case."""
     if not words:
-        raise UsageError("ALTER TABLE has no name of a column where one should be")
+        raise UsageError("ALTER TABLE has no column name where one is expected")
     return words[0].text.lower()
 
 
@@ -626,7 +626,7 @@ def _find_column(columns: Sequence[ColumnHint], name: str) -> int:
     """Return the index of a column."""
     names = [_lower_name(column) for column in columns]
     if name not in names:
-        raise UsageError(f"there is no column {name} to put another one after")
+        raise UsageError(f"there is no column {name} to place another one after")
     return names.index(name)
 
 

@@ -20,14 +20,14 @@ from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
 # --- SQL scripts as statements, and statements as words, by the lexical rules of MySQL and MariaDB ---
 
 _MAX_CACHED_LENGTH = 4096
-"""Characters of a statement whose words are kept for the next question."""
+"""Longest statement, in characters, whose words are cached."""
 
 QUOTED_NAME = r"`(?:[^`]|``)+`"
 """The pattern of a quoted name."""
 
 SINGLE_QUOTED, DOUBLE_QUOTED = (rf"{mark}[^{mark}\\]*(?:\\(?:.|\Z)[^{mark}\\]*)*(?:{mark}|\Z)" for mark in "'\"")
-"""The patterns of texts between quotation marks, with backslashes that escape: each byte is taken in one way only, and
-one that is not closed goes to the end, so that nothing is read twice."""
+"""Patterns of strings with backslash escapes: each byte matches in one way only, and an unclosed string extends to the
+end, so that nothing is read twice."""
 
 COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)"
 """The pattern of a comment that no server executes."""
@@ -173,7 +173,7 @@ def _tokenize(text: str) -> tuple[SqlWord, ...]:
 
 
 _split_cached = lru_cache(maxsize=256)(_tokenize)
-"""For short ones: each statement is looked at for tables, keys and sequences, and many come again."""
+"""For short statements: each is searched for tables, keys and sequences, and many recur."""
 
 
 # --- Statements normalized to the default quoting rules ---
@@ -233,7 +233,7 @@ _COMMENT_PATTERN = re.compile(
     rf"{SINGLE_QUOTED}|{DOUBLE_QUOTED}|`[^`]*`|/\*(M?)!(\d{{5,6}})?|--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}", re.DOTALL
 )
 _NOT_FOR_MARIADB = range(50700, 100000)
-"""Versions of MySQL whose comments MariaDB does not execute."""
+"""MySQL versions whose executable comments MariaDB ignores."""
 
 
 def strip_ignored_comments(sql: str, server_version: str) -> str:
@@ -503,7 +503,7 @@ _CLAUSES_WITHOUT_EFFECT = frozenset((
     "ALTER", "ENABLE", "DISABLE", "FORCE", "ALGORITHM", "LOCK", "ORDER", "WITH", "WITHOUT", "TABLESPACE",
     "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "AUTOEXTEND_SIZE",
 ))  # fmt: skip
-"""First words of clauses that leave rows and columns as they are."""
+"""First words of clauses that leave rows and columns unchanged."""
 
 _INDEX_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK"))
 _RENAME_OBJECTS = frozenset(("COLUMN", "INDEX", "KEY"))
@@ -552,7 +552,7 @@ class StatementReader:
         """Read the name of a table."""
         parts = self.words[self.at : self.at + 3]
         if not parts or parts[0].upper in (",", "(", ")", ".", "="):
-            raise UsageError("the statement has no name where one should be")
+            raise UsageError("the statement has no name where one is expected")
         if len(parts) == 3 and parts[1].upper == ".":
             self.at += 3
             return parts[0].text, parts[2].text
@@ -756,7 +756,7 @@ _HARMLESS_WORDS = frozenset((
     "JSON_OBJECT", "JSON_ARRAY", "JSON_SET", "JSON_EXTRACT", "JSON_VALUE", "TO_BASE64", "FROM_BASE64", "USER",
     "CURRENT_USER", "LAST_INSERT_ID",
 ))  # fmt: skip
-"""Words that a bracket can follow without a call of a stored function, which could change any table."""
+"""Words that may precede a parenthesis without calling a stored function, which could change any table."""
 
 
 def find_changed_table(sql: str, database: str) -> str | None:

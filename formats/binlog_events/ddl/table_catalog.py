@@ -49,7 +49,7 @@ from binlogtool.formats.binlog_events.wire_format import DELETE_ROW_EVENTS, UPDA
 
 MAX_FOREIGN_KEYS = 100_000
 _CHANGING_ACTIONS = ("CASCADE", "SET")
-"""First words of the actions that change rows. Of the others the one refuses, and InnoDB has no SET DEFAULT."""
+"""First words of the actions that change rows: the others refuse the change, and InnoDB has no SET DEFAULT."""
 
 
 class ForeignKey(msgspec.Struct, frozen=True):
@@ -326,7 +326,9 @@ class CascadeReporter(msgspec.Struct):
             if key.child in self.reported:
                 continue
             self.reported.add(key.child)
-            text = f"rows of {key.child} may change by its foreign key to {key.parent} ({action}): no event tells which"
+            text = (
+                f"rows of {key.child} may change by its foreign key to {key.parent} ({action}): no event records which"
+            )
             yield make_finding(
                 ROWS_DIVERGE, event.start, event.end - event.start, text, record=event.record, table=key.child
             )
@@ -354,14 +356,14 @@ def _changed_columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 _MAX_CACHED_MAPS = 10_000
 _HIDDEN_COLUMN_PREFIX = "!hidden!"
-"""Columns that MySQL computes for an index of an expression are called so; no statement knows them."""
+"""Name prefix of the columns that MySQL computes for an index on an expression; no statement can name them."""
 
 _UNDECLARED_COLUMNS = (
     "neither the log nor --schema declares its columns: if one is generated, servers refuse statements that give it "
-    "a value (--rows exact has no such fault)"
+    "a value (--rows exact avoids this)"
 )
 _SEQUENCE_COLUMN = "next_not_cached_value"
-"""The first column of a sequence: all of its columns are plain ones."""
+"""First column of a sequence; none of its columns is generated."""
 
 _CREATE_START_TRANSACTION = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNORECASE)
 
@@ -373,10 +375,10 @@ class TableKnowledge(msgspec.Struct):
     triggers: Triggers = msgspec.field(default_factory=Triggers)
     foreign_keys: ForeignKeys = msgspec.field(default_factory=ForeignKeys)
     filling: int = 0
-    """The last statement was CREATE TABLE ... START TRANSACTION of MySQL, and the how many; 0 = it was another one."""
+    """Number of the last statement if it was MySQL's CREATE TABLE ... START TRANSACTION, else 0."""
     _version: int = 0
     _reasons: dict[int, tuple[TableMap, str | None]] = msgspec.field(default_factory=dict)
-    """By identity of a map: all events of a table ask."""
+    """Cache by identity of a table map, as every event of a table asks."""
 
     def load_schema(self, schema: str | None) -> None:
         """Apply the statements of --schema, which define the tables before the log; to be called first.
@@ -495,14 +497,14 @@ class TableKnowledge(msgspec.Struct):
         if (
             self.triggers.list_triggers(table.full_name) and not description.is_mariadb
         ):  # MariaDB's table maps have a flag for it
-            return "statements would fire its triggers once more"
+            return "statements would fire its triggers again"
         if table.uncertain:
             return table.uncertain
         definition = self.history.find_definition(table)
         if isinstance(definition, str):
-            return f"which of its columns are generated is not known: {definition}" if definition else None
+            return f"its generated columns are unknown: {definition}" if definition else None
         if definition.versioned:
-            return "it keeps the history of its rows, and no statement can say their times"
+            return "it keeps the history of its rows, and no statement can set their times"
         declared = {(column.name or "").lower() for column in definition.columns}
         for column in table.columns if declared else ():
             if (column.name or "").lower() not in declared and not column.generated:

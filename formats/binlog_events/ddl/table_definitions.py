@@ -35,17 +35,17 @@ from binlogtool.formats.binlog_events.ddl.statements import (
 # --- Definitions of a log's tables by its statements ---
 
 MAX_TABLES, MAX_COLUMNS = 100_000, 1_000_000
-"""Tables that are followed, and columns of all of them together."""
+"""Limits of the tables that are tracked, and of their columns together."""
 
 _MAX_CACHED_LENGTH = 16 << 10
-"""Characters of a statement that is not worth its place among the remembered ones."""
+"""Longest statement, in characters, whose definition is cached."""
 
 _SEQUENCE_COLUMNS = """CREATE TABLE s (next_not_cached_value BIGINT, minimum_value BIGINT, maximum_value BIGINT,
 start_value BIGINT, increment BIGINT, cache_size BIGINT UNSIGNED, cycle_option TINYINT UNSIGNED, cycle_count BIGINT)"""
-"""Those of CREATE SEQUENCE without a type of its own."""
+"""Columns of a sequence that CREATE SEQUENCE gives no type."""
 
 UNDECLARED = ""
-"""In place of a definition: the table is there, and nothing says what its columns are."""
+"""State of a table that exists while nothing declares its columns."""
 
 
 class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
@@ -167,7 +167,7 @@ class TableDefinitions(msgspec.Struct):
             self.tables[name], self.columns = definition, size
         else:
             self._delete(name)
-            self.lost = "the log has more tables and columns than are followed"
+            self.lost = "the log has more tables and columns than are tracked"
 
     def _delete(self, name: str) -> None:
         """Delete a table."""
@@ -228,19 +228,19 @@ class TableDefinitions(msgspec.Struct):
                 return "it was created LIKE a temporary table"
             source = self.get_state(name)
             if isinstance(source, str):
-                return source or "it was created LIKE a table whose columns are not known"
+                return source or "it was created LIKE a table whose columns are unknown"
             return replace(source, given=self.given)
         charset = self.databases.get(self._table_key(split_name(name)[0]))
         try:
             definition = parse_definition(statement.text, charset)
         except UsageError as error:
-            return f"its CREATE TABLE cannot be followed: {error}"
+            return f"its CREATE TABLE is not supported: {error}"
         if definition is None:
             return "its CREATE TABLE does not declare all of its columns"
         definition = replace(definition, given=self.given)
         before = self.tables.get(name)
         if self.given and not split_name(name)[0] and isinstance(before, TableDefinition) and before != definition:
-            return f"--schema has two tables {split_name(name)[1]!r} and no database for them"
+            return f"--schema has two tables {split_name(name)[1]!r} without a database for them"
         return definition
 
     def _apply_create_database(self, reader: StatementReader, statement: DdlStatement) -> None:
@@ -320,7 +320,7 @@ class TableDefinitions(msgspec.Struct):
             except UsageError as error:
                 self.conflicts += 1
                 after = f"the log's ALTER TABLE does not fit its definition: {error}"
-                after += "; --schema must say what it was before the first log" if before.given else ""
+                after += "; --schema must define it as it was before the first log" if before.given else ""
         self._store(name, after)
         for other in new_names:
             self._rename_table(name, other)
@@ -421,7 +421,7 @@ def parse_sequence(sql: str) -> TableDefinition | str:
     """Return the table of a CREATE SEQUENCE; one with a declared type has columns of that type (MariaDB 11.5)."""
     upper_words = sql.upper().split()
     if "AS" in upper_words:
-        return "it is a sequence of a type of its own"
+        return "it is a sequence with a declared type"
     return parse_definition(_SEQUENCE_COLUMNS) or UNDECLARED
 
 

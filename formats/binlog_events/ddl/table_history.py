@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MAX_PENDING_BYTES = 4 * MIB
-"""Bytes of statements that wait to be followed, and of the longest one."""
+"""Limit of the pending statements in bytes, and of a single one."""
 
 _UNREADABLE_STATEMENT = "a statement of the log that may be about tables cannot be read"
 
@@ -50,7 +50,7 @@ class TableHistory(msgspec.Struct):
     _folded: TableDefinitions | None = None
     _is_case_sensitive: bool = False
     _carried: Any = None
-    """What `carried` gave last; None = it is to be made anew."""
+    """Cached result of `carried`; None if it is outdated."""
 
     def add_query(self, code: int, body: memoryview) -> bool:
         """Add the body of a QUERY event; return whether definitions may differ from now on."""
@@ -207,7 +207,7 @@ class TableHistory(msgspec.Struct):
         if folded.conflicts < exact.conflicts:
             return folded_state
         if _has_other_spelling(exact, table.full_name) or (exact_state and isinstance(exact_state, str)):
-            return "statements name two tables whose names differ in case alone"
+            return "statements name two tables whose names differ only in case"
         return folded_state
 
 
@@ -286,12 +286,12 @@ def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
     if not may_be_table_statement(start):
         return None
     if is_compressed and read_declared_size(parts.sql) > MAX_PENDING_BYTES:
-        raise MalformedError("a statement is longer than all that is kept")
+        raise MalformedError("a statement exceeds the size limit of pending statements")
     text = normalize_statement(unpack_block(parts.sql, Limits()) if is_compressed else parts.sql, parts)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise MalformedError("a statement is no text of its character set") from None
+        raise MalformedError("a statement is not valid text in its character set") from None
     status, text = decode_status_variables(parts.status_vars), strip_ignored_comments(text, server)
     charset = charset_of_collation(status["charset"]["server"]) if "charset" in status else None
     database = parts.db.decode("utf-8", "backslashreplace")

@@ -73,17 +73,17 @@ FIELD_NAMES = (
     "original_commit_timestamp", "transaction_length", "immediate_server_version", "original_server_version",
     "commit_group_ticket",
 )  # fmt: skip
-"""Names of the fields by their ids."""
+"""Field names by field id."""
 
 UUID, GNO, TAG = 1, 2, 3
 _LAST_FIELD = len(FIELD_NAMES) - 1
 SIGNED_FIELDS = (2, 4, 5)
 HEADER_FIELDS = ("format_version", "message_size", "last_non_ignorable_field")
 MAX_TAG_SIZE = 32
-"""Characters of the longest tag."""
+"""Most characters of a tag."""
 
 _NUMBER_SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for byte in range(256))
-"""Bytes of a number by its first byte."""
+"""Size of a number in bytes, by its first byte."""
 
 
 def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -121,7 +121,7 @@ def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
             continue
         value, at = read_number(data, at, end)
         if value > 255:
-            raise MalformedError(f"{value} is no byte of a UUID", finding_id="varint-overlong")
+            raise MalformedError(f"{value} is not a byte of a UUID", finding_id="varint-overlong")
         sid.append(value)
     return bytes(sid), at
 
@@ -228,13 +228,13 @@ def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
 
 def _size_error(size: int, end: int) -> MalformedError:
     """Return the error for a wrong message size."""
-    text_ = f"the message says {size:,} bytes, the event has {end:,}"
+    text_ = f"the message declares {size:,} bytes, the event has {end:,}"
     return MalformedError(text_, finding_id="length-out-of-bounds")
 
 
 def _order_error(id_: int, before: int) -> MalformedError:
     """Return the error for fields that are not in ascending order."""
-    return MalformedError(f"field {id_} stands behind field {before}")
+    return MalformedError(f"field {id_} follows field {before}")
 
 
 def _check_ignorable(id_: int, last: int) -> None:
@@ -358,7 +358,7 @@ GTID_LOG = Struct(
     "original_server_version" / _original_or_immediate("immediate_server_version", Int32ul),
     "commit_group_ticket" / IfBytesLeft(Int64ul),
 )
-"""5.6 ends behind gno, 5.7 behind sequence_number, 8.0 behind a server version."""
+"""MySQL 5.6 ends after gno, 5.7 after sequence_number, 8.0 after a server version."""
 
 GTID_TAGGED_LOG = Struct("message" / TaggedMessage())
 
@@ -382,7 +382,7 @@ PREVIOUS_GTIDS = Struct(
     "format_end" / HiddenField(If(this.tagged, Int8ul)),
     "sids" / Array(this.n_sids, _SOURCE),
 )
-"""With tags, 1 stands before and behind the number of sources, which has six bytes then."""
+"""With tags, the number of sources has six bytes, and a byte 1 before and after it."""
 
 # -- GTIDs of MariaDB --------------------------------------------------------------------------------------------------
 
@@ -556,7 +556,7 @@ def read_tagged_gtid(body: bytes) -> MysqlGtid:
 
 
 read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtids)
-"""The set that PREVIOUS_GTIDS lists, in its order."""
+"""Reads the set that PREVIOUS_GTIDS lists, in its order."""
 
 
 def format_previous_gtids(sources: Iterable[PreviousGtids]) -> str:
@@ -578,7 +578,7 @@ def _format_interval(interval: tuple[int, int]) -> str:
 read_mariadb_gtid = make_fields_decoder(GTID, MariadbGtid)
 read_gtid_list_flags = make_integer_decoder(GTID_LIST, "flags")
 read_gtid_list = make_list_decoder(GTID_LIST, "list", ListedGtid)
-"""The entries of GTID_LIST, in their order."""
+"""Reads the entries of GTID_LIST, in their order."""
 
 
 # -- both --------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, Previo
 # --- Sets of integers as intervals ---
 
 MAX_INTERVALS = 100_000
-"""Intervals of one set; numbers that would need more are not kept."""
+"""Most intervals of one set; numbers that would need more are not kept."""
 
 
 class IntervalSet:
@@ -139,9 +139,9 @@ def parse_gtid_set(text: str) -> GtidSet:
         elif item:
             _parse_mariadb_item(item, sources, domains)
     if not sources and not domains:
-        raise UsageError(f"{text!r} names no GTID; write uuid:1-5 or 0-1-42")
+        raise UsageError(f"{text!r} contains no GTID; write uuid:1-5 or 0-1-42")
     if any(intervals.is_full for intervals in sources.values()):
-        raise UsageError("a set of GTIDs with so many holes cannot be used")
+        raise UsageError("the set of GTIDs has too many gaps")
     return GtidSet(sources, frozenset(domains))
 
 
@@ -170,7 +170,7 @@ def _parse_mariadb_item(item: str, sources: dict[str, IntervalSet], domains: set
     """Add an item of MariaDB's form."""
     match = _MARIADB.fullmatch(item)
     if match is None:
-        raise UsageError(f"{item!r} is no GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
+        raise UsageError(f"{item!r} is not a GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
     domain, server, first, last = match.groups()
     if server is None:
         domains.add(int(domain))
@@ -182,8 +182,10 @@ def _parse_mariadb_item(item: str, sources: dict[str, IntervalSet], domains: set
 def _parse_interval(first: str, last: str | None, item: str) -> tuple[int, int]:
     """Return the half-open interval from the first to the last number."""
     low, high = int(first), int(last or first)
-    if low > high or high >= _END_NUMBER:
-        raise UsageError(f"{item!r}: there is nothing from {low} to {high}")
+    if high >= _END_NUMBER:
+        raise UsageError(f"{item!r}: {high} is above the largest sequence number, {_END_NUMBER - 1}")
+    if low > high:
+        raise UsageError(f"{item!r}: empty interval from {low} to {high}")
     return low, high + 1
 
 
@@ -280,7 +282,7 @@ def parse_gtid_position(text: str) -> dict[str, int]:
     for source, intervals in gtids.sources.items():
         key = _sequence_key(source)
         if key in position or (key != source and intervals.count() != 1):
-            raise UsageError(f"position {text!r}: more than one sequence number of domain {key}")
+            raise UsageError(f"position {text!r}: more than one sequence number for domain {key}")
         position[key] = intervals.highest
     return position
 

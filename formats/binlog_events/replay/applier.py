@@ -31,7 +31,7 @@ from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS
 # --- The open transaction of an applier ---
 
 MAX_PARTS = 100_000
-"""Parts of one transaction that are told apart."""
+"""Most parts of one transaction with their own verdict."""
 
 RulingVerdict = tuple[str, str]
 """Verb and reason of a `Ruling`."""
@@ -230,7 +230,7 @@ def _add_position(executed: ExecutedGtids, item: str) -> None:
     parsed = parse_gtid_set(item)
     numbers = [(source, own.highest) for source, own in parsed.sources.items() if own.count() == 1]
     if parsed.domains or len(numbers) != 1:
-        raise UsageError(f"position {item!r}: a transaction of MariaDB is written 0-1-42")
+        raise UsageError(f"position {item!r}: write a MariaDB transaction as 0-1-42")
     executed.add("-".join((numbers[0][0], str(numbers[0][1]))))
 
 
@@ -347,7 +347,7 @@ class ApplierState:
 # --- Simulated applier of a server ---
 
 MAX_PREPARED = 100_000
-"""XA transactions that may wait at a time."""
+"""Most XA transactions that may be prepared at a time."""
 
 _STANDALONE = 1
 _STMT_END = 1
@@ -563,7 +563,7 @@ class EventApplier(ApplierState):
         match = _XA_FINISH_PATTERN.match(sql.strip())
         transaction = self._open_transaction or self._begin_transaction(number, records, i)
         if match is None or len(match[2]) % 2 or len(match[3]) % 2:
-            yield from self._reject_record(number, records, i, "xa-unknown", "no XA identifier can be read")
+            yield from self._reject_record(number, records, i, "xa-unknown", "the XA identifier cannot be read")
         elif transaction.verdict is None:
             xid = XaId(int(match[4]), bytes.fromhex(match[2]), bytes.fromhex(match[3]))
             yield from self._finish_prepared(number, records, i, xid, match[1].upper() == "COMMIT")
@@ -646,9 +646,7 @@ class EventApplier(ApplierState):
         """Apply an event of unknown type: skip it if it is ignorable, fail otherwise."""
         if not _header_flags(records, i) & _IGNORABLE:
             name = records.envelope.type[i]
-            yield from self._reject_record(
-                number, records, i, "unknown-event", f"{name} is not known and not ignorable"
-            )
+            yield from self._reject_record(number, records, i, "unknown-event", f"{name} is unknown and not ignorable")
         elif self._open_transaction is None:
             yield Ruling(number, number + 1, SKIPPED, "ignorable")
         else:
@@ -698,39 +696,55 @@ _handle_other = EventApplier._apply_unknown
 # --- Explanations of the applier's rules, by reason id ---
 
 REASONS: Mapping[str, str] = {
-    "committed": "The transaction has its commit: XID, COMMIT, or XA COMMIT ONE PHASE (specification section 8).",
-    "statement": "A statement outside of a transaction takes effect alone (specification section 8).",
+    "committed": (
+        "The transaction has its commit: XID, COMMIT, or XA COMMIT ONE PHASE "
+        "(docs/spec/mysql_binlog.md#transactions-and-truncation)."
+    ),
+    "statement": (
+        "A statement outside of a transaction takes effect alone "
+        "(docs/spec/mysql_binlog.md#transactions-and-truncation)."
+    ),
     "implicit-commit": "BEGIN inside a transaction without a GTID commits it (`trans_begin`).",
     "not-transactional": "The table's engine, as its CREATE TABLE names it, cannot roll back: the change stays.",
-    "xa-committed": "The transaction was prepared, and an XA COMMIT behind it commits it (specification section 8).",
-    "control": "The event is about the log itself, and changes no data (specification sections 3 and 8).",
-    "executed": "The server has it already: its GTID is in gtid_executed (MySQL), not behind gtid_slave_pos (MariaDB), "
-    "or it stands in front of the position in relay-log.info.",
+    "xa-committed": (
+        "The transaction was prepared, and a later XA COMMIT commits it "
+        "(docs/spec/mysql_binlog.md#transactions-and-truncation)."
+    ),
+    "control": ("The event is about the log itself, and changes no data (docs/spec/mysql_binlog.md#event-types)."),
+    "executed": "The server already has it: its GTID is in gtid_executed (MySQL), or not after "
+    "gtid_slave_pos (MariaDB), "
+    "or it is before the position in relay-log.info.",
     "incomplete": "The log ends, or the server stops, before the transaction's commit: it is rolled back "
-    "(specification section 8).",
-    "rolled-back": "The transaction ends with ROLLBACK or XA ROLLBACK (specification section 8).",
-    "rolled-back-to-savepoint": "ROLLBACK TO SAVEPOINT undoes what follows the savepoint (specification section 8).",
-    "xa-prepared": "XA PREPARE without XA COMMIT or XA ROLLBACK behind it: it waits, nobody sees it (specification "
-    "section 8).",
-    "start-alter": "The first half of a two-phase ALTER TABLE: the table is altered when its COMMIT ALTER comes "
+    "(docs/spec/mysql_binlog.md#transactions-and-truncation).",
+    "rolled-back": "The transaction ends with ROLLBACK or XA ROLLBACK "
+    "(docs/spec/mysql_binlog.md#transactions-and-truncation).",
+    "rolled-back-to-savepoint": (
+        "ROLLBACK TO SAVEPOINT undoes what follows the savepoint "
+        "(docs/spec/mysql_binlog.md#transactions-and-truncation)."
+    ),
+    "xa-prepared": "XA PREPARE without a later XA COMMIT or XA ROLLBACK: it stays prepared and invisible "
+    "(docs/spec/mysql_binlog.md#transactions-and-truncation).",
+    "start-alter": "The first half of a two-phase ALTER TABLE: the table is altered at its COMMIT ALTER "
     "(MariaDB binlog_alter_two_phase).",
-    "no-table-map": "Rows of a table id that no TABLE_MAP introduced are taken for those of a table that is filtered "
-    "out (`Rows_log_event::do_apply_event`): nothing is changed, nothing is said.",
-    "ignorable": "The type is not known, but its flag allows to ignore it (specification section 2).",
-    "behind-damage": "In a file that was not closed, readers take what they cannot read for its end "
-    "(`dump_local_log_entries` of mysqlbinlog, specification section 12).",
-    "another-log": "A relay log beside a binary log holds the same changes: only the binary log is applied.",
-    "not-a-log": "The index, the GTID index or a state file: no events to apply (specification sections 8 and 10).",
+    "no-table-map": "Rows with a table id that no TABLE_MAP defines are treated as those of a table that is filtered "
+    "out (`Rows_log_event::do_apply_event`): nothing is changed, and no error is reported.",
+    "ignorable": "The type is unknown, but its flag allows ignoring it (docs/spec/mysql_binlog.md#common-header).",
+    "behind-damage": "In a file that was not closed, readers treat what they cannot read as its end "
+    "(`dump_local_log_entries` of mysqlbinlog, docs/spec/mysql_binlog.md#resynchronization).",
+    "another-log": "A relay log next to a binary log contains the same changes: only the binary log is applied.",
+    "not-a-log": (
+        "The index, the GTID index or a state file: no events to apply (docs/spec/mysql_binlog.md#file-kinds)."
+    ),
     "group-open": "A transaction begins while another one is open: the server refuses to set its GTID (MySQL error "
     "1766, MariaDB error 1953).",
     "out-of-order": "The number does not grow in its domain: mariadb-binlog stops (--gtid-strict-mode), a server with "
     "gtid_strict_mode refuses it (error 1950).",
     "xa-unknown": "XA COMMIT or XA ROLLBACK of a transaction that is not prepared (XAER_NOTA, error 1397).",
-    "xa-twice": "An XA transaction is prepared that is prepared already (XAER_DUPID, error 1440).",
-    "incident": "INCIDENT: the server that wrote the log lost events; who applies it must stop (specification section "
-    "5, error 1590).",
-    "unknown-event": "The type is not known, and no flag allows to ignore it (specification section 2).",
-    "undecodable": "The event is not what its type demands: the server stops (specification section 12).",
-    "damaged": "--policy force: a part of the transaction cannot be read; it is left out, and the next one tried.",
-    "adrift": "--policy force: behind a damage, before the next transaction begins: to whom it belongs is not known.",
+    "xa-twice": "An XA transaction is prepared that is already prepared (XAER_DUPID, error 1440).",
+    "incident": "INCIDENT: the server that wrote the log lost events; an applier must stop "
+    "(docs/spec/mysql_binlog.md#event-bodies, error 1590).",
+    "unknown-event": ("The type is unknown, and no flag allows ignoring it (docs/spec/mysql_binlog.md#common-header)."),
+    "undecodable": ("The event is not valid for its type: the server stops (docs/spec/mysql_binlog.md#validation)."),
+    "damaged": "--policy force: a part of the transaction cannot be read; the transaction is skipped.",
+    "adrift": "--policy force: after damage and before the next transaction begins: its transaction is unknown.",
 }

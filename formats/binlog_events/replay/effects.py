@@ -51,10 +51,10 @@ from binlogtool.formats.binlog_events.transactions.boundaries import QueryKind
 from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
 
 STATEMENTS = "(statements)"
-"""The object of statements: their texts, with what was set for each, as rows without a key."""
+"""Object name of statements: their texts and variables, as rows without a key."""
 
 MAX_TABLES = 100_000
-"""Tables whose keys are remembered."""
+"""Most tables whose keys are remembered."""
 
 _WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.I)
 
@@ -162,7 +162,7 @@ class EventEffects(EffectReader):
             return [*self._read_ddl(sql, database), statement]
         if _WRITES_ROWS.match(sql, skip_gap(sql)):
             self._unknown_tables[STATEMENTS] = (
-                "statements that write rows: what they do to their tables, only a server knows"
+                "statements that write rows: only a server knows their effect on the tables"
             )
         return (statement,)
 
@@ -201,7 +201,7 @@ class EventEffects(EffectReader):
             for name in changed_tables if self._tables_with_rows.intersection(changed_tables) else ():
                 self._mark_unknown(
                     name or changed_tables[0],
-                    "ALTER TABLE changed it while it had rows: these count as they were logged",
+                    "ALTER TABLE changed it while it had rows: these are counted as they were logged",
                 )
         for old_name, new_name in find_renames(sql, database) if first_keyword(sql) in ("ALTER", "RENAME") else ():
             yield self._rename_table(old_name, new_name)

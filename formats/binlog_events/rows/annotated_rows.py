@@ -246,7 +246,7 @@ _NUMBER_PARTS: dict[str, tuple[str, int, Callable[[int, Sequence[int]], str] | N
     "column": (".column", 4, _describe_column),
     "prefix": (".prefix", 4, _describe_prefix),
 }
-"""Of each field that is a number what stands behind its place in the path, its depth, its words."""
+"""For each numeric field: the suffix of its path, its depth, and a function for its meaning."""
 
 
 def table_map_construct(
@@ -263,7 +263,7 @@ def table_map_construct(
 # --- Show row events in the annotated view ---
 
 TableMapLookup = Callable[[int], TableMap | None]
-"""Table id -> the table map that is in force."""
+"""Table id -> its current table map."""
 
 _PARTIAL = EventType.PARTIAL_UPDATE_ROWS
 

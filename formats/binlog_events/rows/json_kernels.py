@@ -791,11 +791,11 @@ def put_rows_event(
 # --- Row images as kernels over the templates of `sql.plans` ---
 
 EVENT_RECORD_HEAD_SIZE, EVENT_RECORD_COLUMN_SIZE = 24, 40
-"""Of a record."""
+"""Bytes of a template's header and of each column's entry."""
 GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER, STAMPED = 1, 2, 4, 8, 16, 32, 64
-"""What else a record says of a column. GENERATED: no statement names it. KEY: it is part of the primary key. CAST: a
-condition that is not on a key compares its bytes; HEX: and these as X'…'. NO_CONDITION: there is none. NUMBER: a
-condition is on the number of it. STAMPED: an UPDATE that does not name it may set it to the current time."""
+"""Flags of a column in a template. GENERATED: no statement names it. KEY: it is part of the primary key. CAST: a
+condition that is not on a key compares its bytes; HEX: as X'…'. NO_CONDITION: there is no condition. NUMBER: a
+condition compares its number. STAMPED: an UPDATE that does not name it may set it to the current time."""
 
 
 @kernel(load_word)

@@ -241,7 +241,7 @@ class ImageField(NamedTuple):
 
 
 _MIN_PATTERN_USES = 8
-"""A pattern of NULLs that was met so many times gets a function of its own."""
+"""Uses of a pattern of NULLs after which a function is generated for it."""
 _MAX_PATTERNS = 64
 _MAX_GENERATED_COLUMNS = 1024
 """Columns of an image; wider ones are always read column by column."""
@@ -467,7 +467,7 @@ class PartialImageReader:
         reader = BoundedReader(data, "PARTIAL_UPDATE_ROWS", offset)
         options = reader.read_lenenc("value_options")
         if options & ~PARTIAL_JSON_UPDATES:
-            raise MalformedError(f"value_options 0x{options:x} at byte {offset:,} are not known")
+            raise MalformedError(f"value_options 0x{options:x} at byte {offset:,} are unknown")
         if not options:
             return frozenset(), reader.offset
         bits = reader.read_bytes((len(self._json_columns) + 7) // 8, "the bitmap of partial JSON columns")
@@ -657,7 +657,7 @@ def list_present_columns(bitmap: bytes, n_cols: int) -> tuple[int, ...]:
 
 
 _MAX_CACHED_HEADS = 64
-"""Different heads that are kept per table map."""
+"""Maximum number of cached heads per table map."""
 
 _ImagesReader = tuple[RowReader, int, bool]
 """The reader of the images, the place of the first one in the body, and: are they compressed?"""
@@ -775,6 +775,6 @@ def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequ
     reader, offset, _ = _images_reader(type_code, body, table_map)
     row_bounds = [offset, *reader.iter_row_ends(body, offset)]
     if len(row_bounds) != len(selected) + 1:
-        raise MalformedError(f"{len(row_bounds) - 1:,} rows can be told apart, {len(selected):,} were decoded")
+        raise MalformedError(f"{len(row_bounds) - 1:,} rows were found, {len(selected):,} were decoded")
     rows = (body[low:high] for (low, high), keep in zip(pairwise(row_bounds), selected, strict=True) if keep)
     return body[:offset] + b"".join(rows)

@@ -56,7 +56,7 @@ from binlogtool.formats.binlog_events.wire_format import BoundedReader
 _C = ColumnType
 NUL_FIELDS = ("db_nul", "table_nul")
 REAL_TYPE_BITS = 0x30
-"""Bits of the first byte of a STRING's metadata that are all set in a type code; what is missing is length."""
+"""Bits of the first byte of a STRING's metadata that are all set in a type code; cleared bits belong to the length."""
 
 
 class OptionalField(enum.IntEnum):
@@ -78,7 +78,7 @@ class OptionalField(enum.IntEnum):
 
 
 MapField = tuple[str, int, int, Any, int, int]
-"""Name, bytes `[start, end)` and value of a field; of what is there several times, which, and which inside of that."""
+"""Name, bytes `[start, end)` and value of a field; for repeated fields the index, and the index inside of that."""
 MapFields = Iterator[MapField]
 
 
@@ -151,7 +151,7 @@ _METADATA_WIDTHS: Mapping[int, tuple[int, str]] = {
     **dict.fromkeys((_C.STRING, _C.ENUM, _C.SET), (2, "the real type and the length")),
 }
 _METADATA_BY_CODE = tuple(_METADATA_WIDTHS.get(code, (0, "")) for code in range(256))
-"""By type code: bytes of metadata of a column, and what they are."""
+"""By type code: bytes of a column's metadata, and their meaning."""
 
 
 def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
@@ -516,7 +516,7 @@ def parse_optional_metadata(
         if read is None:
             continue
         if item.code in seen:
-            raise MalformedError(f"TABLE_MAP: optional metadata {OptionalField(item.code).name} stands there twice")
+            raise MalformedError(f"TABLE_MAP: duplicate optional metadata {OptionalField(item.code).name}")
         seen.add(item.code)
         read(parser, item, item.columns())
         if item.value.bytes_left:
@@ -530,16 +530,17 @@ MAX_COLUMNS = 4096
 """No server allows more columns in a table."""
 
 _CACHE_BYTES = 8 << 20
-"""Bytes of all maps that are kept for the next time that they stand in the log; a column counts as 64."""
+"""Bytes of all cached maps; a column counts as 64."""
 UNKNOWN_FRACTIONS = (
-    "the rows cannot be decoded: the log does not tell the fractions of TIME, DATETIME and TIMESTAMP columns in the "
-    "form of MariaDB before 10.1.2; --schema with the CREATE TABLE does"
+    "the rows cannot be decoded: the log does not record the fractional digits of TIME, DATETIME and "
+    "TIMESTAMP columns in the "
+    "format of MariaDB before 10.1.2; give the CREATE TABLE with --schema"
 )
 """Said of rows that do not fit the map, where `TableMap.has_unknown_fractions`."""
 
 
 DECLARED_FROM_DDL = "from the log's DDL"
-"""Said of maps whose columns are known from there."""
+"""Value of `declared` for maps whose columns come from DDL statements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -834,7 +835,7 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
 RECORD_HEAD = 40
 COLUMN_SIZE = 32
 PAD = bytes(8)
-"""Behind the last text: they are copied in steps of eight bytes."""
+"""After the last text: texts are copied in steps of eight bytes."""
 
 MAX_COMPILED_COLUMNS = 1024
 """Tables with more are left to the general writer."""
@@ -843,7 +844,7 @@ _ASCII = bytes(range(128))
 _LATIN1_UPPER = bytes(range(0xA0, 0x100))
 _UNSUPPORTED_KIND = ColumnKind(255, 0, 0, 1)
 _UNCHECKED_KINDS = frozenset(ValueKind) - {ValueKind.DECIMAL, ValueKind.JSON, ValueKind.COMPRESSED}
-"""Kinds of which all bytes are a value."""
+"""Kinds that accept any bytes as a value."""
 
 
 def encode_map_table(records: Sequence[bytes]) -> bytes:

@@ -28,10 +28,10 @@ from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACK
 
 DELIMITER = b"/*!*/;"
 STATEMENT_END = b"\n" + DELIMITER + b"\n"
-"""What ends a statement, unless the delimiter is in it."""
+"""Ends a statement, unless the statement contains the delimiter."""
 
 UTF8MB4 = "utf8mb4"
-"""What a client reads right in each character set whose characters hold no ASCII bytes."""
+"""The client charset that reads text correctly in every character set whose characters contain no ASCII bytes."""
 
 _ASCII_OVERLAPPING_CHARSETS: Mapping[str, tuple[bytes, bytes]] = {
     "big5": (rb"[\xa1-\xf9]", rb"[\x40-\x7e\xa1-\xfe]"),
@@ -40,7 +40,7 @@ _ASCII_OVERLAPPING_CHARSETS: Mapping[str, tuple[bytes, bytes]] = {
     "gbk": (rb"[\x81-\xfe]", rb"[\x40-\x7e\x80-\xfe]"),
     "sjis": (rb"[\x81-\x9f\xe0-\xfc]", rb"[\x40-\x7e\x80-\xfc]"),
 }
-"""Character sets with ASCII bytes inside of other characters: the first byte of such a character, and the rest."""
+"""Character sets whose multi-byte characters may contain ASCII bytes: patterns of the first byte and of the rest."""
 
 _SAFE_STARTS = frozenset(
     {
@@ -50,24 +50,24 @@ _SAFE_STARTS = frozenset(
         b"SELECT", b"SET", b"START", b"TRUNCATE", b"UNINSTALL", b"UNLOCK", b"UPDATE", b"VALUES", b"WITH", b"XA",
     }
 )  # fmt: skip
-"""First words of statements, none of them a command of the client."""
+"""First words of statements that are not client commands."""
 
 _FIRST_WORD = re.compile(rb"[A-Za-z]*")
 _COMMENT_PREFIX = b"/*! */"
-"""In front of what begins with another word or sign: clients that look at the first line alone see no command there."""
+"""Precedes a statement that begins with any other word or sign, so that no client finds a command in its first line."""
 
 _NESTED_COMMENT = re.compile(rb"/\*(?=M?!|\+|/)")
-"""Inside of a comment: clients see no end of that, and swallow what follows without a word."""
+"""A comment mark inside of a comment: clients find no end of such a comment and silently swallow what follows."""
 
 _AFTER_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
-"""What makes two dashes a comment for a client; servers take more for that."""
+"""Follows two dashes that begin a comment for a client; servers accept more characters there."""
 
 _DELIMITER_LINE = rb"\n(?=[Dd][Ee][Ll][Ii][Mm][Ii][Tt][Ee][Rr])"
-"""Of a line that begins so clients leave out the end, unless that is inside of quotation marks or a comment."""
+"""Clients drop the end of a line that begins so, unless it is inside of quotation marks or a comment."""
 
 _LOST_ESCAPE = re.compile(rb"\\[\0\n]")
 _ESCAPE_REPLACEMENTS = {b"\\\n": b"\n", b"\\\0": b"\\0"}
-"""What is the same in a string for a server."""
+"""Escapes that clients lose, and what a server reads as the same character."""
 
 _LINE_COMMENT = re.compile(rb"#|--" + _AFTER_DASHES)
 _QUOTES = re.compile(rb"['\"`$]")
@@ -80,13 +80,13 @@ _CLIENT_COMMANDS = frozenset(
         b"warnings",
     }
 )  # fmt: skip
-"""Words that a client takes for a command of its own where a statement begins, comments in front of it or not."""
+"""Words that a client executes as its own command at the beginning of a statement, even after comments."""
 
 _VERSION = re.compile(rb"\d{0,6}")
 _SPACE = b" \t\n\v\f\r"
 
 LexerFault = tuple[int, str]
-"""The place and the text that a client would not read as a part of one statement."""
+"""Byte offset and text of what a client would not read as part of one statement."""
 
 
 class _ClientLexer:
@@ -292,7 +292,7 @@ def _find_after(sql: bytes, mark: bytes, at: int) -> int:
 
 
 _AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])\$", rb"(?<![\w$])\$"
-"""Where a `$` begins a quotation mark: not within a name. Clients disagree about which other bytes are part of one."""
+"""Where a `$` begins a dollar quote: not within a name. Clients disagree about which other bytes belong to a name."""
 
 _ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE = b"'\"", b"'", b""
 """The quotation marks between which a backslash begins an escape: usually, in MariaDB's clients where sql_mode has
@@ -314,15 +314,15 @@ def make_client_safe(sql: bytes, charset: str | None, sql_mode: int) -> tuple[by
     lexer = _get_lexer(client_set, escapes)
     text, fault = lexer.normalize(sql)
     if fault is not None:
-        return sql, f"{fault[1]} at byte {fault[0]} would be a command of the client, or is not closed"
+        return sql, f"{fault[1]} at byte {fault[0]} is a client command or is not closed"
     other_lexers = list(_iter_other_lexers(sql, client_set, escapes, sql_mode))
     if other_lexers and {other.normalize_and_strip(sql) for other in other_lexers} != {
         (text, lexer.strip_literals(sql))
     }:
-        return sql, "clients do not agree about where its quotation marks and comments end"
+        return sql, "clients disagree about where its quotation marks and comments end"
     command = _find_client_command(text)
     if command is not None:
-        return sql, f"its {command.decode('ascii', 'backslashreplace')} would be a command of the client"
+        return sql, f"its {command.decode('ascii', 'backslashreplace')} is a client command"
     return text, None
 
 
@@ -502,7 +502,7 @@ def terminate_safe(sql: bytes) -> bytes:
 def format_script_header(writer: str) -> bytes:
     """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session."""
     usage = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
-    return f"# Statements of a log of {writer}; {usage}\n".encode() + _SCRIPT_SETUP
+    return f"# Statements from a log of {writer}; {usage}\n".encode() + _SCRIPT_SETUP
 
 
 _SCRIPT_SETUP = (
@@ -522,7 +522,7 @@ SCRIPT_FOOTER = (
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 _SUSPICIOUS = re.compile(rb";|INFILE|EXECUTE|PREPARE|CALL", _FLAGS)
-"""What a text must have for one of the rules below."""
+"""A text without any of these passes all rules below."""
 
 _SET_STATEMENT_FOR = re.compile(rb"\s*SET\s+STATEMENT\b[^;]*?\bFOR\b", _FLAGS)
 _DYNAMIC_START = re.compile(rb"\s*(EXECUTE|PREPARE|CALL)\b", _FLAGS)
@@ -535,7 +535,7 @@ _PROGRAM = re.compile(
     rb"(?:PROCEDURE|FUNCTION|TRIGGER|EVENT|PACKAGE)|ALTER\s+(?:DEFINER\s*=\s*\S+\s+)?EVENT)\b",
     _FLAGS,
 )
-"""The definition of a stored program has statements inside."""
+"""The definition of a stored program, which contains statements."""
 
 _BLOCK_MARKS = re.compile(
     rb"(?<![.@\w])(?:(?P<case>CASE)|(?P<begin>BEGIN)|(?P<close>END(?:\s+CASE)?)(?!\s*(?:IF|LOOP|REPEAT|WHILE|FOR)\b)"
@@ -582,25 +582,25 @@ def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_lo
     text = text[prefix.end() :] if prefix is not None else text
     if is_load_data:
         if _LOAD.match(text) is None or len(_INFILE.findall(text)) != 1:
-            return "it is no LOAD DATA of one file"
+            return "it is not a LOAD DATA of one file"
     elif (local := _LOCAL.search(text)) is not None and _INFILE.search(text, local.end()) is not None:
-        return "LOCAL INFILE reads a file of the machine of the client; servers log LOAD DATA with its data"
+        return "LOCAL INFILE reads a file on the client's machine; servers log LOAD DATA with its data"
     dynamic = _DYNAMIC_START.match(text)
     if dynamic is not None:
-        return f"servers log the statements that {dynamic[1].decode().upper()} executes, not itself"
+        return f"servers log the statements that {dynamic[1].decode().upper()} executes, not the call itself"
     if (
         not is_load_data
         and _DYNAMIC.search(text)
         and (_CONDITIONAL_COMMENT.search(sql) or _SERVER_ONLY_COMMENT.search(sql))
     ):
-        return "which statements it has is not the same for all servers"
+        return "servers disagree about which statements it contains"
     if b";" not in text.rstrip(b"; \t\n\v\f\r"):
         return None
     program = _PROGRAM.match(text)
     if program is None:
-        return "it has more than one statement; servers log each by itself"
+        return "it contains more than one statement; servers log each by itself"
     if _DYNAMIC.search(text) is not None and _may_continue(text, program.end()):
-        return "there are statements after the end of the stored program"
+        return "statements follow the end of the stored program"
     return None
 
 

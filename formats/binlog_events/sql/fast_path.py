@@ -121,10 +121,10 @@ if TYPE_CHECKING:
 _COLUMN_NAMES = ("type_code", "timestamp", "server_id", "flags", "body_start", "body_end", "offset", "end")
 _UNPACKED_OFFSET_COLUMNS = ("body_start", "body_end", "offset", "end")
 _MAX_BYTES = 8 * MIB
-"""Bytes of events that are put together anew at a time."""
+"""Most bytes of events that are reassembled at a time."""
 
 _PADDING = 16
-"""Bytes that kernels may read behind the last event."""
+"""Bytes that kernels may read after the last event."""
 
 NamedColumns = dict[str, Any]
 
@@ -264,14 +264,14 @@ TRANSACTION_VARIABLES = frozenset(
         "@@session.immediate_server_version",
     }
 )  # fmt: skip
-"""What changes from transaction to transaction is no part of a session here."""
+"""Variables that change with each transaction and are not part of a numbered session."""
 
 _MAX_QUERY_REQUESTS, _MAX_ROW_REQUESTS, _MAX_SESSIONS = 24, 8, 64
 _MAX_ASSIGNMENT_BYTES = 2000
 _PAD = bytes(16)
 
 SessionState = tuple[tuple[tuple[str, str], ...], str | None, int]
-"""A session: its variables, the character set of its next statement, its sql_mode."""
+"""State of a session: variables, character set of the next statement, sql_mode."""
 
 
 class QueryRequest(msgspec.Struct, frozen=True):
@@ -429,7 +429,7 @@ class SessionTransitions:
 _SET = b"SET "
 _THREAD = "@@session.pseudo_thread_id"
 _MICROSECONDS = (13, 128)
-"""MySQL's and MariaDB's status variables."""
+"""Codes of the microseconds status variables of MySQL and MariaDB."""
 
 _ROW_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 
@@ -589,14 +589,14 @@ def _enum_texts(column: TableMapColumn, kind: int) -> bytes:
 
 _OUTPUT_SIZE = 12 << 20
 _MAX_BEGIN_BYTES = 4096
-"""Bytes of a BEGIN, at most."""
+"""Most bytes of a BEGIN event."""
 
 _UNKNOWN_STATE = 3
-"""A state that the kernel does not know."""
+"""A transaction state that the kernel does not handle."""
 
 _MAX_OPEN_MAPS = 64
 _TYPE_COLUMN, _START_COLUMN, _END_COLUMN = 0, 4, 5
-"""Places of columns in `Events`."""
+"""Indexes of columns in the script events."""
 
 _OFFSET_COLUMNS = ("type_code", "body_start", "body_end", "offset", "end")
 

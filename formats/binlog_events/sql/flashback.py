@@ -92,14 +92,14 @@ from binlogtool.limits import Limits
 # --- Flashback conflicts ---
 
 _HASH_BYTES = 150
-"""Memory of one row that is remembered."""
+"""Estimated bytes of memory for one remembered row."""
 _MEMORY_DIVISOR = 4
-"""The part of the ceiling of memory that may go there: one of so many."""
+"""Divisor of the memory limit: the part that remembered rows may use."""
 _MAX_EXAMPLES = 5
-"""Rows and statements that a message names."""
+"""Number of rows and statements that a message names."""
 _MAX_VALUE_CHARACTERS = 64
 ALL_COLUMNS = -1
-"""The bits of all columns."""
+"""Column bitmap with all bits set."""
 
 _TEXT_KINDS = (ValueKind.TEXT, ValueKind.UTF8)
 
@@ -222,30 +222,23 @@ class FlashbackConflicts(msgspec.Struct):
             if changes.rows:
                 count = len(changes.rows)
                 message = (
-                    f"{name}: {count:,} {'row was' if count == 1 else 'rows were'} changed again later by what is not"
+                    f"{name}: {count:,} {'row was' if count == 1 else 'rows were'} changed again later by changes that "
+                    f"are not selected: {_join_examples(changes.examples, count)}; the undo does not find such a row, "
+                    f"or restores values from before that change; select that change as well"
                 )
-                message += (
-                    f" chosen: {_join_examples(changes.examples, count)}: the undo does not find such "
-                    f"a row, or gives it"
-                )
-                yield make_finding(
-                    CHANGED_LATER, None, 0, message + " values from before that change; choose it as well"
-                )
+                yield make_finding(CHANGED_LATER, None, 0, message)
             if changes.others:
                 message = (
                     f"{name}: {_join_examples(changes.others, len(changes.others))} came later and is "
-                    f"not chosen: the undo"
+                    f"not selected; the undo finds the table in a different state than the selected changes left it in"
                 )
-                message += " meets a table that is not as the chosen changes left it"
                 yield make_finding(CHANGED_LATER, None, 0, message)
         if self.unchecked:
-            message = "not checked: whether the chosen rows were changed again later by "
+            message = "not checked: whether the selected rows were changed again later by "
             yield make_finding(CHANGED_LATER, None, 0, message + _join_examples(self.unchecked, len(self.unchecked)))
         if self.is_full:
-            message = (
-                f"more than {self.count:,} rows are taken back: it was not noticed of all whether they were changed "
-            )
-            message += "again later by what is not chosen; --max-memory raises the ceiling"
+            message = f"more than {self.count:,} rows are reversed: not all of them could be checked for changes "
+            message += "that came later and are not selected; raise --max-memory"
             yield make_finding(CHANGED_LATER, None, 0, message)
 
 
@@ -322,7 +315,7 @@ _NO_TABLE = re.compile(
     r"|(?:GRANT|REVOKE|SET|FLUSH|ANALYZE|OPTIMIZE|REPAIR|CHECK|CACHE|INSTALL|UNINSTALL|USE)\b|RENAME\s+USER\b",
     re.IGNORECASE,
 )
-"""Statements that define something else than tables, or nothing."""
+"""Statements that define something other than tables, or nothing."""
 
 _INDEX = re.compile(
     rf"(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:ONLINE\s+|OFFLINE\s+|UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+|VECTOR\s+)*INDEX\s"
@@ -382,13 +375,13 @@ _EVENTS_WITHOUT_CHANGES = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | GTID_EVENTS | 
     _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT,
     _T.VIEW_CHANGE, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE, _T.XID,
 }  # fmt: skip
-"""Events that change nothing by themselves; what some of them prepare is refused where it is done."""
+"""Events that change nothing by themselves; what some of them prepare is refused at the event that does it."""
 
 _GTIDS_SINCE = (5, 6, 5)
-"""MySQL has GTIDs since then."""
+"""First MySQL version with GTIDs."""
 
 _CASCADES_LOGGED_SINCE = (9, 6)
-"""MySQL logs the rows that a foreign key changes since then."""
+"""First MySQL version that logs the rows changed by foreign keys."""
 
 _QUERY_EVENTS = (_T.QUERY, _T.QUERY_COMPRESSED)
 _STATEMENT_EVENTS = (*_QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
@@ -414,15 +407,15 @@ class FlashbackScript(msgspec.Struct):
     stop_finding: Finding | None = None
     definitions: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
     seen: set[str] = msgspec.field(default_factory=set)
-    """Tables whose rows were changed so far."""
+    """Full names of tables whose rows were changed so far."""
     reported: set[str] = msgspec.field(default_factory=set)
-    """What was said of tables whose columns nothing declares."""
+    """Warnings already reported about tables whose columns are not declared."""
     sizes: StatementSizes = msgspec.field(default_factory=StatementSizes)
     conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
     row_changes: int = 0
     """See `format_api.outputs.ScriptWriter`."""
     needs_description: bool = False
-    """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
+    """True if a BINLOG statement after the last FORMAT_DESCRIPTION needs that event before it."""
 
     # -- the script ----------------------------------------------------------------------------------------------------
 
@@ -471,7 +464,7 @@ class FlashbackScript(msgspec.Struct):
             RefusedError: the last transaction is incomplete.
         """
         if self.changed:
-            raise RefusedError(f"{self.label} is not whole: it cannot be undone; choose an earlier --stop-position")
+            raise RefusedError(f"{self.label} is incomplete and cannot be reversed; choose an earlier --stop-position")
         if self.description is None:
             return b""
         writer = self.description.server_version
@@ -533,11 +526,11 @@ class FlashbackScript(msgspec.Struct):
             return None
         self.changed = None
         self.transactions.reset()
-        return "the transaction has no end: the server stopped in it, or records of it are not among the chosen ones"
+        return "the transaction has no end: the server stopped in it, or some of its records are not selected"
 
     def _refuse(self, event: Event, reason: str, before: bytes = b"") -> BodyWithFindings:
         """Return a finding that the event cannot be reversed."""
-        message = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be undone: {reason}"
+        message = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be reversed: {reason}"
         size = event.end - event.start
         result = make_finding(
             "payload-undecodable", event.start, size, message, record=event.record, severity=Severity.ERROR
@@ -555,7 +548,7 @@ class FlashbackScript(msgspec.Struct):
         self.label = _transaction_label(owner) or f"the transaction at {event.start}"
         self.changed = False
         if event.code == _T.GTID and read_mariadb_gtid(bytes(event.body)).flags2 & PREPARED_XA:
-            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+            raise Irreversible("it is an XA transaction; its outcome is logged elsewhere")
 
     def _close_transaction(self, event: Event) -> bytes:
         """Return START TRANSACTION for the end of a transaction whose changes were reversed."""
@@ -586,10 +579,10 @@ class FlashbackScript(msgspec.Struct):
         if event.code in _QUERY_EVENTS:
             statement = self._check_query(event, limits)
             return b"", () if statement is None else (
-                self._warn_left_out(event, f"{statement} is not undone, as --skip-ddl says"),
+                self._warn_left_out(event, f"{statement} is not reversed because of --skip-ddl"),
             )
         if event.code == _T.XA_PREPARE:
-            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+            raise Irreversible("it is an XA transaction; its outcome is logged elsewhere")
         if event.code not in _EVENTS_WITHOUT_CHANGES and not event.flags & EventFlag.IGNORABLE:
             raise Irreversible("it does not say which rows it changed")
         return b"", ()
@@ -614,7 +607,7 @@ class FlashbackScript(msgspec.Struct):
         if name in self.seen or (is_selected is not None and not is_selected(unquote_name(name))):
             return ()
         self.seen.add(name)
-        return (self._warn_left_out(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
+        return (self._warn_left_out(event, f"{name} is a sequence: the numbers that it issued are not reversed"),)
 
     def _warn_left_out(self, event: Event, subject: str) -> Finding:
         """Return a warning about what is left out."""
@@ -632,12 +625,12 @@ class FlashbackScript(msgspec.Struct):
         """
         kind = get_query_kind(event.code, event.body)
         if kind in _XA_STATEMENTS:
-            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+            raise Irreversible("it is an XA transaction; its outcome is logged elsewhere")
         parts = parse_query(bytes(event.body))
         sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
         if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
             if self.changed:
-                raise Irreversible("it takes back changes itself, and the log does not say which ones stayed")
+                raise Irreversible("it rolls back changes, and the log does not say which ones remained")
         elif kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
             return self._check_statement(sql, parts)
         return None
@@ -653,14 +646,14 @@ class FlashbackScript(msgspec.Struct):
         verb, is_selected = statement_name(text), self.options.includes_table
         names = find_defined_tables(text, database, self.seen)
         if names is None:
-            raise Irreversible(f"the log has {verb} as a statement, not the rows that it changed")
+            raise Irreversible(f"the log has {verb} as a statement, not as changed rows")
         selected = names if is_selected is None else [name for name in names if is_selected(unquote_name(name))]
         if not selected and is_selected is not None:
             return None
         subject = f"{verb} ({', '.join(selected[:3])})" if selected else verb
         if self.options.skip_ddl:
             return subject
-        raise Irreversible(f"the log has {verb} as a statement{subject[len(verb) :]}, which has no reverse")
+        raise Irreversible(f"the log has {verb} as a statement{subject[len(verb) :]}, which cannot be reversed")
 
     def _reverse_rows(
         self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
@@ -710,7 +703,7 @@ class FlashbackScript(msgspec.Struct):
             Irreversible: the beginning of its transaction is not selected, or its images lack columns.
         """
         if not has_beginning:
-            raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
+            raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not selected")
         try:
             code, body = reverse_rows(event.code, event.body, table, limits)
         except Irreversible as error:

@@ -68,9 +68,9 @@ from binlogtool.formats.binlog_events.values.decode import (
 _ESCAPES = {"'": "''", "\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"}
 _ESCAPED = re.compile(r"['\\\x00\n\r\x1a]")
 UTF8MB4_SAFE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii", "latin1")
-"""Character sets whose text comes through utf8mb4 unchanged in every server."""
+"""Character sets whose text survives a conversion to utf8mb4 and back on every server."""
 UTF8MB4_COMPATIBLE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii")
-"""Those whose bytes are the same in utf8mb4."""
+"""Character sets whose bytes are the same in utf8mb4."""
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?\Z")
 _TEMPORAL = (
     ValueKind.DATE,
@@ -232,7 +232,7 @@ def format_condition(
 # --- Changes inside of a JSON value (PARTIAL_UPDATE_ROWS) as an expression of MySQL's JSON functions ---
 
 _MAX_NESTED_CALLS = 50
-"""Functions inside each other; a server's stack takes some hundreds."""
+"""Most nested function calls; a server's stack allows some hundreds."""
 
 
 def format_changed_json(column: bytes, changes: bytes, budget: DecodeBudget) -> bytes | None:
@@ -279,7 +279,7 @@ def _iter_arguments(change: JsonChange, budget: DecodeBudget) -> Iterator[bytes 
 # --- Values of row images as SQL literals, as kernels ---
 
 SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
-"""The bits of 1e-4: Python writes smaller numbers with an exponent."""
+"""The bits of 1e-4; Python writes smaller numbers with an exponent."""
 
 
 @kernel()

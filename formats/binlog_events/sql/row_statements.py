@@ -91,10 +91,10 @@ _OPPOSITE = {
 }
 _TYPES_WITH_EXTRA = frozenset({_T.WRITE_ROWS_V2, _T.DELETE_ROWS_V2, _T.UPDATE_ROWS_V2})
 _EMPTY_EXTRA_DATA = (2).to_bytes(2, "little")
-"""The length of the extra data counts its own two bytes. Partitions are left out: a server finds them itself."""
+"""Its length field counts its own two bytes. Partition ids are left out: a server determines them itself."""
 
 ReversedEvent = tuple[EventType, bytes]
-"""Type and body of an event, unpacked."""
+"""Type and body of an event, uncompressed."""
 
 
 class Irreversible(Exception):
@@ -211,7 +211,7 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
         if missing:
             raise Irreversible(
                 f"{len(missing)} of {head.n_cols} columns are not in the image {image}: binlog_row_image is not FULL, "
-                "or they are virtual columns, which MariaDB 11 does not log: --schema tells which are"
+                "or they are virtual columns, which MariaDB 11 does not log: --schema declares those"
             )
 
 
@@ -247,11 +247,11 @@ def effect_name(code: int) -> str:
 # --- Row events as INSERT, UPDATE and DELETE, where the columns of the table are known well enough ---
 
 HAS_TRIGGERS = 0x4000
-"""Flag of MariaDB's TABLE_MAP: statements would fire triggers that the row events have already the changes of."""
+"""Flag of MariaDB's TABLE_MAP: the table has triggers whose changes are already in the row events."""
 
 
 AUTO_UPDATED_TYPES = frozenset((ColumnType.TIMESTAMP, ColumnType.DATETIME, ColumnType.TIMESTAMP2, ColumnType.DATETIME2))
-"""Types of columns that an UPDATE which does not name them may set to the current time (ON UPDATE)."""
+"""Column types that an UPDATE may set to the current time without naming them (ON UPDATE)."""
 
 
 class Inexact(Exception):
@@ -313,10 +313,10 @@ def merge_images(before: Image, after: Image) -> Image:
 def reason_without_statements(table: TableMap) -> str | None:
     """Return why no row of a table can be written as statements; None if it depends on the row."""
     if table.column_keys != tuple(column.name for column in table.columns):
-        return "the names of its columns are not known"
+        return "the names of its columns are unknown"
     if any(map(has_lossy_backslashes, map(quote_identifier, (table.database, table.table, *table.column_keys)))):
-        return "some clients leave out a part of its name or of the name of a column"
-    return "statements would fire its triggers once more" if table.flags & HAS_TRIGGERS else None
+        return "some clients drop a part of its name or of a column's name"
+    return "statements would fire its triggers again" if table.flags & HAS_TRIGGERS else None
 
 
 def iter_row_images(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
@@ -454,7 +454,9 @@ class _RowStatementWriter(msgspec.Struct):
     @staticmethod
     def _inexact_error(value: ImageValue) -> Inexact:
         """Return the error for a value without an exact literal."""
-        return Inexact(f"its column {value.cell.key} has values without an exact literal, or is not known well enough")
+        return Inexact(
+            f"its column {value.cell.key} has values without an exact literal, or its type is not known well enough"
+        )
 
     def _write_inserts(self, images: list[Image]) -> list[bytes]:
         """Return rows as INSERT statements, several rows in each."""
@@ -490,7 +492,7 @@ class _RowStatementWriter(msgspec.Struct):
         has_key = bool(key_columns) and key_columns <= {value.column_index for value in image}
         values = [v for v in image if (v.column_index in key_columns if has_key else not self._get_column(v).generated)]
         if not values:
-            raise Inexact("nothing in the log says which row it is")
+            raise Inexact("the log does not identify the row")
         conditions = []
         for value in values:
             term = format_condition(value.cell, self._get_column(value), value.raw, self.budget, is_key=has_key)
@@ -547,7 +549,7 @@ class RowEventWriter(msgspec.Struct):
         """
         size = context.file.description.table_id_size
         if context.event.code != EventType.TABLE_MAP and len(context.event.body) < size + 2:
-            raise MalformedError("the row event is cut short")
+            raise MalformedError("the row event is truncated")
         if context.table is not None:
             return context.table
         if context.event.code == EventType.TABLE_MAP:
@@ -839,6 +841,6 @@ def _decode_body(
     """Decode a row event for a condition."""
     missing = sorted(condition.columns - set(table.column_keys))
     if missing and any(column.name is None for column in table.columns):
-        message = f"{table.qualified_name}: the log has no names of its columns, so --where finds no {missing[0]}"
-        raise MalformedError(f"{message}; --schema FILE.sql gives them, or name it by its place, as in after.`@1`")
+        message = f"{table.qualified_name}: the log has no column names, so --where cannot find {missing[0]}"
+        raise MalformedError(f"{message}; add --schema FILE.sql, or name the column by its number, as in after.`@1`")
     return decode_rows_body(context, event.code, event.body, table, limits)

@@ -109,7 +109,7 @@ if TYPE_CHECKING:
 # --- First and last lines of a script, and the FORMAT_DESCRIPTION that the server needs of each file ---
 
 _MAX_MISSING_LINES = 1000
-"""Lines about what is missing at the end of a script."""
+"""Number of lines at the end of a script about what is missing."""
 
 
 class ScriptFrame(msgspec.Struct):
@@ -199,7 +199,7 @@ class LoadDataFiles(msgspec.Struct):
         """
         body = context.event.body
         if len(body) < 4:
-            raise MalformedError("the number of the file is cut short")
+            raise MalformedError("the file number is truncated")
         number = int.from_bytes(body[:4], "little")
         if context.event.code == _T.DELETE_FILE:
             self.names.pop(number, None)
@@ -222,12 +222,12 @@ class LoadDataFiles(msgspec.Struct):
         """
         number, start, end, duplicates = _LOAD_QUERY_FIELDS.unpack_from(context.event.body, _QUERY_HEADER_SIZE)
         if self.sidecar_files is None:
-            raise Unwritable("LOAD DATA needs a place for the file whose parts stand in the log; name one")
+            raise Unwritable("LOAD DATA needs a directory for the file whose parts are in the log; name one")
         name = self.names.pop(number, None)
         if name is None:
-            raise Unwritable("the file whose parts stand in front of LOAD DATA is not there")
+            raise Unwritable("the parts of the file for LOAD DATA are missing")
         if not start <= end <= len(sql):
-            raise MalformedError(f"the name of the file is at {start} to {end} of {len(sql)} bytes")
+            raise MalformedError(f"the file name is at {start} to {end} of {len(sql)} bytes")
         path = (
             self.sidecar_files.path(name).replace("\\", "\\\\").replace("'", "\\'").encode("utf-8", "surrogateescape")
         )
@@ -242,7 +242,7 @@ VARIABLE_EVENTS = (_T.INTVAR, _T.RAND, _T.USER_VAR)
 
 
 VariableEvent = tuple[int, Mapping[str, Any]]
-"""Type and body of such an event."""
+"""Type code and decoded body of such an event."""
 
 
 def decode_variable(context: EventContext) -> VariableEvent:
@@ -257,11 +257,11 @@ def decode_variable(context: EventContext) -> VariableEvent:
     if code == _T.INTVAR and body["type"] not in ("LAST_INSERT_ID", "INSERT_ID"):
         raise Unwritable(f"variable {body['type']} is not known")
     if code == _T.USER_VAR and not isinstance(body["name"], str):
-        raise Unwritable("the name of the variable is no text")
+        raise Unwritable("the name of the variable is not valid text")
     if code == _T.USER_VAR and "\0" in body["name"]:
-        raise Unwritable("the name of the variable has a zero byte, which servers refuse")
+        raise Unwritable("the name of the variable contains a zero byte, which servers refuse")
     if isinstance(body.get("value"), float) and format_double(body["value"]) is None:
-        raise Unwritable("its value is no number")
+        raise Unwritable("its value is not a finite number")
     return code, body
 
 
@@ -303,9 +303,9 @@ def _format_user_value(body: Mapping[str, Any]) -> bytes:
 STATEMENT_EVENTS = (*QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
 _CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
 _PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
-"""A database that a client without --binary-mode may take from a USE of its own; others are hidden from it."""
+"""A database name that a client without --binary-mode may read in a USE command; others are hidden in a comment."""
 _ALLOW_PARALLEL = 8
-"""Bit of flags2 of MariaDB's GTID."""
+"""Bit of flags2 in MariaDB's GTID event."""
 
 
 @dataclass(slots=True)
@@ -409,7 +409,7 @@ class EventStatementWriter:
             return []
         renamed = find_renamed_database(sql, self.options.rename_databases)
         if renamed is not None:
-            raise Unwritable(f"its text has the name {renamed}, and --rewrite does not change texts")
+            raise Unwritable(f"its text contains the name {renamed}, and --rewrite does not change statement texts")
         statements: list[Statement] = [
             *format_assignments(pending, self.session),
             *self._write_use(parts.db, context.event.flags),
@@ -448,7 +448,7 @@ class EventStatementWriter:
             Unwritable: the statement needs its transaction.
         """
         if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
-            raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
+            raise Unwritable(f"{kind.name} needs its transaction, but --transactions flatten writes none")
         return []
 
     def _check_text(self, sql: bytes, *, is_load_data: bool = False) -> list[Statement]:
@@ -503,7 +503,7 @@ class EventStatementWriter:
             return [*statements, b"USE" + target]
         hidden, reason = client_text.make_client_safe(b"/*!USE*/" + target, self.session.client_charset, mode)
         if reason is not None:
-            raise Unwritable(f"the name of its database is not written: {reason}")
+            raise Unwritable(f"the name of its database cannot be written: {reason}")
         before, after = (
             self.session.set_no_backslash_escapes(mode) if client_text.has_lossy_backslashes(name) else ([], [])
         )
@@ -717,7 +717,7 @@ class SqlScript(EventStatementWriter):
         except (MalformedError, DecompressionError, Unwritable) as error:
             self.transaction.is_damaged = self.transaction.groups.is_open
             self.session = self.rows.session = session  # the statements that would change it are not written either
-            reason = f"{type_name(context.event.code)} is not written as a statement: {error.args[0]}"
+            reason = f"{type_name(context.event.code)} cannot be written as a statement: {error.args[0]}"
             rollback = self._roll_back() if self.transaction.is_damaged or self.transaction.has_unused_gtid else b""
             return BodyWithFindings(prefix + rollback, (event_finding(context, "payload-undecodable", reason),))
         text = self._assemble_text(
@@ -795,7 +795,7 @@ class SqlScript(EventStatementWriter):
         self.pending_variables.clear()
         self._discard_transaction()
         rollback = self.transaction.take_rollback()
-        note = b"# the rest of this transaction is not there\n" if rollback else b""
+        note = b"# the rest of this transaction is missing\n" if rollback else b""
         return note + b"".join(map(client_text.terminate_safe, rollback))
 
     def _commit_implied(self, owner: TransactionOwner) -> bytes:
@@ -825,7 +825,7 @@ class SqlScript(EventStatementWriter):
             return statements, tuple(self._iter_doubts(context)) if statements and code in STATEMENT_EVENTS else ()
         if context.event.flags & EventFlag.IGNORABLE:
             return [], ()
-        raise Unwritable(_UNWRITABLE_REASONS.get(code, "this type is not known"))
+        raise Unwritable(_UNWRITABLE_REASONS.get(code, "unknown event type"))
 
     def _count_rows(self, context: EventContext) -> None:
         """Count the row changes of an event that are written."""
@@ -846,7 +846,7 @@ class SqlScript(EventStatementWriter):
 
 _UNWRITABLE_REASONS: Mapping[int, str] = {
     _T.INCIDENT: "the server lost events here",
-    _T.PARTIAL_ROW_DATA: "it is a piece of a row event, and only MariaDB from 12.3 can put these together",
+    _T.PARTIAL_ROW_DATA: "it is a fragment of a row event; only MariaDB 12.3 and later can reassemble it",
 }
 
 

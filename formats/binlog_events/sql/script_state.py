@@ -55,7 +55,7 @@ from binlogtool.limits import MIB, Limits
 # --- Database renames in a script ---
 
 _MAX_NAME_BYTES = 64 * 3
-"""Bytes of a name: the servers allow 64 characters."""
+"""Bytes of a database name: servers allow 64 characters."""
 
 
 def rename_database(table: TableMap, databases: Mapping[str, str]) -> TableMap:
@@ -71,7 +71,7 @@ def rename_database(table: TableMap, databases: Mapping[str, str]) -> TableMap:
     if cached is None:
         raw = new_name.encode()
         if not 0 < len(raw) <= _MAX_NAME_BYTES:
-            raise UsageError(f"--rewrite: {new_name!r} is no name of a database")
+            raise UsageError(f"--rewrite: {new_name!r} is not a valid database name")
         start = table.table_id_size + 2
         body = table.body[:start] + bytes([len(raw)]) + raw + table.body[start + 1 + table.body[start] :]
         cached = table.memo["renamed", new_name] = replace(table, database=new_name, body=body, memo={})
@@ -346,12 +346,12 @@ def _join_qualified_names(words: list[bytes]) -> list[bytes]:
 # --- Filters of a script ---
 
 _BY_DATABASE = (
-    "statement of another default database names a chosen one: --database goes by the default database",
-    "statements of other default databases name the chosen ones: --database goes by the default database",
+    "statement with another default database names a selected one: --database selects by the default database",
+    "statements with other default databases name selected ones: --database selects by the default database",
 )
 _BY_OBJECT = (
-    "statement was left out: --object chooses changes of rows, and the log has this as a text",
-    "statements were left out: --object chooses changes of rows, and the log has these as texts",
+    "statement was left out: --object selects row changes, and the log has this one as SQL text",
+    "statements were left out: --object selects row changes, and the log has these as SQL text",
 )
 _BY_CONDITION = tuple(text.replace("--object", "--where") for text in _BY_OBJECT)
 
@@ -466,7 +466,7 @@ class ScriptFilter:
             first = self._first_left_out
             findings.append(structs_replace(first, message=f"{self._left_out:,} {first.message}"))
         if self.pattern is not None and self.stopped is None:
-            message = f"--stop-before {self.pattern.text!r}: there is no such statement; the script goes to the end"
+            message = f"--stop-before {self.pattern.text!r}: the log has no such statement; the script runs to the end"
             findings.append(make_finding("statement-left-out", None, 0, message))
         return findings
 
@@ -502,10 +502,9 @@ class PartialTransactions(msgspec.Struct):
             return []
         subject = "transaction is" if self._count == 1 else "transactions are"
         message = (
-            f"{self._count:,} {subject} only partly in the selection, the first one is "
-            f"{self._first_gtid}: the script has"
+            f"{self._count:,} {subject} only partly selected, the first one is {self._first_gtid}: the script contains"
         )
-        message += " that part of it, and rolls it back where its end is missing"
+        message += " the selected part, and rolls it back where the end is missing"
         return [make_finding("statement-left-out", None, 0, message, severity=Severity.WARNING)]
 
 
@@ -518,10 +517,10 @@ def event_finding(context: EventContext, id_: str, message: str, severity: Sever
 # --- BINLOG statements ---
 
 MAX_BINLOG_BYTES = 8 * MIB
-"""Bytes of events in one statement, unless a single one is larger: clients and servers take 16 MiB of text."""
+"""Most bytes of events in one statement, unless a single one is larger: clients and servers accept 16 MiB of text."""
 
 MAX_UNSPLIT_BYTES = 11 * MIB
-"""Bytes of one event that fit in such a statement."""
+"""Most bytes of one event that fit into one statement."""
 
 _HEADER = struct.Struct("<IBIIIH")
 _UNCOMPRESSED_TYPES = {
@@ -532,7 +531,7 @@ _UNCOMPRESSED_TYPES = {
     _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
     _T.DELETE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
 }
-"""Servers take compressed row events from each other only."""
+"""Servers accept compressed row events only through replication."""
 
 
 _BEGIN = b"BINLOG '\n"
@@ -548,7 +547,7 @@ class TerminatedStatement(tuple[bytes, ...]):
 
 
 Statement = bytes | TerminatedStatement
-"""One that is to be ended, or is."""
+"""A statement without or with its delimiter."""
 
 
 def terminate_statements(statements: Sequence[Statement], charset: str | None) -> list[bytes]:
@@ -706,14 +705,14 @@ class PendingRowEvents(msgspec.Struct):
 # --- Sizes of a script's statements compared with max_allowed_packet ---
 
 _MYSQL_DEFAULTS = ((8, 0, 3), 64 * MIB, 4 * MIB)
-"""MySQL's default since that version, and before it."""
+"""Version, default of max_allowed_packet since that version, default before it."""
 
 _MARIADB_DEFAULT = 16 * MIB
 _MAX_ALLOWED_PACKET = 1024 * MIB
-"""No server can be told to take more."""
+"""The largest value of max_allowed_packet."""
 
 _COMMAND_BYTES = 1
-"""Bytes of a packet before the statement."""
+"""Bytes of a COM_QUERY packet before the statement."""
 
 
 def default_max_packet(description: FormatDescription) -> int:
@@ -742,13 +741,13 @@ class StatementSizes(msgspec.Struct):
         """Return a finding if a statement exceeds the default max_allowed_packet of the target server."""
         if description is None or self.largest <= default_max_packet(description):
             return ()
-        message = f"it has a statement of {self.largest:,} bytes, and servers take "
+        message = f"the script has a statement of {self.largest:,} bytes, but servers accept "
         if self.largest > _MAX_ALLOWED_PACKET:
             message += (
-                f"{_MAX_ALLOWED_PACKET:,} at most, whatever max_allowed_packet is: this row cannot come by a script"
+                f"{_MAX_ALLOWED_PACKET:,} at most, whatever max_allowed_packet is: a script cannot apply this row"
             )
             return (make_finding("statement-large", None, 0, message, severity=Severity.ERROR),)
         megabytes = 2 ** (self.largest - 1).bit_length() // MIB
-        message += f"{default_max_packet(description):,} unless they are told otherwise: "
-        message += f"SET GLOBAL max_allowed_packet={megabytes}*1024*1024 before a client runs it"
+        message += f"{default_max_packet(description):,} by default: run "
+        message += f"SET GLOBAL max_allowed_packet={megabytes}*1024*1024 before running the script"
         return (make_finding("statement-large", None, 0, message),)

@@ -31,37 +31,38 @@ ROWS_NO_FOREIGN_KEYS, ROWS_RELAXED_UNIQUE, ROWS_NO_CHECKS = 2, 4, 0x80
 """Flags of row events."""
 
 _ROW_SQL_MODE = "'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'"
-"""Takes every value that a row of this table can have, zero dates too, and refuses what a table of another kind could
-only take in part."""
+"""Accepts every value that a row of this table can have, zero dates too, and refuses what a differently defined
+table could
+only store in part."""
 
 SQL_MODE = "@@session.sql_mode"
 _LEXER_MODES = {ANSI_QUOTES: "ANSI_QUOTES", NO_BACKSLASH_ESCAPES: "NO_BACKSLASH_ESCAPES"}
 _COMMON_MODE_BITS = 0xEFFC00EF
-"""Bits of sql_mode that all servers know; others are refused by some."""
+"""Bits of sql_mode that all servers accept."""
 
 _KNOWN_MODE_BITS = (1 << 40) - 1
-"""Bits of sql_mode that some server knows or may come to know."""
+"""Bits of sql_mode that some server accepts or may accept in the future."""
 
 _CHARSETS_WITHOUT_CLIENT = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
-"""Character sets that no client can have: servers refuse them as character_set_client."""
+"""Character sets that servers refuse as character_set_client."""
 
 _CHECKS_SINCE = (10, 2, 1)
 _EXTRA_FLAGS_SINCE = (10, 11, 0)
 _UTF8MB4 = "45"
-"""A collation of utf8mb4 that all servers know by this number."""
+"""Number of a collation of utf8mb4 that all servers know."""
 
 _ZONE = re.compile(r"[\w+:/ -]+\Z", re.ASCII)
 
 _COLLATIONS = "@@session.character_set_collations"
 _UNSET = 255
-"""In a status variable of one byte."""
+"""Value of a one-byte status variable that means not set."""
 
 _VERSION_COMMENTS = {
     _COLLATIONS: "M!110200",
     "@@session.default_collation_for_utf8mb4": "!80011",
     "@@session.enable_cascade_triggers": "!90700",
 }
-"""Variables that servers of before do not have: the script can be for them."""
+"""Executable comments for variables that older servers do not have."""
 
 IGNORED_STATUS_VARIABLES = {
     "catalog": "servers have one",
@@ -71,9 +72,9 @@ IGNORED_STATUS_VARIABLES = {
     "updated_db_names": "for the order between parallel appliers",
     "ddl_logged_with_xid": "for the recovery of a server",
     "xid": "for the recovery of a server",
-    "gtid_flags3": "for the steps of an ALTER TABLE, which its GTID tells too",
+    "gtid_flags3": "for the steps of an ALTER TABLE, which its GTID event contains too",
 }
-"""Status variables that change nothing of what a statement does, and why."""
+"""Status variables that do not change the effect of a statement, and the reason."""
 
 _CURRENT_USER = re.compile(rb"\bCURRENT_USER\b", re.IGNORECASE)
 
@@ -231,10 +232,10 @@ def row_check_variables(description: FormatDescription) -> dict[int, str]:
 def find_doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
     """Return why a statement with these status variables has a different effect in a script; None if it has not."""
     if "opaque" in status:
-        return f"a status variable of type {status['opaque'][0]} is not known, nor what it changes"
+        return f"a status variable of type {status['opaque'][0]} is unknown, and so is its effect"
     invoker = status.get("invoker")
     if invoker is not None and _CURRENT_USER.search(sql):
-        return f"its CURRENT_USER was {_format_invoker(invoker)}; in a script it is who runs that"
+        return f"its CURRENT_USER was {_format_invoker(invoker)}; in a script it is the user who runs the script"
     return None
 
 
@@ -244,7 +245,7 @@ def find_refusal(status: Mapping[str, Any]) -> str | None:
         charset = charset_of_collation(number)
         if charset is None or (name == "client" and charset in _CHARSETS_WITHOUT_CLIENT):
             reason = "servers refuse" if charset is not None else "no server of a known version has"
-            return f"{reason} {number} as the collation of its {name}, and what follows would run without that"
+            return f"{reason} {number} as the collation of its {name}, and what follows would run without it"
     if status.get("sql_mode", 0) & ~_KNOWN_MODE_BITS:
         return f"servers refuse its sql_mode {status['sql_mode']}"
     return None
@@ -376,11 +377,11 @@ def _iter_mysql_variables(status: Mapping[str, Any]) -> Iterable[tuple[str, str]
 SET_GTID_AUTOMATIC = b"SET @@session.gtid_next='AUTOMATIC'"
 _SET_READ_COMMITTED = b"/*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/"
 _MAY_HAVE_STATEMENTS = 1
-"""Bit of the flags of a GTID event."""
+"""Bit of the flags in a GTID event."""
 
 _GTIDS_SINCE = (5, 6, 5)
 _UNKNOWN_TIME, _UNKNOWN_VERSION = 36028797018963968, 999999
-"""Values of MySQL's session variables that mean: not known."""
+"""Values of MySQL's session variables that mean unknown."""
 
 
 def has_gtids(description: FormatDescription) -> bool:

@@ -46,7 +46,7 @@ class QueryKind(enum.IntEnum):
     XA_START = 5
     XA_END = 6
     XA_FINISH = 7
-    """XA COMMIT or XA ROLLBACK of a prepared transaction: a group of its own."""
+    """XA COMMIT or XA ROLLBACK of a prepared transaction: a group by itself."""
 
 
 STATEMENT_WORDS = (
@@ -67,16 +67,16 @@ STATEMENT_WORDS = (
 _FIRST_LETTERS = frozenset(letter for word, _ in STATEMENT_WORDS for letter in (word[0], word[0] | 0x20))
 
 MAX_WORD_SIZE = 1 + max(len(word) for word, _ in STATEMENT_WORDS)
-"""Bytes at the beginning of a text that tell its kind: one behind the longest word, too."""
+"""Number of leading bytes that decide the kind of a text: the longest word and one more."""
 
 WORD_TABLE = array("q", [number for word, kind in STATEMENT_WORDS for number in (len(word), kind, *word)] + [0])
-"""Size, kind and letters of each word, in the order in which they are tried; then 0."""
+"""Size, kind and letters of each word, in the order in which they are compared; then 0."""
 
 _UNDOING_KINDS = (QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA_FINISH)
 WORD_TABLE_WITHOUT_ROLLBACK = array(
     "q", [n for word, kind in STATEMENT_WORDS if kind not in _UNDOING_KINDS for n in (len(word), kind, *word)] + [0]
 )
-"""The same without those that may take rows back: such a text is like any other."""
+"""The same without words that may roll back rows: such a text is an ordinary statement."""
 
 SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
 
@@ -184,8 +184,8 @@ def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
 
 # State of the open group.
 NO_GROUP, AFTER_GTID, BEGUN, ONE_STATEMENT = range(4)
-"""HEADED: behind a GTID of MySQL: a BEGIN or the one statement follows. BEGUN: a transaction, up to its commit. SINGLE:
-behind a GTID of MariaDB with the flag STANDALONE: up to the end of its one statement."""
+"""AFTER_GTID: after MySQL's GTID, a BEGIN or the one statement follows. BEGUN: a transaction, up to its commit.
+ONE_STATEMENT: after MariaDB's GTID with the flag STANDALONE, up to the end of its one statement."""
 
 # Mark of an event: its role in groups.
 (
@@ -201,12 +201,13 @@ behind a GTID of MariaDB with the flag STANDALONE: up to the end of its one stat
     COMMIT_EVENT,
     OTHER_END,
 ) = range(11)
-"""OUTER: stands between groups. HEAD: a GTID of MySQL; HEAD_BEGUN, HEAD_SINGLE: of MariaDB, without and with the flag
-STANDALONE. PART: never the last of a statement. ROW: row event; LAST_ROWS: one with the flag STMT_END. COMMITS: XID.
-FINISHES: another end of a transaction, which may also stand right behind a GTID."""
+"""OUTSIDE_GROUPS: between groups. MYSQL_GTID; MARIADB_GTID, MARIADB_STANDALONE_GTID: without and with the flag
+STANDALONE.
+NEVER_LAST: never the last event of a statement. ROW_EVENT; LAST_ROW_EVENT: with the flag STMT_END. COMMIT_EVENT: XID.
+OTHER_END: another end of a transaction, which may also follow a GTID directly."""
 
 STATEMENT = 16
-"""The mark of a statement is this and its `QueryKind`."""
+"""The mark of a statement is this number plus its `QueryKind`."""
 
 MARK_COUNT = STATEMENT + len(QueryKind)
 
@@ -218,8 +219,9 @@ OUTSIDE, OPENS, INSIDE, ENDS, ALONE = range(5)
 NO_FAULT, GTID_IN_GROUP, OUTER_EVENT_IN_GROUP, BEGIN_IN_TRANSACTION, END_OUTSIDE_TRANSACTION = range(5)
 
 GROUP_BITS, STEP_AT, FAULT_AT = 3, 2, 5
-"""Parts of what `step` returns: the bits of the group that is open behind the event; how far to shift for the step (3
-bits); and for what the event breaks."""
+"""Parts of the result of `step`: mask of the group after the event; shift of the step (3 bits); shift of the
+broken rule.
+"""
 STEP_BITS = 7
 
 BEGIN, COMMIT, ROLLBACK = QueryKind.BEGIN.value, QueryKind.COMMIT.value, QueryKind.ROLLBACK.value
@@ -287,7 +289,7 @@ def is_transaction_begin(step_result: int) -> bool:
 
 
 STEP_TABLE = tuple(step_group(group, mark) for mark in range(MARK_COUNT) for group in range(4))
-"""All that `step` can say: that of a mark and a group stands at `4 * mark + group`."""
+"""Table of all results of `step`: that of a mark and a group is at `4 * mark + group`."""
 
 
 def group_after(group: int, mark: int) -> int:
@@ -307,12 +309,12 @@ EVENTS_OUTSIDE_GROUPS = frozenset(
         _T.START_ENCRYPTION, _T.ROTATE, _T.STOP, _T.INCIDENT, _T.HEARTBEAT, _T.HEARTBEAT_V2,
     }
 )  # fmt: skip
-"""Events that stand outside groups: the end of each is a boundary. An INCIDENT may have a GTID of its own."""
+"""Events outside of groups: the end of each is a boundary. An INCIDENT may have its own GTID."""
 
 EVENTS_BEFORE_STATEMENT_END = (
     frozenset({_T.INTVAR, _T.RAND, _T.USER_VAR, _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY}) | GTID_EVENTS
 )
-"""Events that never end a group of one statement."""
+"""Events that never end a one-statement group."""
 
 EVENTS_ENDING_TRANSACTIONS = frozenset({_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD})
 
@@ -322,12 +324,12 @@ STANDALONE = 1
 STMT_END = 1
 """Bit of the flags of a row event: it is the last one of its statement."""
 ROW_FLAGS_AT = 6
-"""Where these flags stand in a body, behind a table id of the servers that know groups of one statement."""
+"""Offset of these flags in a body, after the table id of servers that have one-statement groups."""
 
 # Traits of an event type: its mark, and beside that
 MARK_MASK = 31
 IS_GTID, IS_QUERY, IS_ROWS, IS_MAP, NEEDS_TRACKER = 32, 64, 128, 256, 512
-"""ASKS: the kernel that asks never takes it."""
+"""NEEDS_TRACKER: the kernel does not support the event."""
 
 _EVENTS_BY_MARK = {
     NEVER_LAST: EVENTS_BEFORE_STATEMENT_END,
@@ -340,7 +342,7 @@ _EVENTS_BY_MARK = {
     OTHER_END: {_T.XA_PREPARE, _T.TRANSACTION_PAYLOAD},
     STATEMENT: QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY},
 }
-"""Marks of types, where a later one holds against an earlier one."""
+"""Event types by mark; later entries override earlier ones."""
 
 _EVENTS_BY_TRAIT: Mapping[int, Iterable[int]] = {
     IS_GTID: GTID_EVENTS,
@@ -391,7 +393,7 @@ class GroupStep(enum.IntEnum):
     ENDS = ENDS
     """Last event of the group."""
     ALONE = ALONE
-    """A statement that is a group of its own, without a GTID before it."""
+    """A statement that forms a group by itself, without a GTID before it."""
 
 
 _STEPS = tuple(GroupStep)

@@ -56,10 +56,11 @@ __all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_ST
     GROUP_TURN,
     STATE_SIZE,
 ) = range(12)
-"""OPEN: the group that is open, as in `steps`. SOURCE, NUMBER: its owner: number of its source's text (-1 = nobody),
-and the number in its GTID. LAST_CODE, LAST_A, LAST_B, LAST_SOURCE: the source of the GTID event before: type, the 128
-bits that tell it, number of its text. MASK: places in the table of ids, less one. GROUP, TURN: where each group is for
-itself (`follow_groups`): number of the record that it is inside of, and how many began so far."""
+"""GROUP_STATE: the open group, as in `steps`. SOURCE, GTID_NUMBER: its owner: number of its source's text (-1 =
+none), and
+the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: of the last GTID event: type, the 128
+bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids, less one. CONTAINER_RECORD,
+GROUP_TURN: where groups are separate (`follow_groups`): record that contains the group, and number of groups so far."""
 
 
 @kernel()
@@ -254,17 +255,17 @@ def track_separate_groups(
 T = TypeVar("T")
 
 MAX_CACHED = 4096
-"""So many maps or sources are kept from batch to batch."""
+"""Most table maps or sources that are kept from batch to batch."""
 
 _MAX_STEP = 512
 _MIN_COMPILED_RUN = 32
 _INT64_LIMIT = 1 << 63
 _COLUMN_NAMES = ("type_code", "server_id", "body_start", "body_end")
 UNSUPPORTED_EVENTS = frozenset({EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG})
-"""Events that the kernel is not to take."""
+"""Events that the kernel does not support."""
 
 _TRACKED_GTIDS = frozenset({EventType.GTID, EventType.GTID_LOG})
-"""Events whose source the kernel can follow."""
+"""GTID events whose source the kernel can track."""
 
 
 def as_int_column(column: Any, count: int) -> Any:
@@ -515,8 +516,8 @@ def _pack_bytes(data: bytes) -> tuple[int, ...]:
 # --- Table maps of nested events, as a kernel ---
 
 CONTAINER, CONTAINER_TURN = STATE_SIZE, STATE_SIZE + 1
-"""State, behind what `map_of` reads of it (ID_SIZE, MASK). HOLDER: place of the event that the last one was inside of;
--1 = of none. TURN: counts the holders."""
+"""State, after what `map_of` reads of it. CONTAINER: offset of the event that contained the last one, -1 for none.
+CONTAINER_TURN: number of containers so far."""
 NESTED_STATE_SIZE = STATE_SIZE + 2
 
 
@@ -654,15 +655,15 @@ class NestedTableMaps:
 
 # State: an array of 64-bit integers.
 SPLIT_GROUP_STATE, BOUNDARY_COUNT, MAP_COUNT, SPLIT_STATE_SIZE = range(4)
-"""OPEN: the group that is open, as in `steps`. BORDER, NOTED: so many events of the batch stand before the last border;
-so many maps of the batch are noted."""
+"""GROUP_STATE: the open group, as in `steps`. BOUNDARY_COUNT: number of events of the batch before the last boundary.
+MAP_COUNT: number of table maps noted for the batch."""
 
 MAP_SLOTS = 1024
-"""Maps of one batch are told apart by the low bits of their ids."""
+"""Number of slots for the table maps of one batch, by the low bits of their ids."""
 
 FIRST_EVENT, LAST_EVENT, LAST_BEFORE_BOUNDARY, MAP_WIDTH = range(4)
-"""Of a map that is noted: the event where it was first met, the last one that repeats it, and the last one of those
-before the last border; WIDTH numbers for each."""
+"""Numbers of a noted table map: its first event, the last one that repeats it, and the last of these before the last
+boundary; MAP_WIDTH numbers for each map."""
 
 
 @kernel()

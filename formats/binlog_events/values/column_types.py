@@ -126,7 +126,9 @@ _CODECS: Mapping[str, str] = MappingProxyType(
         "gb18030": "gb18030",
     }
 )
-"""Sets that Python does not know but that contain ASCII are read as ASCII: the rest stays bytes. swe7 has no codec."""
+"""Character sets that Python lacks but that contain ASCII are decoded as ASCII: other text stays bytes. swe7 has
+no codec.
+"""
 
 _ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
 
@@ -139,7 +141,7 @@ MAX_CHARACTER_BYTES: Mapping[str, int] = MappingProxyType(
 """Bytes of the longest character of sets that have more than one (SHOW CHARACTER SET, Maxlen)."""
 
 TextDecoder = Callable[[bytes], str | bytes]
-"""Text, or the bytes as they are where they are not text of the character set."""
+"""Returns text, or the bytes unchanged if they are not valid in the character set."""
 
 
 @cache
@@ -198,7 +200,9 @@ _SERVER_CHARACTERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )  # fmt: skip
-"""Characters that the codecs make of bytes for which the servers have another one: every pair of bytes was compared."""
+"""Characters where Python's codecs differ from the servers: codec's character -> server's (all pairs of bytes
+compared).
+"""
 
 
 def _make_decoder(codec: str, replacements: Mapping[int, str]) -> TextDecoder:
@@ -456,7 +460,7 @@ _FIXED_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
 OLD_TEMPORAL: Mapping[int, tuple[int, ...]] = MappingProxyType(
     {_C.TIMESTAMP: (4, 5, 5, 6, 6, 7, 7), _C.TIME: (3, 4, 4, 5, 5, 5, 6), _C.DATETIME: (8, 6, 6, 7, 7, 7, 8)}
 )
-"""Bytes of a value in MariaDB's form before MySQL's was taken over (10.1.2), by the digits of the fraction."""
+"""Bytes of a value in MariaDB's old format (before 10.1.2 adopted MySQL's), by the digits of the fraction."""
 _FRACTION_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
     {_C.TIME2: (ValueKind.TIME2, 3), _C.DATETIME2: (ValueKind.DATETIME2, 5), _C.TIMESTAMP2: (ValueKind.TIMESTAMP2, 4)}
 )
@@ -560,6 +564,6 @@ GEOMETRY = ValueKind.GEOMETRY.value
 UUID = ValueKind.UUID.value
 
 FIRST_TEMPORAL = DATE
-"""Kinds of fixed width from here on are dates and times."""
+"""Kinds of fixed width from this one on are dates and times."""
 FIRST_SIZED = TEXT
-"""Kinds from here on have a length before their bytes."""
+"""Kinds from this one on have a length before their bytes."""

@@ -38,7 +38,7 @@ from binlogtool.limits import Limits
 # --- Decode NEWDECIMAL ---
 
 _DigitGroup = tuple[int, int, int]
-"""Where a group of digits starts and ends in the bytes, and how many digits it has."""
+"""(Start, end, number of digits) of a group of digits in the bytes."""
 
 
 def _lay_out_groups(offset: int, digits: tuple[int, ...]) -> tuple[_DigitGroup, ...]:
@@ -83,7 +83,7 @@ def make_decimal_reader(precision: int, scale: int) -> Callable[[bytes], str]:
 def _format_digits(plain: bytes, groups: tuple[_DigitGroup, ...]) -> str:
     text = "".join([f"{int.from_bytes(plain[start:end], 'big'):0{count}d}" for start, end, count in groups])
     if len(text) != sum([count for _, _, count in groups]):
-        raise MalformedError(f"{plain.hex()} are no decimal digits")
+        raise MalformedError(f"{plain.hex()} are not decimal digits")
     return text
 
 
@@ -304,7 +304,7 @@ _NUMBERS = {
 _INLINE_SMALL = frozenset({_LITERAL, _INT16, _UINT16})
 _INLINE_LARGE = _INLINE_SMALL | {_INT32, _UINT32}
 JSON_NULL: Mapping[str, None] = MappingProxyType({"$json": None})
-"""The value null of a JSON column, where SQL's NULL can stand, too."""
+"""JSON null in a column, as opposed to SQL's NULL."""
 _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
 
 
@@ -360,7 +360,7 @@ def iter_json_changes(data: bytes) -> Iterator[JsonChange]:
     while reader.bytes_left:
         code = reader.read_uint(1, "an operation")
         if code >= len(_OPERATIONS):
-            raise MalformedError(f"JSON diff: operation {code} at byte {reader.offset - 1} is not known")
+            raise MalformedError(f"JSON diff: operation {code} at byte {reader.offset - 1} is unknown")
         path, operation = reader.read_sized("a path"), _OPERATIONS[code]
         yield JsonChange(operation, path, None if operation == "REMOVE" else reader.read_sized("a value"))
 
@@ -403,7 +403,7 @@ class _JsonDecoder:
             raise MalformedError(f"JSON: {label} of {size:,} bytes at byte {start:,} goes beyond byte {end:,}")
         self.bytes_left -= size
         if self.bytes_left < 0:
-            raise MalformedError(f"JSON: parts lie over each other (at byte {start:,})")
+            raise MalformedError(f"JSON: parts overlap (at byte {start:,})")
         return start + size
 
     def read_uint(self, offset: int, width: int, end: int, label: str) -> int:
@@ -424,11 +424,11 @@ class _JsonDecoder:
             self.has_opaque = True
             code = self.read_uint(offset, 1, end, "an opaque type")
             return _decode_opaque(code, self.read_sized(offset + 1, end, "an opaque value"))
-        raise MalformedError(f"JSON: value type 0x{type_:02x} is not known (before byte {offset:,})")
+        raise MalformedError(f"JSON: value type 0x{type_:02x} is unknown (before byte {offset:,})")
 
     def read_literal(self, code: int, offset: int) -> bool | None:
         if code not in _LITERALS:
-            raise MalformedError(f"JSON: literal {code} at byte {offset:,} is not known")
+            raise MalformedError(f"JSON: literal {code} at byte {offset:,} is unknown")
         return _LITERALS[code]
 
     def read_sized(self, offset: int, end: int, label: str) -> bytes:
@@ -515,7 +515,7 @@ _TEMPORAL_FORMATS = {
     ColumnType.TIME: ("$time", format_json_time),
     ColumnType.TIME2: ("$time", format_json_time),
 }
-"""The mark of a type, and its text."""
+"""Column type -> member name in our JSON, and the function that formats the value."""
 
 
 def _decode_opaque(code: int, raw: bytes) -> Any:

@@ -92,7 +92,7 @@ def create_transaction_parser() -> Callable[[Any], tuple[Any, int]]:
 
 
 MAX_LISTED_MESSAGE_SIZE = 16384
-"""Bytes of a message whose missing members are listed: the list of a large one may be many times as long."""
+"""Largest message whose missing members are listed: the list of a large one may be many times as long."""
 
 
 def _list_missing_members(message: Any, size: int) -> str:

@@ -45,13 +45,13 @@ UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
 OPTIONAL, REQUIRED, REPEATED = range(3)
 
 MEMBER_SIZE = 4
-"""Integers of a member in `rules`: number, kind, label, and where its enum or message stands."""
+"""Integers of a member in `rules`: number, kind, label, and the position of its enum or message."""
 
 TEXT_MEMBER_SIZE = 24
-"""Bytes of a member in `texts`: the same, then where its name stands, and its size."""
+"""Bytes of a member in `texts`: the same, then position and size of its name."""
 
 ENUM_TEXT_SIZE = 12
-"""Bytes of a value of an enum in `texts`: number, where its name stands, its size."""
+"""Bytes of a value of an enum in `texts`: number, position and size of its name."""
 
 TRANSACTION_TYPE = 1
 """The type of such an entry (`drizzle.schema.EntryType`)."""
@@ -240,18 +240,18 @@ def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: Mut
 # ------------------------------------------------------------------------------------------------
 
 DERIVED_COLUMNS = ("kind", "number", "time", "server", "unit", "first_at", "first_end", "second_at", "second_end")
-"""Of an entry: the kind of its statements (MANY = several, -1 = not ours), the id of its transaction, microseconds
-since 1970, the unit of its time stamps, and where the names of its object stand, -1 = there is none."""
+"""Columns of an entry: kind of its statements (MANY_KINDS = several, -1 = not handled), transaction id, microseconds
+since 1970, unit of its time stamps, and positions of the names of its object, -1 = none."""
 
 MANY_KINDS = 100
-"""No number of a statement."""
+"""Kind of an entry with several kinds; no statement has this number."""
 
 NO_OBJECT, UNNAMED_OBJECT, NAME_IN_MEMBER, NAME_IN_SCHEMA, NAMES_IN_METADATA, NAMES_IN_TABLE = range(6)
-"""What a kind of statements is about: nothing that counts; nothing with a name; a name in its part; of the first
-message in its part, the name of a `Schema`, the names of a `TableMetadata`, those of a `Table`."""
+"""Object of a kind of statements: none; one without a name; a name in its member; in the first message in its member,
+the name of a `Schema`, the names of a `TableMetadata`, those of a `Table`."""
 
 OBJECT_RULE_SIZE = 3
-"""Integers of a kind of statements in `rules`: its number, what it is about, the member that says it."""
+"""Integers of a kind of statements in `rules`: its number, its object (above), the member that names it."""
 
 
 @kernel(read_field_bounds)
@@ -426,7 +426,7 @@ _OBJECT_KINDS = {
     _S.DROP_SCHEMA: NAME_IN_MEMBER,
     **dict.fromkeys((_S.CREATE_SCHEMA, _S.ALTER_SCHEMA), NAME_IN_SCHEMA),
 }
-"""What `meaning.object_of` says about each kind of statements; all others name a table."""
+"""Object of each kind of statements (as `get_object_name` returns it); all others name a table."""
 
 
 def _get_kind(member: MessageMember) -> int:

@@ -207,7 +207,7 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> FieldToken:
     if wire == WireType.START_GROUP:
         return FieldToken(tag, None, p, at, at, _find_group_end(data, at, end, tag >> 3, depth), None)
     if wire == WireType.END_GROUP:
-        raise MalformedError(f"byte {p}: a group ends that was not begun")
+        raise MalformedError(f"byte {p}: the end tag of a group without a start tag")
     stop = at + (8 if wire == WireType.FIXED64 else 4)
     if stop > end:
         raise MalformedError(f"byte {at}: {stop - at} bytes needed, {end - at} left")

@@ -27,7 +27,7 @@ from binlogtool.formats.manticore.payloads.kernels import (
 from binlogtool.limits import Limits
 
 MAX_PARTS = 4096
-"""Elements of one vector that get rows of their own in the annotated view."""
+"""Most elements of one vector that get separate rows in the annotated hexdump."""
 
 _CODES = {4: "I", 8: "q"}
 _VECTOR_KERNELS = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
@@ -65,7 +65,7 @@ _UPDATE_FIELDS = ("count", "attributes", "pool", "docids")
 BLOBS = _create_leaf("put_blobs", *_UPDATE_FIELDS, "row_offsets", members=True)
 OLD_BLOBS = _create_leaf("put_old_blobs", *_UPDATE_FIELDS, "row_offsets", members=True)
 LAST_OFFSETS = _create_leaf("put_last_offsets", *_UPDATE_FIELDS, members=True)
-"""The last field of an update, before versions 15 and 10 too, and behind it the new values of each document."""
+"""The last field of an update (also before versions 15 and 10), followed by the new values of each document."""
 
 
 class Vector(Construct):  # type: ignore[misc]
@@ -175,7 +175,7 @@ class KernelSkipped(Construct):  # type: ignore[misc]
         end = self.skip(data, 0, len(data), *self.given)
         if end < 0:
             stream_seek(stream, position, 0, path)
-            problem = "ends behind the bytes that are there" if end == SHORT else "is not what the format allows"
+            problem = "ends after the available bytes" if end == SHORT else "is not what the format allows"
             raise MalformedError(f"the payload {problem}", path)
         stream_seek(stream, position + end, 0, path)
         return bytes(data[:end])
@@ -199,7 +199,7 @@ class ReconfigureSettings(Construct):  # type: ignore[misc]
         end = find_settings_end(data, 0, size, len(data))
         if end < 0:
             stream_seek(stream, position, 0, path)
-            raise MalformedError("no end of the settings with a checksum that fits", path)
+            raise MalformedError("no end of the settings with a right checksum", path)
         stream_seek(stream, position - size + end, 0, path)
         return bytes(data[size:end])
 

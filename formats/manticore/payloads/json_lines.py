@@ -55,10 +55,10 @@ FIRST_VECTOR, LAST_VECTOR, MVA = 15, 16, 0x40000000
 """Types of vectors: these two, and two above the last number."""
 
 MVA_TEXT_OFFSET = 20
-"""Where the names of types above `MVA` stand."""
+"""Index of the names of types above `MVA` in the table of texts."""
 
 MAX_ATTRIBUTES = 64
-"""Attributes of an update."""
+"""Most attributes of an update that these kernels handle."""
 
 words = build_text_table(
     {
@@ -385,7 +385,8 @@ def put_last_offsets(
 _SIGN_BIT = 1 << 63
 _MAX_DEPTH = 10
 ADD_CACHE_KIND, ADD_INDEX_KIND, PAYLOAD_KIND = -2, -1, 16
-"""Kinds of transactions, beside the other operations of old versions. Of an ADD_TXN it is IN_TXN with the first byte of
+"""Kinds of transactions, beside the other operations of old versions. Of an ADD_TXN it is PAYLOAD_KIND plus the
+first byte of
 its payload. The negative ones have no number."""
 
 

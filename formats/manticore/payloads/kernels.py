@@ -174,7 +174,7 @@ def skip_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
 # --- Bodies of versions 2 to 4 (Sphinx up to 2.0) ---
 
 LAST_LOW_VERSION = 4
-"""The last version whose numbers begin with their lowest bits."""
+"""Last version whose numbers begin with their lowest bits."""
 
 
 @kernel()
@@ -356,7 +356,7 @@ class LowZint(Construct):  # type: ignore[misc]
 # --- Kernels that skip whole payloads ---
 
 MAX_SETTINGS = 262144
-"""Bytes of the opaque settings of a RECONFIGURE at most."""
+"""Most bytes of the opaque settings of a RECONFIGURE."""
 
 
 @kernel()

@@ -185,7 +185,7 @@ def parse_saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
     tids = against.get("tables", {})
     is_valid = isinstance(tids, Mapping) and all(tid is None or type(tid) is int for tid in tids.values())
     if not is_valid or type(against.get("version", 0)) is not int:
-        raise UsageError('--against: {"tables": {NAME: TID}} is meant, null for a table that is not served')
+        raise UsageError('--against must be {"tables": {NAME: TID}}, with null for a table that is not served')
     return dict(tids)
 
 
@@ -193,31 +193,31 @@ def parse_saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "applied": "The table is served and its saved TID is lower: the transaction is applied (section 8.2).",
-        "unexpected-tid": "The TID is not the one behind that of the table: applied all the same, with the warning "
-        "'unexpected tid' (section 8.2). What the missing transactions changed stays as it was.",
-        "no-data": "ADD_INDEX declares a table, ADD_CACHE sums a file up: neither changes a document (section 5).",
-        "saved": "The TID is not greater than that which the table has saved: it has the change already (section 8.2).",
-        "repeated": "The TID was applied before, in this replay: passed over without a word (section 8.2).",
-        "lost-order": "A greater TID of the table was applied before, so this one, which was not, is passed over "
-        "without a word (section 8.2; seen with version 16 servers): its change is lost.",
-        "not-served": "The table is not in the server's configuration: only the checksum is looked at (section 8.2).",
-        "binlog-off": "The table has its binlog switched off (saved TID -1): only the checksum is looked at.",
-        "dropped": "The server met something in this file that ends the replay of the file with a warning and lets it "
+        "applied": "The table is served and its saved TID is lower: the transaction is applied.",
+        "unexpected-tid": "The TID is not the next one of the table: applied all the same, with the warning "
+        "'unexpected tid'. What the missing transactions changed stays unchanged.",
+        "no-data": "ADD_INDEX declares a table, ADD_CACHE summarizes a file: neither changes a document.",
+        "saved": "The TID is not greater than that which the table has saved: it has the change already.",
+        "repeated": "The TID was applied before, in this replay: skipped without an error.",
+        "lost-order": "A greater TID of the table was applied before, so this one, which was not, is skipped "
+        "without an error (seen with version 16 servers): its change is lost.",
+        "not-served": "The table is not in the server's configuration: only the checksum is verified.",
+        "binlog-off": "The table has its binlog switched off (saved TID -1): only the checksum is verified.",
+        "dropped": "An error in this file ends the replay of the file with a warning and lets the server "
         "start: a wrong checksum where nothing is applied, or any error with a replay flag. There is no resync "
-        "(section 8.2).",
-        "deleted": "Before the first table was declared something was wrong: the server starts and deletes the file "
-        "(section 8.2).",
-        "unlisted": "The file is not in binlog.meta: the server does not look at it, and overwrites it when its "
-        "counter gets there (section 12.1, M7).",
+        "(docs/spec/manticore.md#server-behaviour).",
+        "deleted": "There is an error before the first table is declared: the server starts and deletes the file "
+        "(docs/spec/manticore.md#server-behaviour).",
+        "unlisted": "The file is not in binlog.meta: the server ignores it, and overwrites it when its "
+        "counter reaches that number (invariant M7).",
         "no-meta": "There is no binlog.meta, or it lists nothing: the server takes that for an empty log, and "
-        "overwrites the first file at its first commit (section 8.1).",
-        "version": "The file is of another version than the server (section 8.1).",
-        "unknown-table": "The table id was not declared in this file: fatal (section 8.2).",
-        "payload": "The payload is none that the server can parse: fatal where it is to be applied (section 12.3).",
-        "descending-tid": "Up to version 14: the TID is lower than one before it in the file: fatal (section 10).",
+        "overwrites the first file at its first commit.",
+        "version": "The file is of another version than the server.",
+        "unknown-table": "The table id was not declared in this file: fatal.",
+        "payload": "The server cannot parse the payload: fatal if the transaction is to be applied.",
+        "descending-tid": "Up to version 14: the TID is lower than one before it in the file: fatal.",
         "descending-time": "Up to version 14: the time is lower than before; fatal unless --replay-flags="
-        "accept-desc-timestamp (section 10).",
+        "accept-desc-timestamp.",
     }
 )
 
@@ -260,7 +260,7 @@ class ManticoreReplayer:
             return
         for name, before in self.plan.missing.items():
             self._waiting_files = self._waiting_files[:before]
-            self._open_error = ReplayStop(name, None, "listed in binlog.meta and not there: log open error")
+            self._open_error = ReplayStop(name, None, "listed in binlog.meta, but missing: log open error")
             return
 
     def _report_unlisted_records(self) -> None:
@@ -274,7 +274,7 @@ class ManticoreReplayer:
                 severity = Severity.ERROR
                 if not self.plan.no_list and file.name in findings_by_name:
                     severity = findings_by_name[file.name].severity
-                text = f"{file.records:,} transactions are not replayed, for {reason}; the file will be overwritten"
+                text = f"{file.records:,} transactions are not replayed, because {reason}; the file will be overwritten"
                 found = make_finding("silent-loss", 0, file.size, text, severity=severity, lost_records=file.records)
                 self.findings.append((file.name, found))
 
@@ -559,8 +559,8 @@ class ManticoreReplayer:
         """Report the losses of the file."""
         file, lost = closed_file.file, closed_file.lost
         if lost is not None:
-            text = f"{lost.count:,} transactions have TIDs lower than one before them: the server passes over them "
-            text += "without a word"
+            text = f"{lost.count:,} transactions have TIDs lower than one before them: the server skips them "
+            text += "without an error"
             self._add_loss(file, lost.offset, file.size - lost.offset, text, record=lost.record,
             lost_records=lost.count,
                        tables={name: list(tids) for name, tids in lost.tids.items()})  # fmt: skip
@@ -573,7 +573,7 @@ class ManticoreReplayer:
                 f"the server starts, and "
                 f"{'deletes' if closed_file.end_reason == 'deleted' else 'does not replay the rest of'} "
             )
-            text += f"this file: {unread_count:,} whole transactions are behind the damage"
+            text += f"this file: {unread_count:,} complete transactions are after the damage"
             self._add_loss(
                 file,
                 damage_start,

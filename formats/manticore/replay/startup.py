@@ -31,7 +31,7 @@ from binlogtool.limits import MIB
 NO_ID32_VERSION = 7
 """From this version on no build has document ids of 32 bits (Manticore 2.8: "no longer supported")."""
 CHECKS_FIRST_VERSION = 16
-"""From this version on the server looks at the versions of all listed files before it replays the first."""
+"""From this version on the server checks the versions of all listed files before it replays the first."""
 FORCES_TRANSACTIONS_VERSION = 14
 """From this version on `ignore-trx-errors` and `ignore-all-errors` are known to exist."""
 FORCES_VERSIONS = (14, 15)
@@ -138,7 +138,7 @@ def _check_meta(
     if meta.version is None and (
         file.size != len(b"SPLI") or not logs or _get_version(logs) >= schema.NEW_FRAME_VERSION
     ):
-        return ReplayStop(file.name, 0, "the meta file is torn in its head; what a server makes of that is not known")
+        return ReplayStop(file.name, 0, "the meta file is torn in its head; the reaction of a server is not known")
     if (meta.version or 0) > version:
         text = f"binlog.meta is of version {meta.version}, the server of version {version}"
         return ReplayStop(file.name, 4, f"{text}: recovery requires the other version")
@@ -219,13 +219,13 @@ MAX_COUNT = 16 * MIB
 
 _OP_AT, _BODY_AT = 4, 5
 _SETTINGS_TEXT = (
-    "the server loads the settings of a RECONFIGURE before it looks at the checksum, and stops if they are damaged"
+    "the server loads the settings of a RECONFIGURE before it verifies the checksum, and stops if they are damaged"
 )
 
 
 _INT_MAX = 0x7FFFFFFF
 _MINUS_ONE = 0xFFFFFFFF
-"""As a length Manticore 2.8.2 crashed at it in one vector, and got over it in another."""
+"""As a length it made Manticore 2.8.2 crash in one vector, but not in another."""
 
 
 class ParseDoubt(NamedTuple):
@@ -318,7 +318,7 @@ def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id
         _parse_transaction(reader, kind, version, id_size)
     except _LengthError as error:
         text = (
-            f"the damaged transaction at {offset:#x} has {error}: the server takes it as it is, before it looks at the "
+            f"the damaged transaction at {offset:#x} has {error}: the server uses it unchecked, before it verifies the "
         )
         if error.negative and kind == OldOp.COMMIT:  # Sphinx 2.2 survived one in an UPDATE
             return ParseDoubt(f"{text}checksum, and crashes", True)

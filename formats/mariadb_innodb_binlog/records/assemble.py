@@ -53,9 +53,11 @@ class ChunkStep(enum.IntEnum):
     NESTED_CONTINUE = 6
     NESTED_FINISH = 7
     FOREIGN = 8
-    """Goes on with a record that began in the file before, or in a damaged range; its type has LAST at its end."""
+    """Continues a record that began in the previous file or in a damaged range; its type has LAST_CHUNK_FLAG at
+    the end.
+    """
     ORPHAN = 9
-    """A chunk that goes on with a record that was not begun."""
+    """Continues a record that was not begun."""
     BROKEN = 10
     """The open record lacks its end; the chunk itself comes again as the next step."""
     BAD_TYPE = 11
@@ -64,21 +66,23 @@ class ChunkStep(enum.IntEnum):
     END = 14
     """A type byte of 0: the data of the file ends here."""
     GARBAGE = 15
-    """Bytes behind the end, in the same page."""
+    """Bytes after the end, in the same page."""
     AFTER_END = 16
-    """A page with data behind the end of data."""
+    """A page with data after the end of data."""
     TOO_MANY_CHUNKS = 17
-    """Far more pieces of records than a page can have: chunks are cut by the ends of pages only."""
+    """Far more chunks than a page can have: records are split only at the ends of pages."""
 
 
 # State of the walk: an array of 64-bit integers.
 OPEN_TYPE, NESTED_TYPE, END_SEEN, ROW_COUNT, SPECIAL_COUNT, STATE_SIZE = 0, 1, 2, 3, 4, 5
-"""Type of the open record and of the one nested in it (0 = none); was the end seen; rows and special rows written."""
+"""Type of the open record and of the one nested in it (0 = none); 1 if the end was seen; rows and special rows
+written.
+"""
 
 FOREIGN_BIT = 64
-"""Of OPEN: the record began where it was not seen."""
+"""Bit of OPEN_TYPE: the record began where it was not read."""
 UNKNOWN_TYPE = 127
-"""OPEN at the start of a file and behind damage: a record of unknown type may go on here."""
+"""OPEN_TYPE at the start of a file and after damage: a record of unknown type may continue here."""
 
 
 (
@@ -87,7 +91,7 @@ UNKNOWN_TYPE = 127
 ) = (int(step) for step in ChunkStep)  # fmt: skip
 _STATE, _DUMMY, _LAST_TYPE = IbbRecordType.GTID_STATE.value, IbbRecordType.DUMMY.value, IbbRecordType.XA_COMPLETE.value
 _MAX_SPECIAL_ROWS = 64
-"""Special rows that a page can have at most."""
+"""Maximum number of special rows of a page."""
 
 
 @kernel()
@@ -315,8 +319,8 @@ class ChunkWalker:
 # --- Assemble records from the chunks of pages ---
 
 RECORD_COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size", "stop")
-"""Of the records: where its data lies in the window, its type, in how many chunks it was stored, was it nested; file
-offset of its first chunk, bytes of all its chunks, file offset behind the last of them that is in this file. checksum
+"""Columns of records: bounds of its data in the window, type, number of chunks, 1 if it was nested; file
+offset of its first chunk, bytes of all its chunks, file offset after the last of them in this file. checksum
 is 1: the CRCs of its pages are right."""
 
 _FINDING_KINDS = {
@@ -553,7 +557,7 @@ class RecordAssembler:
         if self._held_bytes > _MAX_HELD_BYTES:
             if self._open_record is not None:
                 text = (
-                    f"the {self._open_record} does not end: {len(self._held_records):,} records are nested in it so far"
+                    f"the {self._open_record} has no end: {len(self._held_records):,} records are nested in it so far"
                 )
                 yield self._make_finding(ChunkStep.BROKEN, self._open_record.offset, self._open_record.size, text)
             self._open_record = None
@@ -578,7 +582,7 @@ class RecordAssembler:
     def _report_too_long(self, part: PartialRecord) -> Finding:
         max_bytes = self.context.max_record
         text = f"{part}: {part.size:,} bytes in {part.chunks:,} chunks, over the ceiling of {max_bytes:,}"
-        text += "; --max-record raises it"
+        text += "; raise it with --max-record"
         return make_finding(
             "length-out-of-bounds", part.offset, part.size, text, ceiling=max_bytes, diagnosis="record-too-long"
         )
@@ -594,9 +598,9 @@ class RecordAssembler:
         if step is ChunkStep.ORPHAN:
             offset -= CHUNK_HEAD_SIZE
             text = (
-                f"continuation-without-start: a chunk goes on with a {IbbRecordType(type_byte).name} record "
+                f"continuation-without-start: a chunk continues a {IbbRecordType(type_byte).name} record "
                 f"that was not "
-                "begun; pages in a wrong order, or an old copy of a page"
+                "begun; pages are in a wrong order, or one is an old copy"
             )
             if self._reported_pages.get(step) != page:  # report it once per page
                 yield self._make_finding(step, offset, records.base + end - offset, text)
@@ -614,7 +618,7 @@ class RecordAssembler:
         lost = self._nested_record or self._open_record
         if lost is not None and self._reported_pages.get(ChunkStep.BROKEN) != page:
             self._reported_pages[ChunkStep.BROKEN] = page
-            text = f"the {lost} has no last chunk; something else stands at {offset:#x}"
+            text = f"the {lost} has no last chunk; there is something else at {offset:#x}"
             yield self._make_finding(ChunkStep.BROKEN, lost.offset, max(offset - lost.offset, 1), text)
         is_nested = step is ChunkStep.BROKEN or self._has_open_record()
         self._open_record, self._nested_record, self._in_foreign_record = None, None, False
@@ -622,16 +626,18 @@ class RecordAssembler:
 
     def _report_page_fault(self, step: ChunkStep, type_byte: int, offset: int, end: int) -> Finding:
         texts = {
-            ChunkStep.BAD_TYPE: f"chunk type byte {type_byte:#04x} is none; the rest of the page cannot be read",
-            ChunkStep.BAD_LENGTH: "the length of a chunk cannot be true; the rest of the page cannot be read",
-            ChunkStep.TOO_MANY_CHUNKS: "more pieces of records than a page can have; the rest of the page is not read",
-            ChunkStep.BAD_FILLER: "the last bytes of the page are no filler",
-            ChunkStep.GARBAGE: "bytes behind the end of data (a type byte of 0)",
-            ChunkStep.AFTER_END: "data behind the end of data: readers stop before this page and see nothing of it",
+            ChunkStep.BAD_TYPE: f"chunk type byte {type_byte:#04x} is invalid; the rest of the page cannot be read",
+            ChunkStep.BAD_LENGTH: "the length of a chunk is impossible; the rest of the page cannot be read",
+            ChunkStep.TOO_MANY_CHUNKS: "more chunks than a page can have; the rest of the page is not read",
+            ChunkStep.BAD_FILLER: "the last bytes of the page are not filler",
+            ChunkStep.GARBAGE: "bytes after the end of data (a type byte of 0)",
+            ChunkStep.AFTER_END: "data after the end of data; readers stop before this page and never reach it",
         }
         severity = Severity.ERROR if step is ChunkStep.GARBAGE and type_byte else None
         text = (
-            "a page whose first byte is 0 and that is not empty: servers take it for empty" if severity else texts[step]
+            "a page that is not empty although its first byte is 0; servers consider it empty"
+            if severity
+            else texts[step]
         )
         return self._make_finding(step, offset, end - offset, text, severity)
 
@@ -715,7 +721,7 @@ class RecordAssembler:
         context = self.context
         is_unknown = context.open_sibling is None and self._damage is None and not self._walker.state[END_SEEN]
         if is_unknown:
-            text = f"the {partial} goes on in the next file, which was not looked at"
+            text = f"the {partial} continues in the next file, which was not read"
             return make_finding(
                 "torn-tail",
                 partial.offset,
@@ -725,7 +731,7 @@ class RecordAssembler:
                 diagnosis="goes-on-in-next-file",
             )
         if is_crash_tail(context):
-            text = f"the log ends inside the {partial}; a server cuts it there if its redo log ends there, too"
+            text = f"the log ends inside the {partial}; a server truncates it there if its redo log also ends there"
             diagnosis = "incomplete-tail-record"
             return make_finding(
                 "torn-tail", partial.offset, partial.size_in_file, text, record=self.next_number, diagnosis=diagnosis

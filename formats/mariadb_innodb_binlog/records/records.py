@@ -248,7 +248,7 @@ def parse_xa_complete(data: RecordBytes) -> XaCompleteRecord:
 
 def _check_no_rest(data: RecordBytes, pos: int) -> None:
     if pos != len(data):
-        raise MalformedError(f"{len(data) - pos} bytes behind the last field", finding_id="unmapped-bytes")
+        raise MalformedError(f"{len(data) - pos} bytes after the last field", finding_id="unmapped-bytes")
 
 
 def has_shortest_integers(record: CommitRecord | OobNode, data: RecordBytes) -> bool:
@@ -328,7 +328,7 @@ BODY_READERS: Mapping[int, Callable[[RecordBytes], dict[str, Any]]] = {
     IbbRecordType.XA_PREPARE: _decode_xa_prepare_body,
     IbbRecordType.XA_COMPLETE: _decode_xa_complete_body,
 }
-"""By type: what `dump` shows of a record. They raise `MalformedError`."""
+"""Record type -> function that decodes what `dump` shows. They raise `MalformedError`."""
 
 
 # --- Read pages and records anywhere in a log, to follow references ---
@@ -341,7 +341,9 @@ MAX_CACHED_FILES: Final = 64
 _MAX_READ_FACTOR: Final = 4
 _BASE_ALLOWANCE: Final = 16 * MIB
 _VISIT_COST: Final = 128
-"""A store reads at most `_TIMES` the bytes of the files that it opened, and some; each visit counts for some bytes."""
+"""A store reads at most `_MAX_READ_FACTOR` times the bytes of its files, plus `_BASE_ALLOWANCE`; a visit costs
+some bytes.
+"""
 
 
 class UnreadableError(Exception):
@@ -492,7 +494,9 @@ class PageStore:
         """Deduct a read from the allowance: forged references could lead to the same data without end."""
         self._allowance -= size + _VISIT_COST
         if self._allowance < 0:
-            raise UnreadableError("references lead to far more out-of-band data than the files hold", "oob-too-large")
+            raise UnreadableError(
+                "references lead to far more out-of-band data than the files contain", "oob-too-large"
+            )
 
     def read_page(self, file_no: int, page_no: int) -> bytes:
         """Read a sound page.
@@ -532,7 +536,7 @@ class PageStore:
         """
         file_no, (page_no, page_offset) = position.file_no, divmod(position.offset, self._size)
         if page_no == 0 or page_offset > self._size - CRC_SIZE - CHUNK_HEAD_SIZE - 1:
-            raise UnreadableError(f"{position} is no place of a record", "oob-wrong-type")
+            raise UnreadableError(f"{position} is not a valid record position", "oob-wrong-type")
         expected_type = int(record_type)
         while True:
             page = self.read_page(file_no, page_no)
@@ -554,7 +558,7 @@ class PageStore:
             name = IbbRecordType(expected_type & TYPE_MASK).name
             problem = "is not whole" if expected_type & CONTINUATION_FLAG else f"is no {name} record"
             diagnosis = "oob-missing" if expected_type & CONTINUATION_FLAG else "oob-wrong-type"
-            raise UnreadableError(f"what stands at {position} {problem}", diagnosis)
+            raise UnreadableError(f"the record at {position} {problem}", diagnosis)
         return byte, page_offset + CHUNK_HEAD_SIZE, end
 
     def _find_next_chunk(self, file_no: int, page_no: int, expected_type: int) -> tuple[int, int, int]:

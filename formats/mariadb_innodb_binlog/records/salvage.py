@@ -58,7 +58,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 
 _FIRST_EVENTS = frozenset((EventType.GTID, EventType.FORMAT_DESCRIPTION))
 UnprovenPages = list[tuple[int, int, Finding]]
-"""Start and end of unproven pages, and why they are."""
+"""(Start, end, reason) of unproven pages."""
 
 
 def find_framed_end(page: RecordBytes) -> int:

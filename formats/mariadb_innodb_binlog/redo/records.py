@@ -22,7 +22,7 @@ from binlogtool.format_api.field_types import MalformedError, ScalarForm, Scalar
 
 HEADER_SIZE = 512
 START_OFFSET = 12288
-"""Where the ring of mini-transactions starts; also the lowest first_lsn (FIRST_LSN)."""
+"""Offset of the ring of mini-transactions; also the lowest first_lsn (FIRST_LSN)."""
 
 CHECKPOINT_OFFSETS = (4096, 8192)
 CHECKPOINT_SIZE = 64
@@ -79,7 +79,7 @@ FORMAT_RELEASES = {
     RedoLogFormat.FORMAT_10_4: "MariaDB 10.4",
     RedoLogFormat.FORMAT_10_5: "MariaDB 10.5 to 10.7",
 }
-"""Who wrote the formats that cannot hold binlog records."""
+"""Releases that wrote the formats that cannot hold binlog records."""
 
 
 class RedoRecordType(enum.IntEnum):
@@ -185,7 +185,7 @@ class RedoVarint(Construct):  # type: ignore[misc]
         first = stream_read(stream, 1, path)
         size = varint_size(first[0])
         if size == 0:
-            raise MalformedError(f"{first[0]:#04x} starts no varint", path, "varint-overlong")
+            raise MalformedError(f"{first[0]:#04x} does not start a varint", path, "varint-overlong")
         data = first + stream_read(stream, size - 1, path)
         value, after = read_varint(data, 0, size)
         if after < 0:
@@ -201,7 +201,7 @@ class RedoVarint(Construct):  # type: ignore[misc]
 # --- Decode the records of a mini-transaction ---
 
 _NO_OFFSET = -1
-"""In place of the current byte offset: the next record must not be same_page."""
+"""Current byte offset if the next record must not be same_page."""
 
 
 @kernel(read_varint)
@@ -353,7 +353,7 @@ class _PageRecordDecoder:
         if record_type in _RANGE_TYPES:
             return self._decode_range_change(head, body, content_at, end)
         if record_type is RedoRecordType.FREE_PAGE or record_type is RedoRecordType.INIT_PAGE:
-            _require(not head.same_page and content_at == end, f"{record_type.name} with more than a page id")
+            _require(not head.same_page and content_at == end, f"{record_type.name} has more than a page id")
             self.offset = FIL_PAGE_TYPE if record_type is RedoRecordType.INIT_PAGE else _NO_OFFSET
             return RedoRecord(*head)
         _require(record_type is not RedoRecordType.RESERVED, "a record of the reserved type")
@@ -364,7 +364,7 @@ class _PageRecordDecoder:
 
     def _decode_range_change(self, head: _RedoRecordHead, body: bytes, pos: int, end: int) -> RedoRecord:
         """Decode a WRITE, MEMSET or MEMMOVE, which change a range of the page."""
-        _require(self.offset != _NO_OFFSET, "same_page behind a record that ends its page")
+        _require(self.offset != _NO_OFFSET, "same_page after a record that ends its page")
         delta, pos = _read_number(body, pos, end)
         offset, length, source = self.offset + delta, end - pos, None
         if head.type is not RedoRecordType.WRITE:
@@ -375,7 +375,7 @@ class _PageRecordDecoder:
             _require(pos == end and source >= 0, "MEMMOVE with a bad source")
         else:
             _require(pos < end, "a write without data")
-        _require(max(offset, source or 0) + length <= PAGE_SIZE_MAX, "a write behind the end of the page")
+        _require(max(offset, source or 0) + length <= PAGE_SIZE_MAX, "a write beyond the end of the page")
         self.offset = offset + length
         return RedoRecord(*head, None, offset, length, source, body[pos:end])
 
@@ -396,7 +396,7 @@ def _decode_file_record(body: bytes, first_byte: int, pos: int, end: int, lsn: i
     record_type = _TYPES.get(first_byte & 0xF0)
     if record_type is None:
         return RedoRecord(
-            RedoRecordType.RESERVED, lsn, size, same_page=True, problem=f"{first_byte:#04x} is no file record"
+            RedoRecordType.RESERVED, lsn, size, same_page=True, problem=f"{first_byte:#04x} is not a file record"
         )
     record = RedoRecord(record_type, lsn, size, same_page=True)
     if record_type is RedoRecordType.FILE_CHECKPOINT and not any(body[pos:end]):
@@ -426,7 +426,7 @@ def _read_page_id(body: bytes, pos: int, end: int) -> tuple[int, int, int]:
 
 def _read_number(body: bytes, pos: int, end: int, max_bytes: int = 3) -> tuple[int, int]:
     value, number_end = read_varint(body, pos, end)
-    _require(0 <= number_end <= pos + max_bytes, "a number that is cut or too long")
+    _require(0 <= number_end <= pos + max_bytes, "a number that is truncated or too long")
     return value, number_end
 
 

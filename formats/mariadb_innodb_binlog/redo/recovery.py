@@ -222,9 +222,9 @@ class _RecoveryRun:
         self.open_file_no: int | None = None
         self.headers = {file.file_no: file.page_count for file in files.values() if file.page_count is not None}
         self.before_start = False
-        """Do the records still belong to files older than the one where recovery starts?"""
+        """True while records belong to files older than the one where recovery starts."""
         self.before_first_page_start = True
-        """Is the first record at the start of a page still to come?"""
+        """True until the first record at the start of a page."""
         self.previous: tuple[int, int, int, int] | None = None
 
     def apply_write(self, write: PageWrite) -> Iterator[RecoveredPage]:
@@ -253,7 +253,7 @@ class _RecoveryRun:
                 return True
             self.page_no, self.before_start = page_no, False
         if write.start_lsn < start.lsn:
-            raise _make_failure(write, f"it is older than the start of file {self.file_no}, LSN {start.lsn}")
+            raise _make_failure(write, f"it is older than the start LSN of file {self.file_no}, LSN {start.lsn}")
         return False
 
     def _begin_at(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> _RecoveryStart:
@@ -303,7 +303,7 @@ class _RecoveryRun:
             self.file_no, self.page_no = self.file_no + 1, 0
         elif page_no != self.page_no:
             if not is_full or page_no != self.page_no + 1 or offset:
-                raise _make_failure(write, f"records are missing in file {self.file_no} behind page {self.page_no}")
+                raise _make_failure(write, f"records are missing in file {self.file_no} after page {self.page_no}")
             yield from self.flush_page()
             self.page_no += 1
         elif offset not in (0, self.used):
@@ -335,7 +335,7 @@ class _RecoveryRun:
             raise _make_failure(write, f"no valid header for file {self.file_no}")
         if fields.file_no != self.file_no:
             raise _make_failure(
-                write, f"the header of file {fields.file_no} comes where that of {self.file_no} is expected"
+                write, f"the header of file {fields.file_no} is where that of {self.file_no} is expected"
             )
         self.headers[self.file_no] = fields.pages
 
@@ -410,7 +410,9 @@ def _find_first_file(
 
 
 def _make_failure(write: PageWrite, reason: str) -> _RecoveryFailure:
-    text = f"the server cannot recover the binlog: the redo record {_describe_position(write)} does not fit: {reason}"
+    text = (
+        f"the server cannot recover the binlog: the redo record {_describe_position(write)} is inconsistent: {reason}"
+    )
     return _RecoveryFailure(
         make_finding("gap-in-sequence", None, 0, text, diagnosis="redo-does-not-fit", **_write_facts(write))
     )
@@ -429,16 +431,16 @@ def _write_facts(write: PageWrite) -> dict[str, Any]:
 
 
 def _report_missing_file(file_no: int, page_no: int) -> Finding:
-    text = f"binlog file {file_no} is missing, and the redo log has it only from page {page_no} on"
+    text = f"binlog file {file_no} is missing, and the redo log only has it from page {page_no} on"
     return make_finding("missing-member", None, 0, text, diagnosis="missing-file", file_no=file_no, page_no=page_no)
 
 
 def _report_only_empty_files(files: tuple[int, ...], first: PageWrite) -> Finding:
     text = (
-        "the redo log holds binlog records, but no binlog file is there that is not empty: the server takes this for a "
+        "the redo log has binlog records, but there is no binlog file with data; the server considers this a "
         f"new binlog, ignores the records and deletes the empty files. The first record is "
         f"{_describe_position(first)}. Unless "
-        "RESET MASTER was the last thing that happened, the active file is missing"
+        "RESET MASTER was the last operation, the active file is missing"
     )
     facts = {"files": list(files), **_write_facts(first)}
     return make_finding("missing-member", None, 0, text, diagnosis="missing-file", **facts)
@@ -634,8 +636,8 @@ class _RecoveryCheck:
         counts = {str(relation): count for relation, count in self.relations.items()}
         if lost or self.relations[_Relation.AHEAD]:
             text = (
-                f"redo-cut: at the next start the server cuts the log here (durable LSN {self.summary.end_lsn}); "
-                f"{_describe_groups(lost)} behind it never became durable"
+                f"redo-cut: at the next start the server truncates the log here (durable LSN {self.summary.end_lsn}); "
+                f"{_describe_groups(lost)} after it never became durable"
             )
             all_facts = {**facts, "groups_lost": len(lost), "gtids_lost": lost[:_MAX_LISTED_GTIDS], "pages": counts}
             yield _make_finding(
@@ -649,7 +651,7 @@ class _RecoveryCheck:
             )
         if gained or self.relations[_Relation.BEHIND] or self.relations[_Relation.TORN]:
             written = self.relations[_Relation.BEHIND] + self.relations[_Relation.TORN]
-            end_text = "here" if new_end <= size else f"{new_end:#x}, behind the end of this file"
+            end_text = "here" if new_end <= size else f"{new_end:#x}, beyond the end of this file"
             text = f"redo-apply: at the next start the server writes {written:,} pages up to {end_text}"
             text += f"; this adds {_describe_groups(gained)}"
             all_facts = {
@@ -664,8 +666,9 @@ class _RecoveryCheck:
 
     def _report_conflict(self, number: int, page_no: int) -> SetFinding:
         text = (
-            f"redo-conflict: page {page_no} holds other bytes than the redo log proves: damage, or the redo log of "
-            "another server; nothing should be cut"
+            f"redo-conflict: page {page_no} has other bytes than the redo log proves; it is damaged, or this "
+            f"is the redo log of "
+            "another server; do not truncate"
         )
         facts = {"page_no": page_no, "pages": self.relations[_Relation.CONFLICT]}
         return _make_finding(
@@ -679,8 +682,8 @@ class _RecoveryCheck:
         if data_files and (ends_inside or not self.summary.is_clean_shutdown):
             reason = "the log ends inside a record" if ends_inside else "the server was not shut down cleanly"
             text = (
-                f"redo-gap: {reason}, and the redo log has no binlog record behind its checkpoint: recovery leaves the "
-                "files as they are, and nothing proves the end of the log durable"
+                f"redo-gap: {reason}, and the redo log has no binlog record after its checkpoint; recovery leaves the "
+                "files unchanged, and nothing proves that the end of the log is durable"
             )
             facts = {"durable_lsn": self.summary.end_lsn}
             yield _make_finding(
@@ -701,7 +704,7 @@ class _RecoveryCheck:
             if log_file.is_empty or header is None:
                 continue
             if header.start_lsn > durable:
-                text = f"file-from-lost-redo: start_lsn {header.start_lsn} is behind the durable LSN {durable}"
+                text = f"file-from-lost-redo: start_lsn {header.start_lsn} is after the durable LSN {durable}"
             elif log_file.number in numbers:
                 text = "removed-by-recovery: the durable log ends in a file before this one"
             else:

@@ -177,7 +177,7 @@ def _check_format(header: RedoHeader, fields: Any, size: int) -> Finding | None:
     if number & ~FORMAT_ENCRYPTED in FORMAT_RELEASES:
         return _report_older_format(header)
     if number not in (RedoLogFormat.FORMAT_10_8, RedoLogFormat.FORMAT_ENC_11):
-        text = f"redo log format {number:#010x} is not known; the log was created with {header.creator}"
+        text = f"redo log format {number:#010x} is unknown; the log was created with {header.creator}"
         return make_finding("unsupported-version", 0, 4, text, format=number)
     if fields.zero or header.first_lsn < START_OFFSET:
         text = f"invalid header: zero is {fields.zero}, first_lsn is {header.first_lsn} (at least {START_OFFSET})"
@@ -198,7 +198,7 @@ def _report_older_format(header: RedoHeader) -> Finding:
 def _report_encrypted(header: RedoHeader) -> Finding:
     text = (
         f"the redo log is encrypted ({header.format_name}, created with {header.creator}): the last durable LSN can be "
-        "found, the binlog writes cannot be read"
+        "found, but the binlog writes cannot be read"
     )
     return make_finding(
         "payload-undecodable", 0, HEADER_SIZE, text, severity=Severity.WARNING, diagnosis="redo-encrypted"
@@ -206,12 +206,15 @@ def _report_encrypted(header: RedoHeader) -> Finding:
 
 
 def _report_too_small(size: int) -> Finding:
-    text = f"{size} bytes are no redo log: header and checkpoints alone take {START_OFFSET}"
+    text = f"{size} bytes are too few for a redo log; header and checkpoints alone take {START_OFFSET}"
     return make_finding("bad-header", 0, size, text, diagnosis="redo-too-small")
 
 
 def _report_odd_size(size: int) -> Finding:
-    text = f"the size of the file, {size}, is no multiple of {_BLOCK}: it was cut, and LSNs may lie elsewhere"
+    text = (
+        f"the size of the file, {size}, is not a multiple of {_BLOCK}; it was truncated, and LSNs may be "
+        f"at other offsets"
+    )
     offset = size - size % _BLOCK
     return make_finding("torn-tail", offset, size - offset, text, severity=Severity.WARNING, diagnosis="redo-odd-size")
 
@@ -284,7 +287,7 @@ Read = Callable[[int, int], bytes]
 """`read(offset, size)`: the bytes `[offset, offset + size)` of a file, fewer at its end."""
 
 MAX_MTR_BYTES = MTR_SIZE_MAX + 1 + NONCE_SIZE + CRC_SIZE
-"""No mini-transaction takes more bytes."""
+"""Maximum size of a mini-transaction."""
 
 _WINDOW_BYTES = 4 * MTR_SIZE_MAX
 """Bytes of the log in memory."""
@@ -328,13 +331,13 @@ class RedoRing(msgspec.Struct, frozen=True):
 class RedoEndReason(enum.StrEnum):
     """Why the walk ended. All but the last three are normal ends of a sound log."""
 
-    EMPTY = "no record stands there"
+    EMPTY = "there is no record"
     OLD_ROUND = "the sequence bit is that of an older round"
     CHECKSUM = "the CRC-32C is wrong"
     LENGTH = "a record has no possible length"
     TOO_LONG = "the records do not end within 1 MiB"
-    ROUND = "the mini-transaction would reach into the bytes that the walk began with"
-    SHORT = "the file cannot be read any further"
+    ROUND = "the mini-transaction would overlap the bytes where the walk started"
+    SHORT = "the file cannot be read further"
 
 
 class Mtr(NamedTuple):
@@ -464,10 +467,10 @@ class MtrWalk:
 # --- Read what the InnoDB redo log `ib_logfile0` of MariaDB 10.8 and later proves about the binlog ---
 
 _MAX_FILES = 10_000
-"""File names that a summary keeps."""
+"""Maximum number of file names in a summary."""
 
 _MAX_PROBLEMS = 100
-"""Corrupted records that a summary describes one by one."""
+"""Maximum number of corrupted records that a summary describes."""
 
 
 class RedoLog:
@@ -644,15 +647,12 @@ class _SummaryCollector:
             return
         facts: dict[str, Any] = {"checkpoint_lsn": start, "file_checkpoint_lsn": expected, "durable_lsn": end.lsn}
         if self.checkpoint_lsns:
-            text = (
-                f"FILE_CHECKPOINT({start}) stands at LSN {self.checkpoint_lsns[0]}, the checkpoint block "
-                f"says {expected}"
-            )
+            text = f"FILE_CHECKPOINT({start}) is at LSN {self.checkpoint_lsns[0]}, the checkpoint block says {expected}"
             yield make_finding("meta-mismatch", self.checkpoint.offset, 64, text, severity=Severity.WARNING, **facts)
             return
         text = (
-            f"the redo log ends at LSN {end.lsn} ({end.reason}), without FILE_CHECKPOINT({start}), which is expected "
-            f"at LSN {expected}: the server does not start with this log, and it proves nothing about the binlog"
+            f"the redo log ends at LSN {end.lsn} ({end.reason}), without FILE_CHECKPOINT({start}), which was expected "
+            f"at LSN {expected}; the server does not start with this log, and it proves nothing about the binlog"
         )
         diagnosis = "redo-damaged-before-file-checkpoint"
         yield make_finding("dangling-reference", self.offset_of_lsn(end.lsn), 0, text, diagnosis=diagnosis, **facts)
@@ -661,7 +661,7 @@ class _SummaryCollector:
         """Report doubts that this is the end of the log."""
         if end.next_valid is not None:
             text = (
-                f"the mini-transaction at LSN {end.lsn} has a wrong checksum, and a valid one follows it at LSN "
+                f"the mini-transaction at LSN {end.lsn} has a wrong checksum, but a valid one follows at LSN "
                 f"{end.next_valid}: everything from LSN {end.lsn} on is lost to the server"
             )
             offset, length = self.offset_of_lsn(end.lsn), end.next_valid - end.lsn
@@ -674,8 +674,9 @@ class _SummaryCollector:
             yield make_finding("valid-after-damage", offset, length, text, severity=Severity.WARNING, **facts)
         elif end.wraps and end.reason is not RedoEndReason.SHORT:
             text = (
-                f"the mini-transaction at LSN {end.lsn} reaches the end of the file and does not go on at the start of "
-                "the ring: a crash while it was written, or the file was cut"
+                f"the mini-transaction at LSN {end.lsn} reaches the end of the file and does not continue at "
+                f"the start of "
+                "the ring; the server crashed while writing it, or the file was truncated"
             )
             offset = self.offset_of_lsn(end.lsn)
             yield make_finding(

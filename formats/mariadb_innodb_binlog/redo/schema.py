@@ -55,7 +55,7 @@ def trace_redo_records(data: bytes, start: int, end: int, encrypted: bool) -> It
             raise MalformedError(record.problem, f"[{index}]")
         offset = record.lsn + record.size
     if offset < len(body) and body[offset] > 1:
-        raise MalformedError("a record without a possible length", "", "length-out-of-bounds")
+        raise MalformedError("a record with an impossible length", "", "length-out-of-bounds")
 
 
 def _trace_record(path: str, body: bytes, record: RedoRecord, base: int) -> Iterator[TracePart]:
@@ -113,7 +113,7 @@ def _trace_encrypted_records(body: bytes, base: int) -> Iterator[TracePart]:
     while offset < len(body) and body[offset] > 1:
         end = find_record_end(body, offset, len(body))
         if end < 0:
-            raise MalformedError("a record without a possible length", f"[{index}]", "length-out-of-bounds")
+            raise MalformedError("a record with an impossible length", f"[{index}]", "length-out-of-bounds")
         clear_end = offset + 1 if body[offset] & 15 else read_varint(body, offset + 1, end)[1]
         yield TracePart(f"[{index}]", 1, base + offset, None, meaning="encrypted")
         yield TracePart(
@@ -155,7 +155,7 @@ class MtrRecords(Construct):  # type: ignore[misc]
         _, end = find_records_end(data, 0, len(data))
         stream.seek(start)
         if end < 0:
-            problem = "a record without a possible length" if end == -2 else "no end byte of the mini-transaction"
+            problem = "a record with an impossible length" if end == -2 else "no end byte of the mini-transaction"
             raise MalformedError(problem, path, "payload-undecodable" if end == -2 else "length-out-of-bounds")
         return bytes(stream_read(stream, end, path))
 
@@ -204,7 +204,7 @@ HEAD = Struct(
     "checkpoint_2" / CHECKPOINT,
     "unused_2" / Bytes(START_OFFSET - CHECKPOINT_OFFSETS[1] - CHECKPOINT_SIZE),
 )
-"""Everything in front of the ring: `[0, START_OFFSET)`."""
+"""Everything before the ring: `[0, START_OFFSET)`."""
 
 MTR = Struct(
     "start" / Tell,

@@ -148,7 +148,7 @@ def iter_gtid_texts(full: Mapping[DomainServer, int]) -> Iterator[str]:
 # --- Check commit marks ---
 
 MAX_RECENT_XIDS = 4096
-"""XIDs that are remembered."""
+"""Number of XIDs that are remembered."""
 
 
 class CommitAnomaly(NamedTuple):
@@ -176,12 +176,12 @@ class CommitMarkChecker(msgspec.Struct):
             joined: see `commits.CommitNumbers`.
         """
         if joined:
-            text = "events of another transaction stand in the group, without a GTID event in front of them"
+            text = "the group contains events of another transaction without a GTID event before them"
             yield CommitAnomaly("incomplete-transaction", "no-gtid", text)
         if not xid:
             return
         if xid in self._recent:
-            yield CommitAnomaly("duplicate-sequence", "xid-twice", f"XID {xid}, which another transaction has already")
+            yield CommitAnomaly("duplicate-sequence", "xid-twice", f"XID {xid} was already used by another transaction")
             return
         self._recent[xid] = None
         if len(self._recent) > MAX_RECENT_XIDS:
@@ -191,7 +191,7 @@ class CommitMarkChecker(msgspec.Struct):
 # --- Track out-of-band records that no COMMIT record refers to ---
 
 MAX_TRACKED_RECORDS = 1 << 17
-"""Records that are remembered; the oldest are forgotten first."""
+"""Number of records that are tracked; the oldest are dropped first."""
 
 
 class UnreferencedOobTracker(msgspec.Struct):

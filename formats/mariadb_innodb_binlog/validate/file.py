@@ -237,7 +237,7 @@ def _check_size(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding
     elif declared_pages is not None and pages > declared_pages:
         extra = pages - declared_pages
         if extra == 1 and seen.ends_with_zeros and seen.end <= declared_pages * size:
-            text = "flush-exact-end: one page of zeros behind the last one, as FLUSH BINARY LOGS adds it to a full file"
+            text = "flush-exact-end: one page of zeros after the last one, which FLUSH BINARY LOGS adds to a full file"
             yield make_finding("zero-tail", declared_pages * size, size, text, diagnosis="flush-exact-end")
             return
         text = f"the header says {declared_pages:,} pages, the file has {pages:,}"
@@ -377,7 +377,7 @@ class IbbFileValidator:
         """Report a state that is not at the start of a page; beyond the limit, the last finding is returned again."""
         self._misplaced_count += 1
         if self._misplaced_found is None or self._misplaced_count <= self.limits.max_findings_per_id:
-            text = "a GTID_STATE record stands inside a page; states stand at the start of a page"
+            text = "a GTID_STATE record is inside a page; states must be at the start of a page"
             record = locate_record(batch, index, self.number)
             self._misplaced_found = report_record(record, "meta-mismatch", "state-mismatch", text)
         return self._misplaced_found
@@ -417,7 +417,7 @@ class IbbFileValidator:
             text = f"the group begins with {first_event_text}, not with a GTID event"
             yield report_record(record, "payload-undecodable", "commit-malformed", text)
         if not has_shortest_integers(commit, record.data):
-            text = "an integer of the header is longer than needed: no server writes this"
+            text = "an integer of the header is longer than needed; no server writes this"
             yield report_record(record, "varint-overlong", "commit-malformed", text, Severity.WARNING)
         if head.gtid is not None:
             yield from self._check_gtid(head.gtid, batch, numbers.record_index)
@@ -444,7 +444,7 @@ class IbbFileValidator:
                 forest = OobForest(self._store, reference, record.position, self.context.max_group)
                 shared = self.log_state.oob_tracker.mark_referenced(forest.iter_places())
                 if shared is not None:
-                    text = f"the out-of-band node at {shared} belongs to another group, too"
+                    text = f"the out-of-band node at {shared} also belongs to another group"
                     yield report_record(record, "payload-undecodable", "oob-shape", text)
                 if forest.problem is not None:
                     yield report_unreadable_group(
@@ -457,7 +457,9 @@ class IbbFileValidator:
             return
         self.event_count += tiles.events
         if not tiles.is_complete:
-            text = f"the events do not tile the group: behind {tiles.events} of them bytes are missing or left over"
+            text = (
+                f"the events do not fill the group exactly: after {tiles.events} of them bytes are missing or left over"
+            )
             yield report_record(record, "payload-undecodable", "event-misaligned", text)
 
     def _check_reference_bounds(self, record: LocatedRecord, reference: OobReference) -> Findings:
@@ -493,18 +495,18 @@ class IbbFileValidator:
         page, page_offset = divmod(record.position.offset, self.context.page_size)
         self.state_pages.update(range(page, page + min(record.chunks, 1024)))
         if state.rest:
-            yield report_record(
-                record, "unmapped-bytes", "state-mismatch", f"{state.rest:,} bytes behind the last GTID"
-            )
+            yield report_record(record, "unmapped-bytes", "state-mismatch", f"{state.rest:,} bytes after the last GTID")
         if state.xa_ref_plus_1 > self.number + 1:
-            text = f"it says that XA transactions of file {state.xa_ref_plus_1 - 1} may be pending, a later file"
+            text = (
+                f"it says that XA transactions of file {state.xa_ref_plus_1 - 1} may be pending, but that "
+                f"is a later file"
+            )
             yield report_record(record, "meta-mismatch", "state-mismatch", text)
         header = self.context.header
         interval = header.diff_state_interval if header is not None else 0
         if page_offset or ((page != 1 and (not interval or page % interval)) and header is not None):
             text = (
-                f"a GTID_STATE record stands in page {page} at offset {page_offset}; states stand at the "
-                f"start of page 1 "
+                f"a GTID_STATE record is in page {page} at offset {page_offset}; states stand at the start of page 1 "
             )
             yield report_record(record, "meta-mismatch", "state-mismatch", f"{text}and of each multiple of {interval}")
             return
@@ -534,7 +536,7 @@ class IbbFileValidator:
             yield report_record(record, error.finding_id, "oob-shape", str(error.args[0]))
             return
         if not has_shortest_integers(node, record.data):
-            text = "an integer of the header is longer than needed: no server writes this"
+            text = "an integer of the header is longer than needed; no server writes this"
             yield report_record(record, "varint-overlong", "oob-shape", text, Severity.WARNING)
         for name, place in (("left", node.left), ("right", node.right)):
             if place and place >= record.position:
@@ -543,12 +545,12 @@ class IbbFileValidator:
 
     def _check_dummy(self, record: LocatedRecord) -> Findings:
         if record.data.tobytes().strip(b"\xff"):
-            yield report_record(record, "unmapped-bytes", "bad-chunk", "a DUMMY record holds other bytes than ff")
+            yield report_record(record, "unmapped-bytes", "bad-chunk", "a DUMMY record has bytes other than ff")
 
     def _check_awaited_commit(self, record: LocatedRecord) -> Findings:
         """Check that a COMMIT record directly follows an XA_COMPLETE that says commit."""
         if self.xa_awaited is not None:
-            text = "the XA_COMPLETE record before this one says commit, and no COMMIT record follows it"
+            text = "the previous XA_COMPLETE record says commit, but no COMMIT record follows it"
             yield report_record(record, "dangling-reference", "xa-malformed", text, Severity.WARNING)
         self.xa_awaited = None
 
@@ -562,7 +564,7 @@ class IbbFileValidator:
         pending = self.log_state.pending
         if prepared.xid in pending:
             yield report_record(
-                record, "payload-undecodable", "xa-malformed", "an XID that is prepared already", Severity.WARNING
+                record, "payload-undecodable", "xa-malformed", "the XID is already prepared", Severity.WARNING
             )
         if len(pending) < _MAX_PENDING_XA:
             pending[prepared.xid] = prepared

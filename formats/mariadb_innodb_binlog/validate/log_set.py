@@ -80,8 +80,8 @@ def _check_file_names(members: Sequence[SetMember]) -> Iterator[SetFinding]:
     for member in members:
         number = file_number(member.name)
         if number is None or member.name.rsplit("/", 1)[-1] != file_name(number):
-            expected = "" if number is None else f"; file {number} is looked for as {file_name(number)}"
-            text = f"bad-file-name: no server opens a file of this name{expected}"
+            expected = "" if number is None else f"; file {number} is expected as {file_name(number)}"
+            text = f"bad-file-name: servers do not open a file with this name{expected}"
             yield _make_finding(member.name, "extra-member", (0, 0), text, "bad-file-name")
 
 
@@ -93,14 +93,12 @@ def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
             reported += 1
             if reported > _MAX_LISTED_FILES:
                 return
-            text = f"missing-file: file {number} is not there; records that begin or end in it are lost"
+            text = f"missing-file: file {number} is missing; records that begin or end in it are lost"
             yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     data_files = [one for one in files if not one.is_empty]
     if files and not data_files and files[0].number > 0:
         number = files[0].number - 1
-        text = (
-            f"missing-file: file {files[0].number} is held in reserve and empty; the active file {number} is not there"
-        )
+        text = f"missing-file: file {files[0].number} is empty (preallocated); the active file {number} is missing"
         yield _make_finding(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     yield from _check_purged_files(data_files)
 
@@ -130,14 +128,14 @@ def _check_preallocated_files(files: Sequence[_IbbMember]) -> Iterator[SetFindin
     data_numbers = [one.number for one in files if not one.is_empty]
     for log_file in files:
         if log_file.is_empty and data_numbers and log_file.number < data_numbers[-1]:
-            text = "unexpected-empty-file: nothing but zeros, and files with data follow"
+            text = "unexpected-empty-file: the file is all zeros, but files with data follow"
             yield _make_finding(
                 log_file.name, "gap-in-sequence", (0, log_file.tail.size), text, "unexpected-empty-file"
             )
     empty = [one for one in files if one.is_empty and not (data_numbers and one.number < data_numbers[-1])]
     for log_file in empty[1:]:
         severity = Severity.NOTE if len(empty) <= _MAX_EMPTY_FILES else Severity.WARNING
-        text = "unexpected-empty-file: a second file in reserve, as some crashes leave it"
+        text = "unexpected-empty-file: a second preallocated file, as some crashes leave behind"
         yield _make_finding(
             log_file.name, "extra-member", (0, log_file.tail.size), text, "unexpected-empty-file", severity
         )
@@ -176,7 +174,7 @@ def _check_file_boundaries(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
         zeros = seen.ends_with_zeros and previous.tail.first_damage is None and following.context.scan_summary.end > 0
         if seen.data_end is not None or (zeros and not is_full):
             data_end = seen.data_end if seen.data_end is not None else previous.tail.end
-            text = f"hole: the data ends here, and file {following.number} has more: readers see nothing of it"
+            text = f"hole: the data ends here, but file {following.number} has more; readers never reach it"
             yield _make_finding(
                 previous.name, "gap-in-sequence", (data_end, previous.tail.size - data_end), text, "hole"
             )
@@ -188,7 +186,10 @@ def _check_file_boundaries(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
             and not previous.facts.damaged
             and previous.tail.first_damage is None
         ):
-            text = f"continuation-without-start: it goes on with a record that file {previous.number} does not begin"
+            text = (
+                f"continuation-without-start: it starts with the rest of a record that file "
+                f"{previous.number} does not begin"
+            )
             size = following.context.page_size
             yield _make_finding(following.name, "gap-in-sequence", (size, 0), text, "continuation-without-start")
 
@@ -205,12 +206,12 @@ def _check_log_end(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
     )  # a crash does not flip a single bit
     if torn_at is not None and torn_at == last.tail.first_damage and _is_last_page(last, torn_at):
         text = (
-            "torn-tail-page: the last page with data has a wrong CRC: the only page that is written in place, so a "
-            "crash can tear it; the redo log has what belongs into it"
+            "torn-tail-page: the last page with data has a wrong CRC; it is the only page written in place, so a "
+            "crash can tear it; the redo log has its contents"
         )
         yield _report_torn_page(last, torn_at, text, "checksum-mismatch", "damaged-range")
     if last.damaged_header and not last.context.scan_summary.end:
-        text = "torn-header: the header page of the newest file is damaged, and none follows; a crash can leave it so"
+        text = "torn-header: the header page of the newest file is damaged and no page follows; a crash can cause this"
         yield _report_torn_page(last, 0, text, "checksum-mismatch", "bad-header", "bad-magic")
     yield from _report_oob_garbage(last)
 

@@ -60,11 +60,11 @@ from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, Che
 # --- Commit marks as MySQL's recovery reads them ---
 
 MAX_REMEMBERED = 65_536
-"""XIDs, and XA transactions, that are remembered: they come in about the order of their numbers."""
+"""Most XIDs and XA transactions that are remembered; they come in approximately the order of their numbers."""
 
 _MAX_UNVERIFIED_EVENTS = 100
 _MAX_EVENT_BYTES = 1 << 20
-"""Events with wrong checksums that are looked at, and of each."""
+"""Most events with wrong checksums that are read, and most bytes of each."""
 
 _MARK_EVENTS = frozenset({EventType.QUERY, EventType.XID, EventType.XA_PREPARE})
 _FINISH = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
@@ -113,7 +113,7 @@ class CommitMarks(msgspec.Struct):
         if not isinstance(number, int) or not number:
             return
         if number in self._xids:
-            yield f"the XID {number} stands in the log twice"
+            yield f"the XID {number} is in the log twice"
         self._xids[number] = None
         if len(self._xids) > MAX_REMEMBERED:
             del self._xids[next(iter(self._xids))]
@@ -124,7 +124,7 @@ class CommitMarks(msgspec.Struct):
             return
         xa_id = parse_xa_finish(sql.encode("utf-8", "replace"))
         if xa_id is None:
-            yield f"no XA identifier: {sql[:80]}"
+            yield f"not an XA identifier: {sql[:80]}"
             return
         if self._prepared.get(xa_id) is False:
             yield f"XA transaction {format_xid(xa_id)} is finished twice"
@@ -156,7 +156,7 @@ def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) ->
 
 
 _FATAL_DAMAGE = frozenset({"length-out-of-bounds", "bad-header", "bad-magic", "torn-tail", "zero-tail", "garbage-tail"})
-"""Damage at which a reader without checks ends, too."""
+"""Damage that also stops a reader that does not verify checksums."""
 
 _HEADER_SIZE, _CHECKSUM_SIZE = 19, 4
 
@@ -181,10 +181,10 @@ FATAL_FINDINGS = frozenset(
         "garbage-tail", "unknown-record-type", "damaged-range", "unsupported-version",
     }
 )  # fmt: skip
-"""Findings at which a reader stops: no event, or one that is not what its type demands."""
+"""Findings at which a reader stops: no event, or one that is not valid for its type."""
 
 HARMLESS_DIAGNOSES = frozenset({"transaction-length", "end-log-pos", "last-committed", "gtid-number", "xa-id"})
-"""Diagnoses among those that no reader looks at."""
+"""Diagnoses of these findings that no reader checks."""
 
 
 class ReplayDamage(NamedTuple):
@@ -195,7 +195,7 @@ class ReplayDamage(NamedTuple):
 
 
 _NO_OFFSETS = frozenset[int]()
-"""One for all files: there may be very many."""
+"""Shared by all files, as there may be very many."""
 
 
 class ReplayedLog(msgspec.Struct, frozen=True):
@@ -281,9 +281,9 @@ def _refuse_several(situation: ReplaySituation, candidates: Mapping[str, list[Re
     """Return the refusal for no log, or for several ones."""
     first = situation.files[0].name if situation.files else ""
     if not candidates:
-        return ReplayStop(first, None, "no log file is here")
+        return ReplayStop(first, None, "there is no log file here")
     names = ", ".join(to_printable(base) for base in sorted(candidates)[:5])
-    return ReplayStop(first, None, f"several logs are here ({names}): name the files of one")
+    return ReplayStop(first, None, f"there are several logs here ({names}): name the files of one")
 
 
 def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
@@ -293,7 +293,7 @@ def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
     if other is None:
         return None
     return ReplayStop(
-        other.file.name, None, "some of the files are MariaDB's, the others MySQL's: no server wrote this log"
+        other.file.name, None, "some of the files are MariaDB's and others MySQL's: no server wrote this log"
     )
 
 
@@ -309,7 +309,7 @@ def _check_start(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) 
         missing += [f"{source}:{low}" for low, high in numbers if not _covers(executed_numbers, low, high)]
     if not missing:
         return None
-    text = f"the log begins behind {earlier.text}, and the server lacks {', '.join(missing[:5])}: files are missing"
+    text = f"the log begins after {earlier.text}, and the server lacks {', '.join(missing[:5])}: files are missing"
     return ReplayStop(logs[0].file.name, None, text)
 
 
@@ -372,7 +372,7 @@ def _stops_reading(item: Finding, facts: BinlogFacts) -> bool:
 # --- The newest log as crash recovery reads it ---
 
 MAX_EVENTS = 100_000
-"""Events from the first damage on that are read one by one."""
+"""Most events after the first damage that are read one by one."""
 
 _T = EventType
 _FIRST_MARIADB_TYPE = 160
@@ -385,7 +385,7 @@ _UNCERTAIN_TYPES = frozenset(
         _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE, _T.START_ENCRYPTION, _T.PARTIAL_ROW_DATA,
     }
 )  # fmt: skip
-"""Types that only some versions of a server know, or that make it do more than read."""
+"""Types that only some server versions know, or that make a server do more than read."""
 
 _HEADER_LENGTHS_AT = HEADER_SIZE + 57
 _AFTER_HEADER_LENGTHS = CHECKSUM_SIZE + 1
@@ -535,10 +535,10 @@ def _read_checkpoint_name(body: bytes) -> str:
 # --- Prediction of crash recovery ---
 
 MAX_LISTED_XIDS = 100
-"""XIDs that are shown."""
+"""Most XIDs that are listed."""
 
 REFUSED_DIAGNOSES = ("nesting", "xid-twice", "xa-id", "xa-prepared-twice", "xa-finished-twice")
-"""What stops MySQL's recovery: events that cannot follow each other (`binlog::Binlog_recovery`)."""
+"""Diagnoses that stop MySQL's recovery: events that cannot follow each other (`binlog::Binlog_recovery`)."""
 
 _GTID_EVENTS = ("GTID", "GTID_LOG", "GTID_TAGGED_LOG")
 _GTID_LIST_EVENTS = ("PREVIOUS_GTIDS", "GTID_LIST")
@@ -707,9 +707,10 @@ class CrashRecovery:
         if loss_start is None or provable_end <= loss_start:
             return
         rolls_back = self.newest_facts.is_mariadb
-        action = "leaves it, and rolls back what is prepared for" if rolls_back else "cuts off"
+        action = "leaves it in place, and rolls back what is prepared for" if rolls_back else "cuts off"
         message = (
-            f"at its next start the server {action} all from {loss_start:#x} on, also the whole events after the damage"
+            f"at its next start the server {action} all from {loss_start:#x} on, including the "
+            f"complete events after the damage"
         )
         if provable_end <= end:
             message = f"if the server cannot decode the damaged event at {loss_start:#x}, {message}"

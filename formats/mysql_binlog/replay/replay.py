@@ -36,7 +36,7 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
 from binlogtool.formats.mysql_binlog.replay.startup import predict_start
 
 MAX_LOSSES = 100
-"""Losses of one kind that are told one by one."""
+"""Most losses of one kind that are reported one by one."""
 
 
 class BinlogReplayer:
@@ -243,12 +243,15 @@ class BinlogReplayer:
     def _iter_losses(self, open_at: int | None) -> Iterator[tuple[str, Finding]]:
         """Yield findings about rows, records and files that are skipped silently."""
         for name, skipped in self._skipped_rows[:MAX_LOSSES]:
-            text = "the TABLE_MAP of these rows is missing: the server takes the table for one that is filtered out"
+            text = "the TABLE_MAP of these rows is missing: the server treats the table as filtered out"
             at, size, record, gtid = skipped
             found = make_finding("silent-loss", at, size, text, record=record, situation="apply", gtid=gtid)
             yield name, found
         for name, (offset, count) in self._after_damage.items():
-            text = f"{count:,} records behind the damage: the file was not closed, so its reader takes that for the end"
+            text = (
+                f"{count:,} records after the damage: the file was not closed, so its reader treats the "
+                f"damage as the end"
+            )
             size = self._logs[self._log_indexes[name]].file.size - offset
             yield name, make_finding("silent-loss", offset, size, text, situation="apply", lost_records=count)
         yield from self._iter_missing()
@@ -259,7 +262,7 @@ class BinlogReplayer:
             and self._replay_stop is None
             and not (last.in_use or last.is_relay)
         ):
-            text = "the transaction has no end: it is rolled back, though the file was closed"
+            text = "the transaction has no end and is rolled back, although the file was closed"
             yield (
                 last.file.name,
                 make_finding("silent-loss", open_at, last.file.size - open_at, text, situation="apply"),
@@ -269,14 +272,17 @@ class BinlogReplayer:
         """Yield findings about missing files and removed events before the end of the reading."""
         for item in self._situation.findings:
             if item.id == "missing-member" and item.severity is Severity.ERROR and "missing_gtids" in item.facts:
-                text = f"{item.facts.get('missing')} is missing, and who applies the other files is not told"
+                text = (
+                    f"{item.facts.get('missing')} is missing; replaying the other files skips its "
+                    f"transactions without an error"
+                )
                 gtids = item.facts["missing_gtids"]
                 result = make_finding("silent-loss", None, 0, text, situation="apply", missing_gtids=gtids)
                 yield str(item.facts.get("missing")), result
         for log_index, log in enumerate(self._logs):
             for item in log.removal_findings:
                 if self._was_read(log_index, item.offset or 0):
-                    text = f"events were taken out of the file: {item.message}"
+                    text = f"events were removed from the file: {item.message}"
                     yield log.file.name, make_finding("silent-loss", item.offset, 0, text, situation="apply")
 
     def _was_read(self, log_index: int, offset: int) -> bool:

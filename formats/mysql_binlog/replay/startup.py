@@ -38,10 +38,10 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
 )
 
 _MAX_LOG_NUMBER = 0x7FFFFFFF
-"""`MAX_LOG_UNIQUE_FN_EXT`: no log gets a higher number."""
+"""`MAX_LOG_UNIQUE_FN_EXT`: the highest number of a log."""
 
 _HEADER_SIZE, _DESCRIPTION_FIXED_SIZE = 19, 57
-"""Bytes of an event's header, and of FORMAT_DESCRIPTION behind it up to the length of headers."""
+"""Size of an event's header, and of FORMAT_DESCRIPTION after it up to the header length."""
 _BODY_DAMAGE = ("checksum-mismatch", "payload-undecodable")
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
@@ -135,7 +135,7 @@ def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> St
     if server is None:
         return None
     if server.index is not None and os.path.isdir(server.resolve_path(os.fsencode(server.index))):
-        step = _move_away_step(server, server.index, "the server makes a new list")
+        step = _move_away_step(server, server.index, "the server creates a new index")
         return _refuse(server.index, None, "the index is a directory: the server stops (Is a directory)", step)
     newest = server.logs[-1] if server.logs else None
     if server.index is None or not server.listed.names:
@@ -221,7 +221,9 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     caveat = _find_foreign_folder(server, last)
     is_absolute = last.startswith(b"/")
     if not (server.exists(last) and (caveat is None or is_absolute)):
-        message = f"the last line names {_format_name(last)}, which is not there: the server opens it first, and stops"
+        message = (
+            f"the last line names {_format_name(last)}, which does not exist: the server opens it first, and stops"
+        )
         if caveat is not None and is_absolute and not server.is_own:
             return StartPrediction(None, None, (), (f"{caveat}; {_format_name(last)} is not in this directory",))
         return _refuse(server.index, None, message, _unlist_step(server, last))
@@ -241,7 +243,7 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     if caveat is not None and _is_data_directory(server.folder):
         return StartPrediction(None, None, (), (caveat,))
     if server.is_mysql is None:
-        return StartPrediction(None, None, (), ("not checked: no log here says which server wrote it",))
+        return StartPrediction(None, None, (), ("not checked: no log here shows which server wrote it",))
     if server.is_mysql:
         return _find_gtid_refusal(server)
     reason = _find_description_fault(server, last)
@@ -277,7 +279,7 @@ def _unlist_step(server: _ServerDirectory, name: bytes) -> ManualStep:
     pattern = re.sub(r"[][\\.*^$/]", r"\\\g<0>", os.fsdecode(_base_name(name)))
     path = server.resolve_path(os.fsencode(server.index or ""))
     command = shlex.join(("sed", "-i", f"/{pattern}\\r*$/d", path))
-    return ManualStep("take its line out of the index; its transactions are missing from the log after that", command)
+    return ManualStep("remove its line from the index; its transactions are then missing from the log", command)
 
 
 def _member_name(server: _ServerDirectory, name: bytes) -> str:
@@ -323,7 +325,7 @@ def _find_open_fault(server: _ServerDirectory, name: bytes) -> str | None:
     if head is None:
         return None
     if len(head) < len(MAGIC):
-        return f"the file has {len(head)} bytes, no magic number: the server opens it at its start, and stops"
+        return f"the file has {len(head)} bytes, no magic number: the server opens it when it starts, and stops"
     if head != MAGIC and (head != ENCRYPTED_MAGIC or server.is_mysql is False):
         return "bad magic number: the server stops (It's not a binary log file that can be used by this version)"
     return None
@@ -379,17 +381,17 @@ def _is_valid_gtid_set(body: bytes) -> bool:
 def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None:
     """Return why MariaDB does not accept the first event as a FORMAT_DESCRIPTION."""
     header = server.read_bytes(name, len(MAGIC), _HEADER_SIZE) or b""
-    consequence = "MariaDB reads it at its start, and stops"
+    consequence = "MariaDB reads it when it starts, and stops"
     if len(header) < _HEADER_SIZE:
-        return f"the file ends before its FORMAT_DESCRIPTION event does: {consequence}"
+        return f"the file ends inside its FORMAT_DESCRIPTION event: {consequence}"
     length = int.from_bytes(header[9:13], "little")
     if header[4] != EventType.FORMAT_DESCRIPTION or length < _HEADER_SIZE:
-        return f"the first event is no FORMAT_DESCRIPTION: {consequence}"
+        return f"the first event is not a FORMAT_DESCRIPTION: {consequence}"
     version = server.read_bytes(name, len(MAGIC) + _HEADER_SIZE, 2)
     if version == b"\0\0" and not _has_known_version(server, name):
-        return f"its FORMAT_DESCRIPTION says version 0 (Found invalid event in binary log): {consequence}"
+        return f"its FORMAT_DESCRIPTION has version 0 (Found invalid event in binary log): {consequence}"
     if len(MAGIC) + length > os.path.getsize(server.resolve_path(_base_name(name))):
-        return f"the file ends before its FORMAT_DESCRIPTION event does: {consequence}"
+        return f"the file ends inside its FORMAT_DESCRIPTION event: {consequence}"
     return None
 
 
@@ -417,7 +419,7 @@ def _predict_recovery_start(server: _ServerDirectory, newest: ReplayedLog) -> St
         return refusals[0] if refusals else None
     assert refusals[0].blocker is not None
     caveat = f"not checked: MariaDB may or may not decode the damaged event at {extent.uncertain_from:#x} of "
-    caveat += f"{get_base_name(newest.file.name)}, and if it does not go on there: {refusals[0].blocker.why}"
+    caveat += f"{get_base_name(newest.file.name)}, and if it does not continue there: {refusals[0].blocker.why}"
     return StartPrediction(None, None, (), (caveat,), refusals[0].remedy)
 
 
@@ -440,11 +442,11 @@ def _check_recovery_files(
     steps = _manual_recovery_steps(server)
     if expected_name not in names:
         return _refuse(
-            server.index, None, f"{cause}, and the index does not list it as {_format_name(expected_name)}", *steps
+            server.index, None, f"{cause}, but the index does not list it as {_format_name(expected_name)}", *steps
         )
     for name in names[names.index(expected_name) : names.index(names[-1])]:
         if not server.exists(name):
-            text = f"{cause}; the index lists {_format_name(name)}, which is not there"
+            text = f"{cause}; the index lists {_format_name(name)}, which does not exist"
             return _refuse(server.index, None, text, *steps)
         reason = _find_open_fault(server, name)
         if reason is not None:
@@ -461,9 +463,9 @@ def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
     move = f"mkdir -- {quoted_target} && mv -- {logs} {shlex.quote(os.path.join(folder, index))} {quoted_target}/"
     command = f"mariadbd --datadir={shlex.quote(os.path.abspath(folder))} --tc-heuristic-recover=rollback"
     return (
-        ManualStep("put the missing file back from a backup; or, without it, move the whole log away", move),
+        ManualStep("restore the missing file from a backup; without one, move the whole log away", move),
         ManualStep(
-            "decide over prepared transactions: once, with the server's usual options (it ends by itself)", command
+            "decide over prepared transactions: run once with the server's usual options (it exits by itself)", command
         ),
     )
 
@@ -484,13 +486,13 @@ def _predict_state_start(server: _ServerDirectory) -> StartPrediction | None:
     for line in lines:
         if not _is_state_line(line):
             message = (
-                f"no GTID (domain-server-number): {to_printable(line)!r}: MariaDB stops (Error reading "
+                f"not a GTID (domain-server-number): {to_printable(line)!r}: MariaDB stops (Error reading "
                 f"binlog GTID state)"
             )
             return _refuse(name, offset, message, _move_away_step(server, name, "MariaDB reads the newest log instead"))
         offset += len(line) + 1
     if _is_state_line(unfinished):
-        message = "the last line has no line feed: MariaDB does not read it, and numbers of GTIDs are used again"
+        message = "the last line has no line feed: MariaDB ignores it, and reuses GTID sequence numbers"
         loss = make_finding(
             "silent-loss", offset, len(unfinished), message, situation="start", gtid=to_printable(unfinished)
         )
@@ -520,7 +522,9 @@ def _predict_without_index(server: _ServerDirectory, newest: ReplayedLog | None)
         return _predict_unrecovered(
             server, newest, f"{reason}: {get_base_name(newest.file.name)} was not closed, and is not read"
         )
-    message = f"{reason}: the server makes a new list; it neither sends nor purges the {len(server.logs):,} files here"
+    message = (
+        f"{reason}: the server creates a new index; it neither sends nor purges the {len(server.logs):,} files here"
+    )
     mismatch = make_finding("meta-mismatch", None, 0, message, situation="start")
     return StartPrediction(
         True, None, ((name, mismatch), *_check_next_start(server)), remedy=_create_index_step(server)
@@ -543,11 +547,11 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
     """
     name = get_base_name(newest.file.name)
     if server.is_mysql is not False:
-        message = f"{reason}: the server rolls back what engines hold prepared, also what {name} has as committed"
+        message = f"{reason}: the server rolls back what is prepared in engines, including what {name} has as committed"
         loss = make_finding("silent-loss", None, 0, message, situation="start")
         return StartPrediction(server.is_mysql, None, ((newest.file.name, loss), *_check_next_start(server)))
     message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
-    unchecked = (f"{message}whether one does is not in the log",)
+    unchecked = (f"{message}whether one does cannot be determined from this log",)
     return StartPrediction(None, None, tuple(_check_next_start(server)), unchecked, _create_index_step(server))
 
 
@@ -578,9 +582,7 @@ def _check_next_start(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]
         or not (line or not (server.is_mysql or server.listed.names))
     ):
         return
-    message = (
-        f"the last line ({_format_name(server.listed.unfinished_line)}) has no line feed: the server does not read it, "
-    )
-    message += "appends the name of the next log to it, and never starts again after that"
+    message = f"the last line ({_format_name(server.listed.unfinished_line)}) has no line feed: the server ignores it, "
+    message += "appends the name of the next log to it, and then cannot start any more"
     mismatch = make_finding("meta-mismatch", None, 0, message, situation="start", next_start="refuse")
     yield server.index, mismatch

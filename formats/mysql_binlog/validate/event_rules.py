@@ -109,7 +109,7 @@ class PositionRules:
                 yield unconfirmed.event, self._shift_fault(unconfirmed)
                 state[kernels.POSITION_SHIFT] = shift
             elif unconfirmed is not None:
-                yield unconfirmed.event, self._field_fault(unconfirmed, "the events around it are right")
+                yield unconfirmed.event, self._field_fault(unconfirmed, "the events around it are correct")
             if (
                 shift != state[kernels.POSITION_SHIFT]
                 and self._is_excerpt(event, shift)
@@ -142,7 +142,7 @@ class PositionRules:
             yield event, fault._replace(text=fault.text + count, facts={"events": self._decrease_count})
         if self._first_zero is not None:
             count = f"; {self._zero_count:,} events like this" if self._zero_count > 1 else ""
-            text = f"end_log_pos is 0, this server writes the true position{count}"
+            text = f"end_log_pos is 0, but this server writes the true position{count}"
             yield (
                 self._first_zero,
                 EventFault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zero_count}),
@@ -166,7 +166,7 @@ class PositionRules:
             self._state[kernels.LAST_POSITION] = event.end_log_pos
         if 0 < event.end_log_pos < last and last - event.end_log_pos < _MODULO // 2:
             self._decrease_count += 1
-            text = f"end_log_pos of the source falls from {last:#x} to {event.end_log_pos:#x}"
+            text = f"end_log_pos of the source decreases from {last:#x} to {event.end_log_pos:#x}"
             fault = EventFault("sequence-regression", text, "source-position-falls", Severity.WARNING)
             self._first_decrease = self._first_decrease or (event, fault)
 
@@ -178,7 +178,7 @@ class PositionRules:
         size = change if is_removal else _MODULO - change
         direction = "missing" if is_removal else "too many"
         text = (
-            f"{size:,} bytes are {direction} in front of here: end_log_pos says {event.end_log_pos:#x}, "
+            f"{size:,} bytes are {direction} before this event: end_log_pos is {event.end_log_pos:#x}, "
             f"the event ends at {event.end - self._origin:#x}"
         )
         facts = {"bytes": size, "change": "removed" if is_removal else "inserted"}
@@ -214,18 +214,18 @@ _W = Severity.WARNING
 _KNOWN_FLAGS = int(sum(EventFlag))
 _FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
 RARE_FLAGS = 0xFFFF & ~_KNOWN_FLAGS | _FOREIGN_FLAGS
-"""Flags that only some events have: the fold stops at them."""
+"""Flags that only some events have: the compiled path stops at them."""
 
 UNKNOWN_SERVER = -1
-"""In place of a server id: the group began in the file before this one."""
+"""In place of a server id: the transaction began in the preceding file."""
 
 
 def check_header(event: Event, state: Any) -> Iterator[EventFault]:
     """Yield faults of type, flags, time and server, and note time and server in the state."""
     if event.code not in EVENT_TYPE_NAMES or event.code == 0:
         ignorable = event.flags & EventFlag.IGNORABLE
-        text = f"event type {event.code} is not known"
-        text += "; its flags say that it may be skipped" if ignorable else ""
+        text = f"event type {event.code} is unknown"
+        text += "; its flags allow skipping it" if ignorable else ""
         yield EventFault("unknown-record-type", text, "type", _W if ignorable else Severity.ERROR)
     invalid_flags = event.flags & ~_KNOWN_FLAGS
     if not state[kernels.IS_RELAY] and event.code not in (_T.FORMAT_DESCRIPTION, _T.ROTATE):
@@ -305,7 +305,7 @@ def is_group_start(event: Event) -> bool:
 # --- Rules about table maps and row events of one statement ---
 
 _MAX_TEMPLATE_BYTES = 1 << 25
-"""Bytes of records that are kept."""
+"""Most bytes of templates that are kept."""
 
 
 class RowRules:
@@ -448,7 +448,7 @@ class RowRules:
             return
         self.events_without_map += 1
         if self.events_without_map == 1 and not self.may_be_inherited:
-            text = f"rows without map: the TABLE_MAP of table id {table_id} is lost in the damaged range"
+            text = f"rows without a table map: the TABLE_MAP of table id {table_id} is lost in the damaged range"
             yield EventFault("dangling-reference", text, "table-map-lost", _W, {"table_id": table_id})
 
     def read_pending_maps(self, window: memoryview) -> None:
@@ -469,7 +469,7 @@ class RowRules:
         """Yield a fault if a statement is open at the end of the transaction."""
         state = self._state
         if state[kernels.HAS_ROWS]:
-            text = "the group ends, but the last row event of its statement has no STMT_END flag"
+            text = "the transaction ends, but the last row event of its statement has no STMT_END flag"
             yield EventFault("incomplete-transaction", text, "statement-open")
         elif state[kernels.MAP_COUNT]:
             yield EventFault("dangling-reference", "TABLE_MAP without row events", "map-without-rows", _W)
@@ -479,7 +479,7 @@ class RowRules:
 # --- Commit marks and prepared transactions ---
 
 MAX_XA_STATES = 100_000
-"""XA transactions whose state is remembered."""
+"""Most XA transactions whose state is remembered."""
 
 _XA_TEXT = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I)
 _read_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
@@ -497,7 +497,7 @@ class CommitRules:
         state = self._state
         signed = number - (1 << 64) if number >> 63 else number
         if 0 < signed <= state[kernels.HIGHEST_XID] and signed in self._recent_xids():
-            text = f"{subject} with XID {number}, which another transaction has already"
+            text = f"{subject} with XID {number}, which another transaction already has"
             yield EventFault("duplicate-sequence", text, "xid-twice", None, {"xid": number})
         state[kernels.HIGHEST_XID] = max(state[kernels.HIGHEST_XID], signed)
         state[kernels.XID_RING + (state[kernels.XID_COUNT] & kernels.XID_RING_SIZE - 1)] = signed
@@ -525,7 +525,7 @@ class CommitRules:
         """Yield faults of XA COMMIT or XA ROLLBACK of a prepared transaction."""
         xa_id = parse_xa_finish(sql)
         if xa_id is None:
-            text = f"no XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
+            text = f"not an XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
             yield EventFault("payload-undecodable", text, "xa-id")
             return
         if self._prepared.get(xa_id) is False:

@@ -82,10 +82,10 @@ _T = EventType
 _LISTS_SINCE_MYSQL, _LISTS_SINCE_MARIADB = (5, 6, 5), (10, 0, 2)
 _HEADER_EVENTS = (_T.FORMAT_DESCRIPTION, _T.START_ENCRYPTION, _T.PREVIOUS_GTIDS, _T.GTID_LIST)
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
-"""One for all files that have none."""
+"""Shared by all files that have none."""
 
 _MAX_REMEMBERED = 1_000
-"""Ceiling of remembered damages, source files and checkpoints."""
+"""Most damages, source files and checkpoints that are remembered."""
 
 
 class LogEndRules:
@@ -252,7 +252,7 @@ class LogEndRules:
         findings += self._check_open_group(tail)
         findings += self._check_end_event(tail)
         if self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not self._state[kernels.IS_RELAY]:
-            text = "the events have no checksums: a changed value inside a row cannot be noticed"
+            text = "the events have no checksums: a changed value inside a row cannot be detected"
             findings.append(make_finding("checksum-absent", None, 0, text))
         return findings
 
@@ -269,15 +269,15 @@ class LogEndRules:
         ):
             return []
         text = f"the last event is {type_name(last.code)}, neither ROTATE nor STOP: more may have followed"
-        text += "" if self.description.is_mariadb else " (MySQL's crash recovery leaves this, too)"
+        text += "" if self.description.is_mariadb else " (MySQL's crash recovery leaves such an end too)"
         return [make_finding("unclean-close", last.end, 0, text, severity=Severity.WARNING, diagnosis="no-end")]
 
     def _in_use_finding(self) -> Finding:
         """Return the finding about a file that was not closed."""
         if self.description.is_mariadb:
-            text = "at its next start MariaDB leaves this file as it is and opens a new one"
+            text = "at its next start MariaDB leaves this file unchanged and opens a new one"
         else:
-            text = "at its next start MySQL cuts the file behind the last whole transaction and clears the flag"
+            text = "at its next start MySQL truncates the file after the last complete transaction and clears the flag"
         start = self._validator.layout.frames_at
         text = f"the in-use flag is set: the server is running, or it did not close the file; {text}"
         return make_finding("unclean-close", start, 19, text, record=0, diagnosis="in-use")
@@ -292,11 +292,11 @@ class LogEndRules:
         if is_relay and last.code in (_T.ROTATE, _T.STOP):
             return []
         is_expected = self.in_use or is_relay or bool(tail.findings)
-        text = f"the group that begins at {begins_at:#x} has no end: the file ends"
+        text = f"the transaction that begins at {begins_at:#x} has no end: the file ends"
         if is_expected:
             text += "; the server rolls it back" if not is_relay else "; the replica fetches it again"
         else:
-            text += ", though it was closed"
+            text += ", although it was closed"
             self._freeze_durable_end(last.end)
         severity = Severity.NOTE if is_expected else Severity.ERROR
         facts = {"diagnosis": "group-open", "begins_at": begins_at}
@@ -596,7 +596,9 @@ class BinlogValidator:
             faults.append(EventFault("incomplete-transaction", fault, "nesting", severity, facts))
         elif step in (GroupStep.OPENS, GroupStep.ALONE) and self._uses_gtids and event.code in QUERY_EVENTS:
             faults.append(
-                EventFault("incomplete-transaction", "a group without a GTID event in front", "no-gtid", severity)
+                EventFault(
+                    "incomplete-transaction", "a transaction without a GTID event before it", "no-gtid", severity
+                )
             )
         if step is GroupStep.OPENS:
             self.state[kernels.GROUP_START], self.state[kernels.SERVER] = event.start, event.server_id
@@ -654,7 +656,7 @@ class BinlogValidator:
         expected, state[kernels.EXPECTED_GROUP_END] = state[kernels.EXPECTED_GROUP_END], 0
         if step is GroupStep.ENDS and expected and expected != event.end:
             actual_size, declared_size = event.end - state[kernels.GROUP_START], expected - state[kernels.GROUP_START]
-            text = f"transaction_length says {declared_size:,} bytes, the group has {actual_size:,}"
+            text = f"transaction_length is {declared_size:,} bytes, the transaction has {actual_size:,}"
             fault = EventFault(
                 "length-out-of-bounds",
                 text,
@@ -727,7 +729,9 @@ class BinlogValidator:
         elif event.code == _T.FORMAT_DESCRIPTION:
             self.state[kernels.CHECK_BODIES] = int(not self.context.description.has_checksums)
             if event.record and not self.state[kernels.IS_RELAY]:
-                yield EventFault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
+                yield EventFault(
+                    "bad-header", "a second FORMAT_DESCRIPTION: two logs were joined", "second-description"
+                )
         elif event.code in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
             yield from self._check_zero_bytes(event)
         self.end_rules.note_event(event, body)

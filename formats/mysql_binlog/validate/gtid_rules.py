@@ -104,10 +104,10 @@ class BinlogFacts(msgspec.Struct, frozen=True):
 # --- GTID rules of one file ---
 
 MAX_SOURCES = 10_000
-"""Sources whose GTIDs are followed in one file."""
+"""Most sources whose GTIDs are tracked in one file."""
 
 _MAX_TRACKED_NUMBER = 1 << 62
-"""Numbers from here on are not handed to the fold, which adds one to them in 64 bits."""
+"""Numbers from here on are not tracked by the compiled path, which adds one to them in 64 bits."""
 _W = Severity.WARNING
 
 
@@ -209,7 +209,7 @@ class GtidOrderRules:
             return
         if number in numbers or (earlier is not None and number in earlier):
             location = "in this file" if number in numbers else "in an earlier file (PREVIOUS_GTIDS)"
-            text = f"GTID {source}:{number} was there already, {location}"
+            text = f"GTID {source}:{number} was already present {location}"
             yield EventFault(
                 "duplicate-sequence", text, "gtid-twice", self._duplicate_severity, {"gtid": f"{source}:{number}"}
             )
@@ -233,7 +233,7 @@ class GtidOrderRules:
             return
         facts = {"sequence_number": number, "last": last}
         if number <= last:
-            text = f"sequence_number {number} stands behind {last}"
+            text = f"sequence_number {number} follows {last}"
             yield EventFault("sequence-regression", text, "sequence-number", None, facts)
         elif not last and number > 1:
             text = f"the first sequence_number is {number}: an excerpt, or the beginning is missing"
@@ -271,10 +271,10 @@ class GtidOrderRules:
         facts = {"gtid": name}
         if number in numbers or number == self.listed_last.get((domain, event.server_id)):
             yield EventFault(
-                "duplicate-sequence", f"GTID {name} was there already", "gtid-twice", self._duplicate_severity, facts
+                "duplicate-sequence", f"GTID {name} was already present", "gtid-twice", self._duplicate_severity, facts
             )
         elif last is not None and number <= last:
-            text = f"GTID {name} stands behind number {last} of domain {domain}; only allowed without strict mode"
+            text = f"GTID {name} follows number {last} of domain {domain}; only allowed without strict mode"
             yield EventFault("sequence-regression", text, "gtid-falls", _W, facts)
         elif last is not None and number > last + 1:
             yield self._gap_fault(domain, last, number, source, name)
@@ -344,7 +344,7 @@ class GtidOrderRules:
         """
         self.take_over_run()
         if self.has_too_many_sources or any(one.is_full for one in self.seen.values()):
-            text = "GTIDs are spread too far to remember all of them; some that stand twice can go unnoticed"
+            text = "GTIDs have too many gaps to remember all of them; duplicates may go undetected"
             yield EventFault("count-out-of-bounds", text, "limit", Severity.NOTE)
         if self.listed is not None or self._relay:
             return

@@ -75,7 +75,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
 
 MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
-"""A GTID event of MariaDB has at least so many bytes."""
+"""Smallest body of MariaDB's GTID event."""
 
 # State: an array of 64-bit integers. Offsets are absolute.
 (
@@ -85,29 +85,36 @@ MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
     IS_RELAY, HIGHEST_GTID_NUMBER, LAST_POSITION, RUN_START, WATCH_GROUP_START, CHECK_STATEMENTS,
     SLOTS,
 ) = range(29)  # fmt: skip
-"""GROUP: the group that is open, as in `groups.steps`; or `ADRIFT`. SERVER: its server. BEGINS: where it begins; ENDS:
-where it must end by its transaction_length, 0 = not known.
+"""GROUP_STATE: the open transaction, as in `groups.steps`, or AFTER_DAMAGE. SERVER: its server. GROUP_START: its
+offset.
+EXPECTED_GROUP_END: by its transaction_length, 0 if unknown.
 
-BOUNDARY: the end of the last group, or event outside groups. FROZEN: 1 = something is wrong: the boundary stays. COUNT:
-complete groups. WATCH: 1 = the judge wants to see where the next group begins. TIME: of the last event.
+BOUNDARY: end of the last transaction, or of an event outside of transactions. BOUNDARY_FROZEN: 1 after a fault,
+when the
+boundary stays. GROUP_COUNT: complete transactions. WATCH_GROUP_START: 1 if the validator waits for the next
+transaction.
+LAST_TIME: of the last event.
 
-SHIFT: what is added to the end of an event to get its end_log_pos, modulo 2**32; POSITIONS: how that is checked
-(UNCHAINED, CHAINED, MAY_BE_ZERO); LAST_POSITION: of a log that is not chained.
+POSITION_SHIFT: end_log_pos less the end of an event, modulo 2**32. POSITION_MODE: how that is checked (UNCHAINED,
+CHAINED,
+MAY_BE_ZERO). LAST_POSITION: in an unchained log.
 
-XID: the highest so far; XIDS: how many there were. STREAM: whose GTIDs are followed (NOBODY, MARIADB, MYSQL); SOURCE_A,
-SOURCE_B: its domain and server, or its UUID in two halves; NUMBER: its last one; CEILING: the highest that is known;
-RUN: the first number of the run that NUMBER is the last one of, 0 = no run. SEQUENCE: sequence_number of the last
-group.
+HIGHEST_XID: so far. XID_COUNT: number of XIDs. GTID_STREAM: whose GTIDs are followed (NOBODY, MARIADB, MYSQL).
+SOURCE_A,
+SOURCE_B: its domain and server, or its UUID in two halves. LAST_GTID_NUMBER: its last number. HIGHEST_GTID_NUMBER: the
+highest known one. RUN_START: first number of the run that ends with LAST_GTID_NUMBER, 0 for none. LAST_SEQUENCE_NUMBER:
+sequence_number of the last transaction.
 
-DEEP: 1 = no checksum vouches for the bodies: the judge looks at each one that has a structure. MAPS: table maps of the
-statement; ROWS_SEEN: has it row events? FRESH: 1 = it has a table map that was not seen before: its row events are
-looked at. ODD_FLAGS: where they are set, the judge looks. RELAY: is it a relay log? STATEMENTS: 1 = the judge
-looks at each statement, for what it says of tables."""
+CHECK_BODIES: 1 if no checksum protects the bodies, so that the validator checks each one that has a structure.
+MAP_COUNT:
+table maps of the statement. HAS_ROWS: 1 if it has row events. HAS_NEW_MAP: 1 if it has a new table map, so that the
+validator checks its row events. FLAGS_TO_CHECK: event flags at which the kernel stops. IS_RELAY: 1 for a relay log.
+CHECK_STATEMENTS: 1 if the validator reads each statement for table definitions."""
 AFTER_DAMAGE = 4
-"""In place of a group: behind a damage nothing is known, the judge looks at each event."""
+"""State after damage: the open transaction is unknown, and the validator checks each event."""
 
 UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
-"""How positions are checked: a relay log has those of its source, which must not fall."""
+"""How positions are checked: a relay log has those of its source, which must not decrease."""
 NOBODY, MARIADB, MYSQL = range(3)
 
 # Tables, after the slots.
@@ -115,18 +122,18 @@ MAX_MAPS = 16
 KNOWN_MAP_SLOTS = 1024
 KNOWN_MAP_MASK = KNOWN_MAP_SLOTS - 1
 XID_RING_SIZE = 4096
-"""XIDs that are remembered."""
+"""Number of XIDs that are remembered."""
 TYPE_COUNTS = 64
-"""How many events of each type there were."""
+"""Offset of the event counts by type."""
 MAP_IDS = TYPE_COUNTS + 256
 MAP_COLUMNS = MAP_IDS + MAX_MAPS
 MAP_BODY_STARTS = MAP_COLUMNS + MAX_MAPS
-"""Where in the window the body of a map is that the fold let pass, and where it ends; 0 = the judge has read it."""
+"""Start and end in the window of the body of a table map that the kernel let pass; 0 if the validator has read it."""
 MAP_BODY_ENDS = MAP_BODY_STARTS + MAX_MAPS
 MAP_TEMPLATES = MAP_BODY_ENDS + MAX_MAPS
-"""Where the record of the map is among those of the judge (`sql.event_record`); 0 = it has none."""
+"""Offset of the table map's template among the validator's (`sql.event_record`); 0 if it has none."""
 KNOWN_IDS = 512
-"""Of maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
+"""Table maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
 KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAP_SLOTS
 KNOWN_TEMPLATES = KNOWN_COLUMNS + KNOWN_MAP_SLOTS
 XID_RING = KNOWN_TEMPLATES + KNOWN_MAP_SLOTS
@@ -145,22 +152,22 @@ LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, 
     b"BCDEGINRSUX"
 )
 CASE_MASK = 0xDF
-"""Bits of a letter without its case."""
+"""Mask that removes the case of a letter."""
 
 TWO_BYTE_COUNT, MAX_ONE_BYTE_COUNT = 0xFC, 250
-"""A number of columns of two bytes follows; above WIDER, the first byte is none itself."""
+"""First byte of a two-byte column count; above MAX_ONE_BYTE_COUNT the first byte is not the count itself."""
 RARE_ROW_FLAGS = 0xFFFF & ~0x9F
-"""Flags of row events that the fold does not let pass."""
+"""Flags of row events at which the kernel stops."""
 ROW_HEADER_SIZE, EXTRA_LENGTH_SIZE = 8, 2
-"""Bytes of the head of a row event, and of the length of its extra data, which counts itself."""
+"""Size of a row event's header, and of the length of its extra data, which counts itself."""
 DATABASE_LENGTH_AT, AFTER_EMPTY_DATABASE = 8, 10
-"""Where the length of the database stands in a TABLE_MAP; what follows its name, where that has no letters."""
+"""Offset of the database name's length in a TABLE_MAP, and of what follows an empty name."""
 LOGICAL_TIMESTAMPS = 2
 """lt_type of a GTID_LOG with last_committed and sequence_number."""
 COMMIT_TIME_SIZE, SECOND_TIME_BIT = 7, 0x80
-"""Bytes of a commit timestamp, and what its last one has set where a second one follows."""
+"""Size of a commit timestamp, and the bit in its last byte if a second one follows."""
 XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
-"""Bytes of bodies that always have one size."""
+"""Sizes of bodies of fixed size."""
 
 
 @kernel()

@@ -36,7 +36,7 @@ from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFileFacts,
 # --- Link between two neighbours of a log ---
 
 MAX_SUSPECTS = 8
-"""Files beside a broken link that are tried as exchanged."""
+"""Most files next to a broken link that are tested as exchanged."""
 
 
 class ChainedLog(msgspec.Struct, frozen=True, eq=False):
@@ -152,7 +152,7 @@ def find_exchanged_files(logs: Sequence[ChainedLog]) -> tuple[ChainedLog, Chaine
 def iter_exchanged_findings(logs: Sequence[ChainedLog], pair: tuple[ChainedLog, ChainedLog]) -> Iterator[SetFinding]:
     """Yield the findings about two exchanged files."""
     for log, other in (pair, pair[::-1]):
-        claim = f"exchanged with {to_printable(other.name.name)}: this file was written as that one"
+        claim = f"exchanged with {to_printable(other.name.name)}: this file was written under that name"
         proofs = list(_iter_proofs(logs, log))
         text = claim + (f" ({'; '.join(proofs)})" if proofs else "")
         found = make_finding(
@@ -187,13 +187,12 @@ def check_link(before: ChainedLog, after: ChainedLog) -> Iterator[SetFinding]:
         text = f"transactions are missing between {to_printable(before.name.name)} and this file: {format_ranges(lost)}"
         yield _gtid_list_finding(after, "gap-in-sequence", text, lost)
     if unknown:
-        text = (
-            f"transactions at the end of {to_printable(before.name.name)} are not known here: {format_ranges(unknown)}"
-        )
+        text = f"transactions at the end of {to_printable(before.name.name)} are unknown here: {format_ranges(unknown)}"
         is_after_crash = before.facts is not None and before.facts.is_mariadb and before.facts.in_use
         if is_after_crash:
             text += (
-                "; MariaDB writes an older list where its crash recovery read several files, and counts on from the log"
+                "; MariaDB writes an older list if its crash recovery read several files, and continues "
+                "the numbers from the log"
             )
         yield _gtid_list_finding(
             after, "sequence-regression", text, unknown, severity=Severity.NOTE if is_after_crash else None
@@ -235,7 +234,7 @@ def _check_source_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFi
             continue
         if second.number > first.number + 1 or second.number < first.number:
             id_ = "gap-in-sequence" if second.number > first.number else "sequence-regression"
-            text = f"goes on with the source's file {to_printable(new.name)} after {to_printable(old.name)}"
+            text = f"continues with the source's file {to_printable(new.name)} after {to_printable(old.name)}"
             found = make_finding(id_, after.facts.head_at, 0, text, severity=Severity.WARNING)
             yield SetFinding(after.member.name, found)
 
@@ -243,10 +242,10 @@ def _check_source_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFi
 # --- Validation of a log set ---
 
 MAX_MISSING = 100
-"""Missing files that are told one by one."""
+"""Most missing files that are reported one by one."""
 
 _FLAG_CLEARED_SINCE = (5, 6)
-"""MySQL clears the in-use flag behind its recovery from this version on; MariaDB never does."""
+"""First MySQL version that clears the in-use flag after its recovery; MariaDB never does."""
 
 _OPEN_ENDS = ("torn-tail", "incomplete-transaction")
 
@@ -319,7 +318,7 @@ def _iter_findings(members: Sequence[SetMember]) -> Iterator[SetFinding]:
     for member in members:
         match = GTID_INDEX_NAME.fullmatch(member.name)
         if match and isinstance(_get_context(member), GtidIndexContext) and _find_log(logs, match["log"]) is None:
-            text = f"the GTID index of {to_printable(match['log'])}, which is not there"
+            text = f"the GTID index of {to_printable(match['log'])}, which does not exist"
             yield SetFinding(member.name, make_finding("extra-member", 0, 0, text))
 
 
@@ -445,8 +444,8 @@ def _missing_finding(
     reasons = [f"listed in {to_printable(index.name)}"] if is_listed and index is not None else []
     if previous is not None and previous.rotates_to(file_name):
         reasons.append(f"named by the ROTATE at the end of {to_printable(previous.name.name)}")
-    reason = " and ".join(reasons) or "its number lies between those of other files"
-    text = f"{to_printable(file_name)} is not there: {reason}"
+    reason = " and ".join(reasons) or "its number is between those of other files"
+    text = f"{to_printable(file_name)} does not exist: {reason}"
     facts: dict[str, Any] = {"missing": to_printable(file_name)}
     if chain.logs[0].name.number < number < chain.logs[-1].name.number:
         facts["between"] = True
@@ -470,7 +469,7 @@ def _find_unlisted(chain: LogChain) -> Iterator[SetFinding]:
         number = log.name.number
         if number in listed:
             continue
-        text = f"not listed in {to_printable(index.name)}: the server does not know it"
+        text = f"not listed in {to_printable(index.name)}: the server ignores it"
         if previous is not None and previous.name.number == number - 1 and previous.rotates_to(log.name.name):
             text += f", although {to_printable(previous.name.name)} ends with a ROTATE to it"
         is_in_middle = len(listed) > 0 and listed.lowest < number < listed.highest
@@ -491,7 +490,7 @@ def _check_last_rotation(chain: LogChain) -> Iterator[SetFinding]:
     if rotation is None or target is None or last.name.number + 1 in chain.listed:
         return
     if target.number == last.name.number + 1:
-        text = f"the log goes on in {to_printable(rotation.name)}, which is not there"
+        text = f"the log continues in {to_printable(rotation.name)}, which does not exist"
         found = make_finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
         yield SetFinding(last.member.name, found)
 
@@ -511,7 +510,7 @@ def _check_checkpoints(chain: LogChain, exchanged_logs: Sequence[ChainedLog]) ->
     last_checkpoints = last.facts.checkpoints if last.facts is not None and last.facts.in_use else ()
     needed_log = parse_log_name(last_checkpoints[-1].name) if last_checkpoints else None
     if needed_log is not None and needed_log.base == chain.base and needed_log.number < first.name.number:
-        text = f"the server needs {to_printable(needed_log.name)} for its recovery after a crash, and it is not there"
+        text = f"the server needs {to_printable(needed_log.name)} for its recovery after a crash, but it does not exist"
         found = make_finding("missing-member", last.gtid_list_offset, 0, text, missing=to_printable(needed_log.name))
         yield SetFinding(last.member.name, found)
 
@@ -529,12 +528,12 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
         text = f"in-use flag set, and {to_printable(chain.logs[-1].name.name)} is newer: the server crashed; "
         if facts.is_mariadb:
             text += (
-                f"it left the file as it was and rolled back what is behind the last transaction ({torn_bytes:,} bytes)"
+                f"it left the file unchanged and rolled back what is after the last transaction ({torn_bytes:,} bytes)"
             )
         elif never_cleared:
-            text += "MySQL before 5.6 leaves the flag of such a file, and all behind its last transaction"
+            text += "MySQL before 5.6 leaves the flag of such a file, and everything after its last transaction"
         else:
-            text += "at its start a server repairs only the newest file"
+            text += "when it starts, a server repairs only the newest file"
         note_severity = Severity.WARNING if torn_bytes else Severity.NOTE
         found = make_finding(
             "unclean-close", facts.head_at, facts.head_size, text,
@@ -543,8 +542,8 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
         )  # fmt: skip
         yield SetFinding(log.member.name, found, ("unclean-close",))
     elif next_log.facts is not None and is_proven_successor(log, next_log):
-        text = f"neither ROTATE nor STOP at the end, and {to_printable(next_log.name.name)} goes on exactly there: "
-        text += "the server cut the file in its recovery after a crash"
+        text = f"neither ROTATE nor STOP at the end, and {to_printable(next_log.name.name)} continues exactly there: "
+        text += "the server truncated the file in its recovery after a crash"
         for item in _list_findings(log):
             if item.id == "unclean-close":
                 yield SetFinding(log.member.name, replace(item, severity=Severity.NOTE, message=text), (item.id,))
@@ -579,7 +578,7 @@ def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
             text = f"it begins inside a transaction, and {to_printable(previous.name.name)} does not end inside one"
             yield SetFinding(next_log.member.name, make_finding("incomplete-transaction", second.head_at, 0, text))
         elif first.open_at is not None and not second.begins_in_group:
-            text = f"a transaction is open at the end, and {to_printable(next_log.name.name)} does not go on with it"
+            text = f"a transaction is open at the end, and {to_printable(next_log.name.name)} does not continue it"
             found = make_finding("incomplete-transaction", first.open_at, 0, text, severity=Severity.WARNING)
             yield SetFinding(previous.member.name, found, ("incomplete-transaction",))
 
@@ -603,7 +602,7 @@ def _check_text_file(
 
 def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
     """Yield the finding about a text file of no log here."""
-    text = "no log of this directory has its name: it is not looked at"
+    text = "no log of this directory has its name: the file is ignored"
     found = make_finding("extra-member", 0, 0, text, severity=Severity.NOTE)
     yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
 
@@ -614,12 +613,15 @@ def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> I
     if facts is None or not context.sound or not isinstance(facts.state_after, MariadbGtidState) or facts.is_damaged:
         return
     if facts.in_use:
-        text = f"written at a clean shutdown, but {to_printable(last.name.name)} was not closed: from another moment"
+        text = (
+            f"written at a clean shutdown, but {to_printable(last.name.name)} was not closed: the file is "
+            f"from another time"
+        )
         yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
     elif facts.state_after.last_numbers != context.last_numbers:
         state = MariadbGtidState(context.last_numbers)
         missing, unknown = state.find_missing(facts.state_after), facts.state_after.find_missing(state)
-        text = f"it does not tell the state at the end of {to_printable(last.name.name)}"
+        text = f"it does not contain the state at the end of {to_printable(last.name.name)}"
         text += f"; not in it: {format_ranges(missing)}" if missing else ""
         text += f"; not in the log: {format_ranges(unknown)}" if unknown else ""
         found = make_finding(
@@ -635,8 +637,8 @@ def _check_position(
     name, offset = position
     log, parsed = _find_log(logs, name), parse_log_name(name)
     if log is None and parsed is not None and parsed.base in logs:
-        text = f"the replica goes on in {to_printable(name)}, which is not there"
+        text = f"the replica continues in {to_printable(name)}, which does not exist"
         yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))
     elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
-        text = f"the replica goes on at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
+        text = f"the replica continues at {offset:,} in {to_printable(name)}, which has {log.member.tail.size:,} bytes"
         yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text))

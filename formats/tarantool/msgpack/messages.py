@@ -22,7 +22,7 @@ from binlogtool.limits import Limits
 BIN_SEEN = 1
 EXT_SEEN = 2
 ODD_SEEN = 4
-"""Marks of `skip_value`: a bin, an ext of a known type, or a value that only the tree decodes exactly (NaN, infinity,
+"""Marks of `skip_value`: a bin, an ext of a known type, or a value that only a tree decodes exactly (NaN, infinity,
 an ext of an unknown type)."""
 
 
@@ -200,7 +200,7 @@ def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 # --- MessagePack as Tarantool stores it ---
 
 MAX_DEPTH = 200
-"""Values nested deeper are never decoded, whatever the limits say: recursion stays far from the interpreter's end."""
+"""Values nested deeper are never decoded, whatever the limits say: recursion stays far from the interpreter's limit."""
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def _read_token_with_length(data: Any, code: int, start: int, end: int) -> MpTok
         return _read_content(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
     if code not in _TYPES_WITH_LENGTH:
         if code == 0xC1:
-            raise MalformedError("0xc1 is no MessagePack value")
+            raise MalformedError("0xc1 is not a MessagePack value")
         value = None if code == 0xC0 else code == 0xC3
         return MpToken(code, _NIL if code == 0xC0 else _BOOL, value, start, start, start + 1)
     kind, width = _TYPES_WITH_LENGTH[code]
@@ -542,7 +542,7 @@ class MpFiller(Construct):  # type: ignore[misc]
         data, start, end, base = get_remaining(stream)
         after, _, _, _ = skip_value(data, start, end)
         if after < 0:
-            raise MalformedError("the filler is no MessagePack value", path, "bad-header")
+            raise MalformedError("the filler is not a MessagePack value", path, "bad-header")
         stream.seek(after + base)
         return bytes(data[start:after])
 

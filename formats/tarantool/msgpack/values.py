@@ -63,7 +63,7 @@ class ExtType(enum.IntEnum):
 INTERVAL_FIELDS = ("year", "month", "week", "day", "hour", "minute", "second", "nanosecond", "adjust")
 ERROR_FIELDS = ("type", "file", "line", "message", "errno", "code", "fields")
 MAX_DIGITS = 128
-"""Ceiling of packed decimal digits that are shown as a number; the server stores up to 38."""
+"""Most packed decimal digits that are shown as a number; the server stores up to 38."""
 
 _SIGN_NIBBLES = {0xA: 0, 0xB: 1, 0xC: 0, 0xD: 1, 0xE: 0, 0xF: 0}
 _SHORT_DATETIME = struct.Struct("<q")

@@ -107,7 +107,7 @@ class TarantoolEffects(EffectReader):
         name = self._names.get(space) or self._names.setdefault(space, self._get_object_name(space))
         keys = self._deleted_keys.get((records.envelope.origin[i] or 0, records.envelope.seq[i] or 0))
         if keys is None:
-            self._doubts[name] = "which rows a DELETE_RANGE deletes is not known"
+            self._doubts[name] = "the rows that a DELETE_RANGE deletes are not known"
         yield from (StateChange(name, DELETE, key, b"") for key in keys or ())
 
     def _decode_general_change(

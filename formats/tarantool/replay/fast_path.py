@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # --- Detect MessagePack in the canonical form of `replay_rules.encode_canonical` ---
 
 MAX_CANONICAL_DEPTH = 12
-"""Arrays and maps inside each other that a kernel follows."""
+"""Nesting of arrays and maps that a kernel follows."""
 
 
 @kernel(load16, load32)
@@ -210,12 +210,12 @@ def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
 # --- Kernels for the common rows of logs and snapshots ---
 
 SPACE, OBJECT, EPOCH, PARTS, FIRST_PART, SPACE_ENTRY_SIZE = 0, 1, 2, 3, 4, 12
-"""Integers of a space that is known to a kernel: its id, its object, the epoch of that, the number of fields of its key
-and each of these; how many these are."""
+"""Integers of an entry in the kernels' table of spaces: id, object, epoch of the object, number of fields of its key
+and each of these; the size of an entry."""
 
 MAX_PARTS = SPACE_ENTRY_SIZE - FIRST_PART
 COUNTS_PER_SPACE = 3
-"""Integers that `plain_rows` counts for each space: rows, first and last LSN."""
+"""Integers that `find_plain_run` counts for each space: rows, first and last LSN."""
 
 _INSERT, _REPLACE, _UPDATE, _DELETE, _UPSERT = 2, 3, 4, 5, 9
 _SPACE_ID, _INDEX_BASE, _KEY, _TUPLE = 0x10, 0x15, 0x20, 0x21
@@ -229,9 +229,9 @@ _TSN_KEY, _GROUP_KEY = 1 << 8, 1 << 7
 """Header keys: a transaction's number, the group of a row."""
 _MAX_DEPTH = 12
 _INEXACT_MARKS = 0xFF & ~1
-"""Marks of `skip_value` but that of a bin."""
+"""Marks of `skip_value` except that of a bin."""
 _MAX_ROW_BYTES = 1 << 24
-"""Bytes: longer rows go the general way."""
+"""Longer rows are left to the general code."""
 
 
 class ReplayColumns(NamedTuple):
@@ -617,7 +617,7 @@ def store_rows(
 _RULING_COLUMNS = ("type", "replica_id", "lsn", "flags", "space_id", "body_keys", "tsn", "header_keys")
 _STORE_COLUMNS = ("type", "space_id", "body_keys", "shape", "body", "tuple", "end")
 _MAX_SPACES = 1 << 12
-"""Spaces that a kernel is told at once."""
+"""Most spaces that a kernel is given at once."""
 
 
 class TarantoolFastPath:

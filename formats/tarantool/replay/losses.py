@@ -22,48 +22,53 @@ from binlogtool.formats.tarantool.validate.row_rules import format_range
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "snapshot": "A row of the newest snapshot: loaded first (section 6, `memtx_engine_recover_snapshot`).",
-        "new": "The LSN is above the component of its replica in the vclock: applied (section 3, `recover_xlog`).",
+        "snapshot": "A row of the newest snapshot: loaded first (`memtx_engine_recover_snapshot`).",
+        "new": "The LSN is above the component of its replica in the vclock: applied (`recover_xlog`).",
         "control": "A row without data (NOP, CONFIRM, ROLLBACK, RAFT): only the vclock or the queue of synchronous "
-        "transactions moves (section 2.3).",
-        "confirmed": "Waited in the queue of synchronous transactions until a CONFIRM (section 2.3, "
+        "transactions changes (docs/spec/tarantool.md#row-types).",
+        "confirmed": "Waited in the queue of synchronous transactions until a CONFIRM ("
         "`txn_limbo_read_confirm`).",
-        "unconfirmed": "Still in the queue of synchronous transactions when the log ends: its rows are there, and wait "
+        "unconfirmed": "Still in the queue of synchronous transactions when the log ends: its rows are "
+            "present, and wait "
         "for a CONFIRM (`txn_limbo`; run on 2.6.0).",
-        "vinyl-metadata": "A record of the newest vinyl metadata log: read before the snapshot (section 5, "
+        "vinyl-metadata": "A record of the newest vinyl metadata log: read before the snapshot ("
         "`vy_recovery_new`).",
-        "already-applied": "The LSN is not above the component of its replica in the vclock: passed over (section 3, "
+        "already-applied": "The LSN is not above the component of its replica in the vclock: skipped ("
         "`recover_xlog`).",
-        "out-of-order": "The LSN is not above the component of its replica, for a later row stood in front of it: "
-        "passed over as if it had been applied, and never applied (section 6, swapped blocks).",
-        "rolled-back": "A synchronous transaction, or one that waited behind it, that a ROLLBACK took back (section "
-        "2.3, `txn_limbo_read_rollback`).",
-        "behind-silent-end": "Behind a block that the server takes for the end of the log, because its length runs "
-        "past the end of the file (section 6, `xlog_cursor_next_tx`).",
-        "older-file": "The file ends before the start position; only its header is looked at (section 6).",
-        "ignored-file": "Files with another ending, such as .inprogress and .corrupted, are not looked at (section 1).",
-        "vinyl-data": "Data of vinyl, read when it is asked for; it is no log (section 5).",
-        "no-snapshot": "Without a snapshot the server makes a new, empty instance and reads no log (run on 2.6.0, "
+        "out-of-order": "The LSN is not above the component of its replica, because a later row came before it: "
+        "skipped as if it had been applied, and never applied: swapped blocks "
+        "(docs/spec/tarantool.md#reading-and-durable-end).",
+        "rolled-back": "A synchronous transaction, or one that waited after it, that a ROLLBACK undid ("
+        "`txn_limbo_read_rollback`).",
+        "behind-silent-end": "After a block that the server takes for the end of the log, because its length runs "
+        "past the end of the file (`xlog_cursor_next_tx`).",
+        "older-file": "The file ends before the start position; only its header is read (`vclockset_match`).",
+        "ignored-file": "Files with another suffix, such as .inprogress and .corrupted, are ignored (`xdir_scan`).",
+        "vinyl-data": "Data of vinyl, read when a query needs it; it is not a log "
+        "(docs/spec/tarantool.md#vinyl-files).",
+        "no-snapshot": "Without a snapshot the server creates a new, empty instance and reads no log (run on 2.6.0, "
         "`bootstrap`).",
-        "bad-header": "force_recovery leaves out a file whose header is wrong (section 6, `xlog_dir_scan`).",
-        "no-such-space": "The row's space does not exist: an error, and with force_recovery the row is left out "
-        "(section 6, `space_cache_find_xc`).",
+        "bad-header": "force_recovery skips a file whose header is wrong (`xlog_dir_scan`).",
+        "no-such-space": "The row's space does not exist: an error; with force_recovery the row is skipped "
+        "(`space_cache_find_xc`).",
         "no-such-index": "The row's space has no primary index, or the data of a vinyl space could not be loaded: an "
-        "error, and with force_recovery the row is left out (section 6, `space_execute_dml`).",
+        "error; with force_recovery the row is skipped (`space_execute_dml`).",
         "refused-request": "The request lacks a field that its type must have, or the server does not know its type: "
-        "an error, and with force_recovery left out (`xrow_decode_dml`; run on 2.6.0 and 3.9).",
-        "refused-row": "The row does not fit the format or the keys of its space, or cannot be changed so: an error, "
-        "and with force_recovery left out (`tuple_format.c`, `memtx_space.c`; run on 2.6.0 and 3.9).",
-        "refused-definition": "The row of a system space says what cannot be: an error, and with force_recovery left "
-        "out (`alter.cc`; run on 2.6.0 and 3.9).",
+        "an error; with force_recovery the row is skipped (`xrow_decode_dml`; run on 2.6.0 and 3.9).",
+        "refused-row": "The row does not fit the format or the keys of its space, or cannot be changed that "
+            "way: an error; "
+        "with force_recovery it is skipped (`tuple_format.c`, `memtx_space.c`; run on 2.6.0 and 3.9).",
+        "refused-definition": "The row of a system space defines something impossible: an error; with "
+            "force_recovery it is "
+        "skipped (`alter.cc`; run on 2.6.0 and 3.9).",
         "transaction-dropped": "A row of its transaction is refused, or the transaction has no end: with "
-        "force_recovery all of it is left out (2.8 and newer, `wal_stream_apply_mixed_dml_row`; run on 3.9).",
-        "vinyl-index": "The row defines an index of vinyl whose files or metadata are missing or do not fit: an error, "
-        "and with force_recovery the row is left out (section 5, `vy_lsm_recover`).",
+        "force_recovery all of it is skipped (2.8 and newer, `wal_stream_apply_mixed_dml_row`; run on 3.9).",
+        "vinyl-index": "The row defines an index of vinyl whose files or metadata are missing or do not fit: an error; "
+        "with force_recovery the row is skipped (`vy_lsm_recover`).",
         "newer-than-snapshot": "A metadata log of vinyl that is newer than the snapshot: force_recovery of 3.x removes "
         "it (run on 3.9).",
-        "not-an-insert": "A row in a snapshot that is no INSERT: an error, and with force_recovery left out (section "
-        "4, `memtx_engine_recover_snapshot_row`).",
+        "not-an-insert": "A row in a snapshot that is not an INSERT: an error; with force_recovery it is skipped ("
+        "`memtx_engine_recover_snapshot_row`).",
     }
 )  # fmt: skip
 
@@ -71,11 +76,11 @@ REASONS: Mapping[str, str] = MappingProxyType(
 # --- Steps that let a stopped server start, where a command or an option does so without losing rows ---
 
 Step = Mapping[str, str | None]
-"""what: in words; command: to copy, None = there is none."""
+"""what: description; command: shell command to copy, or None."""
 
 _NUMBERED_NAME = re.compile(r"(\d+)(\.(?:xlog|snap|vylog))")
 _MAX_HEADER_SIZE = 300
-"""Bytes within which a header ends; a shorter file without its empty line holds no rows."""
+"""Bytes within which every header ends; a shorter file without an empty line holds no rows."""
 
 
 def list_remedies(stop: ReplayStop | None, situation: ReplaySituation) -> list[Step]:
@@ -88,19 +93,21 @@ def list_remedies(stop: ReplayStop | None, situation: ReplaySituation) -> list[S
 def _find_steps(stop: ReplayStop, files: Mapping[str, ExaminedFile]) -> Iterator[Step]:
     file = files.get(stop.file)
     if "failed to create file" in stop.why and stop.file.endswith(".inprogress"):
-        yield _propose_move(file, "take the unfinished file away: the server makes it again, and fails where it exists")
+        yield _propose_move(
+            file, "move the unfinished file away: the server creates it again, and fails while it exists"
+        )
     if file is None:
         return
     kind = stop.file.rpartition(".")[2]
     if kind == "xlog" and stop.why.startswith("Unexpected end of file") and _ends_in_header(file):
         size = "0 bytes" if not file.size else "only a part of its header"
         yield _propose_move(file, f"take {posixpath.basename(file.name)} away: it has {size} and holds no row")
-        yield {"what": "or start once with force_recovery = true, which leaves it out", "command": None}
+        yield {"what": "or start once with force_recovery = true, which skips it", "command": None}
     if "invalid xlog order" in stop.why or "failed to open" in stop.why:
         yield from _propose_rename(file, files)
     if kind == "index":
         yield {
-            "what": "start once with force_recovery = true: it makes the index file again from its run",
+            "what": "start once with force_recovery = true: the server rebuilds the index file from its run",
             "command": None,
         }
 
@@ -124,7 +131,7 @@ def _propose_rename(file: ExaminedFile, files: Mapping[str, ExaminedFile]) -> It
         yield _propose_move(file, f"take {base} away: {name} has the same number")
     else:
         target = shlex.quote(posixpath.join(posixpath.dirname(file.path), name))
-        yield {"what": "give the file its name back: 20 digits", "command": f"mv -- {shlex.quote(file.path)} {target}"}
+        yield {"what": "restore the file's name: 20 digits", "command": f"mv -- {shlex.quote(file.path)} {target}"}
 
 
 def _propose_move(file: ExaminedFile | None, description: str) -> dict[str, Any]:
@@ -194,7 +201,10 @@ class ReplayLosses(msgspec.Struct):
         for offset, rows in result.partly_applied:
             self.partly_applied.append({"file": file.name, "offset": offset, "rows": rows})
         for offset in result.dropped:
-            text = "the block's crc is right, its content ends early: the server reads the rows that are left, no error"
+            text = (
+                "the block's crc is right, but its content ends early: the server reads the remaining "
+                "rows and reports no error"
+            )
             self.add_silent_loss(file.name, (offset, 0), text, diagnosis="zstd_frame_cut")
         for gap in file.file.findings:
             if _is_lsn_gap(gap) and (result.limit is None or (gap.offset or 0) < result.limit):
@@ -204,7 +214,7 @@ class ReplayLosses(msgspec.Struct):
                 self.add_silent_loss(
                     file.name,
                     place,
-                    f"{_format_ranges(lost)}: no row, and no error",
+                    f"{_format_ranges(lost)}: the rows are missing, and the server reports no error",
                     gap.record,
                     lost=_ranges_to_json(lost),
                 )
@@ -254,9 +264,7 @@ class ReplayLosses(msgspec.Struct):
             )
             yield name, _create_rows_finding(rows, text)
         for name, rows in self._late_rows.items():
-            text = (
-                f"{_format_ranges(rows.lost_ranges)}: behind a later row, so the server passes over {rows.count:,} rows"
-            )
+            text = f"{_format_ranges(rows.lost_ranges)}: after a later row, so the server skips {rows.count:,} rows"
             yield name, _create_rows_finding(rows, text)
 
 

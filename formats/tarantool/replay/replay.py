@@ -79,7 +79,7 @@ def read_header_position(name: str, data: bytes) -> Mapping[str, Any] | None:
 # --- Predict what the server does with a data directory when it starts ---
 
 _ROLLBACK_ONLY = ("ROLLBACK",)
-"""A change of the queue's owner confirms up to an LSN, and rolls back what is behind it (`txn_limbo_read_promote`)."""
+"""A change of the queue's owner confirms up to an LSN, and rolls back what is after it (`txn_limbo_read_promote`)."""
 
 _WRITE_TYPES = frozenset(("INSERT", "REPLACE", "UPDATE", "DELETE", "UPSERT", "INSERT_ARROW", "DELETE_RANGE"))
 _CONTROL_TYPES = frozenset(("NOP", "RAFT", *CONFIRM_TYPES, *ROLLBACK_TYPES))
@@ -89,7 +89,7 @@ _TYPE_NUMBERS = {"REPLACE": 3, "UPDATE": 4, "DELETE": 5, "UPSERT": 9, "NOP": 12}
 
 _MAX_FAST_LSN = 1 << 62
 MAX_CHECKED_ROWS = 200_000
-"""Rows of a log of which each is checked against the state of its space."""
+"""Most rows of a replay for which each row is checked against the state of its space."""
 
 _MAX_LISTED = 3
 
@@ -764,7 +764,9 @@ class TarantoolReplayer:
         )
         if self._model is not None and startup.snapshot is not None:
             for space, index in sorted(self._model.duplicates.items()):
-                text = f"a key is twice in the unique index '{index}' of {space}: the server builds it without a check"
+                text = (
+                    f"a key occurs twice in the unique index '{index}' of {space}: the server builds it without a check"
+                )
                 findings.append(
                     (startup.snapshot.name, make_finding("silent-loss", None, 0, text, severity=Severity.WARNING))
                 )
@@ -814,7 +816,9 @@ class TarantoolReplayer:
             logs = [
                 file for file in self._situation.files if file.name in self._plan.itinerary.skipped and file.records
             ]
-            text = "no snapshot in this directory: the server makes a new, empty instance, and reads none of these rows"
+            text = (
+                "no snapshot in this directory: the server creates a new, empty instance, and reads none of these rows"
+            )
             for file in logs:
                 yield file.name, make_finding("silent-loss", None, 0, text, records=file.records)
 

@@ -179,7 +179,7 @@ def encode_unique_key(index: IndexDefinition, row: Sequence[Any]) -> Iterator[by
 # --- Rows of memtx spaces by their keys, as the server holds them while it replays, with a rollback log ---
 
 ROW_OVERHEAD_BYTES = 400
-"""What a row costs in memory beside its bytes, about."""
+"""Approximate memory of a row beyond its own bytes."""
 MAX_SYSTEM_BYTES = 16 << 20
 """Memory that the rows of the system spaces may take, however low --max-memory is."""
 
@@ -207,7 +207,7 @@ class SpaceRows(msgspec.Struct):
 
 
 RollbackEntry = tuple[int, bytes, bytes | None]
-"""Space, key, what it had before."""
+"""Space, key, previous image (None = there was no row)."""
 
 
 class MemtxRowStore(msgspec.Struct):

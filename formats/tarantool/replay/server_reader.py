@@ -58,7 +58,7 @@ class ServerVersion(NamedTuple):
 
 
 OLDEST_VERSION = ServerVersion(2, 6)
-"""The rules for files that do not say which server wrote them, and for all older servers."""
+"""Version whose rules hold for files that do not name their server, and for all older servers."""
 
 
 def parse_version(text: str | None) -> ServerVersion | None:
@@ -98,9 +98,9 @@ _EMPTY_BLOCK_MESSAGES = {
     False: "Failed to allocate 0 bytes in runtime for xlog rows buffer",
     True: "Can't allocate 0 bytes",
 }
-"""What servers say about a plain block without rows; True: of 3.x."""
+"""Message of the server about a plain block without rows, by whether it is 3.x."""
 _FATAL_MESSAGES = (_DECOMPRESSION_MESSAGE, *_EMPTY_BLOCK_MESSAGES.values())
-"""No errors of a log for the server: force_recovery does not pass over them."""
+"""Errors that force_recovery does not tolerate: to the server they are no errors of a log."""
 
 
 class ServerMessage(NamedTuple):

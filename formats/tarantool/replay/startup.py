@@ -45,7 +45,7 @@ IndexId = tuple[int, int]
 FindingFacts = dict[str, Any]
 MAX_LSN = (1 << 63) - 1
 MAX_ROWS_PER_SPACE = 1_000_000
-"""Rows of one space that are remembered."""
+"""Most rows of one space that are remembered."""
 
 
 class VinylFault(NamedTuple):
@@ -268,12 +268,12 @@ class VinylRecovery(msgspec.Struct):
         if index == 0:
             rows = self._list_rows_between(space, covered, dumped)
             if rows and not any(rows):  # rows deleted before a dump need no run
-                text = f"{label}: {len(rows):,} rows of the logs are passed over, and are in no run"
+                text = f"{label}: {len(rows):,} rows of the logs are skipped, and are in no run"
                 yield self._create_loss(text, facts, "vylog_rows_passed_over")
         elif self._was_not_built(index_state) and any(
             run.dump_lsn <= index_state.signature for run in self.state.list_live_runs(primary.tree)
         ):
-            text = f"{label}: the metadata log does not have its runs: reads through it miss the rows of before"
+            text = f"{label}: the metadata log does not have its runs: reads through it miss the older rows"
             yield self._create_loss(text, facts, "vylog_index_incomplete")
         else:
             if index_state.tree is not None:
@@ -317,7 +317,7 @@ class VinylRecovery(msgspec.Struct):
                         f"{label}: range {slice_range.id} does not use run {current_run.id} any more, as "
                         f"it did in the metadata log "
                     )
-                    text += "before: some rows are not read"
+                    text += ": some rows are not read"
                     yield self._create_loss(text, {**facts, "run": current_run.id}, "vylog_slice_missing")
 
     def _had_slices(self, run: int) -> bool:
@@ -417,7 +417,7 @@ _META_MESSAGES = {
 _VCLOCK = re.compile(r"[ \t]*\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*(?:,[ \t]*|(?=\})))*\}")
 _VCLOCK_PREFIX = re.compile(r"[ \t]*(?:\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*,?[ \t]*)*(?:\d+[ \t]*(?::[ \t]*)?)?)?")
 _MAX_WORD_SIZE = 10
-"""Bytes that the server has for the type, and for the version, with a zero behind each."""
+"""Bytes that the server reserves for the type, and for the version, with the zero after each."""
 _EMPTY_HEADER = HeaderText([], None)
 _SKIPPABLE_FAULTS = re.compile("^Invalid xlog type|signature check failed$|invalid instance UUID$|invalid xlog order$")
 """Faults of a header that can be read."""
@@ -799,8 +799,8 @@ def find_spaces_in_runs(catalog: SpaceCatalog, loaded: Collection[int], facts: A
     """
     names = {space: catalog.get_name(space) for space in catalog.vinyl.intersection(loaded)}
     if not isinstance(facts, VylogFacts) or facts.damaged:
-        return dict.fromkeys(names.values(), "rows of vinyl lie in runs, and no sound metadata log says in which")
+        return dict.fromkeys(names.values(), "rows of vinyl are in runs, and no intact metadata log lists these")
     based = {run.lsm for run in facts.state.runs.values() if not run.dropped} if facts.based is None else facts.based
     indexes = facts.list_tree_indexes(based)
-    why = "the rows that it had at the checkpoint lie in runs of vinyl, which are no log and are not read"
+    why = "the rows that it had at the checkpoint are in runs of vinyl, which are not logs and are not read"
     return {name: why for space, name in names.items() if (space, _PRIMARY_INDEX) in indexes}

@@ -16,7 +16,7 @@ PathStep = int | str
 """A step of a path: a field counted from 0, or a key of a map."""
 
 UpdateOperation = tuple[str, list[PathStep] | None, list[Any]]
-"""Name, path (None = it cannot be told), arguments."""
+"""Name, path (None = it cannot be determined), arguments."""
 
 _PATH_STEP = re.compile(r"\[(\d+)\]|\[\"([^\"\\]*)\"\]|\['([^'\\]*)'\]|(?:^|\.)([^\W\d]\w*)")
 _ARGUMENT_COUNTS = {"=": 1, "+": 1, "-": 1, "&": 1, "|": 1, "^": 1, "!": 1, "#": 1, ":": 3}
@@ -297,7 +297,9 @@ def _apply_to_map(
     return pairs
 
 
-def _require(condition: bool, text: str = "the field was not found in the tuple, or cannot be changed so") -> None:
+def _require(
+    condition: bool, text: str = "the field was not found in the tuple, or cannot be changed that way"
+) -> None:
     if not condition:
         raise UpdateRefusedError(text)
 

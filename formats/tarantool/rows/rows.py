@@ -106,7 +106,7 @@ def _read_key(data: Any, start: int, end: int) -> tuple[int, int]:
         return data[start], start + 1
     token = read_token(data, start, end)
     if token.kind is not _UINT:
-        raise MalformedError("a key of a row is no unsigned integer")
+        raise MalformedError("a key of a row is not an unsigned integer")
     return token.value, token.end
 
 
@@ -140,7 +140,7 @@ def _trace_body(data: Any, start: int, end: int, path: str, depth: int, levels: 
     for index in range(size):
         if row_type < _RAFT and read_token(data, position, end).kind is not _UINT:
             number, name = -1, f"key_{index}"
-            yield f"{path}.keys[{index}]", depth, position, None, None, "no number: passed over"
+            yield f"{path}.keys[{index}]", depth, position, None, None, "not a number: skipped"
             after = yield from trace_value(data, position, end, f"{path}.keys[{index}].value", depth + 1, levels)
         else:
             number, after = _read_key(data, position, end)
@@ -165,7 +165,7 @@ def _trace_operations(data: Any, start: int, end: int, path: str, depth: int, le
     """Trace an array of update operations: `[i].op`, `[i].field`, `[i].argument[j]`."""
     head = read_token(data, start, end)
     if head.kind is not _ARRAY:
-        raise MalformedError("update operations are no array")
+        raise MalformedError("update operations are not an array")
     yield TracePart(path, depth, start, None, meaning=f"{head.value} operations")
     yield TracePart(f"{path}.count", depth + 1, start, head.end, head.value, "array")
     position = head.end
@@ -217,9 +217,9 @@ COMMIT = 1
 
 
 _COLUMN_OF_HEADER_KEY = (1, 12, 2, 3, 12, 12, 12, 5, 6, 7, 12, 12)
-"""12 (filled later) for those that have none."""
+"""12 (overwritten later) for keys that have none."""
 ROW_TABLE = _COLUMN_OF_HEADER_KEY + KEY_TYPES
-"""What `read_row` is given: columns of header keys, and from 12 on the type of the value of each key."""
+"""Table of `read_row`: columns of header keys, and from 12 on the type of the value of each key."""
 
 
 @kernel()
@@ -503,10 +503,10 @@ def _decode_map(data: Any, start: int, end: int, path: str) -> MpNode:
 
 def _check_header(header: MpNode, path: str) -> None:
     if header.kind is not MpKind.MAP:
-        raise MalformedError("a row's header is no map", path)
+        raise MalformedError("a row's header is not a map", path)
     for key, value in header.value:
         if key.kind is not MpKind.UINT:
-            raise MalformedError("a key of a row's header is no unsigned integer", path)
+            raise MalformedError("a key of a row's header is not an unsigned integer", path)
         expected = get_header_kind(key.value)
         if expected is not None and value.kind is not expected:
             text = f"header key {key.value} has a value of another type than {expected.name.lower()}"
@@ -515,12 +515,12 @@ def _check_header(header: MpNode, path: str) -> None:
 
 def _check_body(body: MpNode, row_type: int, path: str) -> None:
     if body.kind is not MpKind.MAP:
-        raise MalformedError("a row's body is no map", path)
+        raise MalformedError("a row's body is not a map", path)
     for key, value in body.value:
         if key.kind is not MpKind.UINT:
             if 0 <= row_type < RowType.RAFT:
                 continue
-            raise MalformedError("a key of a row's body is no unsigned integer", path)
+            raise MalformedError("a key of a row's body is not an unsigned integer", path)
         expected = get_body_kind(row_type, key.value)
         if expected is not None and value.kind is not expected:
             text = f"body key {key.value:#04x} has a value of another type than {expected.name.lower()}"

@@ -12,7 +12,7 @@ from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, SYSTEM_SPACES
 BOX_VINYL_DEFERRED_DELETE_ID = 257
 BOX_SCHEMA_ID, BOX_SPACE_ID, BOX_INDEX_ID, BOX_CLUSTER_ID, BOX_TRUNCATE_ID = 272, 280, 288, 320, 330
 DEFINITION_SPACES = frozenset((BOX_SCHEMA_ID, BOX_SPACE_ID, BOX_INDEX_ID, BOX_CLUSTER_ID))
-"""System spaces whose rows say what the server knows."""
+"""System spaces whose rows define what the server knows."""
 
 _OPTIONS_FIELD, _FORMAT_FIELD = 5, 6
 _EXACT_TYPES = ("unsigned", "integer", "string", "boolean", "uuid", "varbinary", "num", "str", "int", "uint")

@@ -3,8 +3,7 @@
 Sources: `field_def.c`, `tuple_compare.cc` of the server. Values are those of decoded bodies.
 
 Sources: `alter.cc` (`space_def_new_from_tuple`, `index_def_new_from_tuple`), `space_def.c`, `index_def.c`,
-  `key_def.c`,
-`tuple_format.c` of the server; messages are the server's.
+`key_def.c`, `tuple_format.c` of the server; messages are the server's.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import msgspec
 from binlogtool.formats.tarantool.codes import VylogKey, VylogType
 
 MAX_OBJECTS = 1_000_000
-"""Trees, ranges, runs and slices that are remembered."""
+"""Most trees, ranges, runs and slices that are remembered together."""
 
 _NO_LSN = -1
 """LSN of something that has not happened."""

@@ -147,8 +147,8 @@ def _check_name_digits(files: list[TarantoolMember]) -> Iterator[SetFinding]:
             continue
         name = f.sibling_name(number, kind.lower())
         if name != f.name:
-            text = "the name has not 20 digits: the server does not start, it opens "
-            text += posixpath.basename(name) + (" for this one, too" if name in names else ", which is not there")
+            text = "the name does not have 20 digits: the server does not start; it opens "
+            text += posixpath.basename(name) + (" for this one as well" if name in names else ", which does not exist")
             yield SetFinding(f.name, make_finding("meta-mismatch", 0, 0, text, diagnosis="name_not_20_digits"))
 
 
@@ -162,7 +162,7 @@ def _check_leftover_vylog(
         return
     facts, name = vylogs[-1].facts, snaps[-1].sibling_name(snaps[-1].context.signature, "vylog.inprogress")
     if name in unfinished and isinstance(facts, VylogFacts) and facts.state.trees:
-        text = "the server makes this file when it starts, and does not start where it exists: take it away"
+        text = "the server creates this file at start-up and does not start while it exists: remove it"
         found = make_finding("extra-member", 0, 0, text, severity=Severity.ERROR, diagnosis="inprogress_in_the_way")
         yield SetFinding(name, found)
 
@@ -212,7 +212,7 @@ def _check_adjacent_logs(before: TarantoolMember, after: TarantoolMember, presen
         if between:
             if posixpath.basename(name) not in present:
                 yield _report_missing_file(
-                    name, f"{after.name} names its predecessor {format_vclock(previous)}, which is not there"
+                    name, f"{after.name} names its predecessor {format_vclock(previous)}, which does not exist"
                 )
             return
         vclock_text = format_vclock(before.context.vclock)
@@ -289,12 +289,12 @@ def _check_checkpoints(
     number = newest_vylog.context.signature
     name = newest_vylog.sibling_name(number, "snap")
     if newest_snap.context.signature < number and posixpath.basename(name) not in present:
-        text = f"{newest_vylog.name} is there, its snapshot is not: the server does not start"
+        text = f"{newest_vylog.name} exists, its snapshot does not: the server does not start"
         yield _report_missing_file(name, text, "snapshot_missing")
     if newest_snap.context.signature > number and _uses_vinyl(newest_vylog):
         name = newest_snap.sibling_name(newest_snap.context.signature, "vylog")
         if posixpath.basename(name) not in present:
-            yield _report_missing_file(name, f"{newest_snap.name} is there, its vinyl metadata log is not")
+            yield _report_missing_file(name, f"{newest_snap.name} exists, its vinyl metadata log does not")
 
 
 def _uses_vinyl(vylog: TarantoolMember) -> bool:
@@ -318,7 +318,7 @@ def _check_space_references(
     for log in covered:
         for space, place in log.facts.used.items():
             if space > BOX_SYSTEM_ID_MAX and space not in defined_spaces:
-                text = f"a row of space {space}: no snapshot and no log of this directory has such a space"
+                text = f"a row of space {space}: no snapshot and no log of this directory defines it"
                 found = make_finding(
                     "dangling-reference", place.offset, place.size, text, record=place.record,
                     diagnosis="zstd_content_wrong", space=space,

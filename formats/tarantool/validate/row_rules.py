@@ -42,7 +42,7 @@ TIME_SLOTS = 32
 """[32, 64): bit pattern of the last timestamp of each replica."""
 TRANSACTIONS = 64
 OPEN_COUNT = 65
-"""1 while a transaction is open, 2 while several are (then the fold stops at every row)."""
+"""1 while a transaction is open, 2 while several are (then the kernel stops at every row)."""
 OPEN_REPLICA = 66
 """-1 as long as it has local rows only."""
 OPEN_TSN = 67
@@ -53,9 +53,9 @@ LAST_SPACE = 70
 OPEN_RECORD = 71
 """Of a snapshot: the space that the last row belongs to."""
 TYPE_COUNTS = 128
-"""[128, 256): rows by type; the last one for all types that are greater."""
+"""[128, 256): rows by type; the last slot counts all greater types."""
 SEEN_SPACES = 256
-"""[256, 4352): id + 1 of spaces seen, at the place that the id's low bits say."""
+"""[256, 4352): id + 1 of each space seen, in the slot of the id's low 12 bits."""
 STATE_SIZE = 256 + 4096
 
 
@@ -395,7 +395,7 @@ class TarantoolValidator:
         self.damaged_ranges: list[tuple[int, int]] = []
         self._block_notes: dict[str, BlockNote] = {}
         self._last_block = (-1, -1), 0, 0
-        """The last block that a place was asked of, its offset and size: rows of one block follow each other."""
+        """Key, offset and size of the block that was located last: rows of one block follow each other."""
         self._find_odd_block: Kernel = compile_(find_odd_block)
 
     # -- the protocol of `formats.judging.Validator`
@@ -459,7 +459,7 @@ class TarantoolValidator:
         findings = []
         if (header | body) & DUPLICATE_KEY:
             findings.append(
-                self.create_finding("duplicate-key", location, "a key stands twice in a row", "duplicate_key")
+                self.create_finding("duplicate-key", location, "a key occurs twice in a row", "duplicate_key")
             )
         missing = [f"{key:#04x}" for key in required if not body >> key & 1]
         if missing:

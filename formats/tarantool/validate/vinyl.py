@@ -45,7 +45,7 @@ _RUN_INFO_KEYS = (
     ("min_key", RunInfoKey.MIN_KEY), ("max_key", RunInfoKey.MAX_KEY), ("min_lsn", RunInfoKey.MIN_LSN),
     ("max_lsn", RunInfoKey.MAX_LSN), ("page_count", RunInfoKey.PAGE_COUNT),
 )  # fmt: skip
-"""Keys that RUNINFO must have, in the order in which the server asks for them (vy_run_info_decode)."""
+"""Keys that RUNINFO must have, in the order in which the server checks them (vy_run_info_decode)."""
 
 
 class RunPage(msgspec.Struct, frozen=True):
@@ -308,7 +308,7 @@ class RunValidator(TarantoolValidator):
         if sys.byteorder == "little":
             table.byteswap()
         if table.tolist() != offsets:
-            text = f"ROWINDEX names {len(table)} statements, and not those that stand in the page ({len(offsets)})"
+            text = f"ROWINDEX names {len(table)} statements, and not those in the page ({len(offsets)})"
             yield self.create_finding("meta-mismatch", location, text, "row_index_mismatch")
 
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
@@ -459,7 +459,7 @@ def _report_half_run(file: TarantoolMember, vylogs: Sequence[TarantoolMember]) -
     """Report one file of a run without the other: a note where the newest metadata log does not need the run any
     more.
     """
-    text = f"{posixpath.basename(file.name)} is there, its other half is not"
+    text = f"{posixpath.basename(file.name)} exists, its other half does not"
     facts = vylogs[-1].facts if vylogs else None
     if not isinstance(facts, VylogFacts) or facts.damaged or file.context.number not in facts.unneeded:
         return make_finding("missing-member", None, 0, text, diagnosis="missing_file")
@@ -515,7 +515,7 @@ def _compare_pages(listed_pages: Sequence[RunPage], run_facts: RunFacts, run: Ta
     pages_by_offset = {page.offset: page for page in run_facts.pages}
     for number, page in enumerate(listed_pages):
         if page.offset != expected:
-            yield f"page {number} is said to start at {page.offset:#x}, the one before it ends at {expected:#x}"
+            yield f"page {number} is listed at {page.offset:#x}, but the page before it ends at {expected:#x}"
             return
         expected = page.offset + page.size
         if page.offset in pages_by_offset and pages_by_offset[page.offset] != page:
@@ -541,7 +541,9 @@ def _compare_totals(index_facts: IndexFacts, run_facts: RunFacts) -> Iterator[st
         ("max_lsn", index_facts.max_lsn, run_facts.max_lsn),
     ):
         if listed != actual and actual is not None:
-            yield f"{name} is said to be {listed}, the rows of the run say {actual}"
+            yield f"{name} in the index is {listed}, the rows of the run say {actual}"
     for row_type, count in index_facts.stat.items():
         if count != run_facts.stat.get(row_type, 0):
-            yield f"{count} rows of type {TYPE_NAMES[row_type]} are said, the run has {run_facts.stat.get(row_type, 0)}"
+            yield (
+                f"{count} rows of type {TYPE_NAMES[row_type]} are listed, the run has {run_facts.stat.get(row_type, 0)}"
+            )

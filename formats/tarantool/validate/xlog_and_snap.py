@@ -51,9 +51,9 @@ _REQUIRED = {row_type: sum(1 << key for key in keys) for row_type, keys in REQUI
 _COMMIT_FLAG, _HAS_TSN, _HAS_TIME = RowFlag.COMMIT.value, 1 << HeaderKey.TSN, 1 << HeaderKey.TIMESTAMP
 _new_tuple = tuple.__new__
 _MAX_CHECKED_RUN = 64
-"""Rows that are looked at before the fold is tried again, at most."""
+"""Most rows that are checked one by one before the kernel is tried again."""
 MAX_REMEMBERED_IN_XLOG = 10_000
-"""Ceiling of gaps and of spaces that are remembered by one judge."""
+"""Most gaps, and most spaces, that one validator remembers."""
 
 
 class LogRow(NamedTuple):
@@ -259,7 +259,7 @@ class XlogValidator(TarantoolValidator):
         self._last_regressed_block = location.frame
         facts = {"replica": replica, "lsn": lsn, "after": current}
         if gap:
-            text = f"LSN {lsn} of replica {replica} stands behind LSN {current}: blocks are out of order"
+            text = f"LSN {lsn} of replica {replica} comes after LSN {current}: blocks are out of order"
             return [self.create_finding("sequence-regression", location, text, "lsn_not_monotone", **facts)]
         id_ = "duplicate-sequence" if lsn > self.context.vclock.get(replica, 0) else "sequence-regression"
         text = f"LSN {lsn} of replica {replica} comes again, after LSN {current}"
@@ -312,7 +312,7 @@ class XlogValidator(TarantoolValidator):
             transaction = self._begin_transaction(location, replica, tsn, lsn, findings)
         elif transaction.frame != location.frame and not transaction.crossed:
             transaction.crossed = True
-            text = f"the transaction {max(transaction.replica, 0)}:{tsn} goes on in the block at {location.offset:#x}"
+            text = f"the transaction {max(transaction.replica, 0)}:{tsn} continues in the block at {location.offset:#x}"
             severity = Severity.WARNING
             findings.append(
                 self.create_finding(
@@ -360,7 +360,7 @@ class XlogValidator(TarantoolValidator):
         del self._open_transactions[key]
         self.state[row_rules.TRANSACTIONS] += 1
         if transaction.mixed:
-            text = f"rows of other transactions stand between those of {key}:{transaction.tsn}"
+            text = f"rows of other transactions are between those of {key}:{transaction.tsn}"
             findings.append(self.create_finding("incomplete-transaction", transaction.location, text, "tx_mixed"))
         if transaction.replica < 0 and transaction.tsn != transaction.first and not self.damaged_ranges:
             text = f"a transaction of local rows has the number {transaction.tsn}, its first LSN is {transaction.first}"
@@ -575,10 +575,10 @@ class SnapValidator(TarantoolValidator):
             text = f"the first row belongs to space {space}, not to _schema"
             yield self.create_finding("payload-undecodable", location, text, "snap_without_schema")
         if space in self._seen_spaces:
-            yield from self._report_unsorted(location, f"rows of space {space} stand in more than one place")
+            yield from self._report_unsorted(location, f"rows of space {space} are in more than one place")
         elif space <= BOX_SYSTEM_ID_MAX and before > space:
             yield from self._report_unsorted(
-                location, f"rows of system space {space} stand behind those of space {before}"
+                location, f"rows of system space {space} come after those of space {before}"
             )
         if len(self._seen_spaces) < MAX_REMEMBERED_IN_SNAP:
             self._seen_spaces.add(space)

@@ -146,7 +146,7 @@ def test_fixed_fields_are_little_endian() -> None:
         ("0e", "wire type"),  # wire type 6
         ("0f", "wire type"),  # wire type 7
         ("8080808010", "no field number"),  # tag above 32 bits
-        ("0c", "group ends"),
+        ("0c", "the end tag of a group without a start tag"),
         ("0b08", "cut off"),
         ("0b14", "another group"),
         ("0d0102", "4 bytes needed, 2 left"),

@@ -267,7 +267,7 @@ def test_a_wrong_checksum_does_not_stop_the_reader_and_the_part_of_a_transaction
 
 @pytest.mark.parametrize("against", [{"offset": 5}, {"offset": {"x": "y"}}, {"offset": {"x": 1.5}}])
 def test_a_position_that_is_none_is_refused(tmp_path: Path, against: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="meant"):
+    with pytest.raises(UsageError, match="with the offset after the last entry that was applied"):
         replay(written(tmp_path / "x.log", message(1, insert())), against=against)
 
 

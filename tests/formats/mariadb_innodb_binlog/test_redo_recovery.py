@@ -1,4 +1,4 @@
-"""The rules of the server's binlog recovery, one by one (specification section 12)."""
+"""The rules of the server's binlog recovery, one by one (docs/spec/mysql-mariadb-binlog.md, section 12)."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def test_a_record_that_starts_the_file_behind_the_newest_creates_it() -> None:
     ("writes", "said"),
     [
         ([(E, 1, 0, b"a"), (E, 1, 5, b"b")], "missing in file 0, page 1"),
-        ([(E, 1, 0, b"a"), (E, 2, 0, b"b")], "missing in file 0 behind page 1"),
-        ([(E, 1, 0, b"a" * FULL), (E, 3, 0, b"b")], "missing in file 0 behind page 1"),
-        ([(E, 1, 0, b"a" * FULL), (E, 2, 7, b"b")], "missing in file 0 behind page 1"),
+        ([(E, 1, 0, b"a"), (E, 2, 0, b"b")], "missing in file 0 after page 1"),
+        ([(E, 1, 0, b"a" * FULL), (E, 3, 0, b"b")], "missing in file 0 after page 1"),
+        ([(E, 1, 0, b"a" * FULL), (E, 2, 7, b"b")], "missing in file 0 after page 1"),
         ([(E, 2, 0, b"a" * FULL), (E, 3, 0, b"b"), (O, 0, 0, b"")], "missing at the end of file 0"),
         ([(E, 1, 0, b"a" * FULL), (E, 2, 0, b"b" * FULL), (O, 0, 0, b"c")], "missing at the end of file 0"),
         ([(E, 3, 0, b"a" * FULL), (O, 1, 0, b"c")], "missing at the start of file 1"),
         ([(E, 3, 0, b"a" * FULL), (O, 0, 0, b"c")], "no valid header for file 1"),
-        ([(E, 3, 0, b"a" * FULL), (O, 0, 0, make.binlog_header(3, 4, 1))], "header of file 3 comes where that of 1"),
+        ([(E, 3, 0, b"a" * FULL), (O, 0, 0, make.binlog_header(3, 4, 1))], "header of file 3 is where that of 1"),
         ([(E, 1, 0, b"a" * (FULL + 1))], "bytes up to 16381"),
         ([make.record(0x40, make.varint(E) + b"\1\x09\5a")], "MEMSET on a binlog file"),
         ([make.record(0x10, make.varint(E) + b"\1")], "INIT_PAGE on a binlog file"),

@@ -92,7 +92,7 @@ def test_records_of_every_type() -> None:
         (make.record(0x50, b"\1\2\x10\1\xff"), "number"),
         (make.record(0x50, b"\1\2\x10\1\x7f"), "source"),
         (make.record(0x40, b"\1\2\x10" + make.varint(70000) + b"a"), "end of the page"),
-        (make.record(0xC0, b"\1\0a"), "no file record"),
+        (make.record(0xC0, b"\1\0a"), "is not a file record"),
         (make.record(0xB0, b"\1\1a.ibd"), "names a page"),
         (make.record(0xA0, b"\1\0a.ibd"), "file names"),
         (make.file_checkpoint(9) + make.record(0x10, b"\1\2"), "not the last"),

@@ -238,7 +238,7 @@ def test_chunks_behind_a_type_byte_of_zero_are_not_cut_silently(corpus: Path, tm
     _, folder, _ = case_of(corpus, tmp_path, 5)
     second = [one for one in logs.records(folder) if one.type == "COMMIT"][1]
     changed(folder / "binlog-000000.ibb", 1, second.offset - SIZE, b"\0")
-    refused(folder, None, "behind a type byte of 0")
+    refused(folder, None, "after a type byte of 0")
     before = state(folder)
     holds(folder, None, repaired(folder, asked=DISCARD), before)
 
@@ -250,7 +250,7 @@ def test_sizes_that_no_server_writes_are_not_believed(corpus: Path, tmp_path: Pa
     data[24:32] = (1 << 40).to_bytes(8, "little")
     data[508:512] = crc32c.crc32c(bytes(data[:508])).to_bytes(4, "little")
     path.write_bytes(sealed(bytes(data[:SIZE])) + data[SIZE:])
-    refused(folder, None, "no server writes so many", DISCARD)
+    refused(folder, None, "servers do not write such large files", DISCARD)
 
 
 def test_one_file_alone_is_repaired_only_if_no_other_changes(corpus: Path, tmp_path: Path) -> None:

@@ -118,6 +118,6 @@ def test_a_file_in_a_strange_name_is_not_touched(tmp_path: Path) -> None:
     last = sorted(name for name, data in files.items() if any(data))[-1]
     files["binlog-0099.ibb"] = files.pop(last)
     folder = logs.written(tmp_path / "log", files)
-    with pytest.raises(RefusedError, match="no server opens a file of this name"):
+    with pytest.raises(RefusedError, match="servers do not open a file with this name"):
         binlogtool.apply_plan(binlogtool.plan_truncate(folder, format=logs.FORMAT), format=logs.FORMAT)
     assert contents(folder) == files

@@ -353,7 +353,8 @@ def test_where_a_file_ends_inside_a_record_the_reader_joins_it_with_the_next_one
     [loss] = losses(one)
     [[low, high]] = loss.facts["missing_gtids"]["0-11"]
     assert (low, high) == (first + 1, numbers[first] - 1)
-    assert "wrong one" in loss.message and loss.facts["situation"] == "apply" and one.stop is None
+    assert "joins parts of two groups into one wrong group" in loss.message
+    assert loss.facts["situation"] == "apply" and one.stop is None
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -163,7 +163,7 @@ def test_containers_that_share_their_parts_cost_no_more_than_their_bytes() -> No
         head = 4 + 50 * 3
         level = struct.pack("<HH", 50, head + len(level)) + (b"\x02" + struct.pack("<H", head)) * 50 + level
     started = time.process_time()
-    with pytest.raises(MalformedError, match="lie over each other"):
+    with pytest.raises(MalformedError, match="parts overlap"):
         decode_json(b"\x02" + level, DEPTH)
     assert time.process_time() - started < 1
 
@@ -172,7 +172,7 @@ def test_many_elements_that_are_the_same_long_text_are_refused() -> None:
     text = groups_of_seven(30_000) + b"x" * 30_000
     head = 4 + 1000 * 3
     data = struct.pack("<HH", 1000, head + len(text)) + (b"\x0c" + struct.pack("<H", head)) * 1000 + text
-    with pytest.raises(MalformedError, match="lie over each other"):
+    with pytest.raises(MalformedError, match="parts overlap"):
         decode_json(b"\x02" + data, DEPTH)
 
 

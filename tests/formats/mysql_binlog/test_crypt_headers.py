@@ -87,7 +87,7 @@ def test_a_wrong_key_is_told_before_anything_is_read(corpus: Path) -> None:
     for server in MARIA:
         data, _ = samples_of.corpus_log(corpus, server)
         for size in (16, 24, 32):
-            with pytest.raises(KeyFileError, match="a wrong key"):
+            with pytest.raises(KeyFileError, match="it is the wrong key"):
                 samples_of.maria(data, b"1;" + b"5a" * size)
 
 

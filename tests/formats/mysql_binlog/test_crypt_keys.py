@@ -71,15 +71,15 @@ def test_the_log_key_is_the_one_with_id_1() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"", "holds no key"),
-        (b"# nothing\n", "holds no key"),
-        (b"\0\0\0", "holds no key"),
+        (b"", "contains no key"),
+        (b"# nothing\n", "contains no key"),
+        (b"\0\0\0", "contains no key"),
         (b"-----BEGIN PRIVATE KEY-----\n", "line 1"),
         (b"1;" + b"00" * 16 + b"\n2:" + b"00" * 16, "line 2"),
         (b"1;" + b"00" * 15, "line 1 of the key file: a key has"),
         (b"1;" + b"00" * 33, "line 1 of the key file: a key has"),
         (b"1;" + b"0" * 33, "line 1 of the key file: a key has"),
-        (b"0;" + b"00" * 16, "no such key id"),
+        (b"0;" + b"00" * 16, "line 1 of the key file: invalid key id"),
         (b"4294967296;" + b"00" * 16, "line 1"),
         (b"99999999999999999999;" + b"00" * 16, "line 1"),
         (b'{"version":"1.0","elements":[]}', "line 1"),
@@ -117,7 +117,7 @@ def test_an_unknown_round_count_names_the_way_out(home: Path) -> None:
 def test_an_encrypted_key_file_cut_short_is_one_clear_line(home: Path, size: int) -> None:
     with pytest.raises(KeyFileError) as found:
         encrypt.read_mariadb_keys((home / "keys-sha1.enc").read_bytes()[:size], b"x")
-    assert "cut short" in says(found)
+    assert "the encrypted key file is truncated" in says(found)
 
 
 KEY_ID = "MySQLReplicationKey_4806e0cc-e55c-11f1-8d64-02fc00000001_1"
@@ -136,7 +136,7 @@ def test_a_keyring_gives_the_key_of_this_id(corpus: Path) -> None:
     for size in range(len(ring)):
         with pytest.raises(KeyFileError) as found:
             encrypt.read_mysql_master_key(ring[:size], KEY_ID)
-        assert "not JSON, or cut short" in says(found)
+        assert "not JSON, or is truncated" in says(found)
 
 
 @pytest.mark.parametrize(

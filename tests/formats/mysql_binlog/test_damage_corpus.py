@@ -108,7 +108,7 @@ def test_missing_and_repeated_gtids_are_named(corpus: Path) -> None:
     for _, expect, report in _visible(corpus):
         told = " ".join(one.message for one in report.findings if one.id in ("gap-in-sequence", "duplicate-sequence"))
         if "duplicate_gtid" in expect:
-            assert f"GTID {expect['duplicate_gtid']} was there already" in told
+            assert f"GTID {expect['duplicate_gtid']} was already present" in told
             named += 1
         if "missing_gtid" in expect:
             facts = [one.facts for one in report.findings if one.facts.get("diagnosis") == "gtid-gap"]

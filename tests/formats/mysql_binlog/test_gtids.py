@@ -44,14 +44,15 @@ def test_a_set_holds_what_its_text_names_and_nothing_else(
     ],
 )  # fmt: skip
 def test_a_text_that_is_no_set_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match=r"write|nothing|names no") as refused:
+    why = r"; write |: empty interval from 5 to 4|: 9{20} is above the largest sequence number"
+    with pytest.raises(UsageError, match=why) as refused:
         GTID_PARSERS.parse_set(text)
     assert "\n" not in str(refused.value)
 
 
 def test_a_set_with_more_holes_than_are_kept_is_refused() -> None:
     numbers = ":".join(str(n) for n in range(1, 300_000, 2))
-    with pytest.raises(UsageError, match="holes"):
+    with pytest.raises(UsageError, match="too many gaps"):
         parse_gtid_set(f"{U}:{numbers}")
 
 

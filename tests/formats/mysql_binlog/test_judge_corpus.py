@@ -96,7 +96,7 @@ def test_a_crash_is_told_with_what_the_server_will_do(corpus: Path) -> None:
     root = corpus / "mysql-binlog/generated"
     mysql = judged_file(root / "mysql-9.7/crash-disk-full-before/crash-bin.000001")
     maria = judged_file(root / "mariadb-11.8/crash-disk-full-before/crash-bin.000001")
-    for report, words in ((mysql, "MySQL cuts"), (maria, "MariaDB leaves")):
+    for report, words in ((mysql, "MySQL truncates"), (maria, "MariaDB leaves")):
         assert [(f.id, f.severity) for f in report.findings] == [
             ("unclean-close", Severity.NOTE),
             ("torn-tail", Severity.NOTE),

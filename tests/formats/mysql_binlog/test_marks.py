@@ -30,8 +30,8 @@ def query(sql: str, **status: int) -> tuple[str, Any]:
         ([("XID", {"xid": 7}), ("XID", {"xid": 8}), ("XID", {"xid": 7})], 20, "XID 7"),
         ([("XID", {"xid": 62}), query("CREATE TABLE t (i INT)", ddl_logged_with_xid=62)], 10, "XID 62"),
         ([("XA_PREPARE", X), ("XA_PREPARE", Y), ("XA_PREPARE", X)], 20, "X'78',X'',1 is prepared twice"),
-        ([("XA_PREPARE", X), query("XA COMMIT X'78',X\"\",1")], 10, "no XA identifier"),
-        ([query("xa rollback whatever")], 0, "no XA identifier"),
+        ([("XA_PREPARE", X), query("XA COMMIT X'78',X\"\",1")], 10, "not an XA identifier"),
+        ([query("xa rollback whatever")], 0, "not an XA identifier"),
         ([("XA_PREPARE", X), query("XA COMMIT X'78',X'',1"), query("XA ROLLBACK X'78',X'',1")], 20, "finished twice"),
     ],
 )

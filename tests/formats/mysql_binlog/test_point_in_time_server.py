@@ -191,7 +191,7 @@ def _crossed(logs: Logs) -> None:
         assert logs.ours(*both, files=files) == logs.theirs(*both, files=files) != []
     if is_text:
         found = invoke("dump", "-O", "sql", "--rewrite=a->c", str(files[0]))
-        assert found.code == 1 and found.err.count("--rewrite does not change texts") == 4
+        assert found.code == 1 and found.err.count("--rewrite does not change statement texts") == 4
         return
     if not mysql:
         assert logs.ours("--table=t", files=files) == logs.theirs("--table=t", files=files) != []

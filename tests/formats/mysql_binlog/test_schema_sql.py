@@ -177,12 +177,12 @@ def test_a_table_of_another_shape_is_not_used_and_that_is_said() -> None:
 @pytest.mark.parametrize(
     ("sql", "line", "reason"),
     [
-        ("-- one\n\ncreate table t (a int", 3, "a bracket is not closed"),
+        ("-- one\n\ncreate table t (a int", 3, "a parenthesis is not closed"),
         ("set x=1;\ncreate table t (a)", 2, "column 'a' has no type"),
         ("create table t ()", 1, "has an empty definition"),
         ("create table t (a int,, b int)", 1, "has an empty definition"),
         ("create table t (primary key (a))", 1, "has no columns"),
-        ("create table a.b.c (a int)", 1, "no name"),
+        ("create table a.b.c (a int)", 1, "has no readable name"),
         ("\n\ninsert into t values ('x", 3, "quotation mark ' is not closed"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_file_of_the_client_is_not_sent(text: bytes, tmp_path: Path) -> None:
     sql = text % str(secret).encode()
     log.write_bytes(binlog(transaction(query(sql, b"d", b"\4\x2d\0\x2d\0\x08\0")), MARIADB))
     made = invoke("dump", "-O", "sql", str(log))
-    assert made.code == 1 and "payload-undecodable: QUERY is not written as a statement: " in made.err
+    assert made.code == 1 and "payload-undecodable: QUERY cannot be written as a statement: " in made.err
     with Server(tmp_path / "s") as server:
         assert server.run(b"CREATE DATABASE d; CREATE TABLE d.t (a INT)") == ""
         server.talk(made.out, "--force", "--local-infile=1")

@@ -62,7 +62,7 @@ def test_a_file_that_only_the_index_knows_is_missing(log: Directory, server: str
     log.remove(NAMES[server][0])
     (found,) = [one for one in log.problems() if one.id == "missing-member"]
     assert (found.file, found.level) == ("", "ERROR")
-    assert found.text == "rot-bin.000003 is not there: listed in rot-bin.index"
+    assert found.text == "rot-bin.000003 does not exist: listed in rot-bin.index"
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -121,8 +121,8 @@ def test_exchanged_files_are_both_named(log: Directory, server: str) -> None:
     log.exchange(one, other)
     first, second = log.problems()
     assert brief([first, second]) == [(one, "ERROR", "meta-mismatch"), (other, "ERROR", "meta-mismatch")]
-    assert first.text.startswith(f"exchanged with {other}: this file was written as that one")
-    assert second.text.startswith(f"exchanged with {one}: this file was written as that one")
+    assert first.text.startswith(f"exchanged with {other}: this file was written under that name")
+    assert second.text.startswith(f"exchanged with {one}: this file was written under that name")
 
 
 def test_files_that_end_with_stop_are_known_as_exchanged_by_their_gtids_alone(mysql: Directory) -> None:
@@ -235,7 +235,7 @@ def test_two_logs_of_one_directory_are_judged_apart(mysql: Directory, samples: P
     assert [one for one in mysql.said() if one.level != "NOTE"] == []
     mysql.remove("second.000005")
     (found,) = mysql.problems()
-    assert "second.000005 is not there" in found.text
+    assert "second.000005 does not exist" in found.text
 
 
 def test_the_order_of_a_directory_is_base_then_number() -> None:

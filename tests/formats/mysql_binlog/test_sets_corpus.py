@@ -125,7 +125,7 @@ def test_a_hole_in_the_source_files_of_relay_logs_is_told(corpus: Path, tmp_path
 
 @pytest.mark.parametrize(
     ("position", "words"),
-    [("relay.000099\n5", "relay.000099, which is not there"), ("relay.000012\n999999", "which has 2,108 bytes")],
+    [("relay.000099\n5", "relay.000099, which does not exist"), ("relay.000012\n999999", "which has 2,108 bytes")],
 )
 def test_relay_log_info_must_fit_the_relay_logs(corpus: Path, tmp_path: Path, position: str, words: str) -> None:
     source = generated(corpus) / "mariadb-11.8" / "relay"
@@ -153,4 +153,4 @@ def test_mysql_cut_the_file_exactly_where_the_next_one_goes_on(corpus: Path) -> 
     found = said(binlogtool.verify([generated(corpus) / "mysql-9.7" / "crash-disk-full-after"]))
     (one,) = [one for one in found if one.file == "crash-bin.000001"]
     assert (one.level, one.id) == ("NOTE", "unclean-close")
-    assert "crash-bin.000002 goes on exactly there" in one.text
+    assert "crash-bin.000002 continues exactly there" in one.text

@@ -56,7 +56,7 @@ def test_a_row_that_does_not_fit_is_reported_and_its_transaction_is_left_out(
     made = invoke("dump", *words, "-O", "sql", "--rows", how, str(log))
     assert made.code == 1 and made.err.count("payload-undecodable") == 1, made.err
     assert made.text.count("COMMIT\n") == 38 and made.text.count("ROLLBACK\n/*!*/;\n# at ") == 1
-    assert made.text.count("the rest of this transaction is not there") == 1
+    assert made.text.count("the rest of this transaction is missing") == 1
 
 
 @pytest.mark.parametrize("to", ["sql", "sql-undo"])

@@ -81,7 +81,7 @@ def test_large_rows_are_told_in_statements_and_in_an_undo_too(log: Path, tmp_pat
     log.write_bytes(make.log([MARIADB_GTID, MAP, rows(25), XID]))
     undone = invoke("convert", "--to", "sql-undo", "-o", str(tmp_path / "u.sql"), str(log))
     assert undone.code == 0
-    assert b"statement-large: it has a statement of 17," in undone.out and b"=32*1024*1024" in undone.out
+    assert b"statement-large: the script has a statement of 17," in undone.out and b"=32*1024*1024" in undone.out
 
 
 def test_what_no_server_takes_is_an_error() -> None:
@@ -105,5 +105,5 @@ def test_pieces_of_a_row_event_are_told(log: Path) -> None:
     log.write_bytes(make.log([MARIADB_GTID, MAP, make.event(172, bytes(9) + b"piece"), XID]))
     done = invoke("dump", "-O", "sql", str(log))
     assert done.code == 1
-    assert "it is a piece of a row event, and only MariaDB from 12.3 can put these together" in done.err
+    assert "it is a fragment of a row event; only MariaDB 12.3 and later can reassemble it" in done.err
     assert b"COMMIT" not in done.out

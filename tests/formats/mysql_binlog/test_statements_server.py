@@ -114,7 +114,7 @@ def test_load_data_without_a_place_for_its_file_is_told_and_everything_else_is_t
 ) -> None:
     log = logs / folder / NAME
     done = invoke("dump", "-O", "sql", str(log))
-    assert done.code == 1 and "LOAD DATA needs a place" in done.err
+    assert done.code == 1 and "LOAD DATA needs a directory" in done.err
     script = done.out
     gtid = re.findall(rb"GTID (\d+-\d+-\d+)\n", script[: script.index(b"# payload-undecodable")])[-1]
     domain, origin, number = map(int, gtid.split(b"-"))
@@ -137,7 +137,7 @@ def test_a_damaged_transaction_is_rolled_back_and_the_next_ones_are_done(
     damaged = tmp_path / NAME
     damaged.write_bytes(broken)
     half = ours(damaged, code=1)
-    assert b"# the rest of this transaction is not there\nROLLBACK\n" in half
+    assert b"# the rest of this transaction is missing\nROLLBACK\n" in half
     counter = re.compile(r" AUTO_INCREMENT=\d+")  # what is rolled back has counted
     expected = made_of(server, ours(log, "--exclude-gtids", gtid))
     assert counter.sub("", made_of(server, half)) == counter.sub("", expected)

@@ -181,7 +181,7 @@ def test_unknown_optional_metadata_is_skipped_by_its_length() -> None:
         (table_map_body(bytes([_C.LONG]), more=b"\x01"), "the length of optional metadata"),
         (table_map_body(bytes([_C.LONG]), more=b"\x01\x05\x80"), "of 5 bytes"),
         (table_map_body(bytes([_C.LONG]), more=optional(1, b"\x80\x00")), "1 bytes too many"),
-        (table_map_body(bytes([_C.LONG]), more=optional(1, b"\x80") * 2), "SIGNEDNESS stands there twice"),
+        (table_map_body(bytes([_C.LONG]), more=optional(1, b"\x80") * 2), "duplicate optional metadata SIGNEDNESS"),
         (table_map_body(bytes([_C.LONG]), more=optional(4, b"\x05ab")), "a column name of 5 bytes"),
         (table_map_body(bytes([_C.LONG]), more=optional(8, b"\x01")), "key column 1 of 1 columns"),
         (table_map_body(bytes([_C.VARCHAR]), b"\x10\x00", optional(2, b"\x08\x01\x08")), "column 1 of 1"),

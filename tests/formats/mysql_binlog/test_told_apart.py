@@ -144,7 +144,7 @@ def test_rows_with_fractions_that_the_log_does_not_tell_cannot_be_decoded_which_
     assert max(f.severity for f in report.findings) is Severity.WARNING
     done = invoke("dump", "-O", "jsonl", str(path))
     assert done.code == 0, done.err
-    assert done.out.count(b"cannot be decoded: the log does not tell the fractions") == 4
+    assert done.out.count(b"cannot be decoded: the log does not record the fractional digits") == 4
 
 
 OLD_LOG = "third-party-2/mariadb1000-timestamp3.000001"

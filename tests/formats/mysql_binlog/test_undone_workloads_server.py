@@ -117,7 +117,7 @@ def test_numbers_of_a_sequence_are_left_out_with_a_word(tmp_path: Path) -> None:
     assert complete
     assert (
         [line for line in told if "sequence" in line.lower() and "CREATE" not in line]
-        == [line for line in told if line.endswith(": w.s is a sequence: the numbers that it gave are not taken back")]
+        == [line for line in told if line.endswith(": w.s is a sequence: the numbers that it issued are not reversed")]
         != []
     )
     assert b"`w`.`s`" not in (tmp_path / "u.sql").read_bytes()
@@ -128,5 +128,5 @@ def test_a_definition_in_another_sql_mode_is_one(tmp_path: Path) -> None:
     assert complete
     names = ("w.t /*!*/;", "w.log", "w.kept", "w ;--.ソ")  # the last one in sjis
     assert [line.partition(": ")[2] for line in told if "CREATE TABLE" in line] == [
-        f"CREATE TABLE ({name}) is not undone, as --skip-ddl says" for name in names
+        f"CREATE TABLE ({name}) is not reversed because of --skip-ddl" for name in names
     ]

@@ -81,7 +81,7 @@ def test_every_decimal_comes_back(case: tuple[int, int, int]) -> None:
 
 
 def test_a_group_of_ten_digits_is_no_decimal() -> None:
-    with pytest.raises(MalformedError, match="no decimal digits"):
+    with pytest.raises(MalformedError, match="not decimal digits"):
         make_decimal_reader(9, 0)(b"\xff\xff\xff\xff")
 
 

@@ -91,5 +91,5 @@ def test_events_are_split_where_they_were_joined(bodies: list[bytes]) -> None:
 @pytest.mark.parametrize("cut", [b"\0" * 18, b"\0" * 19, b"\0" * 9 + b"\x14\0\0\0" + b"\0" * 6])
 def test_what_is_no_event_is_told(cut: bytes) -> None:
     event = write_log.encode_event(EventType.QUERY, 7, 1, b"x")
-    with pytest.raises(MalformedError, match="behind event 1"):
+    with pytest.raises(MalformedError, match="bytes after event 1 of the group are not an event"):
         write_log.split_events(event + cut)

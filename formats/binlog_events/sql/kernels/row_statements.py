@@ -406,14 +406,14 @@ def write_uncompressed(
 # --- Row events as INSERT, UPDATE and DELETE, as kernels over the templates of `sql.plans` ---
 
 MAX_INSERT_BYTES = 256 << 10
-"""Bytes of one INSERT; further rows go into another one."""
+"""Size of an INSERT in bytes after which another one is begun."""
 
 _PIECES = (
     b"INSERT INTO ", b"UPDATE ", b"DELETE FROM ", b" SET ", b" WHERE ", b" LIMIT 1", b" VALUES\n", b"\n/*!*/;\n",
     b" AS BINARY)", b" <=> ", b" IS NULL", b" AND ", b"CAST(",
 )  # fmt: skip
 PIECES = b"".join(_PIECES)
-"""What stands behind the texts of `sql.kernels.frequent`, and before the table of plans."""
+"""Texts after those of `sql.kernels.frequent` and before the table of templates."""
 _PIECE_OFFSETS = [TEXTS_END + sum(len(piece) for piece in _PIECES[:i]) for i in range(len(_PIECES))]
 (
     _INSERT, _UPDATE, _DELETE, _SET, _WHERE, _LIMIT, _VALUES, _END, _BINARY, _EQUAL, _IS_NULL, _AND, _CAST,
@@ -423,11 +423,11 @@ _PIECE_OFFSETS = [TEXTS_END + sum(len(piece) for piece in _PIECES[:i]) for i in 
     _IS_NULL_S, _AND_S, _CAST_S,
 ) = map(len, _PIECES)  # fmt: skip
 TEMPLATES_AT = TEXTS_END + len(PIECES)
-"""Where the table of plans starts in the texts of `write_statements`."""
+"""Offset of the table of templates in the texts of `write_statements`."""
 
 OPENING_BRACKET, COMMA = b"(,"
 _MAX_FIXED_VALUE = 1024
-"""No value but text and bytes, which take two bytes for each of theirs, needs more than that."""
+"""Most output bytes of a value; text and bytes need two bytes in addition for each of theirs."""
 
 
 @kernel(load_word)

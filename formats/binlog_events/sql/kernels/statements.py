@@ -64,11 +64,11 @@ from binlogtool.formats.binlog_events.wire_format import (
     TIMESTAMP_US,
     IS_MARIADB,
 ) = range(10)
-"""OPEN: see below. BASE: place of the window in the file. TAIL: bytes of checksums. GTIDS: are they set? DOMAIN,
-SERVER, SERIAL: of MariaDB's session. THREAD: its pseudo_thread_id; TIME: its TIMESTAMP in microseconds; both -1 where
-they are not known."""
+"""TRANSACTION_STATE: see below. WINDOW_OFFSET: of the window in the file. CHECKSUM_BYTES: size of an event's checksum.
+SETS_GTIDS: 1 if the script sets GTIDs. DOMAIN_ID, SERVER_ID, SEQUENCE_NUMBER: of MariaDB's session. THREAD_ID: its
+pseudo_thread_id. TIMESTAMP_US: its TIMESTAMP in microseconds. Both are -1 while unknown."""
 OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
-"""Values of OPEN: outside of transactions, behind MySQL's GTID, in a transaction."""
+"""Values of TRANSACTION_STATE; AFTER_GTID is the state after MySQL's GTID."""
 (
     PARALLEL_ALLOWED,
     SERVER_VERSION,
@@ -81,25 +81,27 @@ OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
     SESSION_CHANGED,
     ROW_FLAG_MASK,
 ) = range(10, 20)
-"""PARALLEL: MariaDB's session lets transactions run in parallel. VERSION: of MySQL's servers, as the session knows it.
-WRITTEN: bytes that were written. LAST_GTID: index of the last GTID event that was taken, or -1. FULL: no more room.
-COMMITTED: original_commit_timestamp of MySQL's session. SESSION: its number in `sql.moves`. MOVED: has it, its time or
-its thread changed? CHECKS: which flags of row events count."""
+"""PARALLEL_ALLOWED: MariaDB's session lets transactions run in parallel. SERVER_VERSION: of MySQL's session.
+BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: of the last GTID event written, or -1. OUTPUT_FULL: 1 if the output
+buffer is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.moves`.
+SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of row events that matter."""
 GTID_AUTOMATIC, NEXT_SESSION_NUMBER, TEMPLATES, DATABASE_SIZE = range(20, 24)
-"""AUTOMATIC: is that MySQL's gtid_next? NEXT_SESSION: the one that the rows at hand lead to. PLANS: place of the table
-of plans in the texts. DATABASE: bytes of the session's database, -1 = it has none."""
+"""GTID_AUTOMATIC: 1 if MySQL's gtid_next is AUTOMATIC. NEXT_SESSION_NUMBER: the session after the current rows.
+TEMPLATES:
+offset of the table of templates in the texts. DATABASE_SIZE: bytes of the session's database name, -1 if it has
+none."""
 DATABASE_TEXT = DATABASE_SIZE + 1
-"""From here on the bytes of its name, eight in each slot."""
+"""First slot of the database name, eight bytes in each slot."""
 DATABASE_SLOTS = 33
-"""DATABASE and its text."""
+"""Number of slots for the database: its size and its name."""
 CONTAINER_OFFSET, STATE_SIZE = range(DATABASE_SIZE + DATABASE_SLOTS, DATABASE_SIZE + DATABASE_SLOTS + 2)
-"""HOLDER: place of the event that the one at hand is inside of, or -1."""
+"""CONTAINER_OFFSET: offset of the event that contains the current one, or -1."""
 
 
 # --- Base64 encoding as kernels over lookup tables ---
 
 PAIR_TABLE_AT, TABLES_SIZE = 0, TABLE_OFFSET + 1024
-"""Where the table of the two digits of each twelve bits stands in the texts, and the size of both tables."""
+"""Offset of the table with the two digits of each 12-bit number in the texts, and the size of both tables."""
 
 
 @kernel()
@@ -160,7 +162,7 @@ def build_tables() -> bytes:
 SESSION_PIECES = (b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n")
 SESSION_PIECES_SIZE = sum(map(len, SESSION_PIECES))
 PIECES_AT = TABLES_SIZE
-"""Where these stand in the texts."""
+"""Offset of these pieces in the texts."""
 _SESSION_PIECE_OFFSETS = [
     PIECES_AT + sum(len(piece) for piece in SESSION_PIECES[:i]) for i in range(len(SESSION_PIECES))
 ]
@@ -507,7 +509,7 @@ def put_statement(i: int, last: int, events: EventColumns, at: int, memory: Scri
 # ruff: noqa: SIM109 - kernels have no `in`
 
 MAX_BINLOG_BYTES = 8 << 20
-"""`sql.binlog.MOST`"""
+"""Most bytes of events in one BINLOG statement, as in `sql.binlog`."""
 
 _PIECES = (
     b"# at ", b" GTID ", b"START TRANSACTION\n/*!*/;\n", b" XID\nCOMMIT\n/*!*/;\n", b"BINLOG '\n", b"'\n/*!*/;\n",
@@ -530,9 +532,9 @@ _PIECE_OFFSETS = [
 ) = map(len, _PIECES)  # fmt: skip
 BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE = _BINLOG, _BINLOG_S, _CLOSE, _CLOSE_S
 TYPE_NAMES_AT = _PIECE_OFFSETS[-1] + len(_PIECES[-1])
-"""Where the names of row events stand in the texts: 32 bytes each, by type."""
+"""Offset of the event type names in the texts: 32 bytes each, by type code."""
 TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
-"""Where the texts end; others may follow."""
+"""End of these texts; others may follow."""
 
 
 @kernel(copy_text, put_unsigned)
