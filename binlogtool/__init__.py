@@ -1,7 +1,7 @@
 """Inspect, verify and repair database binary logs and write-ahead logs.
 
-This is the public library; the command line uses nothing else. No call prints, exits the process or keeps global
-state. Heavy modules are imported by the call that needs them.
+This is the public library; the command line uses nothing else. No call prints, exits the process or keeps global state.
+Heavy modules are imported by the call that needs them.
 """
 
 from __future__ import annotations

@@ -180,8 +180,7 @@ def verify_fleet(
     on_step: ProgressCallback | None = None,
     **options: Any,
 ) -> list[Report | None]:
-    """Verify many files on Spark; return one report per path, None where `limits.timeout` (for the whole run) ended
-    it.
+    """Verify many files on Spark; return one report per path, None where `limits.timeout` (for the whole run) ended it.
 
     Args:
         paths: files and directories.
@@ -515,7 +514,7 @@ def undo(undo_file: Path, *, network: bool = False) -> RepairResult:
     return apply_undo(undo_file, allow_network=network)
 
 
-# --- Public calls that render results (JSON, JUnit, SARIF, …) and collect statistics over time ---
+# --- Public calls for reports and statistics ---
 
 
 def render_report(

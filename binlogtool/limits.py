@@ -24,7 +24,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 
-# --- Limits that bound memory, time and nesting for any input, and the parser of sizes ---
+# --- Limits of memory, time and nesting ---
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -81,9 +81,8 @@ class Limits(msgspec.Struct, frozen=True):
 # --- Memory ceiling of this process, enforced by the system ---
 
 PROGRAM_BYTES = 40 * MIB
-"""Memory of the interpreter and the modules, counted by RLIMIT_DATA. A run may use 64 MiB beside `--max-memory`;
-the rest
-of these are code and tables of program files, which are not counted."""
+"""Memory of the interpreter and the modules, counted by RLIMIT_DATA. A run may use 64 MiB beside `--max-memory`; the
+rest of these are code and tables of program files, which are not counted."""
 
 _MAX_FREED_BYTES = 32 * MIB
 """Largest total of freed memory, and largest single block, that stays with the process; glibc allows no more."""
@@ -95,9 +94,8 @@ _soft_limits_before: list[int] = []
 """The soft limits before `set_ceiling`, the oldest first."""
 
 RESERVE_BYTES = 8 * MIB
-"""Bytes between the ceiling and the limit of the system. Libraries that do not check their allocations use less
-than this
-between two checks, and the cleanup after a refusal needs some."""
+"""Bytes between the ceiling and the limit of the system. Libraries that do not check their allocations use less than
+this between two checks, and the cleanup after a refusal needs some."""
 
 _CHECK_INTERVAL_S = 0.01
 """Seconds of CPU time between two checks of the memory of this process."""
@@ -106,8 +104,8 @@ _CHECKS_SKIPPED_AFTER_REFUSAL = 25
 """Checks that are skipped after a refusal, while the work is being ended."""
 
 _JSON_BYTES_PER_BYTE, _JSON_BYTES_PER_VALUE, _JSON_VALUES_PER_MAP = 48, 112, 3
-"""Upper bounds: bytes of memory per byte of JSON (nested `{"":[`), bytes per value, and how many values a map
-counts as.
+"""Upper bounds: bytes of memory per byte of JSON (nested `{"":[`), bytes per value, and how many values a map counts
+as.
 """
 
 _CHECKS_SKIPPED_AFTER_RELEASE = 5
@@ -122,8 +120,7 @@ class MemoryCeiling:
     Attributes:
         limit: bytes that may be in use; 0 = no ceiling.
         base: bytes that do not count (those of libraries).
-        resident: count resident pages instead of all private writable memory; libraries that map much and use little
-            of
+        resident: count resident pages instead of all private writable memory; libraries that map much and use little of
             it (Arrow, Java) need this.
         deferred: checks are postponed, see `defer_checks`.
         requested: the argument of `set_ceiling`; 0 = it was not called.
@@ -305,7 +302,7 @@ def relax_gc_temporarily() -> Iterator[None]:
 
 
 class PerFileCollector:
-    """Run the garbage collector every 256 files, for work on very many files that leaves cycles behind."""
+    """Run the garbage collector every 256 files, for work on very many files that leaves reference cycles."""
 
     _FILES_PER_COLLECTION = 256
     _YOUNG_GENERATION = 0

@@ -85,8 +85,7 @@ def read_help_page(name: str) -> str | None:
 
 
 def find_by_file_name(file: str) -> Iterator[str]:
-    """Yield the names of formats whose logs have files named like this one (a base name), in the order of
-    `list_names`.
+    """Yield the names of formats whose logs have files named like this one (a base name), in the order of `list_names`.
 
     Plug-ins are searched only after the built-in formats, when the caller keeps iterating.
     """

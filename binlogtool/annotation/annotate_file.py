@@ -51,8 +51,7 @@ class AnnotationTarget(msgspec.Struct, frozen=True):
     """The part of a file to show; all None = the whole file.
 
     Args:
-        at: the frame (header, damaged range) that contains this position; for an offset, all that overlap the
-            `length`
+        at: the frame (header, damaged range) that contains this position; for an offset, all that overlap the `length`
             bytes from there on.
         selection: only what holds selected records (not together with `at`); its `tail` is ignored.
         field: only rows at or below this path, which may leave out the frame (`header.crc32c`).
@@ -219,7 +218,7 @@ class AnnotationFilter:
         return index if 0 <= index < batch.records.count else None
 
 
-# --- Walk one log file and turn its selected parts into annotated pieces ---
+# --- Walk over one log file ---
 
 EXCERPT_BYTES = 16 * MIB
 """Bytes of a damaged range that are read (and shown); the row names the whole range."""
@@ -237,7 +236,7 @@ _TAIL_NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknow
 class AnnotationWalker:
     """One pass over the file; makes only the selected pieces.
 
-    folds: rows of good frames may stand for several (`trace_shapes.FoldedRow`).
+    folds: rows of good frames may represent several (`schema.annotated_parse_state.FoldedRow`).
     """
 
     file: LogFile
@@ -563,7 +562,7 @@ def annotate_file(
     live: bool = False,
     folds: bool = False,
 ) -> LogAnnotation:
-    """Annotate one open file. folds: a row may stand for several (`schema.annotated_parse_state.FoldedRow`)."""
+    """Annotate one open file. folds: a row may represent several (`schema.annotated_parse_state.FoldedRow`)."""
     return LogAnnotation(file, _iter_pieces(file, request, limits, backend=backend, live=live, folds=folds))
 
 
@@ -579,7 +578,7 @@ def annotate_log(
     """Annotate the file of a log, or the member that `at` names (`FILE:POS`).
 
     Args:
-        folds: rows may stand for several, as the fast hexdump takes them.
+        folds: rows may represent several, as the fast hexdump takes them.
         request_options: members of `AnnotateRequest`.
 
     Raises:

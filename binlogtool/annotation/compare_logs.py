@@ -170,7 +170,7 @@ def _unwrap_body(body: Any) -> Any:
     return None if isinstance(body, Finding) else body
 
 
-# --- Look-ahead of a comparison, for a log that lacks thousands of records and shares no bytes with the other ---
+# --- Look-ahead of a comparison ---
 
 _RUN_LENGTH = 8
 """Consecutive units that must have the same content."""

@@ -14,8 +14,7 @@ from binlogtool.errors import UsageError
 
 
 class BashCompletion(BashComplete):
-    """Bash completion for values with `=`: Bash splits words there, expects only the rest, and must not append a
-    space
+    """Bash completion for values with `=`: Bash splits words there, expects only the rest, and must not append a space
     after an incomplete value.
     """
 

@@ -1,6 +1,4 @@
-"""`binlogtool convert`: write records as tables, lines, scripts or another log, with a manifest that accounts for
-all.
-"""
+"""`binlogtool convert`: write records as tables, lines, scripts or another log, with a manifest of all records."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def read_parts(
         log_hints: hints.
         record_selection: the selection; if nothing is selected, its names must exist in the log.
         prints_findings: print the findings of records.
-        in_pieces: long values are taken out of the blocks (`log.longvalues`).
+        in_pieces: long values are taken out of the blocks (`core.record_blocks`).
     """
     import binlogtool
     from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment

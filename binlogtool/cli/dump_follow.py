@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class FollowOptions(msgspec.Struct, frozen=True):
-    """How records are read. poll: seconds between checks."""
+    """Options of a followed dump. poll: seconds between checks."""
 
     decode: str
     raw: bool

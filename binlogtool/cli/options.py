@@ -194,7 +194,7 @@ def _candidate_formats(ctx: click.Context) -> list[Format]:
     return list(formats.iter_formats())
 
 
-# --- Parse times and durations of the command line ---
+# --- Times and durations of the command line ---
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _MAX_DURATION_S = 1000 * 366 * 86400.0
@@ -219,8 +219,7 @@ def parse_duration(text: str) -> float:
 def parse_time(text: str, *, local: bool = False, now: float | None = None) -> int:
     """Parse an RFC 3339 time, epoch seconds, or `-2h` (before now) into microseconds since 1970-01-01 UTC.
 
-    Eight digits that form a date, such as 20260131, are a date. A time without a zone is UTC, or local time if
-    `local`.
+    Eight digits that form a date, such as 20260131, are a date. A time without a zone is UTC, or local time if `local`.
 
     Raises:
         UsageError: the text is not a time.
@@ -645,7 +644,7 @@ def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
     return binlogtool.SparkMaster.parse(url, conf, wait_executors)
 
 
-# --- Convert command line options to the library's values ---
+# --- Options as values of the library ---
 
 SELECTION_OPTIONS = (*(param.name or "" for param in selection_options()), "where")
 SCRIPT_OPTIONS = tuple(param.name or "" for param in script_options())
@@ -675,8 +674,9 @@ def pop_hints(
 
 
 def script_values(command_options: dict[str, Any], selection_values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `script_options` by the names of `ScriptOptions`. selection_values: see
-    `split_selection`.
+    """Return the options of `script_options` by the names of `ScriptOptions`.
+
+    selection_values: see `split_selection`.
     """
     values = {name: command_options[name] for name in SCRIPT_OPTIONS if name != "with_gtids"}
     return {**values, "gtids": command_options["with_gtids"], "database": selection_values["database"]}

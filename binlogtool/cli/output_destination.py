@@ -1,4 +1,4 @@
-"""Where output goes: standard output, a pager, or a file that appears when it is complete."""
+"""Output destinations: standard output, a pager, or a file that appears when it is complete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# --- Refuse outputs that would replace a file that the same command line reads, or that another option writes ---
+# --- Protection of inputs and other outputs ---
 
 OUTPUT_OPTIONS = frozenset({"output", "report", "write_baseline", "chart", "plan", "manifest", "to_file", "load_files"})
 """Options that name files to write; every other option of the type PATH names a file to read."""
@@ -34,8 +34,9 @@ _STANDARD_INPUT, _STANDARD_OUTPUT = 0, 1
 
 
 class _NamedFile(NamedTuple):
-    """A file that an option names. identity: device and inode; None = it does not exist. real_path: its path
-    without links.
+    """A file that an option names.
+
+    identity: device and inode; None = it does not exist. real_path: its path without links.
     """
 
     option: str

@@ -111,7 +111,7 @@ def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
         raise UsageError(f"configuration: [{name}] is not a command; global options must be before the first table")
 
 
-# --- Values of the global options, from before or after the command, the environment or a file ---
+# --- Values of the global options ---
 
 _SOURCE_PRECEDENCE = {
     ParameterSource.COMMANDLINE: 0,

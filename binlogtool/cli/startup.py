@@ -20,8 +20,7 @@ _PRESET_ATTRIBUTES = {"platform": {"system": lambda: os.uname().sysname}} if has
 """Attributes that are used during import, so that the rest of `platform` stays unloaded."""
 
 _OPTIONAL_MODULE = "typing_extensions"
-"""Backport of `typing`. msgspec imports it first, and if it is not installed, uses
-`typing` for the same names."""
+"""Backport of `typing`. msgspec imports it first, and if it is not installed, uses `typing` for the same names."""
 
 _loading = RLock()
 

@@ -1,6 +1,4 @@
-"""Verify paths: in this process, in several processes or on Spark, with a time limit and a state file of earlier
-runs.
-"""
+"""Verify paths in this process, in several ones or on Spark, with a time limit and a state file of earlier runs."""
 
 from __future__ import annotations
 

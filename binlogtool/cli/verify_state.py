@@ -45,9 +45,7 @@ SECRET_OPTIONS = frozenset({"keyfile_secret"})
 
 
 class _FilePrefix(msgspec.Struct, frozen=True):
-    """The durable beginning of a file when it was verified. steady: its hash without the bytes that a server
-    rewrites.
-    """
+    """Durable beginning of a file when it was verified. steady: its hash without the bytes that a server rewrites."""
 
     path: str
     end: int
@@ -121,8 +119,7 @@ class VerifyState:
         return cls(file, entries, options)
 
     def find_unchanged(self, call: VerifyCall) -> Report | None:
-        """Return the earlier report if nothing about the path has changed since and it was at least as deep; else
-        None.
+        """Return the earlier report if nothing about the path has changed since and it was at least as deep; else None.
 
         Raises:
             UsageError: the stored result is not a report.

@@ -40,9 +40,7 @@ def _detail_lines() -> Iterator[str]:
 
 
 def _describe_backend() -> str:
-    """Return the backend that runs the kernels; plug-ins have no native code, which is made when the package is
-    built.
-    """
+    """Return the backend that runs the kernels; plug-ins have no native code, which is built with the package."""
     import binlogtool
     from binlogtool import formats
 

@@ -31,7 +31,7 @@ from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 SECTOR = 512
 SEARCH_DISTANCE = 4 * MIB
-"""How far around a region copies of its sectors are searched for, in bytes."""
+"""Distance around a region within which copies of its sectors are searched for, in bytes."""
 
 
 class DamageCause(NamedTuple):
@@ -78,14 +78,13 @@ class DamagedRegion(NamedTuple):
 
 
 class DamageEvidence(msgspec.Struct):
-    """What is known about one file.
+    """Readers of one file, and what was found so far, for the search for causes of damage.
 
     Args:
         read: reads `[offset, offset + size)`, shorter at the end.
         size: of the file, in bytes.
         proven_size: bytes -> size of the frame at their start, if a checksum proves it; else 0.
-        checksum_difference: a frame -> stored xor computed checksum and the covered range; None if it has no
-            checksum.
+        checksum_difference: a frame -> stored xor computed checksum and the covered range; None if it has no checksum.
         poly: of the checksum (crcmod's convention).
         align: frames start at multiples of it.
         claimed_offset: first bytes of a frame -> the file offset that the writer stored in it.
@@ -126,7 +125,7 @@ class DamageEvidence(msgspec.Struct):
                     places.append(start + at)
 
 
-# --- Infer the most likely cause of a damaged region ---
+# --- Causes of a damaged region ---
 
 BLOCK_BYTES = 4096
 MAX_REGION_BYTES = 256 * KIB
@@ -146,18 +145,18 @@ _LENGTH_HEAD_SIZES = (8, 13, 20)
 _MAX_ONE_MISSING_FRAME = 1024
 """Longest frame in which one missing byte is searched for: a false match has a probability of 1 in 16,000."""
 _SHARP_EDGE, _SHARP_PAGE_EDGE = 16, 4
-"""How far zeros may extend beyond a sector boundary; pages have zeros of their own."""
+"""Most bytes by which zeros may extend beyond a sector boundary; pages have zeros of their own."""
 _MAX_OWN_ZEROS = 64
 """Up to so many zeros at the end of a file may belong to a truncated record head: they do not prove a torn write."""
 _MIN_DISTINCT_BYTES = 8
 _MAX_SHIFT = 1 << 20
 _MAX_PAGE_SHIFT = 256
-"""How far from its place a page is searched for, in bytes."""
+"""Longest distance from its place at which a page is searched for, in bytes."""
 _ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
 _MAX_MISSING = SECTOR
 """Most bytes that can be missing in a record for a verdict."""
 _MAX_MISSING_UNCHECKED = 127
-"""The same, where there are no checksums."""
+"""Most bytes that can be missing in a record for a verdict, where there are no checksums."""
 _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 _MAX_END_MARK = 8
 """Longest end mark of a file, in bytes."""
@@ -568,7 +567,7 @@ def _make_shift_cause(region: DamagedRegion, shift: int) -> DamageCause:
     return DamageCause(kind, region.start, max(shift, 0), words, {"cause_shift": shift})
 
 
-# --- Evidence that the engine collects for the search for the cause of damage, and the resulting finding ---
+# --- Evidence of the engine and the resulting finding ---
 
 _CHECKSUM_RIGHT = 1
 
@@ -633,7 +632,7 @@ def _find_foreign_format(own_format: str, data: bytes) -> str | None:
     return next((one.name for one in others if one.reading.detect(head).score >= CERTAIN_SCORE), None)
 
 
-# --- Frames that one flipped bit hides, because it is in what says where the frame begins or ends ---
+# --- Frames hidden by one flipped bit ---
 
 MAX_FRAME_BYTES = 64 * KIB
 """Bytes that are examined."""

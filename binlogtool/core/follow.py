@@ -1,7 +1,7 @@
 """Follow logs that grow: appended bytes, new, renamed and removed files.
 
-Each call reads from the last split point (`log.parts`), with a new layout and source. A held descriptor keeps the file
-readable when its name is gone, and prevents its inode from being reused.
+Each call reads from the last split point (`core.open_log`), with a new layout and source. A held descriptor keeps the
+file readable when its name is gone, and prevents its inode from being reused.
 
 A file is held open from the listing that finds it, so that one that is removed or replaced meanwhile is still read to
 its end. State is kept only for existing files.
@@ -77,7 +77,7 @@ _COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 class FollowReadOptions(NamedTuple):
-    """How records are read; one for all files.
+    """Read options that all followed files share.
 
     filter: started once for each file (`RecordFilter.start_file`). columns: those that the condition names; None =
     there is none.
@@ -162,7 +162,7 @@ class FollowedFile(msgspec.Struct):
             return open_source(self.path)
         return FileSource(self.path, self.handle)
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------------
 
     def read_new(
         self, options: FollowReadOptions, shared: dict[str, Any]
@@ -324,7 +324,7 @@ MAX_IDLE_FILES = 200
 """Number of files that are held open between reads: those that changed last."""
 
 MAX_HELD_FILES = 600
-"""The same, including those that wait to be read. The usual limit of a process is 1,024."""
+"""Number of open files, including those that wait to be read. The usual limit of a process is 1,024."""
 
 _LIST_INTERVAL_S = 0.1
 """Seconds between two listings while files are read."""
@@ -416,7 +416,7 @@ class LogFollower:
                     del self._followed[path]  # it appeared and vanished
         self._listed_at = time.monotonic()
 
-    # -- what is there ---------------------------------------------------------------------------------------------
+    # -- available files -------------------------------------------------------------------------------------------
 
     def _iter_listed(self) -> Iterator[_ListedFile]:
         for path in self._paths:

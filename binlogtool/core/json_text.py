@@ -61,7 +61,7 @@ _EXPONENT = re.compile(r"\de[+-]\d")
 
 
 def collect_types(values: Sequence[Any]) -> set[type]:
-    """Return the types of all values inside; complex stands for floats that JSON may lack (infinities, NaN).
+    """Return the types of all values inside; complex represents floats that JSON may lack (infinities, NaN).
 
     Needs one call into C per level of nesting, whatever the number of values.
     """

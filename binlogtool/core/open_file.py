@@ -204,7 +204,7 @@ class TruncatedSource:
         return self._source.find_change()
 
     def close(self) -> None:
-        """Do nothing: the source stays open."""
+        """Leave the source open."""
 
 
 class BytesSource:
@@ -230,7 +230,7 @@ class BytesSource:
         return None
 
     def close(self) -> None:
-        """Do nothing."""
+        """Release nothing: bytes in memory are not closed."""
 
 
 def _is_bad_gzip(error: OSError) -> bool:
@@ -508,7 +508,7 @@ class WindowSource:
         return None
 
     def close(self) -> None:
-        """Do nothing: the stream stays open."""
+        """Leave the stream open."""
 
 
 # --- Format detection by content, with reasons ---
@@ -610,7 +610,7 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 class SiblingFiles(msgspec.Struct, frozen=True):
-    """What is known about the other files of a log.
+    """Access to the other files of a log.
 
     Args:
         shared: the same dictionary for all of them (see `FileHead`).
@@ -749,7 +749,7 @@ def _decrypt_source(source: Source, layout: LogFileLayout) -> Source:
     return DecryptedSource(source, layout.decrypt)
 
 
-# --- Source of decrypted bytes at the same offsets as in the encrypted file ---
+# --- Source of decrypted bytes ---
 
 
 class DecryptedSource:

@@ -1,9 +1,8 @@
-"""Open a log for reading: one file, the files of a set in order, or parts of a big file; report names in a
-selection that no record has.
+"""Open a log for reading: one file, the files of a set in order, or parts of a big file; report names in a selection
+that no record has.
 
-They are planned by one pass over the frames: a part begins at a split point (`format_api.layout`), with the state
-that holds
-there. After the first damage there are no splits.
+They are planned by one pass over the frames: a part begins at a split point (`format_api.layout`), with the state that
+holds there. After the first damage there are no splits.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ if TYPE_CHECKING:
     from binlogtool.format_api.layout import CarryingSplitFinder
 
 
-# --- Splits of a big file into parts that give the same records, numbers and findings as one pass over it ---
+# --- Splits of a big file ---
 
 _READS_PER_PART = 8
 """Reads per part, so that split points are found near its end."""
@@ -90,7 +89,7 @@ MIN_READ_BYTES = 16 * KIB
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """Where reading can start: file offset, number of the next record and of the next frame, and the state there."""
+    """Position at which reading can start: file offset, numbers of the next record and frame, and the state there."""
 
     offset: int
     record: int
@@ -234,7 +233,7 @@ def split_range(full_scan: Scan, size: int, begin: ResumePoint | None, end: int 
     ]
 
 
-# --- The files of a log, opened on demand, and passes over each of them ---
+# --- Files of a log, opened on demand ---
 
 
 class LogFiles:
@@ -326,7 +325,7 @@ class LogFiles:
                 file.source.close()
 
     def split_selection(self, selection: Selection) -> list[Selection]:
-        """Return the part of a selection that applies to each file (`places.split_selection`)."""
+        """Return the part of a selection that applies to each file (`core.record_selection.split_selection`)."""
         return split_selection(selection, [path for path, _, _ in self._plan], self._holds_records)
 
     def _holds_records(self, number: int) -> bool:
@@ -400,7 +399,7 @@ def _block_splitter(_file: LogFile) -> Splitter[RecordBlock]:
 
 
 class PassOptions(msgspec.Struct, Generic[T], frozen=True):
-    """What a pass over a log yields, and how its records are decoded.
+    """Options of a pass over a log: the items that it yields, and how its records are decoded.
 
     Args:
         splitter: file -> function that turns a batch into the yielded items.
@@ -431,9 +430,9 @@ class LogReader(LogFiles):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
     _column_tracker: ColumnTracker | None = None
-    """For a stream: the columns of the condition that were found while reading."""
+    """Columns of the condition that were found while reading a stream."""
     _name_census: NameCensus | None = None
-    """For a stream: the names that were found while reading."""
+    """Names that were found while reading a stream."""
     _last_filter: RecordFilter | None = None
     """The filter of the last pass."""
 
@@ -452,7 +451,7 @@ class LogReader(LogFiles):
     def record_ranges(
         self, selection: Selection = Selection(), *, decode: str = "full", part: FilePart = WHOLE_FILE
     ) -> Iterator[RecordRange | RecordBlock | FileFinding]:
-        """Yield record ranges in place of blocks, in files that are worth compiled code (`log.compiled`)."""
+        """Yield record ranges in place of blocks, in files that are worth compiled code (`core.record_blocks`)."""
         if selection.tail is not None:
             return self.blocks(selection, decode=decode, part=part)
         return self._run_pass(selection, PassOptions(self._range_splitter, decode), part)
@@ -576,8 +575,7 @@ class LogReader(LogFiles):
         return self._read_tables(selection, BlockDecoder.decode_batch, known_tables, is_selected, part, cells=cells)
 
     def require_columns(self, where: str) -> None:
-        """Check that a table of the log has each column that a condition names; for a condition that selected
-        nothing.
+        """Check that a table of the log has each column that a condition names; for a condition that selected nothing.
 
         Reads the log again; a stream must have been read with this condition.
 
@@ -845,7 +843,7 @@ def open_log(
     return log
 
 
-# --- Names in a selection that a log does not have, most likely misspelt ---
+# --- Names in a selection that the log does not have ---
 
 _MAX_NAMES = 100_000
 _MAX_LISTED = 8
@@ -892,7 +890,7 @@ class NameCensus:
     def read_batch(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
     ) -> Iterator[RecordBlock]:
-        """Collect the names of the records of a batch; yields nothing (a splitter of `log.open`)."""
+        """Collect the names of the records of a batch; yields nothing (a splitter of `core.open_log`)."""
         output = decoder.format.output
         if decoder.format.name not in self._formats:
             self._formats.add(decoder.format.name)

@@ -263,8 +263,7 @@ class FrameRun(NamedTuple):
 class BadPayload(NamedTuple):
     """A frame `[start, end)` of the window whose content is wrong.
 
-    stored: its stored checksum, 0 = none. framed: the checksum proves its end; otherwise its length may be wrong,
-      too.
+    stored: its stored checksum, 0 = none. framed: the checksum proves its end; otherwise its length may be wrong, too.
     """
 
     start: int

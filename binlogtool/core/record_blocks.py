@@ -1,5 +1,5 @@
-"""Turn batches into blocks of records, row batches of tables, SQL fragments and transactions, by compiled code
-where possible.
+"""Turn batches into blocks of records, row batches of tables, SQL fragments and transactions, by compiled code where
+possible.
 
 The writer of the body needs to know nothing of it. Placeholders are random: nothing in a log can be one.
 
@@ -183,7 +183,7 @@ def _iter_groups(value: LongValue) -> Iterator[bytes]:
     yield remainder
 
 
-# --- From batches to blocks of records ---
+# --- Blocks of records ---
 
 _CHECKSUM_ABSENT = 2
 
@@ -599,7 +599,7 @@ MIN_COMPILED_RUN = 32
 
 
 class RowBatchSplitter:
-    """The splitter of one file (`log.open.Splitter`)."""
+    """The splitter of one file (`core.open_log.Splitter`)."""
 
     def __init__(self) -> None:
         self._python_run = 1
@@ -636,7 +636,7 @@ class RowBatchSplitter:
 
 
 class SqlFragmentSplitter:
-    """The splitter of one file (`log.open.Splitter`)."""
+    """The splitter of one file (`core.open_log.Splitter`)."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -701,7 +701,7 @@ _NO_BYTES = memoryview(b"")
 
 
 class SelectedEventGroup(NamedTuple):
-    """A part of a file; a finding stands for an incomplete transaction. selected: the selection includes it."""
+    """A part of a file; a finding replaces an incomplete transaction. selected: the selection includes it."""
 
     file: str
     part: PortableEventGroup | PriorGtids | Finding

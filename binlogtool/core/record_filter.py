@@ -32,7 +32,7 @@ _FILE_TYPES = frozenset({"ENCRYPTED"})
 
 
 def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
-    """Return the types of a format that these names stand for.
+    """Return the types of a format that these names include.
 
     Raises:
         UsageError: no format has a type of this name.
@@ -163,7 +163,7 @@ class RecordFilter(msgspec.Struct):
         """Start the next file of the log.
 
         Args:
-            file_selection: the part of the selection that applies to it (`places.split_selection`).
+            file_selection: the part of the selection that applies to it (`core.record_selection.split_selection`).
             output: of its format.
             page_size: bytes of its pages, see `LogFileLayout.page_size`.
 
@@ -461,10 +461,8 @@ def next_python_run(last_run: int, compiled_count: int, min_compiled_run: int) -
     """Return how many records to decode in Python where compiled code stopped.
 
     Args:
-        last_run: the number of the last time.
-        compiled_count: records that compiled code has done since; if that is `min_compiled_run` or more, one
-        record is enough, else the
-            number
-            doubles, as switching costs too much.
+        last_run: the number returned by the last call.
+        compiled_count: records that compiled code has done since; if that is `min_compiled_run` or more, one record is
+            enough, else the number doubles, as switching costs too much.
     """
     return min(2 * last_run, MAX_BLOCK_RECORDS) if compiled_count < min_compiled_run else 1

@@ -1,5 +1,5 @@
-"""Records as values, the options to read them, and the selection of the wanted ones: positions, times, objects,
-types, transactions.
+"""Records as values, the options to read them, and the selection of the wanted ones: positions, times, objects, types,
+transactions.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class RecordBlock(msgspec.Struct, frozen=True):
     findings: Mapping[int, tuple[Finding, ...]]
     raw: Sequence[bytes] | None = None
     long_values: Mapping[str, LongValue] = {}
-    """Long values extracted from the bodies, which have placeholders for them (`log.longvalues`)."""
+    """Long values extracted from the bodies, which have placeholders for them (`core.record_blocks`)."""
 
     def __len__(self) -> int:
         return len(self.record)
@@ -215,7 +215,7 @@ if TYPE_CHECKING:
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """How logs are read.
+    """Options for reading logs.
 
     Args:
         format: a format name, or "auto".
@@ -288,13 +288,12 @@ class Selection(msgspec.Struct, frozen=True):
     Args:
         start, stop: positions as in `--start-position` and `--stop-position`.
         start_time, stop_time: microseconds since 1970-01-01 UTC; start is inclusive, stop exclusive.
-        skip, limit, tail: leave out the first records, end after so many, keep the last ones, of what the others
-        leave.
+        skip, limit, tail: leave out the first records, end after so many, keep the last ones, of what the others leave.
         whole: paths of files in which a `stop` that names no file is ignored.
-        once: apply times once, as scripts need it: take all records from the first one at start_time on, whatever
-            their
+        once: apply times once, as scripts need it: take all records from the first one at start_time on, whatever their
             times, up to the first one at stop_time.
-        where: a condition (`log.where`) on what the other options leave; skip, limit and tail count what it leaves.
+        where: a condition (`core.where_filter`) on what the other options leave; skip, limit and tail count what it
+            leaves.
     """
 
     start: str | None = None

@@ -111,7 +111,7 @@ class RemoteSource:
 
 
 def open_remote(url: str) -> RemoteSource:
-    """Open the file behind a URL.
+    """Open the file that a URL names.
 
     Raises:
         InputOutputError: it cannot be opened.
@@ -122,8 +122,9 @@ def open_remote(url: str) -> RemoteSource:
 
 @contextmanager
 def translate_errors(url: str, action: str = "read") -> Iterator[None]:
-    """Convert errors of the file system to InputOutputError with a one-line message. action: participle for the
-    message.
+    """Convert errors of the file system to InputOutputError with a one-line message.
+
+    action: participle for the message.
     """
     try:
         yield

@@ -80,13 +80,13 @@ def _split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
 # --- Proof that a file is a log ---
 
 NASCENT_SCORE = 20
-"""See `Match`."""
+"""Score of a `FormatMatch` from which on a server may leave such a file."""
 SEARCHED_BYTES = 4 * MIB
 """Bytes of a file without a valid head that are searched for a record."""
 
 
 class FileProof(msgspec.Struct, frozen=True):
-    """What a file turned out to be.
+    """Result of probing a file: the format that its content proves, or why there is none.
 
     Args:
         proven: the format that is proven.
@@ -378,7 +378,7 @@ def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
                 yield name, kind
 
 
-# --- Resolve a PATH argument to a file or to the logs in a directory ---
+# --- PATH arguments ---
 
 
 class LogGroup(msgspec.Struct, frozen=True):

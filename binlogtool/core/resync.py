@@ -21,7 +21,10 @@ CHECKSUM_RIGHT = 1
 
 
 class ResyncPoint(msgspec.Struct, frozen=True):
-    """Where the chain continues: at a proven frame, or (`closing`) at the end mark that is the file's last bytes."""
+    """Offset after damage where the chain of frames continues.
+
+    There is a proven frame, or (`closing`) the end mark that is the file's last bytes.
+    """
 
     offset: int
     closing: bool = False

@@ -32,7 +32,7 @@ STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
 class SalvageReader:
-    """Find well-framed records in the damaged ranges of one scan (`segments.UnprovenReader`).
+    """Find well-framed records in the damaged ranges of one scan (`core.scan.UnprovenReader`).
 
     Records of several frames are found also where one of these is unproven.
     """
@@ -260,8 +260,7 @@ def decode_all_rows(damage: DamagedRange, decoder: BlockDecoder, record_filter: 
 class SalvageMarker:
     """Make marked records of salvaged ones.
 
-    What they teach the format applies to the records after them up to the next proven one, which must not depend on
-    it.
+    What they teach the format applies to the records after them up to the next proven one, which must not depend on it.
     """
 
     def __init__(self, decoder: BlockDecoder, record_filter: RecordFilter) -> None:
@@ -280,7 +279,7 @@ class SalvageMarker:
         self._record_filter.lines = lines
 
     def reset(self) -> None:
-        """Forget what salvaged records taught: proven records come next."""
+        """Discard what was learned from salvaged records: proven records follow."""
         self._salvage_decoder = None
 
 

@@ -373,21 +373,20 @@ class ScanAccounting(msgspec.Struct):
 # --- One pass over one file ---
 
 _CHUNK_BYTES = {"python": MIB, "native": 2 * MIB}
-"""Bytes read at a time where the content of frames is read; otherwise 1 MiB, which is still in the processor's
-cache when
-its checksums are computed."""
+"""Bytes read at a time where the content of frames is read; otherwise 1 MiB, which is still in the processor's cache
+when its checksums are computed."""
 _HELD_FRACTION = 4
 """A damaged range of a stream that is read again may take one part in so many of the memory limit."""
 
 
 class Scan(ScanAccounting):
-    """Walk one file once. After `segments()` is consumed the attributes tell how it went."""
+    """One pass over a file. After `segments()` is consumed, the attributes hold its results."""
 
     _deadline: float | None = None
     _resynchronizer: Resynchronizer | None = None
     _level_changed_at: int = -1
     _scanners: dict[int, tuple[FrameLevel, Scanner]] = msgspec.field(default_factory=dict)
-    """By the id of the schema, which is kept alive with its scanner: a log may switch levels often."""
+    """Scanners by the id of the schema, which is kept alive with its scanner: a log may switch levels often."""
     _payload_reader: PayloadReader | None = None
 
     def segments(self) -> Iterator[Batch | DamagedRange]:

@@ -29,7 +29,7 @@ from binlogtool.query.evaluate import ColumnValues, Condition, compile_condition
 from binlogtool.schema.json_lines import MemberPicker
 from binlogtool.schema.json_members import BatchAddresses
 
-# --- Selection of rows of a script's records by a condition (`formats.scripting.RowFilter`) ---
+# --- Rows of a script selected by a condition ---
 
 
 class RowCondition(msgspec.Struct):
@@ -127,7 +127,7 @@ class ColumnTracker:
     def read_batch(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
     ) -> Iterator[RecordBlock]:
-        """Yield the records of a batch that describe tables, fully decoded (a splitter of `log.open`)."""
+        """Yield the records of a batch that describe tables, fully decoded (a splitter of `core.open_log`)."""
         table_support = decoder.format.tables
         if table_support is None or decoder.format.output.start_changes is None or not self.missing:
             return
@@ -180,7 +180,7 @@ def _make_message(name: str, table_columns: set[str]) -> str:
     return f"--where: no table of the log has a column {name}: {suggestion}"
 
 
-# --- A condition on members, columns of rows and plain members of bodies, by compiled code ---
+# --- Conditions evaluated by compiled code ---
 
 _SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 

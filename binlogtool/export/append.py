@@ -1,7 +1,6 @@
 """`convert --append`: add what is new since the last run to an output that grows.
 
-Rows have one member more than those of other conversions: `generation`, the number of earlier files that had the
-name.
+Rows have one member more than those of other conversions: `generation`, the number of earlier files that had the name.
 (generation, file, record, offset within the record) is the key of a row.
 
 A run continues where the last commit ends (`commits`), as a streaming query does (`growing`): whole transactions of
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# --- Hashes of the bytes that were read of growing files, and the check that these bytes are unchanged ---
+# --- Hashes of the bytes read of growing files ---
 
 _CHUNK_BYTES = 1 << 20
 
@@ -115,7 +114,7 @@ def _exclude_range(data: bytes, offset: int, rewritten: tuple[int, int]) -> byte
     return data[:first] + data[last:] if first < len(data) else data
 
 
-# --- The file that one `--append` run adds ---
+# --- File added by one `--append` run ---
 
 RowKeyTuple = tuple[int, str, int, int]
 """Generation, file, record, offset within the record (-1 = the row is the whole record)."""
@@ -255,7 +254,7 @@ class TableRunFile:
                 self.finding_tally.add(part_content.file, finding_to_value(part_content.finding), damage=False)
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
-        """Write a DAMAGE row for the finding; see `RunFileWriter`."""
+        """Write a DAMAGE row for a finding about a file."""
         from binlogtool.export import record_rows
 
         self._add_batches((record_rows.DEFAULT_LAYOUT.build_damage_batch(file, format, file_finding),), generation)
@@ -356,8 +355,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         Raises:
             UsageError: an option cannot be used with --append, or no file can have records.
             RefusedError: another process is writing, the output was not made by --append, was made with other
-                options,
-                or an input was replaced meanwhile.
+                options, or an input was replaced meanwhile.
             UnknownFormatError, InputOutputError, LimitError.
         """
         self._check_arguments(paths, output := Path(output))
@@ -462,8 +460,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         )
 
     def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
-        """Yield a finding for each file of which nothing can be read; files that have only just been started are
-        skipped.
+        """Yield a finding for each file of which nothing can be read.
+
+        Files that have only just been started are skipped.
         """
         for name, format_ in source.list_files():
             if name in after and after[name].place.offset:
@@ -547,9 +546,7 @@ class AppendJob(msgspec.Struct, frozen=True):
 
 
 def _check_has_records(paths: list[str], source: IncrementalInput) -> None:
-    """Raise UsageError if every named file is an index or state file beside a log, so that nothing would ever be
-    new.
-    """
+    """Raise UsageError if every named file is an index or state file beside a log, which never has new records."""
     if any(map(os.path.isdir, paths)):
         return
     name = kind = ""
@@ -605,8 +602,7 @@ def _open_if_present(source: IncrementalInput, name: str, format: str) -> Iterat
 def _drop_removed_files(before: ReadPositions, after: ReadPositions, present: set[str]) -> None:
     """Remove purged files from `after`: not on disk, while their directory still has other files.
 
-    A directory without any files may only be unavailable. The last files of a log that was reset count as removed,
-    too.
+    A directory without any files may only be unavailable. The last files of a log that was reset count as removed, too.
     Files that were not named in this run are left unchanged.
     """
     folders = set(map(os.path.dirname, present))

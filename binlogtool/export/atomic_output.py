@@ -192,8 +192,7 @@ def stage_output(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterat
 
 @contextlib.contextmanager
 def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
-    """Provide a directory to be created, and the base name of the files to write there; together they become
-    `output`.
+    """Provide a directory to be created, and the base name of the files to write there; together they become `output`.
 
     A new directory appears in one step. In an existing directory the files appear one by one, the index last; if that
     fails, they are removed again. Nothing is ever replaced.
@@ -315,8 +314,7 @@ def _read_table_directories(output: Path) -> set[str]:
 
 
 def _publish(stage: Path, output: Path) -> None:
-    """Rename `stage` to `output`; an existing directory is first renamed aside and restored if the second rename
-    fails.
+    """Rename `stage` to `output`; an existing directory is first renamed aside and restored if the second rename fails.
 
     Raises:
         OSError: FileExistsError if another process created `output` meanwhile.
@@ -358,7 +356,7 @@ def discard_stage(stage: Path) -> None:
         stage.unlink(missing_ok=True)
 
 
-# --- Upload of tables to an object store or another file system, after they were written and checked on the l ---
+# --- Upload of tables ---
 
 _SUCCESS_FILE = "_SUCCESS"
 _CHUNK_BYTES = 8 * MIB

@@ -61,9 +61,9 @@ STOP_AT_DAMAGE = Selection(on_damage="stop")
 class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
     """Options of a conversion, and how the logs are read.
 
-    master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as
-    JSON. lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks:
-    see `BinlogJob`. partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
+    master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as JSON.
+    lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see
+    `BinlogJob`. partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
     `parse_envelope_options`.
     """
 
@@ -96,7 +96,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str,
     return ConvertOptions(**{name: value for name, value in options.items() if name in common_names}), kind_options
 
 
-# --- The `convert` calls ---
+# --- Calls of `convert` ---
 
 TABLE_TARGETS = tuple(COMPRESSIONS)
 SCRIPT_TARGETS = ("sql", "sql-undo")
@@ -119,14 +119,11 @@ def convert(
     """Write the selected records of files and directories to `output`.
 
     Args:
-        to: parquet, orc, csv, json or avro (a directory of part files, rows as in
-        `binlogtool.export.record_rows`), jsonl
-            (one
-            file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of whole
-            transactions; `output` as in `atomic_output.stage_log_set`).
+        to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.export.record_rows`),
+            jsonl (one file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of
+            whole transactions; `output` as in `atomic_output.stage_log_set`).
         make_table_writer: returns the function that writes tables of records; it takes the arguments of `TableJob`.
-        options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table
-            and
+        options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table and
             image. Selecting objects for a table format also gives typed rows.
 
     With `on_damage` "stop", nothing is published if there is damage of severity error, or a change that a script cannot
@@ -191,8 +188,8 @@ def append(
 ) -> Manifest:
     """Append what is new since the last run to `output`, a directory of jsonl or table files (see `AppendJob`).
 
-    final: the log is complete (see `AppendJob`). The rest is as for `convert`; options that do not fit one file per
-    run are refused.
+    final: the log is complete (see `AppendJob`). The rest is as for `convert`; options that do not fit one file per run
+    are refused.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
@@ -265,8 +262,7 @@ def _make_table_job(
 def _with_name_checks(
     write_job: _WriteJob, to: str, settings: ConvertOptions, typed: TypedRowOptions | None
 ) -> _WriteJob:
-    """Wrap a job: if it selected nothing and read everything, raise UsageError for columns or names that do not
-    exist.
+    """Wrap a job: if it selected nothing and read everything, raise UsageError for columns or names that do not exist.
 
     Typed rows are excepted, as their tables may have columns that no record names.
     """
@@ -291,9 +287,7 @@ def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions
 def _make_messages_job(
     messages: EnvelopeOptions, format: str, typed: TypedRowOptions | None, *job_arguments: Any
 ) -> _WriteJob:
-    """Return the job that writes messages as one table or as one table each. job_arguments: as for
-    `_make_table_job`.
-    """
+    """Return the job that writes messages as one or several tables. job_arguments: as for `_make_table_job`."""
     from binlogtool.export.envelopes.message_tables import MessagesJob
 
     limits, backend, selection, _, _, on_step, hints, shape = job_arguments
@@ -312,8 +306,7 @@ def _typed_options(
     """Return the options of typed rows; None = records are written.
 
     Typed rows are written if tables are selected, unless a record level is given; of messages for a single table or
-    with
-    --per-table. Removes per_table and image from `options`.
+    with --per-table. Removes per_table and image from `options`.
     """
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
     if messages is not None and to in TABLE_TARGETS:

@@ -50,7 +50,7 @@ from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import KIB, MIB
 
-# --- Read position of a growing file, as a streaming query stores it, and how far the file can be read now ---
+# --- Read position of a growing file ---
 
 _FILE_START = ResumePoint(0, 0, 0)
 _MIN_PIECE_BYTES = 4 * KIB
@@ -78,11 +78,10 @@ class ReadBudget(msgspec.Struct):
 
 
 class ReadPosition(msgspec.Struct, frozen=True):
-    """How far one file was read.
+    """Position up to which one file was read.
 
     Args:
-        place: position; offset 0 = nothing yet. Of a finished file, `carried` is what it carries over to the next
-            one.
+        place: position; offset 0 = nothing yet. Of a finished file, `carried` is what it carries over to the next one.
         done: the file was read to its end.
         mark: identity of the file, see `mark_of`; "" while no record was read.
         born: number of earlier files that had this name.
@@ -202,7 +201,7 @@ def _resume_points(log: LogReader, begin: ResumePoint | None, end: int, piece: i
 
 
 def file_mark(log: LogReader, offset: int) -> str:
-    """Return what distinguishes the log's file from another file of the same name (`log.marks`)."""
+    """Return what distinguishes the log's file from another file of the same name (`core.open_file`)."""
     return open_file_module.hash_file_identity(log.files[0], offset)
 
 
@@ -393,8 +392,9 @@ class IncrementalInput:
                 budget.spend(reached.bytes_since(before))
 
     def _find_last_written(self, log: LogFiles, positions: ReadPositions) -> int:
-        """Return the index of the last file that was written to; files before it are complete, as are their parts in
-        it (.ibb).
+        """Return the index of the last file that was written to.
+
+        Files before it are complete, as are their parts in it (.ibb).
         """
         indexes = (i for i in reversed(range(1, len(log))) if self._is_written(*log[i], positions.get(log[i][0])))
         return next(indexes, 0)
@@ -574,7 +574,7 @@ _EMPTY_CHECK = b'"check": ""'
 
 
 class CommittedInput(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
-    """How far one input file was converted.
+    """Position up to which one input file was converted.
 
     Args:
         generation: number of earlier files that had this name.
@@ -716,8 +716,7 @@ class CommitStore(msgspec.Struct, frozen=True):
 
         Raises:
             RefusedError: there are files of later runs, so commits are missing; those files may be the only copy of
-                their
-                logs.
+                their logs.
         """
         pending = [path for path in self.folder.iterdir() if _is_pending_name(path.name)]
         numbers = {path: int(match[1]) for path in self.output.iterdir() if (match := _PART_NAME.fullmatch(path.name))}

@@ -1,5 +1,5 @@
-"""The inputs of a conversion, the parts that each task reads, and the manifest that accounts for rows, findings
-and outputs.
+"""The inputs of a conversion, the parts that each task reads, and the manifest that accounts for rows, findings and
+outputs.
 
 A task can only reach the driver through files in the output, so it writes them there, under a name that a retry of the
 same task overwrites.
@@ -177,7 +177,7 @@ class FindingTally(msgspec.Struct):
         self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
 
 
-# --- Findings that are not damage, passed from the tasks of a job to its manifest, as no row represents them ---
+# --- Findings without a row ---
 
 FOLDER = "_notes"
 """Directory in the output that is removed when it is complete."""
@@ -244,9 +244,9 @@ class ManifestCheck(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """The account of one conversion (JSON schema binlogtool/manifest/1).
 
-    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: all rows of the
-    output. damage: rows for bytes that could not be read. findings: JSON objects with their file. finding_counts:
-    exact, even if `findings` was truncated. details: additional facts that depend on `to`.
+    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: all rows of the output.
+    damage: rows for bytes that could not be read. findings: JSON objects with their file. finding_counts: exact, even
+    if `findings` was truncated. details: additional facts that depend on `to`.
     """
 
     to: str
@@ -305,7 +305,7 @@ def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-# --- Input files of a request, and whether they are unchanged at the end ---
+# --- Input files of a request ---
 
 FileStamp = tuple[int, int, int, int]
 
@@ -451,8 +451,9 @@ def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
 
 
 def group_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
-    """Distribute items over at most `groups` groups of similar size; items keep their order, groups that of their
-    first item.
+    """Distribute items over at most `groups` groups of similar size.
+
+    Items keep their order, groups that of their first item.
     """
     return [[items[i] for i in share] for share in sorted(balance_by_size(sizes, groups), key=min)]
 
@@ -469,8 +470,7 @@ class TaskFile(msgspec.Struct, frozen=True):
         path: where to open it.
         name: file name in its rows.
         size: bytes.
-        selection: the request's selection as it applies to this file, if positions make a difference
-            (`places.shares`).
+        selection: the request's selection as it applies to this file, if positions make a difference.
         trouble: why it was found unreadable.
         earlier: index of its state in `ReadRequest.histories`.
     """
@@ -503,9 +503,9 @@ Parts = tuple[FilePart, ...]
 def plan_tasks(
     members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], groups: int
 ) -> list[tuple[TaskPiece, ...]]:
-    """Return the tasks: one for each part of a split file; unsplit files (None in `parts_by_member`) share at
-    most `groups`
-    tasks.
+    """Return the tasks: one for each part of a split file.
+
+    Unsplit files (None in `parts_by_member`) share at most `groups` tasks.
     """
     pairs = list(zip(members, parts_by_member, strict=True))
     tasks = [tuple(map(TaskPiece, group)) for group in group_files([one for one, cut in pairs if cut is None], groups)]
@@ -562,13 +562,12 @@ UNSIGNED_MODES = ("data", "decimal")
 class ReadRequest(msgspec.Struct, frozen=True):
     """Description of what a Spark job reads; serialised as one JSON option.
 
-    groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes
-    are split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each
-    of which reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory
-    for findings that no row represents (`notes`); None = discard them. histories: state that earlier files carry
-    over to members (`table_definitions`), each as `Hints.earlier`. columns, payload: see `rows.create_layout`.
-    object: the one table or space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see
-    `from_options`.
+    groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
+    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of which
+    reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory for findings
+    that no row represents (`notes`); None = discard them. histories: state that earlier files carry over to members
+    (`table_definitions`), each as `Hints.earlier`. columns, payload: see `export.record_rows.create_layout`. object:
+    the one table or space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 
     members: tuple[TaskFile, ...]
@@ -626,11 +625,10 @@ def parse_hints(options: Mapping[str, str]) -> Hints | None:
 def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequest:
     """Build the request of a query from its options. files: look up the files that the paths name.
 
-    Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize:
-    such as `64MiB`. object: see `objects`. types, objects: names, separated by commas. startTime, stopTime:
-    microseconds since 1970. unsigned: types of unsigned fields (Tarantool): data = bigint unless a record needs
-    more, decimal = holds every allowed value. where: a condition, as `--where`. engine: native, python or auto.
-    maxRecord: bytes.
+    Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize: such
+    as `64MiB`. object: see `objects`. types, objects: names, separated by commas. startTime, stopTime: microseconds
+    since 1970. unsigned: types of unsigned fields (Tarantool): data = bigint unless a record needs more, decimal =
+    holds every allowed value. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
 
     Raises:
         UsageError: an option is unknown or has an invalid value, or no path was given.
@@ -726,7 +724,7 @@ def parse_paths(options: Mapping[str, str]) -> list[str]:
 
 
 def list_members(path: str, format: str) -> list[TaskFile]:
-    """Return the files behind a path. A file that cannot be opened is a member, too, which is read as a DAMAGE row."""
+    """Return the files that a path names. One that cannot be opened is a member, too, and is read as a DAMAGE row."""
     members = []
     for name, format_name in list_files(path, format):
         try:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from binlogtool.export.notebook_log import Log
 
 
-# --- Records of a log as rows for notebooks (`notebook.RowSource`) ---
+# --- Records of a log for notebooks ---
 
 
 class RecordRowSource:
@@ -63,7 +63,7 @@ class RecordRowSource:
                 yield part
 
 
-# --- Changed rows of one table for notebooks (`notebook.RowSource`) ---
+# --- Changed rows of one table for notebooks ---
 
 OnFinding = Callable[[FileFinding], None]
 

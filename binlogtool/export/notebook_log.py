@@ -33,8 +33,7 @@ class Log(open_log_module.LogReader):
         start: str | datetime | None = None,
         selection: Selection = Selection(),
     ) -> LogRows:
-        """Return the records as rows or, with the name of a table, its changed rows with the table's columns and
-        types.
+        """Return the records as rows or, with the name of a table, its changed rows with the table's columns and types.
 
         Nothing is read before rows or their schema are requested. Each use opens the files anew: rows can be read
         repeatedly, in parallel, and after the log is closed.

@@ -68,8 +68,9 @@ _CHUNK_BYTES = 1 << 20
 
 
 class ReverseSpool:
-    """Context manager that reverses the order of pieces. folder: for the temporary file. memory_bytes: bytes kept
-    in memory.
+    """Context manager that reverses the order of pieces.
+
+    folder: for the temporary file. memory_bytes: bytes kept in memory.
     """
 
     def __init__(self, folder: Path, memory_bytes: int = _MEMORY_BYTES) -> None:
@@ -392,7 +393,7 @@ def _count_lines(path: Path) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
 
 
-# --- Copy transactions from one binary log container into new MariaDB binary log files, proven by reading the ---
+# --- Transactions copied to a MariaDB log ---
 
 CHANGED_FIELDS = "event_size, end_log_pos and checksum are those of the new files"
 _EVENT_FILTERS = ("types", "objects", "exclude_objects")
@@ -446,7 +447,7 @@ class BinlogJob(msgspec.Struct):
         writer.close()
         return self._build_manifest(inputs, writer, tuple(self._read_back(writer)))
 
-    # -- in and out ----------------------------------------------------------------------------------------------------
+    # -- input and output ----------------------------------------------------------------------------------------------
 
     def _verify_inputs(self, paths: list[str], format: str) -> None:
         """Verify the input log, and record its findings, before anything is copied."""
@@ -531,9 +532,7 @@ class BinlogJob(msgspec.Struct):
         self.written_groups[file] += self.group_digest.bundles - before
 
     def _skip_transaction(self, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
-        """Count a transaction that is not selected; those before the first selected one enter the writer's GTID
-        state.
-        """
+        """Count an unselected transaction; those before the first selected one enter the writer's GTID state."""
         self.excluded_groups += 1
         if bundle.txn is not None and not self.group_digest.bundles:
             record_gtid(writer.state, *parse_gtid(bundle.txn))

@@ -31,8 +31,8 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
         objects: patterns of selected tables; () = all.
         others: patterns of excluded tables.
         image: content of the columns. after: the row after the change; of a DELETE, before it. before: the row before
-            the
-            change; of an INSERT, nothing. both: two structs. changes: as `after`, of an UPDATE only changes and key.
+            the change; of an INSERT, nothing. both: two structs. changes: as `after`, of an UPDATE only changes and
+            key.
         per_table: one directory per table; otherwise there is one table, and the output is its directory.
         where: a condition on rows.
         skip, limit: number of matching rows to skip, and maximum number of rows.
@@ -210,7 +210,7 @@ NO_TEXT = "__none__"
 """The directory of rows without a text (or with an empty one): object=__none__."""
 
 
-# --- Check that optional dependencies are installed ---
+# --- Optional dependencies ---
 
 
 def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
@@ -233,7 +233,7 @@ def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
     limits.lift_ceiling()
 
 
-# --- Options of table files (format, compression, partitions), and writing them with Spark ---
+# --- Options of table files ---
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("zstd", "gzip", "snappy", "lz4_raw", "none"),
@@ -251,8 +251,8 @@ MIN_FILE_SIZE = 32 * MIB
 """Files are not made smaller than this to keep all cores busy, as small files take more space."""
 
 _GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
-"""Bytes of an output for one of a log with small records (Parquet measured with 200 MiB of them, the
-others with 20 MiB); large records need less."""
+"""Bytes of an output for one of a log with small records (Parquet measured with 200 MiB of them, the others with 20
+MiB); large records need less."""
 _TEXT_COMPRESSION_RATIO = 10.0
 """Factor by which compressed texts are smaller."""
 
@@ -266,7 +266,7 @@ RECORD_PARTITIONS = (
 """Columns that can be partitions; the others differ from row to row."""
 
 TYPED_PARTITIONS = ("op", "server", "file", *DERIVED_PARTITIONS)
-"""The same for typed rows of tables."""
+"""Columns that can be partitions of typed rows of tables."""
 
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 """Times in CSV and JSON, with the microseconds that Spark would leave out."""

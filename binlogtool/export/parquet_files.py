@@ -195,9 +195,7 @@ class TableFile(Protocol):
 
 
 class ParquetTableFile:
-    """Parquet file. is_large: for values of many MiB; without statistics, which hold four copies of the longest
-    value.
-    """
+    """Parquet file. is_large: for values of many MiB; no statistics, which hold four copies of the longest value."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str, *, is_large: bool = False) -> None:
         import pyarrow.parquet as parquet
@@ -215,7 +213,7 @@ class ParquetTableFile:
 
 
 class OrcTableFile:
-    """ORC file."""
+    """Writer of an ORC file."""
 
     def __init__(self, path: Path, codec: str) -> None:
         import pyarrow.orc as orc
@@ -413,7 +411,7 @@ def _count_rows(rows: Iterator[Mapping[str, Any]], columns: list[str]) -> Iterat
 _READERS = {"parquet": _count_parquet, "orc": _count_orc, "csv": _count_csv, "json": _count_json, "avro": _count_avro}
 
 
-# --- Read finished tables back, with other readers than the writer ---
+# --- Readers of finished tables ---
 
 _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 8192, 8 << 20
 """Limits of one chunk of a text table."""
@@ -426,7 +424,7 @@ _FIELDS: Mapping[str, pa.Field] = {
 
 
 def read_tables(to: str, path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield some columns of one file, in chunks, with the types of `rows.SCHEMA`.
+    """Yield some columns of one file, in chunks, with the types of `export.record_rows.SCHEMA`.
 
     Raises:
         InputOutputError: the reader does not understand the file.
@@ -549,8 +547,8 @@ class PartFile(msgspec.Struct, frozen=True):
 class OutputCounts(msgspec.Struct):
     """Counts of one part file, or of several.
 
-    last_records: highest record number of each log file. event_ranges: check of event ranges, where events share
-    a record number.
+    last_records: highest record number of each log file. event_ranges: check of event ranges, where events share a
+    record number.
     """
 
     outputs: list[ManifestOutput] = msgspec.field(default_factory=list)

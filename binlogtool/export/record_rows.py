@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from binlogtool.schema.json_lines import CellColumns, CellWriter
 
 
-# --- Rows from compiled code (`log.compiled`) ---
+# --- Rows from compiled code ---
 
 
 class CompiledRows:
@@ -63,8 +63,9 @@ class CompiledRows:
         self._compiled = CompiledSplitter(self._create_writer)
 
     def build_parts(self, stretch: RecordRange, file: str) -> Iterator[pa.RecordBatch | RecordBlock]:
-        """Yield the range in order: finished batches, and blocks that need the general path. file: file name in the
-        rows.
+        """Yield the range in order: finished batches, and blocks that need the general path.
+
+        file: file name in the rows.
         """
         for part in self._compiled.split_range(stretch):
             yield part if isinstance(part, RecordBlock) else self._build_batch(part, file)
@@ -316,9 +317,7 @@ def printable_path(path: str) -> str:
 
 
 class _OversizedNumbers:
-    """Replaces numbers that a signed 64-bit column cannot hold by null, and adds a finding with the number to the
-    row.
-    """
+    """Replaces numbers that exceed a signed 64-bit column by null, and adds a finding with the number to the row."""
 
     def __init__(self, block: RecordBlock, rows: range, findings: dict[int, tuple[Finding, ...]]) -> None:
         self._block = block
@@ -378,9 +377,7 @@ def schema_fields(schema: Any) -> tuple[TypedColumn, ...]:
 
 
 def schema_ids(schema: Any) -> frozenset[str] | None:
-    """Return the table's other names from a schema of `build_ddl`; None if the schema has none (it is the user's
-    own).
-    """
+    """Return the table's other names from a schema of `build_ddl`; None if it has none (it is the user's own)."""
     comment = schema["after"].metadata.get("comment", "")
     with contextlib.suppress(ValueError, TypeError):
         return frozenset(json.loads(comment.removeprefix(_IDS_PREFIX))) if comment.startswith(_IDS_PREFIX) else None
@@ -400,7 +397,7 @@ def select_object(request: ReadRequest, ids: Iterable[str]) -> ReadRequest:
 class TableRowBuilder(msgspec.Struct, frozen=True):
     """Builds rows of one table from blocks of `Log.table_rows`.
 
-    fields: its columns, in order. known: the table itself, as far as it is known beforehand.
+    fields: its columns, in order. known: the part of the table's definition that is known before reading.
     """
 
     fields: tuple[TypedColumn, ...]
@@ -475,7 +472,7 @@ class RowBuilder(Protocol):
 
     @property
     def decode(self) -> str:
-        """How far records are decoded: frame, header, full, or tables (row changes of tables)."""
+        """Depth to which records are decoded: frame, header, full, or tables (row changes of tables)."""
 
     @property
     def raw(self) -> bool:

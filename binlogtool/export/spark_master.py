@@ -139,7 +139,7 @@ _MASTER_URL = re.compile(
 
 
 class SparkMaster(msgspec.Struct, frozen=True):
-    """Where Spark runs.
+    """Spark master that runs the jobs, and its settings.
 
     conf: settings of the user. wait_executors: seconds that a cluster may be without executors. name: of the
     application, if the settings have none.
@@ -182,8 +182,9 @@ def describe_work(command: str, paths: Sequence[str]) -> str:
 
 
 def describe_paths(paths: Sequence[str]) -> str:
-    """Return the common directory (or bucket) of several files, or the only file; without one, the first path and a
-    count.
+    """Return the common directory (or bucket) of several files, or the only file.
+
+    Without one, the first path and a count.
     """
     if len(paths) == 1:
         return paths[0]

@@ -22,9 +22,7 @@ from binlogtool.format_api.outputs import ScriptOptions, SidecarFiles
 
 
 class SidecarFolder(msgspec.Struct):
-    """`scripting.SidecarFiles` as a directory, created with the first file; an existing non-empty directory is
-    refused.
-    """
+    """Directory of sidecar files, created with the first file; an existing non-empty directory is refused."""
 
     folder: Path
     is_created: bool = False
@@ -92,8 +90,8 @@ class ScriptRequest(msgspec.Struct, frozen=True):
     """Options of a script.
 
     rewrite: texts `old->new`, names of databases. gtids: None = depends on `rows`. database: only these databases.
-    stop_before: a statement. load_files: a directory for data that a server loaded. skip_ddl: a flashback ignores
-    DDL of its tables.
+    stop_before: a statement. load_files: a directory for data that a server loaded. skip_ddl: a flashback ignores DDL
+    of its tables.
     """
 
     rewrite: Sequence[str] = ()
@@ -181,9 +179,7 @@ def _parse_rewrites(rewrite: Iterable[str]) -> Mapping[str, str]:
 
 
 def table_filter(selection: Selection) -> Callable[[str], bool] | None:
-    """Return a predicate of the tables to write; None = all. Other records of their transactions are read
-    nevertheless.
-    """
+    """Return a predicate of the tables to write; None = all. Other records of their transactions are read as well."""
     objects, others = selection.objects, selection.exclude_objects
     if not objects and not others:
         return None

@@ -112,14 +112,14 @@ def _escape_letter(letter: str) -> str:
     return f"%{ord(letter):02X}" if plain else quote(letter, safe=_SAFE, errors="surrogatepass")
 
 
-# --- Table batches from column buffers that compiled code filled (`formats.tables.CellSlice`) ---
+# --- Table batches from column buffers ---
 
 
 class TableRun(NamedTuple):
     """Rows of one event.
 
-    size: number of rows. sides: their images (1 = before, 2 = after, 3 = both). meta: metadata and trailing values
-    of all of them; `commit` is that of the last row.
+    size: number of rows. sides: their images (1 = before, 2 = after, 3 = both). meta: metadata and trailing values of
+    all of them; `commit` is that of the last row.
     """
 
     size: int
@@ -478,8 +478,9 @@ class TableRouter:
     def read_log(
         self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema]
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
-        """Return the parts of a log in the fastest form that the options allow. known_tables: tables described by other
-        files.
+        """Return the parts of a log in the fastest form that the options allow.
+
+        known_tables: tables described by other files.
         """
         if self._row_condition is None and not self._options.skip and self._options.limit is None:
             return log.row_batches(selection, known_tables=known_tables, is_selected=self.is_selected)

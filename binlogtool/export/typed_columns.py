@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from binlogtool.export.manifest import ReadRequest
 
 
-# --- Column types of a table as Spark names them, and exact conversion of values to them ---
+# --- Column types of a table as Spark names them ---
 
 _ARROW_TYPES = {
     "string": pa.string(),
@@ -406,12 +406,13 @@ TRAILING_COLUMNS: tuple[tuple[str, str], ...] = (
     ("findings", "string"),
 )
 """Columns after the images, texts as JSON. key, ops: of changes without images. unfit: path -> value. absent: paths of
-columns that an image does not have, which tells them from those that are NULL."""
+columns that an image does not have, which distinguishes them from those that are NULL."""
 
 
 def to_cells(row: TableRow, fields: Sequence[TypedColumn]) -> dict[str, Any]:
-    """Return the cells before, after, key, ops, unfit and absent of a row; texts are JSON, images map column names to
-    values.
+    """Return the cells before, after, key, ops, unfit and absent of a row.
+
+    Texts are JSON, images map column names to values.
     """
     unfit: dict[str, Any] = {}
     cells: dict[str, Any] = {name: _convert_image(name, getattr(row, name), fields, unfit) for name in IMAGES}
@@ -528,7 +529,7 @@ transaction; null if the log does not say."""
 
 OPERATION_COLUMNS = ("key", "ops")
 CHANGED_COLUMN = "changed"
-"""Only with the image `changes`: column with the names of the columns that an UPDATE changed."""
+"""Column with the names of the columns that an UPDATE changed; only with the image `changes`."""
 
 
 def to_arrow_fields(kinds: Sequence[tuple[str, str]]) -> list[pa.Field]:

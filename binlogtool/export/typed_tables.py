@@ -58,8 +58,7 @@ _MAX_GROUP_ROWS, _MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
 _WRITE_MEMORY_FACTOR, _COPY_MEMORY_FACTORS = 2, {"orc": 16}
 _DEFAULT_COPY_FACTOR = 4
 """Memory for writing a group, as a multiple of its size: to Parquet, and from there to another format. ORC keeps the
-longest
-values of each level of its statistics."""
+longest values of each level of its statistics."""
 _MAX_QUEUED_GROUPS = 1
 """Maximum number of groups that wait to be written; none if they are large."""
 _SPOOL_FOLDER = ".aside"
@@ -82,9 +81,8 @@ class FileLayout(Protocol):
 class TableOutput:
     """Output of one table.
 
-    folder: where its files go. pool: writes in the background, one group after the other. max_memory: bytes that
-    the job
-      may use.
+    folder: where its files go. pool: writes in the background, one group after the other. max_memory: bytes that the
+    job may use.
     """
 
     def __init__(
@@ -348,7 +346,7 @@ def _partition_folder_name(name: str, row: Mapping[str, Any]) -> str:
     return quote(str(value), safe=" ")
 
 
-# --- Write typed tables of a log in one pass ---
+# --- Typed tables of a log ---
 
 _MEMORY_DIVISOR = 4
 """Pending rows of all tables use at most this fraction of the memory limit."""

@@ -1,1 +1,1 @@
-"""What a log format implements: description, layout, field types, kernels, outputs, replay."""
+"""Interface that a log format implements: description, layout, field types, kernels, outputs, replay."""

@@ -18,8 +18,8 @@ A schema says where each field is; `dump` shows its named fields in order, flags
 A field that only lays out others is marked as `HiddenField`. A value that a schema cannot express is a *leaf*: the
 class of its field has an attribute `leaf` of type `LeafFormat`.
 
-A format names the schema and the fields; the generator is `schema.body_decoders`, imported by name at the first
-call, as formats must not import upper layers.
+A format names the schema and the fields; the generator is `schema.body_decoders`, imported by name at the first call,
+as formats must not import upper layers.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from construct import (
 from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.limits import Limits
 
-# --- Types of the array parameters of kernels (`fields.kernel`) ---
+# --- Types of array parameters of kernels ---
 
 
 class ArrayType(NamedTuple):
-    """What lies in memory behind an array parameter.
+    """Element type of the memory that an array parameter points to.
 
     size: bytes of an element: 1, an unsigned byte; 8, a signed integer in the order of this machine.
     mutable: the kernel, or one that it calls, may write to it.
@@ -111,13 +111,11 @@ class MalformedError(ConstructError):  # type: ignore[misc]
 
 
 class ScalarForm(msgspec.Struct, frozen=True):
-    """One common encoding of a scalar, selected by its first byte; the Python scanner reads it inline, without a
-    call.
+    """One common encoding of a scalar, selected by its first byte; the Python scanner reads it inline, without a call.
 
     Args:
         first, last: the range of first bytes with this encoding, both included.
-        layout: byte order and `struct` code (`>I`) of the value after the first byte; None: the value is the first
-            byte
+        layout: byte order and `struct` code (`>I`) of the value after the first byte; None: the value is the first byte
             minus `base`.
         skips: (only without layout) that many bytes follow and belong to the field.
     """
@@ -159,8 +157,7 @@ class RecordForm(msgspec.Struct, frozen=True):
     Args:
         first, last: the range of first bytes that can have this encoding, both included.
         layout: byte order and `struct` codes of the whole record, its first byte included.
-        items: meaning of each value of the layout: the name of a column, or the required constant (an integer, or
-            bytes
+        items: meaning of each value of the layout: the name of a column, or the required constant (an integer, or bytes
             for an `s` code); for any other value the kernel is called.
         fixed: the values of all other columns.
     """
@@ -299,8 +296,7 @@ class TracePart(NamedTuple):
         path: from the field on, with its own separator: ".lsn", ".tuple[0]", "[3].name".
         depth: 1 = child of the field.
         start, end: positions in the given bytes; end None = a container, which ends where its last part ends (the
-            leaves
-            must tile it: its own header bytes are a leaf too, such as ".tuple.count").
+            leaves must tile it: its own header bytes are a leaf too, such as ".tuple.count").
     """
 
     path: str
@@ -386,7 +382,7 @@ def load_big_endian(buf: UInt8s, p: int, size: int) -> int:
     return value
 
 
-# --- Field types of record bodies, and markers that tell generated readers how to show them ---
+# --- Field types of record bodies ---
 
 
 def make_truncation_error(field_name: str, needed: int, bytes_remaining: int) -> MalformedError:
@@ -402,13 +398,12 @@ def make_count_error(element_name: str, count: int, bytes_remaining: int) -> Mal
 
 
 class LeafFormat(msgspec.Struct, frozen=True):
-    """How a value is shown that takes all of some bytes.
+    """Output of a value that takes up a whole range of bytes.
 
     Args:
         decode: the bytes -> what `dump` shows; None = only compiled code uses this leaf.
         json_kernel: names the kernel `put(buf, p, n, out, o, z)` that writes the same as JSON, see
-            `format_api.json_kernels`;
-            None = only the general writer does.
+            `format_api.json_kernels`; None = only the general writer does.
         unquoted: the kernel writes the text without its quotes.
         text_table: names the table of texts that the kernel also takes, before `out`.
         context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes, before
@@ -489,7 +484,7 @@ class ZeroMeansAbsent(FieldMarker):
     """Mark a field whose value 0 means that it is absent."""
 
 
-# -- conditions: `this` cannot say them, and functions cannot be looked into -------------------------------------------
+# -- conditions --------------------------------------------------------------------------------------------------------
 
 
 class FieldPresent(msgspec.Struct, frozen=True):
@@ -600,9 +595,9 @@ class PeekInt(Subconstruct):  # type: ignore[misc]
 
 
 class BoundedCount(Subconstruct):  # type: ignore[misc]
-    """The number of elements that follow, not shown; each takes `smallest` bytes or more, so it is checked against
-    the
-    remaining bytes.
+    """The number of elements that follow, not shown.
+
+    Each takes `smallest` bytes or more, so it is checked against the remaining bytes.
     """
 
     def __init__(self, subcon: Construct, smallest: int, what: str) -> None:
@@ -655,7 +650,7 @@ def format_uuid(uuid_bytes: bytes) -> str:
 
 
 uuid_of = lru_cache(maxsize=4096)(format_uuid)
-"""The same; the same few come again and again."""
+"""`format_uuid` with a cache, as a log repeats the same few UUIDs."""
 
 
 @kernel()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from binlogtool.format_api.outputs import EventGroupReader
 
 
-# --- Values of records that are too long to hold in memory and are read in pieces ---
+# --- Values too long to hold in memory ---
 
 PIECE_SIZE = 1 << 20
 """Bytes, or characters of a text, in one piece."""
@@ -130,7 +130,7 @@ class EnvelopeColumns(msgspec.Struct, frozen=True):
 
 
 class FormatMatch(NamedTuple):
-    """How well a file's head fits a format: score 0 = not at all, 100 = certain, with the reason as text.
+    """Match of a file's head with a format: score 0 = none, 100 = certain, with the reason as text.
 
     From 50 on a head or a record is proven; from 20 on a server may leave such a file, with a torn head.
     """
@@ -152,7 +152,7 @@ class ReadableFile(NamedTuple):
 
 
 class Hints(msgspec.Struct, frozen=True):
-    """What the user knows and the log does not contain: contents of files that were named; None = not given.
+    """Facts from the user that the log does not contain: contents of the files given; None = not given.
 
     Args:
         keyfile: keys of encrypted logs (a key file or a keyring).
@@ -162,11 +162,9 @@ class Hints(msgspec.Struct, frozen=True):
         redo: path of the redo log that recovery would use.
         objects: records are selected by object, or as statements: if `level` is not given, use the one whose records
             have an object.
-        as_stored: do not apply what the log's statements say about its columns, so that the state is the same
-            wherever
+        as_stored: do not apply what the log's statements say about its columns, so that the state is the same wherever
             statements were lost or never present.
-        earlier: the state that the files before the first one carry over, as JSON ({"name": of the last one,
-            "carried":
+        earlier: the state that the files before the first one carry over, as JSON ({"name": of the last one, "carried":
             …}).
     """
 
@@ -191,12 +189,11 @@ class PrecedingFiles(msgspec.Struct, frozen=True):
 
 
 class FileHead(msgspec.Struct, frozen=True):
-    """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
+    """Input of `layout` and `detect`: the first bytes of a file (at most 4 KiB), its name and its size.
 
     Args:
         size: None for a stream.
-        shared: one dictionary for all files of a log, in the log's order: what a format learns in one file and needs
-            in
+        shared: one dictionary for all files of a log, in the log's order: what a format learns in one file and needs in
             the next (names of spaces, table maps).
         peek: reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. For few and
             small reads.
@@ -264,7 +261,7 @@ class Validator(Protocol):
 
 
 class FileTail(msgspec.Struct, frozen=True):
-    """How a file ends.
+    """End of a file.
 
     Args:
         end: of the last good frame.
@@ -305,17 +302,18 @@ JsonEncoder = Callable[[Any], bytes]
 
 
 class JsonMember(msgspec.Struct, frozen=True):
-    """How compiled code writes the value of one member of a JSON line.
+    """Kernel that writes the value of one member of a JSON line, and its inputs.
 
     Args:
         kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]` and returns the end of
-            what it wrote, or `jsontext.NO_SPACE`, or `UNSUPPORTED` (the general writer does this record).
-        columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes:
-            256
+            what it wrote, or `format_api.json_kernels.NO_SPACE`, or `UNSUPPORTED` (the general writer does this
+            record).
+        columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes: 256
             integers for its own use.
-        texts: the table of `jsontext.put_text` (as JSON). names: that of `jsontext.put_name`; it may grow while
-            envelopes are decoded. table: returns a table of the format's own; called after `derive`, it must return the
-            same object as long as nothing in it has changed. At most one of the three.
+        texts: the table of `format_api.json_kernels.put_text` (as JSON). names: that of
+            `format_api.json_kernels.put_name`; it may grow while envelopes are decoded. table: returns a table of the
+            format's own; called after `derive`, it must return the same object as long as nothing in it has changed. At
+            most one of the three.
         bodies: the kernel gets only those records that are none of these.
     """
 
@@ -344,7 +342,7 @@ class JsonBodies(msgspec.Struct, frozen=True):
 
 
 class JsonLine(msgspec.Struct, frozen=True):
-    """How compiled code writes the most frequent records, byte for byte as the general writer does.
+    """Kernels that write the most frequent records as JSON lines, byte for byte as the general writer does.
 
     The members are those of `EnvelopeColumns`, `body`, and those of `decode_extras`; the engine writes all others. A
     record from which `decode_envelopes` learns something for later ones must be UNSUPPORTED, unless `derive` learns it
@@ -352,14 +350,14 @@ class JsonLine(msgspec.Struct, frozen=True):
 
     Args:
         depth: the deepest nesting that is printed.
-        narrow: columns of rows, "only rows?" -> a `body` member for queries that need no more than these: it leaves
-            out
+        narrow: columns of rows, "only rows?" -> a `body` member for queries that need no more than these: it leaves out
             other columns, and perhaps everything but rows; a body that cannot be decoded is UNSUPPORTED as well.
         derive: batch, `compile` -> additional columns, one value per record, that follow from the records before (the
             transaction or table that a record belongs to). Called in file order for each batch that compiled code may
             write, perhaps twice and after `decode_envelopes`; for other batches only `decode_envelopes` is called. None
             = the general writer does this batch. The columns are valid until the next batch.
-        inside: the records are inside others (`layouts.RecordPositions.record`), and have no checksums of their own.
+        inside: the records are inside others (`format_api.layout.RecordPositions.record`), and have no checksums of
+            their own.
     """
 
     type: JsonMember
@@ -376,7 +374,7 @@ class JsonLine(msgspec.Struct, frozen=True):
     inside: bool = False
 
 
-# --- Repair of file headers with one flipped bit, proven by the header's checksum or by the records after it ---
+# --- Header repair by one flipped bit ---
 
 
 class HeaderFlip(NamedTuple):
@@ -467,7 +465,7 @@ def find_flip_by_checksum(checksum: Checksum, data: bytes, stored_at: int, base:
     return base + flip.byte + (stored_at if flip.where == "stored" else 0), flip.bit
 
 
-# --- What a format tells the engine about repairs, beyond the end of its durable part ---
+# --- Repair rules of a format ---
 
 
 class EngineLock(msgspec.Struct, frozen=True):
@@ -586,7 +584,7 @@ class FileFix(msgspec.Struct, frozen=True):
 
 
 class RepairRules(msgspec.Struct, frozen=True):
-    """What the engine of a format needs for a repair beyond truncation to the durable end.
+    """Rules of a format for repairs that do more than truncate to the durable end.
 
     Args:
         locks: those of a running server.
@@ -606,8 +604,7 @@ class RepairRules(msgspec.Struct, frozen=True):
             `--transactions` truncates after it.
         plan_joint_repair: for logs whose files must change together: plans the change of every file; no file is then
             truncated at its own durable end.
-        redo: where the redo log that recovers a log may be, relative to the log's directory, the most common one
-            first.
+        redo: where the redo log that recovers a log may be, relative to the log's directory, the most common one first.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -656,7 +653,7 @@ class LogFileRules(msgspec.Struct, frozen=True):
             name.
         temporary_patterns: patterns of files that a running server creates and removes again.
         mutable_header: bytes `[start, end)` at the start of a file that a server changes although they are durable;
-            they are ignored when a file is told apart from another one of the same name.
+            they are ignored when a file is distinguished from another one of the same name.
     """
 
     patterns: tuple[str, ...]
@@ -668,14 +665,13 @@ class LogFileRules(msgspec.Struct, frozen=True):
 
 
 class ReadRules(msgspec.Struct, frozen=True):
-    """How files are detected and read.
+    """Rules of a format for detecting and reading files.
 
     Args:
         detect: head -> how well it fits.
         layout: head -> layout; never raises on bad bytes, but returns findings.
         schemas: all structures, by name.
-        variants: names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant` (None
-            =
+        variants: names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant` (None =
             not given).
         levels: what can be a record (`Hints.level`), the default first.
         event_level: the level whose records are the events inside the default ones: each has the number of the record
@@ -689,8 +685,7 @@ class ReadRules(msgspec.Struct, frozen=True):
             `UsageError` where that is impossible. None = the records are not events of a server's binary log.
         clone_context: layout context -> an independent copy with the same knowledge; None = nothing is learned from
             records.
-        compact_layout: layout -> the part of it that the validation of a set and a replay need after the file was
-            read;
+        compact_layout: layout -> the part of it that the validation of a set and a replay need after the file was read;
             it is kept for each file of a directory. None = all of it.
         find_header_flips: head of a damaged file -> the flipped bits that provably explain it (`format_api.format`).
     """
@@ -712,15 +707,14 @@ class ReadRules(msgspec.Struct, frozen=True):
 
 
 class ValidationRules(msgspec.Struct, frozen=True):
-    """How files and sets are validated.
+    """Rules of a format for validating files and sets.
 
     Args:
         validator: layout, `compile` (returns the fastest callable for a kernel), limits -> Validator of one file.
         validate_set: members in order -> findings about the set.
         explain_damage: layout, bytes from the damage on (bounded), file offset, finding of the engine -> the same
             finding with the format's own knowledge added (facts such as "payload intact, length wrong").
-        validator_reports_sequences: the validator's result has the first and last sequence number of a file;
-            otherwise
+        validator_reports_sequences: the validator's result has the first and last sequence number of a file; otherwise
             they are decoded from the envelopes of its first and last record.
     """
 
@@ -731,11 +725,11 @@ class ValidationRules(msgspec.Struct, frozen=True):
 
 
 class OutputRules(msgspec.Struct, frozen=True):
-    """How records are decoded for people and programs.
+    """Rules of a format for decoding records to output.
 
     Args:
         types: type code -> name, all that the format knows.
-        type_groups: name -> the type names that it stands for.
+        type_groups: name -> the type names that it includes.
         decode_envelopes: layout context, batch, start, stop -> envelope columns of these records.
         decode_bodies: the same arguments and limits -> one JSON-able body per record (bytes stay bytes; the report
             wraps them); a body that cannot be decoded is a `Finding` in its place; `BodyWithFindings` = a body and

@@ -111,8 +111,7 @@ def put_fraction(
     """Write the fewest digits of a fraction that lie between its two bounds, the last one rounded to the nearest.
 
     All are numbers of 112 bits after the binary point, in two limbs of 56: the fraction, and the distances of the
-    bounds above and below it (Steele and White, 1990, "How to print floating-point numbers accurately"; ties to
-    even).
+    bounds above and below it (Steele and White, 1990, "How to print floating-point numbers accurately"; ties to even).
     """
     while True:
         low *= 10
@@ -233,7 +232,7 @@ def put_time(microseconds: int, out: MutableUInt8s, o: int, z: int) -> int:
     return o + 2
 
 
-# --- Kernels that write JSON, with `formats.jsonnumbers` ---
+# --- Kernels that write JSON ---
 
 NO_SPACE = -1
 UNSUPPORTED = -2

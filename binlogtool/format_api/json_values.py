@@ -31,7 +31,7 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
 
 
 class JsonStyle(msgspec.Struct, frozen=True):
-    """How values are written. bytes_form: a key of `BYTES_FORMS`. bigint: "number", or "string" beyond 2**53."""
+    """Style of values in JSON. bytes_form: a key of `BYTES_FORMS`. bigint: "number", or "string" beyond 2**53."""
 
     bytes_form: str = "hex"
     bigint: str = "number"
@@ -83,7 +83,7 @@ DEFAULT_STYLE = JsonStyle()
 
 
 def encode_text(text: str) -> bytes:
-    """Return the bytes that a text stands for, whatever lone surrogates are in it."""
+    """Return the bytes that a text represents, whatever lone surrogates are in it."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -117,7 +117,7 @@ class TimeFormatter:
         return self.format_column((microseconds,))[0]
 
     def format_column(self, times: Iterable[int | None]) -> list[str | None]:
-        """Format many times."""
+        """Format a column of times."""
         second, prefix = self._second, self._prefix
         out: list[str | None] = []
         for microseconds in times:

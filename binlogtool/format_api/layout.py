@@ -1,5 +1,5 @@
-"""Layout of the files of a format: how frames are found, their checksums, the batches of columns that a scan
-yields, split points.
+"""Layout of the files of a format: how frames are found, their checksums, the batches of columns that a scan yields,
+split points.
 
 Terms (half-open ranges, absolute file offsets unless said otherwise):
 * *frame*: one link of the outer chain of a file (a Tarantool block, a Drizzle entry, a binlog event, a page).
@@ -94,16 +94,13 @@ class FrameLevel(msgspec.Struct, frozen=True):
     Args:
         schema: one frame, lowerable (see `binlogtool.schema.compile_schema`).
         name: what the format calls a frame ("block", "entry"): the first part of every field path.
-        columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2
-            absent).
-        sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched
-            for.
+        columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2 absent).
+        sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched for.
         prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
             Called for every frame whose `checksum` is 2 (not computed by the writer), and by resync also where the
             schema has no checksum at all (0). None = structure alone is no proof.
         observe: called with every run of good frames in file order, with the layout's context: the evidence that
-            `prove` compares later frames with. Only the scan calls it, so that each file has one proof for all
-            readers.
+            `prove` compares later frames with. Only the scan calls it, so that each file has one proof for all readers.
         end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
         align: frames start at multiples of this many bytes after the header (pages); 1 = anywhere.
         max_size: default limit of one frame in bytes (`--max-record` overrides it).
@@ -113,14 +110,11 @@ class FrameLevel(msgspec.Struct, frozen=True):
         checksum, stored, covered: the algorithm, and the columns with the stored value and with the start and end of
             the covered range, for `dump` and the search for a flipped bit. None where the format has no checksum.
         next_level: bytes from a frame on that does not fit (bounded), layout context -> the level that applies from
-            this
-            frame on, or None: the frame is damaged. All levels of a file have the same columns and the same
+            this frame on, or None: the frame is damaged. All levels of a file have the same columns and the same
             `checksum`.
-        annotated_schema: layout context -> the same schema for the annotated hexdump, with the knowledge of this
-            file's
+        annotated_schema: layout context -> the same schema for the annotated hexdump, with the knowledge of this file's
             context; None = `schema` itself. Built on demand: it is large, and a set has as many as files.
-        trailing: a frame ends with its checksum, four little-endian bytes, which covers everything before it from
-            this
+        trailing: a frame ends with its checksum, four little-endian bytes, which covers everything before it from this
             offset on; None = it is elsewhere.
         claimed_offset: the first bytes of a frame -> its file offset according to the writer; None = not stored.
     """
@@ -152,8 +146,7 @@ class InnerLevel(msgspec.Struct, frozen=True):
         selector, holders: the frame column, and its values that mean such a frame.
         start, end: the columns with the range of the packed bytes.
         unpack: returns the inner chain of them.
-        frame: the layout of that chain; its columns are those of the outer chain, so that the format's functions
-            treat
+        frame: the layout of that chain; its columns are those of the outer chain, so that the format's functions treat
             both alike. A chain must be tiled exactly.
     """
 
@@ -185,7 +178,7 @@ class RowLevel(msgspec.Struct, frozen=True):
 
 
 class LogFileLayout(msgspec.Struct, frozen=True):
-    """How one file is laid out, according to its head.
+    """Layout of one file, according to its head.
 
     Args:
         variant: shown in reports, e.g. "XLOG 0.13".
@@ -197,11 +190,9 @@ class LogFileLayout(msgspec.Struct, frozen=True):
         decrypt: for an encrypted file: reader of the raw file -> a function that decrypts a buffer in place. All
             offsets stay those of the file.
         encrypted_without_key: at most the frame boundaries can be read; the findings say what the user has to supply.
-        make_assembler: for records that span several frames (pages): creates the assembler of one pass, with
-            `compile`
+        make_assembler: for records that span several frames (pages): creates the assembler of one pass, with `compile`
             for its kernels. Not used where only frames are read.
-        make_salvage_assembler: context (`ReadRules.clone_context`), `compile`, `FrameCorrector` -> the same for a
-            pass
+        make_salvage_assembler: context (`ReadRules.clone_context`), `compile`, `FrameCorrector` -> the same for a pass
             that includes unproven frames.
         page_size: in bytes, for a file that is made of pages.
         has_records: False = the file cannot hold any (a list of files).
@@ -351,7 +342,7 @@ class Assembler(Protocol):
 
     The batches that it makes have the joined bytes of the records as window, one frame per record, and `positions`;
     their columns are what the format's own functions expect. They are valid until the next one is requested. A finding
-    stands for records that cannot be joined although the frames are good.
+    replaces records that cannot be joined although the frames are good.
     """
 
     @property
@@ -380,9 +371,9 @@ UnprovenRecords = tuple[Batch, tuple[Finding, ...]]
 
 
 class SalvageAssembler(Protocol):
-    """An `Assembler` that also gets unproven frames; it returns only the records with a part in them that are valid
-    for
-    their type.
+    """An `Assembler` that also gets unproven frames.
+
+    It returns only the records with a part in them that are valid for their type.
     """
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
@@ -459,10 +450,10 @@ class EveryFrameSplitFinder(msgspec.Struct):
         """Return None: there is no state."""
 
     def resume(self, state: Any, record: int) -> None:
-        """Do nothing: no state is needed."""
+        """Ignore the state: none is needed."""
 
     def skip_damage(self) -> None:
-        """Do nothing."""
+        """Ignore the damage: no state is needed."""
 
 
 # --- Flat view of a batch ---
@@ -547,8 +538,7 @@ _MIN_MMAP_BYTES = 1 << 17
 
 
 def zeroed_int64(count: int) -> memoryview[int]:
-    """Return a buffer of `count` 64-bit integers, all 0; a large one is mapped, so that pages are allocated when
-    used.
+    """Return a buffer of `count` 64-bit integers, all 0; a large one is mapped, so that pages are allocated when used.
 
     Raises:
         MemoryError: the system has no more memory.
@@ -662,7 +652,7 @@ CRC32C_RAW = Checksum("crc32c", 0x11EDC6F41, 0, 0, 0x58E3FA20)
 """CRC-32C with initial value 0 and no final xor (Tarantool, docs/spec/tarantool.md#blocks)."""
 
 
-# --- Search for the single flipped bit that explains a checksum mismatch, from the two checksum values alone ---
+# --- Flipped bit that explains a checksum mismatch ---
 
 MAX_LENGTH = (2**31 - 1 - 32) // 8
 """Longest covered range, in bytes, within which two different bits never share a syndrome.
@@ -694,8 +684,7 @@ def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, 
 
     None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage of
     exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) / 2**32:
-    5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are
-    held.
+    5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are held.
 
     Args:
         often: many ranges will be checked: compute all of these values at once, so that 8 KiB take one lookup.
@@ -798,11 +787,11 @@ def _build_byte_table(poly: int) -> tuple[int, ...]:
     return tuple(values)
 
 
-# --- Kernel for zlib's CRC-32 (`checksums.CRC32`) ---
+# --- Kernel for zlib's CRC-32 ---
 
 TABLE_OFFSET = 8192
-"""Offset of the CRC table in the texts: the CRC-32 of each byte value, 32 bits, big-endian. Native code has its
-own table.
+"""Offset of the CRC table in the texts: the CRC-32 of each byte value, 32 bits, big-endian. Native code has its own
+table.
 """
 
 _POLYNOMIAL = 0xEDB88320

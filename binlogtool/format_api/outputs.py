@@ -1,5 +1,5 @@
-"""Tables, row changes, SQL scripts and whole transactions that a format makes from records, in one shape for
-every format.
+"""Tables, row changes, SQL scripts and whole transactions that a format makes from records, in one shape for every
+format.
 
 A type is an SQL type name: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38 digits,
 string, binary, date, timestamp (an instant, microseconds, UTC), timestamp_ntz (the same without a zone), array<string>,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
 
 
-# --- Unique full names of tables, even where names contain dots and backticks ---
+# --- Unique full names of tables ---
 
 _PARTS = re.compile(r"(`(?:[^`]|``)*`|[^.]*)\.(.*)", re.DOTALL)
 
@@ -325,7 +325,7 @@ class CompiledTableReader(Protocol):
 
 
 class TableSupport(msgspec.Struct, frozen=True):
-    """How the tables of a format's logs are read.
+    """Readers of the tables in a format's logs, and the records that they need.
 
     Args:
         make_reader: creates a reader.
@@ -360,8 +360,7 @@ class SqlColumn(msgspec.Struct, frozen=True):
     """A column of a table, with its SQL type.
 
     Args:
-        type: SQL type name in lower case: tinyint, smallint, mediumint, int, bigint, float, double, decimal, bit,
-            enum,
+        type: SQL type name in lower case: tinyint, smallint, mediumint, int, bigint, float, double, decimal, bit, enum,
             set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (with tiny,
             medium, long in front), json, geometry, vector, uuid, inet4, inet6.
         size: bytes of the longest value, bits of BIT, digits of DECIMAL; 0 = unknown.
@@ -511,7 +510,7 @@ class ScriptOptions(msgspec.Struct, frozen=True):
         gtids: keep the GTIDs of the transactions.
         flashback: statements that reverse the row changes, to be put together in the opposite order of what
             `ScriptWriter` returns.
-        flat: no transactions; each statement stands alone.
+        flat: no transactions; each statement is a transaction of its own.
         rename_databases: name -> the name to use instead.
         includes_table: is a table ("database.table") reversed, or written? None = all are.
         rows: row changes as their original events ("exact"), or as INSERT, UPDATE and DELETE ("statements").
@@ -521,8 +520,7 @@ class ScriptOptions(msgspec.Struct, frozen=True):
         sidecar_files: where files of the log go; None = nowhere.
         skip_ddl: a flashback leaves out table definitions, and reports that.
         row_filter: which rows are reversed, or written; `includes_table` excludes tables of which it selects none.
-        is_partial: not all transactions, or rows, are selected: a flashback reports later changes of the selected
-            rows.
+        is_partial: not all transactions, or rows, are selected: a flashback reports later changes of the selected rows.
     """
 
     gtids: bool = False
@@ -548,7 +546,7 @@ class RowFilter(Protocol):
         """The columns that the condition refers to."""
 
     def select_rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
-        """Return for each row of a record whether it is selected; a single bool stands for all of them.
+        """Return for each row of a record whether it is selected; a single bool applies to all of them.
 
         Args:
             index: of the record in the batch whose records are written.
@@ -657,7 +655,7 @@ class PriorGtids(NamedTuple):
 
 
 class EventGroupReader(Protocol):
-    """Extract the event groups from the batches of one file, in order; a finding stands for an incomplete group."""
+    """Extract the event groups from the batches of one file, in order; a finding replaces an incomplete group."""
 
     def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
         """Yield the event groups of this batch that are known to be complete."""

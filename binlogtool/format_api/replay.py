@@ -38,7 +38,7 @@ POLICIES = ("server", "strict", "force")
 
 
 class DecodedRecords(Protocol):
-    """Consecutive records of one file, decoded; all sequences have the same length (`log.records.RecordBlock`)."""
+    """Consecutive decoded records of one file (`core.record_selection.RecordBlock`); all sequences are equally long."""
 
     @property
     def record(self) -> Sequence[int]:
@@ -92,7 +92,7 @@ class Ruling(NamedTuple):
 
 
 class ReplayStop(NamedTuple):
-    """Where the server stops, and its error message. file: name of the member; offset: None = the file as a whole."""
+    """Place where the server stops, and its error message. file: name of the member; offset: None = the whole file."""
 
     file: str
     offset: int | None
@@ -120,7 +120,7 @@ class ExaminedFile(msgspec.Struct, frozen=True):
 
 
 class ReplaySituation(msgspec.Struct, frozen=True):
-    """What the rules know before the replay.
+    """Input of a replay: the files, the server's policy and its start position.
 
     Args:
         files: the members in the log's own order.
@@ -131,9 +131,8 @@ class ReplaySituation(msgspec.Struct, frozen=True):
             nothing but this log.
         read_sibling: name -> reader of another file in the log's directory, None if there is none.
         redo: path of the redo log.
-        ended_early: asked at the end: did `--until` end the replay before the log? Then the last record that was fed
-            is
-            the end of the log, and that is no damage.
+        ended_early: called at the end: returns True if `--until` ended the replay before the end of the log. Then the
+            last record that was fed is the end of the log, and that is no damage.
         server_version: of the server that starts, as the user gave it; None = the one that wrote the files.
         max_memory: bytes that the rules may use for rows.
     """
@@ -151,7 +150,7 @@ class ReplaySituation(msgspec.Struct, frozen=True):
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
-    """What the server decides before it reads records.
+    """Decisions of the server before it reads records.
 
     Args:
         read: names of the files whose records it reads, in its order.
@@ -159,7 +158,7 @@ class ReadPlan(msgspec.Struct, frozen=True):
         refusal: the server does not even begin; `read` is then what it would have read.
         base: those of `read` that hold a state and no log (snapshots): loaded whole or not at all, no `--until` ends
             there.
-        starts: does a server come up that refuses? None = what is refused is not what makes it start.
+        starts: the server starts in spite of the refusal; None = its start does not depend on what it refuses.
     """
 
     read: tuple[str, ...]
@@ -170,10 +169,10 @@ class ReadPlan(msgspec.Struct, frozen=True):
 
 
 class ReplayOutcome(msgspec.Struct, frozen=True):
-    """How the replay ends.
+    """End of a replay: whether the server starts, its last position, and the losses.
 
     Args:
-        starts: does the server come up? None = it does not depend on this log.
+        starts: the server starts; None = that does not depend on this log.
         stop: where it stopped, else None.
         position: the last applied position per object or origin, as JSON; the value of `--against`.
         findings: (member name, finding), above all losses without an error of the server (`silent-loss`).
@@ -209,8 +208,7 @@ PUT, DELETE, PATCH, DROP, ADD, REMOVE, RENAME = range(7)
 """Kinds of changes of an object: PUT sets the image of a key; DELETE deletes a key; PATCH changes the image of a key;
 DROP empties the object (it is created, truncated or dropped: from here on all of it is known); ADD inserts a row
 without a key; REMOVE removes one such row; RENAME gives the object the name in the image, with its rows, and discards
-the object that had that name before. For `ReplayRules.patch` the image of a key that does not exist
-is b""."""
+the object that had that name before. For `ReplayRules.patch` the image of a key that does not exist is b""."""
 
 
 class StateChange(NamedTuple):
@@ -266,8 +264,7 @@ class CompiledReplay(Protocol):
     def rule_on_batch(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
     ) -> BatchRuling | None:
-        """Rule on the first of the records `[start, stop)` of a batch of a file; None: the first needs its own
-        ruling.
+        """Rule on the first of the records `[start, stop)` of a batch of a file; None: the first needs its own ruling.
 
         Args:
             context: of the file's layout.
@@ -282,7 +279,7 @@ class CompiledReplay(Protocol):
 
 
 class ReplayRules(msgspec.Struct, frozen=True):
-    """How the server of a format replays its log.
+    """Rules by which the server of a format replays its log.
 
     Args:
         begin: creates the replayer of one replay.
@@ -297,8 +294,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
         force: what the policy of this name does, for the help.
         decode_extras: the part of `OutputRules.decode_extras` that the rules need, called in its place; None = all of
             it.
-        compiled: creates the compiled code of one replay from the replayer, the effect reader (None = not needed),
-            and
+        compiled: creates the compiled code of one replay from the replayer, the effect reader (None = not needed), and
             the limits.
     """
 

@@ -26,9 +26,8 @@ NO_SPACE, UNSUPPORTED = -1, -2
 """The memory or the slots are full; the general code must do it."""
 
 ROW_DELETED, ROW_KNOWN, ROW_PENDING, ROW_MIXED = 0, 1, 2, 4
-"""Deleted; image known; only changes known, as the image is in no record that was read. ROW_MIXED (a flag): the
-image is
-packed with operations that are still to be applied."""
+"""Deleted; image known; only changes known, as the image is in no record that was read. ROW_MIXED (a flag): the image
+is packed with operations that are still to be applied."""
 
 OBJECT_EPOCH, OBJECT_NAME_OFFSET, OBJECT_NAME_SIZE, OBJECT_SIZE = range(4)
 """Indexes of the integers of an object for `add_row_digests`: epoch, offset and size of its name; and their number."""

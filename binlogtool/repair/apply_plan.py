@@ -45,7 +45,7 @@ def apply_plan(
     system: SystemCalls = SYSTEM,
     **read_options: Unpack[ReadOptionArguments],
 ) -> RepairResult:
-    """See `binlogtool.apply_plan`."""
+    """Carry out a plan, with the parameters of `binlogtool.apply_plan`."""
     examiner = LogExaminer(**read_options)
     locks = examiner.get_format(plan.format).repair.locks
     check = make_result_check(plan, examiner)
@@ -122,8 +122,9 @@ def _parse_policy(members: Any) -> RepairPolicy:
 
 
 def _normalize_plan(plan_json: dict[str, Any]) -> dict[str, Any]:
-    """Return a plan without the texts that depend on how its path was written; inode, size and hashes identify the
-    files.
+    """Return a plan without the texts that depend on how its path was written.
+
+    Inode, size and hashes identify the files.
     """
     files = [
         {**one, "path": os.path.basename(str(one.get("path")))} if isinstance(one, dict) else one

@@ -131,7 +131,7 @@ class DiagnosisReport(msgspec.Struct, frozen=True):
         return codes + [failure.exit_code for failure in self.failures]
 
 
-# --- Diagnose why a database does not start ---
+# --- Diagnosis of a failed start ---
 
 STABLE_PASSES = 3
 """Passes over a live log that must find the same problems before they are reported."""
@@ -285,9 +285,7 @@ def _select_errors(findings: Iterable[tuple[str, Finding]]) -> Iterator[tuple[st
 
 
 def _find_redo_log(diagnosis: Diagnosis) -> str | None:
-    """Return the redo log of a server that is not running; None if there is none, or a running server is ahead of
-    it.
-    """
+    """Return the redo log of a stopped server; None if there is none, or a running server is ahead of it."""
     if not os.path.isdir(diagnosis.path):
         return None
     for format in dict.fromkeys(file.format for file in diagnosis.report.files):

@@ -1,5 +1,5 @@
-"""System calls of a repair: read, hash and write files piece by piece; mounts, owners, processes with a file
-open, deferred signals.
+"""System calls of a repair: read, hash and write files piece by piece; mounts, owners, processes with a file open,
+deferred signals.
 
 On a network file system, locks and the processes of other machines cannot be seen, and a write is not always durable
 when the call returns: a repair is refused there unless it is allowed explicitly.
@@ -26,7 +26,7 @@ from binlogtool.errors import LimitError, RefusedError
 from binlogtool.format_api.format import ResultPiece
 from binlogtool.limits import MIB
 
-# --- Find the processes that have a file open or mapped, in `/proc` (proc(5)) ---
+# --- Processes that use a file ---
 
 
 def find_holders(status: os.stat_result) -> Iterator[str]:
@@ -236,7 +236,7 @@ def _try_lock(lock: object, fd: int) -> bool:
 SYSTEM = SystemCalls()
 
 
-# --- Detect the type of the file system that a path is on, from the kernel's mount table ---
+# --- File system types ---
 
 ALLOW_OPTION = "--allow-network-file-system"
 
@@ -302,7 +302,7 @@ def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -
             raise RefusedError(f"{directory}: {text}; {ALLOW_OPTION} repairs it nevertheless; nothing was changed")
 
 
-# --- Check that a server that runs as the owner of the log's directory can open its files ---
+# --- Access of the server to the files ---
 
 MAX_NAMED_FILES = 3
 """Files that are listed by name; of the rest only the number."""
@@ -336,7 +336,7 @@ def _is_usable(path: str, owner: int) -> bool:
     return all(status.st_mode & bit for bit in bits)
 
 
-# --- Defer signals such as Ctrl-C while a repair is between two states ---
+# --- Deferred signals ---
 
 _DEFERRED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP, signal.SIGPROF)
 
@@ -407,8 +407,9 @@ def zero_chunks(size: int) -> Iterator[bytes]:
 
 
 def split_zero_runs(system: SystemCalls, fd: int, file_range: ResultPiece) -> Iterator[tuple[ResultPiece, bool]]:
-    """Split a range of an open file into runs, in order; yield each with True if it is all zeros (in blocks of
-    ZERO_BLOCK).
+    """Split a range of an open file into runs, in order.
+
+    Yield each with True if it is all zeros (in blocks of ZERO_BLOCK).
     """
     start, is_zero, position = file_range.start, False, file_range.start
     while position < file_range.end:
@@ -547,8 +548,7 @@ class TemporaryFile:
         return digest.hexdigest()
 
     def append_from(self, source: int, file_range: ResultPiece) -> Iterator[bytes]:
-        """Append a range of an open file, sharing its blocks where the file system can; yield the bytes that were
-        read.
+        """Append a range of an open file, sharing its blocks where the file system can; yield the bytes that were read.
 
         Raises:
             OSError.

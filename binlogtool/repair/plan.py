@@ -33,7 +33,7 @@ FLIPPED_BIT_ADVICE = "--to-file NEW --keep-after-damage writes a copy with it pu
 
 
 class RepairPolicy(msgspec.Struct, frozen=True):
-    """What the user allows and wants of a repair (the options of `truncate-to-durable`).
+    """Repair that the user asks for, and the losses that it may cause (the options of `truncate-to-durable`).
 
     Attributes:
         max_loss: Most bytes that may be cut; None = no limit.
@@ -262,7 +262,7 @@ class RepairResult(msgspec.Struct, frozen=True):
 
 
 class UndoPlan(msgspec.Struct, frozen=True):
-    """What `undo` would do.
+    """Plan of an undo.
 
     Attributes:
         undo: The undo file.
@@ -280,7 +280,7 @@ class UndoPlan(msgspec.Struct, frozen=True):
 
 
 class FinishPlan(msgspec.Struct, frozen=True):
-    """What finishing an interrupted repair would do.
+    """Plan to finish an interrupted repair.
 
     Attributes:
         intent: The intent file.
@@ -298,8 +298,7 @@ class FinishPlan(msgspec.Struct, frozen=True):
 # --- Reasons to refuse the cut of a file ---
 
 CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
-"""Findings whose bytes a cut removes without further consent. Space that the writer reserved (preallocated-tail)
-stays.
+"""Findings whose bytes a cut removes without further consent. Space that the writer reserved (preallocated-tail) stays.
 """
 EMPTY_RESULT = "no record would be kept"
 """Start of the refusal of a plan that leaves nothing."""

@@ -75,7 +75,7 @@ from binlogtool.repair.undo import explain_unfinished
 from binlogtool.repair.verify import LogExamination, VerifiedMember, examine_log
 from binlogtool.repair.verify_report import FileReport, Report, SetReport, merge_reports
 
-# --- Build the plans for files of a log that change together, and count the complete records that each loses ---
+# --- Plans for files that change together ---
 
 
 def build_file_plans(
@@ -161,7 +161,7 @@ def _plan_file(
     )
 
 
-# --- Plan the repair of logs whose files change together ---
+# --- Joint repair of several files ---
 
 
 class JointRepairPlan(NamedTuple):
@@ -306,7 +306,7 @@ def _verify_result(log: _LogState, results: Results, examiner: LogExaminer) -> L
     return verify_planned_log(log.group, results, examiner.verify_options)
 
 
-# -- what is wrong with it ---------------------------------------------------------------------------------------------
+# -- objections to a repair --------------------------------------------------------------------------------------------
 
 
 def _list_objections(log: _LogState, joint_repair: JointRepair) -> list[str]:
@@ -399,7 +399,7 @@ def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
     return notes
 
 
-# --- Draft the repair of one file ---
+# --- Repair of one file ---
 
 MAX_GAPS = 20
 """Gaps of a salvaged log that are listed one by one."""
@@ -568,7 +568,7 @@ def _summarize_finding(finding: Finding) -> dict[str, Any]:
     return {"id": finding.id, "offset": finding.offset, "length": finding.length, "message": finding.message}
 
 
-# --- Find stale logs ---
+# --- Stale logs ---
 
 _BENEFIT_OF_CUT = "truncating it helps only readers that do not stop at a torn end"
 
@@ -622,7 +622,7 @@ def _describe_newer_file(newer_name: str) -> str:
     return f"{newer_name} is newer: the server does not append here any more; {_BENEFIT_OF_CUT}"
 
 
-# --- Plan the repair of a log ---
+# --- Repair of a log ---
 
 _COMPRESSED_MAGICS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
@@ -632,7 +632,7 @@ def plan_truncate(
     read_options: ReadOptions,
     policy: RepairPolicy,
 ) -> RepairPlan:
-    """See `binlogtool.plan_truncate`.
+    """Plan the repair of a log, with the parameters of `binlogtool.plan_truncate`.
 
     Raises:
         UsageError: standard input was named. UnknownFormatError, InputOutputError.

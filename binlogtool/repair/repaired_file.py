@@ -1,5 +1,5 @@
-"""The bytes of a repaired file (salvaged ranges, corrected bits, what the format adds), verified before anything
-is written.
+"""The bytes of a repaired file (salvaged ranges, corrected bits, what the format adds), verified before anything is
+written.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece
         yield ResultPiece(position, size)
 
 
-# --- Salvage a damaged file ---
+# --- Salvage of a damaged file ---
 
 MAX_SEARCHED_DAMAGE = 16 * MIB
 """Bytes: longer damaged ranges are not searched for frames with nothing but a damaged header."""
@@ -220,7 +220,7 @@ def _describe_omission(damage: DamagedRange, start: int, end: int) -> dict[str, 
     }
 
 
-# --- Read and examine the logs of a repair ---
+# --- Logs of a repair ---
 
 
 class ExaminedLog(NamedTuple):
@@ -284,8 +284,9 @@ def make_exception(failure: PathFailure) -> Exception:
 
 
 def make_raw_reader(path: str) -> RangeReader:
-    """Return a function that reads the bytes of a file; it opens the file for each read because a log may have
-    thousands.
+    """Return a function that reads the bytes of a file.
+
+    It opens the file for each read because a log may have thousands.
     """
     return make_reopening_reader(os.path.realpath(path))
 
@@ -295,7 +296,7 @@ def is_same_path(left: str, right: str) -> bool:
     return os.path.realpath(left) == os.path.realpath(right)
 
 
-# --- Plan the bytes of a repaired file ---
+# --- Bytes of a repaired file ---
 
 
 class PlannedContent(NamedTuple):
@@ -408,7 +409,7 @@ def _make_end_mark(file: LogFile) -> tuple[ResultPiece, ...]:
     return () if mark is None else (ResultPiece(data=mark),)
 
 
-# --- Verify the result of a repair before anything is written ---
+# --- Verification of a result before it is written ---
 
 
 class PiecesSource:
@@ -529,7 +530,7 @@ def list_unclean_findings(report: FileReport, *, salvage: bool = False, allow_op
     return [f"{f.id}: {f.message}" for f in unclean if not (salvage and f.id == "gap-in-sequence")]
 
 
-# --- Compare a log with what its plan promised ---
+# --- Comparison of a log with its plan ---
 
 
 class PlanSnapshot(NamedTuple):
@@ -575,7 +576,7 @@ def _describe_unclean_files(changed: Mapping[str, FilePlan], reports: Iterable[F
             )
 
 
-# --- Predict what `verify` would say of a log after a plan ---
+# --- Predicted result of `verify` after a plan ---
 
 
 def predict_damage(
@@ -593,9 +594,7 @@ def predict_damage(
 def predict_new_damage(
     log: ExaminedLog, file: FilePlan, predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
 ) -> list[str]:
-    """Return reasons against the plan for a single file; present damage of other files of its log set does not
-    count.
-    """
+    """Return reasons against the plan for a single file; damage that other files of its log set have does not count."""
     before = set(list_errors(log.examination))
     after = list_errors(_predict_log(log, [file], predictions, options))
     return [format_unclean(text) for text in after if text not in before or text.startswith(f"{file.path}: ")]

@@ -134,8 +134,7 @@ class ReplayResult(msgspec.Struct, frozen=True):
         rules: Reason -> the rule in words.
         details: What policy `force` does in this format, and what else the format reports.
         unknown: Objects whose rows are not all in the log -> why; their keys and digest, and the digest of the whole
-            state,
-            are None.
+            state, are None.
     """
 
     path: str
@@ -161,9 +160,7 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
     @property
     def incomplete_reason(self) -> str | None:
-        """The limit that ended the replay early; everything else is about the part before it. None if it is
-        complete.
-        """
+        """Limit that ended the replay early; all other members are about the part before it. None if it is complete."""
         why: str | None = self.details.get("incomplete")
         return why
 
@@ -203,7 +200,7 @@ def add_state(result: ReplayResult, state: Mapping[str, ObjectState], spilled: i
     return replace(result, objects=objects, digest=whole, details=details)
 
 
-# --- Keep the records of a replay that cannot be decided yet, in little memory ---
+# --- Records that are decided later ---
 
 _BYTES_PER_RECORD = 1000
 """Approximate memory of an undecided record beside its content, in bytes."""
@@ -319,7 +316,7 @@ def _pack_block(block: RecordBlock) -> bytes:
     return zlib.compress(plain.getbuffer(), 1)
 
 
-# --- Replay most records in compiled code, and hand the others over to be ruled on one by one in Python ---
+# --- Replay by compiled code ---
 
 MIN_STORE_MEMORY = 1 << 20
 """Bytes of memory; with less, compiled code keeps no rows."""
@@ -388,7 +385,7 @@ def make_compiled_runner(
     return CompiledReplayRunner(quick, chosen_backend.compile_kernel, state, rows)
 
 
-# --- Predict what a server does with a log ---
+# --- Prediction for one log ---
 
 _UNPACKED_DIVISOR = 16
 """Undecided records are packed when they take more than 1/_UNPACKED_DIVISOR of --max-memory."""
@@ -402,7 +399,7 @@ def replay_paths(
     options: ReplayOptions,
     on_decision: OnDecision | None = None,
 ) -> list[ReplayResult]:
-    """See `binlogtool.replay`."""
+    """Predict the replay of each log below the paths, with the parameters of `binlogtool.replay`."""
     logs = [group for path in paths for group in find_logs_to_replay(os.fspath(path), format)]
     return [
         replay_log(group, replace(options, until=until), on_decision)
@@ -487,8 +484,9 @@ class _LogReplay:
         self._compiled_replay = self._make_compiled_replay(make_change_sink)
 
     def _make_compiled_replay(self, make_change_sink: MakeChangeSink | None) -> CompiledReplayRunner | None:
-        """Return compiled code for most records; None if decisions are listened to, or the replay may end between two
-        records.
+        """Return compiled code for most records.
+
+        None if decisions are listened to, or the replay may end between two records.
         """
         make_kernels, options = self._rules.compiled, self._options
         may_end_early = options.until is not None or options.policy == "strict" or self._verify_stop is not None
@@ -652,7 +650,7 @@ class _LogReplay:
             count = f"{self._undecided_records.count:,} records"
             raise LimitError(f"{block.file}: {count} wait for the end of their transaction; raise --max-memory")
 
-    # -- booking ---------------------------------------------------------------------------------------------------
+    # -- accounting ------------------------------------------------------------------------------------------------
 
     def _decide_waiting(self, ruling: Ruling) -> None:
         """Apply a ruling on records that were fed before."""
@@ -693,7 +691,7 @@ class _LogReplay:
         return tally
 
     def _skip_remaining(self, itinerary: ReadPlan) -> None:
-        """Skip the records that nobody ruled on: after the stop, after `--until`, or in files that were not read."""
+        """Skip the records without a ruling: after the stop, after `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._options.until is None else UNTIL
         reason = LIMIT if self._clock.is_over else reason
         for number in list(self._undecided_records.iter_numbers()):

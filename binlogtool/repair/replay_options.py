@@ -54,13 +54,13 @@ _SERVER_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
 
 OnChanges = Callable[[Iterable[StateChange]], None]
 MakeChangeSink = Callable[[Patch | None], OnChanges]
-"""Called for each log with its format's `Replay.patch`; returns the sink for the changes of all applied records,
-in order.
+"""Called for each log with its format's `Replay.patch`; returns the sink for the changes of all applied records, in
+order.
 """
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
-    """How to replay; see `binlogtool.replay`."""
+    """Options of a replay, with the meaning of the parameters of `binlogtool.replay`."""
 
     policy: str = "server"
     against: Mapping[str, Any] | str | None = None
@@ -78,7 +78,7 @@ class ReplayOptions(msgspec.Struct, frozen=True):
             raise UsageError(f"not a server version: {self.server_version!r}; write it as 3.9 or 2.11.4")
 
 
-# --- End positions of a replay (`--until`), in one log and over several, and its time limit ---
+# --- End positions of a replay (`--until`) ---
 
 
 def select_before(position: str | None, paths: Sequence[str], base: Collection[str]) -> Selection:
@@ -155,8 +155,9 @@ class ReplayClock:
         return late
 
     def find_verify_stop(self, examination: LogExamination) -> ReplayStop | None:
-        """Return where the time limit ended the verification; the records after it are not known well enough to be
-        replayed.
+        """Return where the time limit ended the verification.
+
+        The records after it are not known well enough to be replayed.
         """
         for one in examination.files:
             if "unread" in one.report.details:
@@ -166,7 +167,7 @@ class ReplayClock:
         return None
 
 
-# --- Read the position that a replay is compared with (`--against`) ---
+# --- Start position of a replay (`--against`) ---
 
 _MAX_STATE_BYTES = 16 << 20
 
@@ -196,9 +197,7 @@ def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) ->
 
 
 def _parse_position_json(data: bytes) -> Mapping[str, Any] | None:
-    """Return the position in a JSON document: its member `position`, else the document itself; None if it is not
-    JSON.
-    """
+    """Return the position in a JSON document: its member `position`, else all of it; None if it is not JSON."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -213,7 +212,7 @@ def _read_file_head(path: str) -> bytes:
     return file.read(0, min(file.size, _MAX_STATE_BYTES))
 
 
-# --- Describe a log to its format's replay rules before the replay ---
+# --- Input of the replay rules ---
 
 
 def resolve_format(group: LogGroup, examination: LogExamination) -> Format:

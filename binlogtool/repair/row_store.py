@@ -53,11 +53,11 @@ _LOW_31_BITS = (1 << 31) - 1
 _U64 = (1 << 64) - 1
 
 KeyEntry = tuple[int, int, bytes, tuple[bytes, ...]]
-"""See `digest.KeyEntry`."""
+"""Entry of a key: epoch of its object, state (ROW_KNOWN, …), image, and operations not yet applied to it."""
 
 
 class ObjectNames(NamedTuple):
-    """How the replay state names objects: name -> the name that its rows are kept under; kept name -> its epoch."""
+    """Names of objects in the replay state: name -> the name that its rows are kept under; kept name -> its epoch."""
 
     kept_name: Callable[[str], str]
     epoch: Callable[[str], int]
@@ -78,7 +78,7 @@ class CompiledRowStore:
     ) -> None:
         self.compile_kernel = compiled
         self.numbers: dict[str, int] = {}
-        """Of objects, by the names that they are kept under."""
+        """Numbers of objects, by the names that they are kept under."""
         self.version = 0
         self._names, self._can_grow = names, can_grow
         self._allocate()
@@ -98,7 +98,7 @@ class CompiledRowStore:
 
     @property
     def memory(self) -> row_store_kernels.StoreMemory:
-        """See `Kept`."""
+        """Memory of the table, for kernels."""
         return row_store_kernels.StoreMemory(self._bytes, self._bytes, self._rows, self._slots, self._head)
 
     @property
@@ -110,11 +110,11 @@ class CompiledRowStore:
         return int(self._head[row_store_kernels.HEAD_ROW_COUNT])
 
     def object_number(self, name: str) -> tuple[int, int]:
-        """See `Kept`."""
+        """Return the number of an object in the table, and its epoch."""
         kept = self._names.kept_name(name)
         return self.numbers.setdefault(kept, len(self.numbers)), self._names.epoch(kept)
 
-    # -- one by one ------------------------------------------------------------------------------------------------
+    # -- single rows -----------------------------------------------------------------------------------------------
 
     def get(self, kept_name: str, key: bytes) -> KeyEntry | None:
         """Return the entry of a key; None if the key is not in the table."""
@@ -186,7 +186,7 @@ class CompiledRowStore:
         self._memory_map.close()
         self._allocate()
 
-    # -- all of them -----------------------------------------------------------------------------------------------
+    # -- all rows --------------------------------------------------------------------------------------------------
 
     def items(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
         """Yield ((kept name, key), entry) of all rows."""
@@ -321,9 +321,7 @@ def merge_entries(before: KeyEntry | None, later: KeyEntry, patch: Patch | None)
 
 
 def resolve_entry(entry: KeyEntry, patch: Patch | None) -> KeyEntry:
-    """Return the entry at the end of the replay: in an object that was seen empty, a key without an image was
-    absent.
-    """
+    """Return the entry at the end of the replay: in an object once seen empty, a key without an image was absent."""
     epoch, state, _, operations = entry
     if state != ROW_PENDING or not epoch:
         return entry
@@ -418,8 +416,9 @@ class ReplayState(msgspec.Struct):
                 self._rename_object(name, image.decode(errors="surrogatepass"))
 
     def open_row_store(self, compiled: Callable[[Kernel], Kernel]) -> CompiledRowStore:
-        """Return the row store of compiled kernels, created on the first call. Keys that it holds are looked up there
-        first.
+        """Return the row store of compiled kernels, created on the first call.
+
+        Keys that it holds are looked up there first.
         """
         if self._row_store is None:
             names = ObjectNames(lambda name: self._kept_names.get(name, name), lambda name: self._epochs.get(name, 0))
@@ -476,8 +475,9 @@ class ReplayState(msgspec.Struct):
             self._spill()
 
     def sum_objects(self, max_objects: int = 1 << 20) -> dict[str, ObjectState]:
-        """Return the state of every object that was changed, by name, also of empty ones; beyond `max_objects` they
-        are summed up.
+        """Return the state of every object that was changed, by name, also of empty ones.
+
+        Beyond `max_objects` they are summed up.
         """
         totals = _ObjectTotals(self, {name: rows for name, (_, rows) in self.base_states().items()}, max_objects)
         for entries in self._iter_parts():
@@ -506,8 +506,8 @@ class ReplayState(msgspec.Struct):
         return result
 
     def iter_entries(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
-        """Yield ((object, key), entry) of everything that `sum_objects` would fold; entries of one key in the order
-        of the log.
+        """Yield ((object, key), entry) of everything that `sum_objects` would fold; entries of one key in the order of
+        the log.
         """
         if self._spill_files:
             self._spill()

@@ -1,5 +1,5 @@
-"""Carry a plan out: lock and prove the target files, keep an undo file, change them atomically, clear what
-aborted runs left.
+"""Carry a plan out: lock and prove the target files, keep an undo file, change them atomically, clear what aborted runs
+left.
 
 Undo files are only reported: they may be the last copy of something. A temporary file is removed before the next repair
 if it has the name that this program gives, belongs to this user, has no other name, and no process holds its lock.
@@ -72,7 +72,7 @@ from binlogtool.repair.undo_file import (
     write_undo_file,
 )
 
-# --- Detect that a log is in use ---
+# --- Logs in use ---
 
 
 def take_engine_locks(system: SystemCalls, directory: str, locks: tuple[EngineLock, ...], held: ExitStack) -> None:
@@ -119,7 +119,7 @@ def take_file_locks(system: SystemCalls, path: str, fd: int) -> None:
         raise RefusedError(f"{path}: in use: open in {', '.join(holders[:5])}; stop it first; nothing was changed")
 
 
-# --- Open and lock the files that a plan changes, and prove that they are the planned ones ---
+# --- Locked and verified target files ---
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
 
@@ -317,7 +317,7 @@ def remove_intent(system: SystemCalls, path: str) -> None:
     system.fsync_directory(get_directory(path))
 
 
-# --- Find and clear what aborted runs left ---
+# --- Remains of aborted runs ---
 
 _OWN_NAME_PART = ".binlogtool-"
 _TEMPORARY = re.compile(r"\.(.+)\.binlogtool-tmp-[0-9a-f]{12}", re.DOTALL)
@@ -345,7 +345,7 @@ def describe_leftovers(system: SystemCalls, folder: str, names: Sequence[str]) -
 
 
 def remove_temporaries(system: SystemCalls, folder: str, names: Sequence[str]) -> list[str]:
-    """Remove the temporary files that nobody can need; return a line for each.
+    """Remove temporary files that are no longer needed; return a line for each.
 
     Raises:
         OSError: the directory cannot be read.
@@ -377,9 +377,7 @@ def _has_undo_prefix(name: str, log_file_name: str) -> bool:
 
 
 def _is_unused(system: SystemCalls, path: str) -> bool:
-    """Return True for a plain file of this user that no process has locked or open; its writer locks it while it
-    works.
-    """
+    """Return True for a plain file of this user that no process has locked or open; a running writer holds a lock."""
     try:
         status = system.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != system.get_user():
@@ -422,7 +420,7 @@ def _collect_states(system: SystemCalls, undo: UndoFile) -> set[str]:
     return {find_file_state(system, entry) for entry in undo.entries}
 
 
-# --- Carry out a plan ---
+# --- Execution of a plan ---
 
 Check = Callable[[], list[str]]
 """Verifies the result; returns what is wrong with it."""

@@ -36,7 +36,7 @@ from binlogtool.repair.undo_file import (
     write_state,
 )
 
-# --- Undo a repair with the same care ---
+# --- Undo of a repair ---
 
 
 def plan_undo(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> UndoPlan:
@@ -78,8 +78,8 @@ def apply_undo(
         allow_network: Also on network file systems, where other machines can change the files.
 
     Raises:
-        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: no file is half-written; call
-            it again.
+        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: no file is half-written; call it
+            again.
     """
     name = os.path.abspath(os.fspath(path))
     with ExitStack() as held:
@@ -153,7 +153,7 @@ def _publish_intent(system: SystemCalls, undo: UndoFile) -> str | None:
     return intent_path
 
 
-# --- Finish a repair, or an undo, of several files that was interrupted ---
+# --- Completion of an interrupted repair or undo ---
 
 
 def plan_finish(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> FinishPlan | None:

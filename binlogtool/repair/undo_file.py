@@ -64,8 +64,7 @@ class UndoEntry(msgspec.Struct, frozen=True):
             replaced.
         pieces: How the result is made of the original.
         restore: How the original is made, in order: ("result", start, end) are bytes of the result, ("undo", start,
-            end)
-            bytes of the undo file's body, ("zero", 0, size) zeros.
+            end) bytes of the undo file's body, ("zero", 0, size) zeros.
         attributes: Extended attributes (access lists, security labels, ...), by name, in hexadecimal digits.
     """
 
@@ -282,8 +281,8 @@ def _parse_undo_file(system: SystemCalls, fd: int, path: str) -> UndoFile:
 
 
 def refuse_foreign_owner(system: SystemCalls, path: str) -> None:
-    """Refuse an undo file or intent of another user: it decides about names, owner and mode of files, so its maker
-    must be trusted.
+    """Refuse an undo file or intent of another user: it decides about names, owner and mode of files, so its maker must
+    be trusted.
 
     Raises:
         RefusedError: it belongs to another user, who is not root. OSError.
@@ -303,7 +302,7 @@ def write_state(system: SystemCalls, path: str, state: str) -> None:
         system.close(fd)
 
 
-# --- Restore the original of a repaired file as a new file that takes its name, never as a mix of the two ---
+# --- Restoration of the original file ---
 
 ORIGINAL, RESULT, OTHER = "original", "result", "other"
 
@@ -333,8 +332,9 @@ def find_file_state(system: SystemCalls, entry: UndoEntry) -> str:
 
 
 def restore_file(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
-    """Restore content, mode, owner and times of a file, or remove it if there was none; return False if nothing had
-    to change.
+    """Restore content, mode, owner and times of a file, or remove it if there was none.
+
+    Return False if nothing had to change.
 
     Raises:
         RefusedError: it is neither the original nor the result. OSError.
@@ -438,15 +438,14 @@ def _read_original(
             yield from read_chunks(system, undo_fd, undo.body_offset + start, undo.body_offset + end)
 
 
-# --- Check what an undo file or an intent would write ---
+# --- Checks of undo files and intents ---
 
 _UNCHANGED = "nothing was changed"
 _PRIVILEGES = "security.capability"
 
 
 def read_intended_undo(system: SystemCalls, undo_path: str, intent_path: str) -> UndoFile:
-    """Read the undo file that an intent names; refuse one that names anything but log files in and below its
-    directory.
+    """Read the undo file that an intent names; refuse one that names anything but log files in and below its directory.
 
     Args:
         intent_path: The path of the intent.

@@ -42,13 +42,13 @@ from binlogtool.repair.verify_report import (
 )
 from binlogtool.schema import backends
 
-# --- Verify files and log sets ---
+# --- Verification of files and log sets ---
 
 DEPTHS = ("frame", "checksum", "payload", "set")
 
 
 class LogVerifyOptions(msgspec.Struct, frozen=True):
-    """How to verify; see `binlogtool.verify`.
+    """Options for verifying a log, with the meaning of the parameters of `binlogtool.verify`.
 
     Attributes:
         causes: Findings name the likely cause of damage.
@@ -106,7 +106,7 @@ class VerifiedMember(msgspec.Struct, frozen=True):
 
 
 class LogExamination(msgspec.Struct, frozen=True):
-    """What `verify` found in one log.
+    """Results of `verify` for one log.
 
     Attributes:
         set: The report on the set; None where a single file was named.
@@ -444,7 +444,7 @@ def _add_set_findings(packed_report: PackableReport, set_findings: list[SetFindi
     return pack_report(replace(report, findings=tuple(findings)))
 
 
-# --- Verify a log while its server writes it, without reporting what is wrong only for a moment ---
+# --- Verification of a log in use ---
 
 MAX_PASSES = 10
 """Most passes: a server that never stops writing may show another passing problem each time."""
@@ -554,7 +554,7 @@ def _keep_confirmed(report: Report, confirmed: set[FindingKey]) -> Report:
     return replace(report, files=files, sets=sets)
 
 
-# --- Verify the logs that paths name, each in turn, also while a server writes them ---
+# --- Verification of paths ---
 
 
 def verify_paths(
@@ -562,7 +562,7 @@ def verify_paths(
     format: str,
     options: LogVerifyOptions,
 ) -> Report:
-    """See `binlogtool.verify`."""
+    """Verify the logs below the paths, with the parameters of `binlogtool.verify`."""
     return merge_reports(part for path in paths for part in _verify_path(os.fspath(path), format, options))
 
 

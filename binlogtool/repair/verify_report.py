@@ -235,8 +235,9 @@ def merge_reports(parts: Iterable[Report]) -> Report:
 
 
 def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> Report:
-    """Report the files of a directory that are not logs; compressed log files count as failures, because they were
-    not read.
+    """Report the files of a directory that are not logs.
+
+    Compressed log files count as failures, because they were not read.
     """
     if not files:
         return Report((), ())

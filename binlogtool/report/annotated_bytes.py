@@ -8,8 +8,7 @@ only as text. A piece with many fields becomes several sections, so that no sect
 
 Below a record that differs are its differing fields, as they are in A and in B; `^` marks the bytes.
 
-Below each record that differs are its differing fields, as they are in A and in B, with the differing bytes in
-colour.
+Below each record that differs are its differing fields, as they are in A and in B, with the differing bytes in colour.
 A picture shows the first differences only, and the number of the others.
 """
 
@@ -131,8 +130,9 @@ def check_page_size(file: str, size: int) -> None:
 
 
 class DiffPieceStyle(msgspec.Struct, frozen=True):
-    """How one side of a difference is shown. title, summary: its heading. side: a CSS class. fields: those that
-    differ.
+    """Style of one side of a difference.
+
+    title, summary: its heading. side: a CSS class. fields: those that differ.
     """
 
     title: str
@@ -272,7 +272,7 @@ def _split_sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
 
 
 def _read_bytes(spaces: Iterable[AddressSpace], name: str, start: int, stop: int) -> bytes:
-    """Return the bytes of a range, as far as they are given."""
+    """Return the available bytes of a range."""
     matching_spaces = (one for one in spaces if one.name == name and one.base <= start < one.base + len(one.data))
     return next((one.slice_bytes(start, stop) for one in matching_spaces), b"")
 
@@ -453,8 +453,9 @@ def _changed_fields_to_json(left: AnnotatedPiece, right: AnnotatedPiece) -> dict
 
 
 def _field_to_json(field: FieldDiff) -> dict[str, Any]:
-    """Return one field of both sides; `bytes` are the differing ranges from its first byte on, none where the sizes
-    differ.
+    """Return one field of both sides.
+
+    `bytes` are the differing ranges from its first byte on, none where the sizes differ.
     """
     return {"a": _row_to_json(field.a), "b": _row_to_json(field.b), "bytes": [list(some) for some in field.ranges]}
 

@@ -51,7 +51,7 @@ class RepairStep(NamedTuple):
     command: str | None
 
 
-# -- what to do --------------------------------------------------------------------------------------------------------
+# -- recommended actions -----------------------------------------------------------------------------------------------
 
 
 def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OPTIONS) -> list[RepairStep]:
@@ -136,9 +136,7 @@ def _list_salvage_steps(
 
 
 def _make_undo_command(plan: RepairPlan) -> str:
-    """Return the undo command; the undo file does not exist yet, so it is named by a pattern if no older one
-    matches.
-    """
+    """Return the undo command. The undo file does not exist yet: a pattern names it if no older one matches."""
     first = next(file for file in plan.changes if file.made_like is None)
     pattern = f"{first.path}.binlogtool-undo-"
     if glob.glob(f"{glob.escape(pattern)}*"):
@@ -160,7 +158,7 @@ def list_explain_commands(diagnosis: Diagnosis) -> list[str]:
     return [format_command("explain", id_) for id_ in dict.fromkeys(f.id for f in errors)]
 
 
-# -- in words ----------------------------------------------------------------------------------------------------------
+# -- text --------------------------------------------------------------------------------------------------------------
 
 _START_LABELS = {
     STARTS: "yes",
@@ -292,7 +290,7 @@ def _label_lines(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[st
         yield f"{'' if number else name:<9} {line}"
 
 
-# -- for programs and tickets ------------------------------------------------------------------------------------------
+# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def diagnosis_to_json(

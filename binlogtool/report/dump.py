@@ -1,6 +1,6 @@
 """Records as lines: JSON by compiled code where possible, text, CSV, SQL, raw bytes.
 
-The columns of a block become structs that msgspec encodes in C; for their bodies see `log.body_json`.
+The columns of a block become structs that msgspec encodes in C; for their bodies see `core.record_blocks`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from binlogtool.schema.json_lines import LineWriter
 
 
-# --- Encode records as JSON (binlogtool/record/1) ---
+# --- Records as JSON (binlogtool/record/1) ---
 
 
 class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
@@ -211,7 +211,7 @@ def find_member(value: Any, path: str) -> Any:
     return None
 
 
-# --- Encode records as lines of JSON in compiled code (`log.compiled`), and hand over the blocks that it cann ---
+# --- Records as JSON lines from compiled code ---
 
 T = TypeVar("T")
 
@@ -349,8 +349,9 @@ class CellFormatter:
         self._time = TimeFormatter()
 
     def format_rows(self, block: RecordBlock, columns: Sequence[str]) -> Iterator[list[Any]]:
-        """Yield the named cells of each record; a name that is not a column is a path in the record as JSON
-        (`body.tuple`).
+        """Yield the named cells of each record.
+
+        A name that is not a column is a path in the record as JSON (`body.tuple`).
         """
         paths = [name for name in columns if name not in COLUMNS]
         records = self._encoder.to_values(block) if paths else repeat({})
@@ -574,7 +575,7 @@ class SqlWriter:
         return b""
 
 
-# --- Check that the body members which `--fields` names occur in any record ---
+# --- Names in `--fields` that no record has ---
 
 _BODY = "body"
 _MAX_KNOWN_NAMES = 1000
@@ -617,9 +618,7 @@ class FieldNameCheck:
 
 
 def _has_member(value: Any, path: Sequence[str]) -> bool:
-    """Return True if there is a member at the path; names with dots are found as well, see
-    `find_member`.
-    """
+    """Return True if there is a member at the path; names with dots are found as well, see `find_member`."""
     for end in range(1, len(path) + 1):
         name = ".".join(path[:end])
         if isinstance(value, Mapping) and name in value:

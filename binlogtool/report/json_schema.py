@@ -56,7 +56,7 @@ def schema_constant(name: str) -> dict[str, Any]:
     return {"const": f"binlogtool/{name}/1"}
 
 
-# --- JSON Schema of `hexdump-annotate --diff -O json`, and of a field there and in `hexdump-annotate -O json` ---
+# --- JSON Schema of `hexdump-annotate --diff -O json` ---
 
 _NUMBER_PAIR: dict[str, Any] = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}
 FIELD = object_of(
@@ -105,7 +105,7 @@ DIFF = object_of(
 )
 
 
-# --- JSON Schemas (draft 2020-12) of the outputs, as `binlogtool schema NAME` prints them ---
+# --- JSON Schemas (draft 2020-12) of the outputs ---
 
 _INTEGER_TEXT: dict[str, Any] = {"type": ["integer", "string"], "description": "a string with --bigint string"}
 

@@ -99,7 +99,7 @@ def compute_fingerprint(path: str, finding: Finding) -> str:
 
 
 class FindingPolicy(msgspec.Struct, frozen=True):
-    """What the options of `verify` do to findings.
+    """Changes that the options of `verify` make to findings.
 
     Attributes:
         severities: Finding id -> severity in place of the default.

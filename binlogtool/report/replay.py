@@ -24,8 +24,9 @@ MAX_OBJECTS = 40
 
 
 def replay_to_json(replay: ReplayResult) -> dict[str, Any]:
-    """Return `replay-dry-run -O json` as a value. Members beyond the contract: path, starts, read, findings, rules,
-    details.
+    """Return `replay-dry-run -O json` as a value.
+
+    Members beyond the contract: path, starts, read, findings, rules, details.
     """
     stop = replay.stop
     return {

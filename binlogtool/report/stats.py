@@ -19,7 +19,7 @@ from binlogtool.report.dump import encode_csv
 from binlogtool.report.wording import format_count, format_size
 from binlogtool.terminal.escape import escape
 
-# --- Sum up records by object, type or origin ---
+# --- Totals by object, type or origin ---
 
 RecordMeasure = tuple[int, int | None, int | None]
 """Bytes, sequence number and time of a record."""
@@ -108,7 +108,7 @@ def align_columns(rows: list[list[str]], right_columns: Container[int]) -> bytes
     return "".join(f"{'  '.join(row).rstrip()}\n" for row in cells).encode("utf-8", "backslashreplace")
 
 
-# --- Count records and bytes over time, by object, type or origin (`stats`) ---
+# --- Counts over time ---
 
 BUCKET_LENGTHS = {"1m": 60_000_000, "1h": 3_600_000_000, "1d": 86_400_000_000}
 """Bucket name -> length in microseconds; steps begin at full minutes, hours and days of UTC."""

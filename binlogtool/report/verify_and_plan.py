@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from binlogtool.repair.replay import ReplayResult
 
 
-# --- Suggest the next command, ready to be pasted, with the options that reading the log needs ---
+# --- Suggested next commands ---
 
 _UNSUPPORTED_OPTIONS = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
 """Read options that a command does not have."""
@@ -91,8 +91,9 @@ NO_READ_OPTIONS = GivenReadOptions()
 
 
 def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_READ_OPTIONS) -> str | None:
-    """Return the command that shows or repairs the first serious finding; None for standard input, which cannot be
-    read again.
+    """Return the command that shows or repairs the first serious finding.
+
+    None for standard input, which cannot be read again.
     """
     files = [file for file in report.files if file.path != "-"]
     for file in files:
@@ -300,7 +301,7 @@ def collect_read_options(parameters: Mapping[str, object], format_: str) -> Give
     )
 
 
-# --- Render `verify` and `explain` as text ---
+# --- Text of `verify` and `explain` ---
 
 Paint = Callable[[str, str], str]
 """(text, style name) -> text, with colour or without."""
@@ -315,8 +316,8 @@ def paint_plain(text: str, _style: str) -> str:
 
 
 def describe_state(file: FileReport) -> str:
-    """Return ok, WARNING or DAMAGED; ENCRYPTED if nothing was checked; PARTIAL if a limit ended the work and nothing
-    is wrong.
+    """Return ok, WARNING or DAMAGED; ENCRYPTED if nothing was checked; PARTIAL if a limit ended the work and nothing is
+    wrong.
     """
     worst = max((f.severity for f in file.findings), default=Severity.NOTE)
     if file.is_encrypted and worst < Severity.ERROR:
@@ -429,7 +430,7 @@ def format_byte_account(files: Sequence[FileReport]) -> str:
     return f"bytes: {' · '.join([*parts, f'total {format_count(total_size)}'])} ({percent})"
 
 
-# --- Render plans, repairs and their undo as text and as JSON ---
+# --- Text and JSON of plans, repairs and their undo ---
 
 
 def render_plan_text(
@@ -597,7 +598,7 @@ def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]
     }
 
 
-# --- JSON shapes of `verify`, plans and `explain`, as plain values and as text ---
+# --- JSON of `verify`, plans and `explain` ---
 
 
 def findings_to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -131,7 +131,7 @@ _CLASS_LABELS = {"header": "header", "record": "records", "torn_tail": "torn tai
 
 
 class PageIllustrations(msgspec.Struct, frozen=True):
-    """What the page shows beside the report.
+    """Illustrations that the page shows beside the report.
 
     Attributes:
         spots: By path, annotated bytes around its damage.

@@ -14,7 +14,7 @@ from binlogtool.format_api.json_values import encode_text
 from binlogtool.repair.verify_report import SkippedFiles
 from binlogtool.terminal.escape import escape
 
-# --- Format numbers, offsets, findings and commands for text reports ---
+# --- Numbers, offsets, findings and commands as text ---
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _OFFSET_SUFFIXES = ("offset", "next", "at", "start", "end")
@@ -99,7 +99,7 @@ def format_finding(finding: Finding) -> str:
     return "  ".join([*record, message, *format_facts(finding.facts, message)])
 
 
-# --- Report the files of a directory that are not logs, in one line, or each by name ---
+# --- Files of a directory that are not logs ---
 
 _DEFAULT_ADVICE = "not followed; name the file itself to read it"
 _ADVICE = {

@@ -44,7 +44,7 @@ from binlogtool.schema.annotation import AddressSpace, FieldRow
 __all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmapped", "trace_record"]
 
 
-# --- Copy a schema into one whose fields add rows while they parse ---
+# --- Schemas whose fields add rows ---
 
 CopyMemo = dict[int, tuple[Construct, Construct]]
 """id of an original -> the original (kept alive, so that its id is not reused) and its copy."""
@@ -80,7 +80,7 @@ _PREDICTABLE_CLASSES = (
     annotated_parse_nodes.TracedCheck, annotated_parse_nodes.TracedNested, TracedNumber, TracedMagic,
     TracedStruct, construct.Switch,
 )  # fmt: skip
-"""Parts that read only their own bytes and known fields; all others prevent learning (`trace_shapes`)."""
+"""Parts that read only their own bytes and known fields; others prevent learning (`schema.annotated_parse_state`)."""
 
 _UNTRACEABLE_CLASSES = (construct.Transformed, construct.Restreamed, construct.RestreamData, construct.Union,
 construct.Tunnel,
@@ -364,13 +364,11 @@ def trace_record(
     fold_rows: bool = False,
     decompress: bool = True,
 ) -> TraceResult:
-    """Parse `data`, which begins at position `base`, and name every byte that the schema covers. Bad bytes never
-    raise.
+    """Parse `data`, which begins at position `base`, and name every byte that the schema covers. Bad bytes never raise.
 
     Args:
-        root: Path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the
-            top.
-        fold_rows: Rows may be `trace_shapes.FoldedRow`.
+        root: Path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the top.
+        fold_rows: Rows may be `schema.annotated_parse_state.FoldedRow`.
         decompress: False = compressed bytes stay one row, for callers that ask about the file only.
 
     Raises:
@@ -404,8 +402,9 @@ def _parse_traced(schema: Construct, stream: io.BytesIO, state: Trace, root: str
 
 
 def _finish_rows(state: Trace, end: int, root: str) -> None:
-    """Restore the element that was given up where the parse ended; for a schema without names, add the bytes that it
-    took.
+    """Restore the element that was given up where the parse ended.
+
+    For a schema without names, add the bytes that it took.
     """
     given_up = state.abandoned is not None and state.abandoned[:2] == ("", state.base + end)
     if given_up and end < len(state.data):
@@ -422,9 +421,7 @@ def _finish_rows(state: Trace, end: int, root: str) -> None:
 
 
 def fill_unmapped(rows: Iterable[FieldRow], start: int, end: int, space: AddressSpace) -> list[FieldRow]:
-    """Return the rows with one named `unmapped` added for each range of `[start, end)` that no leaf of `space`
-    covers.
-    """
+    """Return the rows, with an `unmapped` row for each range of `[start, end)` that no leaf of `space` covers."""
     rows = list(rows)
     return (
         rows

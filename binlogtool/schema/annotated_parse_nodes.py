@@ -429,7 +429,7 @@ class TracedRepeatUntil(RepeatUntil):  # type: ignore[misc]
 
 
 class TracedGreedyRange(GreedyRange):  # type: ignore[misc]
-    """As many elements as parse; each must take bytes."""
+    """Array of as many elements as parse; each must take bytes."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         values, index, row_count = ListContainer(), 0, 0
@@ -467,7 +467,7 @@ def _has_bytes_left(stream: Any) -> bool:
     return more
 
 
-# --- Traced numbers of a fixed layout, the most frequent fields, read without construct's stack of calls ---
+# --- Traced numbers of a fixed layout ---
 
 
 class TracedNumber(TracedLeaf):
@@ -476,7 +476,7 @@ class TracedNumber(TracedLeaf):
     unpack: Any
     size: int
     code: str
-    """How `struct` writes it, without the byte order; "" where that is not little-endian."""
+    """Format character of `struct`, without the byte order; "" where the number is not little-endian."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace or path.bits is not None:

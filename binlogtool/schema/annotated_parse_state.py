@@ -35,7 +35,7 @@ from binlogtool.format_api.layout import DecompressionError
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt
 
-# --- Describe values and errors of construct in words ---
+# --- Values and errors of construct in words ---
 
 MAX_ERROR_LENGTH = 300
 """Most characters of an error text: some texts of construct quote the whole input."""
@@ -158,7 +158,7 @@ def _format_path(match: re.Match[str]) -> str:
     return ".".join(_PATH_NAME.findall(match[0]))
 
 
-# --- Rows of array elements that are laid out like an earlier one, made without a parse ---
+# --- Rows of repeated array elements ---
 
 _make_row = tuple.__new__
 
@@ -209,7 +209,7 @@ class LearningStopper(Subconstruct):  # type: ignore[misc]
 
 
 class ElementShape:
-    """How elements of one layout are read: the bytes that decide, and the rows."""
+    """Template for elements of one layout: the bytes that identify the layout, and the rows."""
 
     __slots__ = ("_fields", "_rows", "_values", "depth", "mask", "places", "size", "want")
 
@@ -266,7 +266,7 @@ class ElementShape:
 
 
 class FoldedRow(FieldRow):
-    """The row of an element that also stands for all rows below it.
+    """The row of an element that also represents all rows below it.
 
     Attributes:
         shape: How the element is read.
@@ -282,7 +282,7 @@ class FoldedRow(FieldRow):
         return self.shape.make_rows(self.data, self.at, self.start, self.path, self.unit, self.space)
 
     def read_numbers(self) -> tuple[int, ...]:
-        """See `ElementShape.read_numbers`."""
+        """Return the numbers of the element."""
         return self.shape.read_numbers(self.data, self.at)
 
 
@@ -443,13 +443,14 @@ class AbandonedElement(NamedTuple):
 
 
 class Trace:
-    """The state of an annotated parse; it takes the place of construct's `path` argument, so that it reaches every
-    field.
+    """The state of an annotated parse.
+
+    It takes the place of construct's `path` argument, so that it reaches every field.
 
     Positions are those of the stream (and index `data`); rows get `base` added. `prefix` ends in a dot.
 
     Args:
-        fold_rows: Elements that are laid out like an earlier one become one row (`trace_shapes.FoldedRow`).
+        fold_rows: Elements that are laid out like an earlier one become one row (`FoldedRow`).
         decompress: Compressed bytes are decompressed and get rows in an address space of their own.
     """
 
@@ -708,8 +709,9 @@ class Trace:
             self.unit, self.space, self.base, self.data = outer
 
     def add_parts(self, parts: Iterable[TracePart], start: int, end: int) -> None:
-        """Add the rows of a field that names its own parts; on an error the remaining bytes become one row with its
-        text.
+        """Add the rows of a field that names its own parts.
+
+        On an error the remaining bytes become one row with its text.
 
         Raises:
             MalformedError: from the parts, or because they make no progress or are too many.
@@ -779,9 +781,7 @@ class Trace:
         )
 
     def mark_checksum(self, names: list[str], verified: ChecksumResult, hints: tuple[int, ...]) -> tuple[int, ...]:
-        """Write the verdict into the row of the stored checksum; take and return hints for that row (see
-        `find_row`).
-        """
+        """Write the verdict into the row of the stored checksum; pass hints for that row on (see `find_row`)."""
         index = self.find_row(names, hints)
         words = describe_checksum(verified, self.base)
         is_wrong = verified.ok is False

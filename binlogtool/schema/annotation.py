@@ -79,7 +79,7 @@ class AnnotatedPiece(msgspec.Struct, frozen=True):
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """What `hexdump-annotate` shows of one file.
+    """Rows and findings that `hexdump-annotate` shows of one file.
 
     Attributes:
         size: Size of the file in bytes.
@@ -99,7 +99,7 @@ class Annotation(msgspec.Struct, frozen=True):
         return (AnnotatedPiece(0, self.size, list(self.rows), self.spaces, self.findings),)
 
 
-# --- Write the lines of a hexdump, as a kernel ---
+# --- Kernel for the lines of a hexdump ---
 
 LINE_BYTES_SLOT, LINE_SIZE_SLOT, MARK_SLOT, ASCII_SLOT, FIRST_HEX_SLOT = 0, 1, 2, 3, 4
 """Slots of `layout`: bytes shown per line; characters of a line; columns of the error mark and of the ASCII text;
@@ -127,8 +127,7 @@ def put_hexdump_lines(
     texts: UInt8s,
     out: MutableUInt8s,
 ) -> int:
-    """Write the lines of `count` fields of the bytes `buf`, which begin at offset `base`; return the size of the
-    text.
+    """Write the lines of `count` fields of the bytes `buf`, which begin at offset `base`; return the size of the text.
 
     Args:
         starts, ends: Offsets of the fields.

@@ -29,7 +29,7 @@ from binlogtool.schema.walk_codegen import (
     list_polynomials,
 )
 
-# --- Run walks and kernels as native code, compiled when the package was built ---
+# --- Native walks and kernels ---
 
 _COLUMN_GAP = 72
 """Unused elements after each column: columns at distances of a power of two would share cache lines."""
@@ -220,15 +220,16 @@ class NativeScanner(WalkScanner):
         return ColumnTable(rows, {name: self._slice_column(row, rows) for row, name in enumerate(names)})
 
 
-# --- Choose the backend that runs the scanners ---
+# --- Choice of the backend ---
 
 BACKEND_VARIABLE = "BINLOGTOOL_BACKEND"
 BACKEND_NAMES = ("auto", "native", "python")
 
 
 def choose_backend(name: str) -> Backend:
-    """Return the backend called `name` (auto, native, python); the environment variable BINLOGTOOL_BACKEND takes
-    precedence.
+    """Return the backend called `name` (auto, native, python).
+
+    The environment variable BINLOGTOOL_BACKEND takes precedence.
 
     auto is native code where the package has some for this machine; what its library lacks runs as Python.
 

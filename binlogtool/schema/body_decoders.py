@@ -171,7 +171,7 @@ class BodyCodeGenerator(ABC):
         self._variables += 1
         return f"p{self._variables}"
 
-    # -- to implement ------------------------------------------------------------------------------------------------
+    # -- abstract methods --------------------------------------------------------------------------------------------
 
     @abstractmethod
     def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
@@ -202,7 +202,7 @@ class BodyCodeGenerator(ABC):
         raise Unlowerable(op.path, f"{type(op).__name__} in a body")
 
 
-# --- Generate Python that reads bodies ---
+# --- Python code that reads bodies ---
 
 _STRUCT_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
@@ -364,7 +364,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         self.position = BodyPosition(end, 0)
 
     def _emit_element_loop(self, op: Repeat, items: ShownList | None) -> None:
-        """Read a list of any elements; each takes at least a byte, so there are never more rounds than bytes."""
+        """Read a list of any elements; each takes at least a byte, so the loop never takes more rounds than bytes."""
         position, list_name, line = self.new_variable(), self.names[op.path], self.line
         line(f"{position} = {self.position}")
         line(f"{list_name} = []")
@@ -429,12 +429,11 @@ class PythonBodyGenerator(BodyCodeGenerator):
         return data if leaf is None else f"{self.add_constant('leaf', leaf.decode)}({data})"
 
 
-# --- Make readers of bodies ---
+# --- Readers of bodies ---
 
 
 def make_decoder(body_schema: BodySchema) -> Callable[..., dict[str, Any]]:
-    """Return a function of a body, as bytes, and of the numbers that it is given, that returns what `dump` shows of
-    it.
+    """Return a function of a body, as bytes, and of the numbers that it is given, that returns what `dump` shows of it.
 
     Raises:
         UnlowerableError: the schema, or what is to be shown, cannot be compiled.

@@ -81,7 +81,7 @@ from binlogtool.schema.program import (
     make_binary,
 )
 
-# --- Positions, outputs, unset variables and errors that all generated readers of bodies share ---
+# --- Common parts of generated body readers ---
 
 
 class BodyPosition(NamedTuple):
@@ -146,7 +146,7 @@ def make_value_error(name: str, code: int, left: int) -> MalformedError:
     return MalformedError(f"{name} is not a value of its type")
 
 
-# --- Lower the schema of a body to operations and to what is shown of it ---
+# --- Lowering of body schemas ---
 
 
 class LoweredBody(msgspec.Struct, frozen=True):
@@ -392,9 +392,7 @@ class ShownList(msgspec.Struct, frozen=True):
 
 
 class ShownTitle(msgspec.Struct, frozen=True):
-    """A text made of others; None = null. Strings are constant; `ArgumentNumber` is a number that is not in the
-    body.
-    """
+    """Text made of others; None = null. Strings are constant; `ArgumentNumber` is a number that is not in the body."""
 
     parts: tuple[str | ShownNumber | ShownBytes | ArgumentNumber, ...] | None
 
@@ -493,9 +491,7 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
 
 
 def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
-    """Yield all fields that are not groups, by their own names; a field inside of a group is there when the group
-    is.
-    """
+    """Yield all fields that are not groups, by their own names; a field of a group is present when the group is."""
     for name, field in fields.items():
         test: Expr | None = None
         inner = field

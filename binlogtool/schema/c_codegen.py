@@ -56,7 +56,7 @@ class Signature(msgspec.Struct, frozen=True):
 
     @property
     def passed(self) -> list[ArrayType | None]:
-        """What compiled code passes: the fields of a struct one by one."""
+        """Types of the arguments that compiled code passes: the fields of a struct are separate arguments."""
         passed: list[ArrayType | None] = []
         for kind in self.parameters.values():
             passed += kind.fields.values() if isinstance(kind, StructType) else [kind]
@@ -94,7 +94,7 @@ def struct_of(kind: type) -> StructType:
 
 
 def is_struct(declared: Any) -> bool:
-    """Is it a class made by `NamedTuple`?"""
+    """Return True if the type is a `NamedTuple` class."""
     return isinstance(declared, type) and issubclass(declared, tuple) and hasattr(declared, "_fields")
 
 
@@ -146,7 +146,7 @@ def _qualify_name(function: FunctionType) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-# --- Prepare the source text of kernels for a generated module ---
+# --- Source text of kernels for a generated module ---
 
 _ALLOWED_BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
 
@@ -406,7 +406,7 @@ def _parse_expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-# --- Emit C for the restricted Python of kernels and generated walks ---
+# --- C code of kernels and generated walks ---
 
 _INTRINSICS = {
     f"load_{kind}{size}{order}"
@@ -428,7 +428,7 @@ class EmitError(ValueError):
 
 
 class EmittedFunction(msgspec.Struct, frozen=True):
-    """What callers must know of a function.
+    """Signature of a function, as its callers need it.
 
     Attributes:
         arity: How many values it returns.
@@ -797,7 +797,7 @@ def _c_integer(value: int) -> str:
     return "INT64_MIN" if value == I64_MIN else f"INT64_C({value})" if value >= 0 else f"(-INT64_C({-value}))"
 
 
-# --- Collect the C text of a library ---
+# --- C text of a library ---
 
 
 class CLibrarySource:

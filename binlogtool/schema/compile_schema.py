@@ -64,7 +64,7 @@ from binlogtool.schema.program import (
     wrap_int64,
 )
 
-# --- Resolve names of fields and lower construct's `this` expressions while a schema is lowered ---
+# --- Field names and `this` expressions ---
 
 
 class Unlowerable(Exception):
@@ -305,14 +305,14 @@ def _resolve_name(scope: StructScope, name: str) -> Binding | None:
     if name == "_":
         return scope.parent
     if name == "_root":
-        # The first scope stands for construct's outermost context, which has no fields.
+        # The first scope represents construct's outermost context, which has no fields.
         while scope.parent is not None and scope.parent.parent is not None:
             scope = scope.parent
         return scope
     return scope.names.get(name)
 
 
-# --- Lower a construct schema to operations ---
+# --- Lowering of construct schemas ---
 
 SCANNER_COLUMNS = ("offset", "end", "checksum", "span")
 
@@ -557,7 +557,7 @@ LOWERING_RULES: tuple[tuple[Any, LoweringRule], ...] = (
 Lowering.rules = LOWERING_RULES
 
 
-# --- Read a number among the first fields of a frame without parsing the rest ---
+# --- Numbers among the first fields of a frame ---
 
 
 class LeadingNumber(NamedTuple):

@@ -42,7 +42,7 @@ from binlogtool.schema.json_members import (
 )
 from binlogtool.schema.native_library import PinnedMemory
 
-# --- Write JSON lines straight from the columns of a batch, with generated code that is compiled when the pac ---
+# --- Generated code that writes JSON lines ---
 
 LINE_BUFFER_SIZE = 1 << 20
 _LINE_PARAMETERS = f"{BATCH_PARAMETERS}, marks, head, head_size, notes, out, z, base, first, i, stop"
@@ -66,8 +66,9 @@ class LineWriter:
         self._size = len(head)
 
     def locate_batch(self, batch: Batch) -> BatchAddresses | None:
-        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
-        the batch.
+        """Return the addresses that `write` needs, valid as long as the batch.
+
+        None if compiled code cannot handle the batch.
         """
         return self._members.locate_batch(batch, self._code.source)
 
@@ -213,7 +214,7 @@ def _make_line_code(shape: MemberShape) -> LineCode:
     return LineCode(shape)
 
 
-# --- Make table cells straight from the columns of a batch, with generated code that is compiled when the pac ---
+# --- Generated code that writes table cells ---
 
 CELL_BUFFER_SIZE = 4 << 20
 """Most bytes of text in one column."""
@@ -269,8 +270,9 @@ class CellWriter:
         self._addresses = [ArrayAddresses(list(arrays.values())) for arrays in column_groups]
 
     def locate_batch(self, batch: Batch) -> BatchAddresses | None:
-        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
-        the batch.
+        """Return the addresses that `write` needs, valid as long as the batch.
+
+        None if compiled code cannot handle the batch.
         """
         return self._members.locate_batch(batch, self._code.source)
 
@@ -311,8 +313,9 @@ class CellWriter:
 
 @kernel()
 def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
-    """Remove the quotes of the text at `out[o:end]` (read through `buf`); return its new end, or NOT_MINE if it has
-    escapes.
+    """Remove the quotes of the text at `out[o:end]` (read through `buf`).
+
+    Return its new end, or NOT_MINE if it has escapes.
     """
     end -= 2
     for p in range(o, end):
@@ -516,7 +519,7 @@ def _make_cell_code(shape: MemberShape) -> CellCode:
     return CellCode(shape)
 
 
-# --- Write a few members of each record as JSON, with generated code that is compiled when the package is bui ---
+# --- Generated code that writes a few JSON members ---
 
 PICK_BUFFER_SIZE = 1 << 20
 _PICK_PARAMETERS = f"{BATCH_PARAMETERS}, asked, notes, out, z, base, first, i, stop"
@@ -543,8 +546,9 @@ class MemberPicker:
         ]
 
     def locate_batch(self, batch: Batch) -> BatchAddresses | None:
-        """Return the addresses that `write` needs, valid as long as the batch; None if compiled code cannot handle
-        the batch.
+        """Return the addresses that `write` needs, valid as long as the batch.
+
+        None if compiled code cannot handle the batch.
         """
         return self._members.locate_batch(batch, self._code.source)
 

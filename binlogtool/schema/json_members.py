@@ -1,14 +1,12 @@
 """Generate code that writes the members of records and their bodies as JSON.
 
 A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns what kernels that write JSON return
-(`format_api.json_kernels`). It refuses a truncated body; the general writer reports what is wrong with it. It
-first reads all
-fields, then writes them; a list is read once more for that, element by element, so that long lists take no memory.
-Constant texts are stored eight bytes at a time.
+(`format_api.json_kernels`). It refuses a truncated body; the general writer reports what is wrong with it. It first
+reads all fields, then writes them; a list is read once more for that, element by element, so that long lists take no
+memory. Constant texts are stored eight bytes at a time.
 
-The generated functions (`schema.json_lines`, `schema.json_lines`) loop over the records of a batch; the beginning
-of the
-loop, which loads what the kernels of the format need, is generated here.
+The generated functions (`schema.json_lines`, `schema.json_lines`) loop over the records of a batch; the beginning of
+the loop, which loads what the kernels of the format need, is generated here.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ from binlogtool.schema.program import (
 )
 from binlogtool.schema.walk_codegen import format_load, format_scalar_form
 
-# --- Generate source, compiled to C, that writes bodies as JSON, with the members that `schema.decoders` give ---
+# --- Generated code that writes bodies as JSON ---
 
 _MAX_NUMBER_SIZE = 25
 """Most bytes of a number, working space included."""
@@ -172,8 +170,9 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         return self._emit_elements(op, None)
 
     def _emit_elements(self, op: Repeat, element: ShownValue | None) -> None:
-        """Read all elements and, if wanted, write them; each takes at least a byte, so the end of the body bounds the
-        count.
+        """Read all elements and, if wanted, write them.
+
+        Each takes at least a byte, so the end of the body bounds the count.
         """
         position, name = self.new_variable(), self.names[op.path]
         self.line(f"{position} = {name}_a")
@@ -421,8 +420,9 @@ class CompiledMembers:
         return any(texts.is_too_large for texts in self._texts)
 
     def locate_batch(self, batch: Batch, code: RecordLoopCode) -> BatchAddresses | None:
-        """Return the addresses that a function needs, valid as long as the batch; None if compiled code cannot handle
-        the batch.
+        """Return the addresses that a function needs, valid as long as the batch.
+
+        None if compiled code cannot handle the batch.
         """
         if code.function is None:
             return None

@@ -3,9 +3,8 @@
 For a kernel that is: its module and name, the texts of the modules of the kernel and of the kernels that it calls, and
 the integers that they name. No text is parsed for this, which would slow down every start.
 
-It is one file beside this module, made when the package is built (`native_build.build`). The names of its
-functions have the
-hash of their text (`schema.native_library`): a function that is not found was compiled from something else, or
+It is one file beside this module, made when the package is built (`native_build.build`). The names of its functions
+have the hash of their text (`schema.native_library`): a function that is not found was compiled from something else, or
 not at all.
 """
 
@@ -297,7 +296,7 @@ def as_int64_memory(column: Any) -> Any:
     return array("q", view.tolist())
 
 
-# --- Operations on whole columns without a Python loop over their entries ---
+# --- Operations on whole columns ---
 
 
 def has_any_value(column: Any, values: Collection[int]) -> bool:

@@ -1,11 +1,10 @@
-"""What a schema is compiled to: expressions and a list of operations on one frame.
+"""Form that a schema is compiled to: expressions and a list of operations on one frame.
 
 Every value is a signed 64-bit integer, in all scanners alike. An unsigned 64-bit field is its bit pattern. Each node
 has bounds of its true value, so that
 
 * comparisons, divisions and right shifts of unsigned 64-bit values are done unsigned, hence exactly;
-* a result that may leave the 64 bits (`this.u64 + 80`) wraps. A schema that must not be fooled by such a sum checks
-  the
+* a result that may leave the 64 bits (`this.u64 + 80`) wraps. A schema that must not be fooled by such a sum checks the
   field itself first: `Check(this.u64 < 2**62)` is exact.
 
 They run in order at a position that starts at the frame's first byte. Variables are the dotted paths of fields

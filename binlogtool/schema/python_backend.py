@@ -51,7 +51,7 @@ from binlogtool.schema.program import (
 )
 from binlogtool.schema.scanner import WalkScanner
 
-# --- Classify operations for the Python walk ---
+# --- Kinds of operations in the Python walk ---
 
 FixedOp = LoadInteger | ExpectBytes | SkipBytes
 ComputedOp = RequireOneOf | Require | Assign | AssignPosition
@@ -118,7 +118,7 @@ def find_case_variables(op: ChooseCase) -> set[str]:
     return {path for each in iter_operations((op,)) for path in list_defined_paths(each)}
 
 
-# --- Generate the source text of the Python walk ---
+# --- Source text of the Python walk ---
 
 
 def generate_python_walk(program: Program, columns: tuple[str, ...], spans: bool) -> tuple[str, dict[str, Any]]:
@@ -596,8 +596,9 @@ class PythonScanner(WalkScanner):
         return ColumnTable(rows, columns)
 
     def _slice_record_column(self, path: str, rows: int) -> Column:
-        """Return a column of a record kernel; kernels compute with unbounded integers, so values may have to be
-        wrapped.
+        """Return a column of a record kernel.
+
+        Kernels compute with unbounded integers, so values may have to be wrapped.
         """
         record, offset = self._record_positions[path]
         width = len(self._records[record].columns)

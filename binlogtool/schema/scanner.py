@@ -37,7 +37,7 @@ from binlogtool.schema.program import (
     wrap_int64,
 )
 
-# --- The contract of generated scanners and of the backends that run them ---
+# --- Interface of generated scanners and backends ---
 
 
 class StopReason(enum.IntEnum):
@@ -65,7 +65,7 @@ class StopReason(enum.IntEnum):
 
 
 class ScanStop(NamedTuple):
-    """Where and why a scan stopped.
+    """Position and reason of the end of a scan.
 
     Attributes:
         at: Start of the frame (row) in the buffer.
@@ -90,9 +90,8 @@ class Scanner(Protocol):
     the wanted ones. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
 
     `scan_spans` walks one chain per span `[starts[i], ends[i])`, i in [first, count); the chain must fill the span
-    exactly.
-    Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is the first
-    span that is not in the table.
+    exactly. Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is
+    the first span that is not in the table.
     """
 
     columns: tuple[str, ...]
@@ -253,8 +252,7 @@ class WalkScanner(ABC):
 
     Attributes:
         interpreted_frames: Frames that only the interpreter found good (0 unless the walk speculates).
-        max_span_rows: Most rows of a single span: the rows of a span are handed out together, and must fit into
-            memory.
+        max_span_rows: Most rows of a single span: the rows of a span are handed out together, and must fit into memory.
     """
 
     max_span_rows = 1 << 20
@@ -266,7 +264,7 @@ class WalkScanner(ABC):
         self._capacity = capacity
 
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
-        """See `Scanner.scan`.
+        """Walk frames from `start` (`Scanner.scan`).
 
         Raises:
             ValueError: `[start, end)` is not inside the buffer.
@@ -281,7 +279,7 @@ class WalkScanner(ABC):
             self._release_input()
 
     def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
-        """See `Scanner.probe`: the walk alone decides; the interpreter does not explain why a frame is not good."""
+        """Return the table of one frame, or of none, by the walk alone; the interpreter explains no bad frame."""
         self._load_input(buf, (start,), (end,), 0, 1, spans=False)
         try:
             self._run_walk(0, 1, start)
@@ -292,7 +290,7 @@ class WalkScanner(ABC):
     def scan_spans(
         self, buf: Any, starts: Column, ends: Column, first: int, count: int
     ) -> tuple[ColumnTable, ScanStop]:
-        """See `Scanner.scan_spans`.
+        """Walk the rows of the spans `first`..`count`-1 (`Scanner.scan_spans`).
 
         Raises:
             ValueError: a span is not inside the buffer.
@@ -344,8 +342,7 @@ class WalkScanner(ABC):
 
     @abstractmethod
     def _run_walk(self, span: int, count: int, position: int) -> tuple[int, int]:
-        """Add the rows of good frames from `position` in `span` on; return the span and the position where it
-        stopped.
+        """Add the rows of good frames from `position` in `span` on; return the span and the position where it stopped.
 
         At the end of everything the span is `count`, and the position the end of the last span.
         """

@@ -5,8 +5,7 @@ They only narrow what is read; Spark applies every condition again, so only the 
     spark.dataSource.register(BinlogSource)
     spark.read.format("binlogtool").option("columns", "file,offset,type,seq").load("/data/00000000000000000000.xlog")
 
-A partition is a group of whole files, or one part of a big file, because a partition costs Spark far more than a
-batch.
+A partition is a group of whole files, or one part of a big file, because a partition costs Spark far more than a batch.
 Damage becomes DAMAGE rows; a bad file never fails a job. Findings that are only notes (such as reserved space at the
 end of a file) become no rows; an incomplete record at the end becomes one if a later file of its log exists
 (`closing`).

@@ -94,9 +94,9 @@ class LogTask(msgspec.Struct, frozen=True):
 class SparkJobRunner(msgspec.Struct, frozen=True):
     """Run work on many logs, on Spark or in this process, and report progress.
 
-    master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which
-    the job is cancelled; None = no limit. in_process: `results` are computed in this process. work: name of the
-    jobs in Spark's UI. record: receives statistics of the jobs.
+    master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which the
+    job is cancelled; None = no limit. in_process: `results` are computed in this process. work: name of the jobs in
+    Spark's UI. record: receives statistics of the jobs.
     """
 
     master: str | SparkMaster = "local[*]"
@@ -108,8 +108,7 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
     record: SparkJobStats = msgspec.field(default_factory=SparkJobStats)
 
     def run(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
-        """Return the rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) ->
-        RDD.
+        """Return the rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) -> RDD.
 
         Raises:
             LimitError, MissingExtraError, KeyboardInterrupt.

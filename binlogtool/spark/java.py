@@ -46,8 +46,8 @@ exec {java} {options} "$@"
 """
 _COMMON_OPTIONS = ("-XX:-UsePerfData",)
 SMALL_JOB_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
-"""For a job of seconds: the second compiler and other garbage collectors would cost more than they gain, and so would
-a collection each time the metaspace grows."""
+"""For a job of seconds: the second compiler and other garbage collectors would cost more than they gain, and so would a
+collection each time the metaspace grows."""
 
 
 def find_java() -> Path:
@@ -118,14 +118,14 @@ def read_java_version(java: Path) -> int:
     return int(match[1]) if match else 0
 
 
-# --- Cache of loaded Java classes between jobs on this machine, in a directory that the user names ---
+# --- Cache of loaded Java classes ---
 
 CACHE_VARIABLE = "BINLOGTOOL_JAVA_CACHE"
 """Environment variable that names the cache directory; without it nothing is cached."""
 MIN_CACHE_JAVA_VERSION = 25
 """The first Java version that writes such a cache in a single run."""
 WRITE_TIMEOUT_S = 300.0
-"""How long to wait for Java to write the cache at the end of the job that creates it."""
+"""Seconds to wait for Java to write the cache at the end of the job that creates it."""
 
 
 class JvmCache(msgspec.Struct, frozen=True):
@@ -144,9 +144,7 @@ class JvmCache(msgspec.Struct, frozen=True):
         return self.path.with_name(f"{self.path.name}.{os.getpid()}")
 
     def finish(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the ending Java process to write the cache, then move it into place; no cache remains if that
-        fails.
-        """
+        """Wait for the ending Java process to write the cache, then move it into place; delete it if that fails."""
         with contextlib.suppress(subprocess.TimeoutExpired, OSError):
             if process.wait(WRITE_TIMEOUT_S) == 0:
                 os.replace(self._pending_path, self.path)
@@ -210,7 +208,7 @@ def _hash_cache_key(java: Path, launch_key: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-# --- Start the driver's Java directly ---
+# --- Direct start of the driver's Java ---
 
 MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -235,7 +233,7 @@ MODULE_OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-"""What Spark's launcher adds (org.apache.spark.launcher.JavaModuleOptions of 4.3), except for what `java` drops
+"""Options that Spark's launcher adds (org.apache.spark.launcher.JavaModuleOptions of 4.3), except for what `java` drops
 anyway.
 """
 
@@ -252,17 +250,17 @@ NO_LOGGING_OPTIONS = (
 """A small job writes no log: errors are reported as exceptions. Setting up Log4j takes a tenth of its time."""
 
 NO_VERIFICATION_OPTIONS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
-"""Java verifies the bytecode of each class. The classes of a small job come only from the jars of the
-installed PySpark, which is trusted anyway; nothing from a log becomes a class. Verification takes a
-seventh of such a job. Java accepts the second option only after the first."""
+"""Java verifies the bytecode of each class. The classes of a small job come only from the jars of the installed
+PySpark, which is trusted anyway; nothing from a log becomes a class. Verification takes a seventh of such a job. Java
+accepts the second option only after the first."""
 
 _EXCLUDED_JARS = (
     "spark-mllib_", "spark-graphx", "spark-hive", "spark-connect", "spark-kubernetes", "spark-yarn", "kubernetes-",
     "hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde",
     "hive-service-rpc", "hive-shims",
 )  # fmt: skip
-"""Jars that are not needed to write tables. MLlib registers functions by reflection in each session: a
-quarter of a small job."""
+"""Jars that are not needed to write tables. MLlib registers functions by reflection in each session: a quarter of a
+small job."""
 
 _JAR_ORDER = (
     "spark-catalyst", "scala-library", "spark-core", "spark-sql-api", "spark-sql", "log4j-core", "jackson-databind",
@@ -302,8 +300,7 @@ def _pyspark_folder() -> Path:
 
 
 def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, *, small: bool = False) -> Path | None:
-    """Create a SPARK_HOME in `folder` whose `bin/spark-submit` starts the driver's Java; None if Spark's own is
-    needed.
+    """Create a SPARK_HOME in `folder` whose `bin/spark-submit` starts the driver's Java; None if Spark's own is needed.
 
     settings: settings of the session, from which memory and Java options are taken. small: for a small job without
     settings of the user.

@@ -19,7 +19,7 @@ from binlogtool.export.record_rows import RowBuilder, read_row_parts
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import Format, Hints
 
-# --- Table definitions from earlier files of a log, for tasks that read its files one by one ---
+# --- Table definitions from earlier files ---
 
 
 def add_histories(request: ReadRequest, hints: Hints | None) -> ReadRequest:
@@ -68,7 +68,7 @@ def _read_histories(
                     yield member.path, history
 
 
-# --- Read one file as Arrow batches, for the data source and for its streams ---
+# --- One file as Arrow batches ---
 
 
 def read_member(

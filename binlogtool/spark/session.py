@@ -41,13 +41,13 @@ from binlogtool.export.spark_master import (
 from binlogtool.spark import java
 from binlogtool.spark.java import JvmCache, build_class_path, can_launch_directly, make_spark_home
 
-# --- Run work in a thread while the main thread waits, polls and handles Ctrl-C ---
+# --- Interruptible work in a thread ---
 
 T = TypeVar("T")
 
 _POLL_INTERVAL_S = 0.2
 STOP_TIMEOUT_S = 2.0
-"""How long Spark may take to stop cleanly."""
+"""Seconds that Spark may take to stop cleanly."""
 
 
 def _do_nothing() -> None:
@@ -125,7 +125,7 @@ def _set_on_interrupt(flag: threading.Event) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-# --- Watch a cluster for executors ---
+# --- Executors of a cluster ---
 
 WAITING = "waiting for executors"
 
@@ -133,7 +133,7 @@ _CHECK_INTERVAL_S = 1.0
 _STABLE_S = 2.0
 """Seconds without a new executor after which all are assumed to be registered."""
 _REGISTRATION_TIMEOUT_S = 30.0
-"""How long to wait for the configured number of executors, as Spark itself does."""
+"""Seconds to wait for the configured number of executors, as Spark itself does."""
 
 
 class ExecutorWatch:
@@ -182,8 +182,9 @@ class ExecutorWatch:
         return self._waiting
 
     def wait_until_registered(self) -> None:
-        """Wait until all expected executors have registered, so that a job gets enough tasks. Only waits once per
-        session.
+        """Wait until all expected executors have registered, so that a job gets enough tasks.
+
+        Only waits once per session.
         """
         first_time = last_time = None
         count, end = 0, time.monotonic() + self._timeout
@@ -207,8 +208,9 @@ class ExecutorWatch:
 
 
 def configured_executors(get_setting: Any) -> int | None:
-    """Return how many executors the settings configure; None if they do not say. get_setting: returns a setting
-    or None.
+    """Return how many executors the settings configure.
+
+    None if they do not say. get_setting: returns a setting or None.
     """
     if get_setting("spark.dynamicAllocation.enabled") == "true":
         return None
@@ -223,7 +225,7 @@ def configured_executors(get_setting: Any) -> int | None:
     )
 
 
-# --- Zip of this package for the executors of a cluster, where it need not be installed ---
+# --- Zip of this package for executors ---
 
 _ENTRY_TIME = (2020, 1, 1, 0, 0, 0)
 _EXCLUDED_FOLDERS = ("__pycache__",)
@@ -264,11 +266,11 @@ def _list_files(root: Path) -> Iterator[Path]:
         yield from (Path(folder) / name for name in sorted(names) if not name.endswith(".pyc"))
 
 
-# --- Start and stop Spark ---
+# --- Start and stop of Spark ---
 
 _SHOWN_LOG_LINES = 2
 _FINAL_CALL_TIMEOUT_S = 0.5
-"""How long to wait for the last call to a killed Java process, which fails silently."""
+"""Seconds to wait for the last call to a killed Java process, which fails silently."""
 _STACK_TRACE_LINE = re.compile(r"\s*(at |\.\.\. \d+ )")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _LOG4J_PROPERTIES = """\
@@ -373,16 +375,14 @@ def open_session(master: str | SparkMaster = "local[*]", *, small: bool = False)
     """Start Spark for the duration of a `with` block; afterwards its processes and files are removed.
 
     Args:
-        master: local[N], or a cluster, whose executors receive this package but need a Python with its dependencies:
-            at
+        master: local[N], or a cluster, whose executors receive this package but need a Python with its dependencies: at
             the path of this one, or PYSPARK_PYTHON. For more settings see `settings`.
         small: for one short job without the data source; Java is tuned for that, and killed at the end.
 
     Raises:
         UsageError: there is no such kind of master.
         MissingExtraError: pyspark, pyarrow or a usable Java is missing.
-        InputOutputError: Spark cannot start (the message ends with its output), the master does not answer, or the
-            Java
+        InputOutputError: Spark cannot start (the message ends with its output), the master does not answer, or the Java
             process ended within the block or refused a call.
         KeyboardInterrupt: on SIGINT while it starts.
     """

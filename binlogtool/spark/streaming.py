@@ -120,9 +120,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return offset | self._find_table_ids(start or {})
 
     def _find_table_ids(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the table's other names once they are found; later its definition may be in a file that was
-        removed.
-        """
+        """Return the table's other names for the offset: later its definition may be in a file that was removed."""
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.source.paths for member in self._list_members(path))

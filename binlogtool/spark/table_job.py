@@ -69,7 +69,7 @@ _WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
 """CSV as in RFC 4180: an empty text is "", null has no quotation marks."""
 
 
-# --- Scan of the inputs on the executors before their rows are read ---
+# --- Scan of the inputs on the executors ---
 
 
 class FileHash(msgspec.Struct, frozen=True):
@@ -107,8 +107,9 @@ class HashTask(msgspec.Struct, frozen=True):
 
 
 class SplitOptions(msgspec.Struct, frozen=True):
-    """How files are split. split_size: files above this many bytes are split; None = none. request: the members'
-    request.
+    """Options for splitting files.
+
+    split_size: files above this many bytes are split; None = none. request: the members' request.
     """
 
     split_size: int | None
@@ -187,9 +188,7 @@ MIN_SPLIT_SIZE = 16 * MIB
 
 
 class TableJob(msgspec.Struct, frozen=True):
-    """One conversion of records to a table format. session: a running Spark to use instead of starting one at
-    `master`.
-    """
+    """One conversion of records to a table format. session: a running Spark to use; None = start one at `master`."""
 
     limits: Limits
     backend: str
@@ -255,9 +254,7 @@ class TableJob(msgspec.Struct, frozen=True):
     def _build_small_job(
         self, inputs: list[ManifestInput], deadline: float | None
     ) -> tuple[SmallJobRows | None, list[ManifestInput]]:
-        """Return the rows of a small job, and the inputs with their hashes; None for the rows if the job is not
-        small.
-        """
+        """Return the rows of a small job, and the inputs with their hashes; no rows (None) if the job is not small."""
         from binlogtool.spark.write_tables import build_small_job_rows, is_small_job
 
         if (
@@ -302,9 +299,7 @@ class TableJob(msgspec.Struct, frozen=True):
             self.on_step(ProgressStep(stage, done, total))
 
     def _progress_callback(self, inputs: list[ManifestInput]) -> OnProgress | None:
-        """Return a callback that reports Spark tasks as bytes, assuming groups of similar size; None without
-        `on_step`.
-        """
+        """Return a callback that reports Spark tasks as bytes, for groups of similar size; None without `on_step`."""
         if self.on_step is None:
             return None
         total = sum(i.size for i in inputs)
@@ -333,8 +328,9 @@ class TableJob(msgspec.Struct, frozen=True):
         return replace(request, members=members, cuts=scan.cuts), inputs
 
     def _build_members(self, inputs: list[ManifestInput]) -> tuple[TaskFile, ...]:
-        """Return the inputs with the part of the selection that applies to each; files after the stop position get
-        none.
+        """Return the inputs with the part of the selection that applies to each.
+
+        Files after the stop position get none.
         """
         readable = [i for i in inputs if not i.trouble]
         log = LogReader(

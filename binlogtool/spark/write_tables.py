@@ -173,14 +173,14 @@ def _partition_folder(value: Any) -> str:
     return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=" ")
 
 
-# --- Pass rows to Spark's writer with `mapInArrow` ---
+# --- Rows for Spark's writer (`mapInArrow`) ---
 
 
 class RowTotals(msgspec.Struct, frozen=True):
     """Totals of rows that were passed to Spark.
 
-    text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in
-    records and damage.
+    text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in records
+    and damage.
     """
 
     rows: int = 0
@@ -194,7 +194,7 @@ class RowTotals(msgspec.Struct, frozen=True):
 
 
 def total_rows(batch: pa.RecordBatch | pa.Table, file_options: TableFileOptions) -> RowTotals:
-    """Return the totals of rows of `rows.SCHEMA` as they are written with these options."""
+    """Return the totals of rows of `export.record_rows.SCHEMA` as they are written with these options."""
     damage = batch["record"].null_count
     text_size = sum(
         output_options.count_text_bytes(batch[name], file_options)
@@ -217,8 +217,9 @@ class RowTotalsParam(AccumulatorParam[RowTotals]):  # type: ignore[misc]
 
 
 class ArrowRowMapper:
-    """Function that Spark calls in each task with numbers of groups; it yields their rows. totals: accumulator of
-    `RowTotals`.
+    """Function that Spark calls in each task with numbers of groups.
+
+    It yields their rows. totals: accumulator of `RowTotals`.
     """
 
     def __init__(self, reader: BinlogReader, file_options: TableFileOptions, totals: Any) -> None:

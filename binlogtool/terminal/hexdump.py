@@ -134,11 +134,11 @@ class _RowBytes:
             self.spaces.setdefault(space.name, []).append(space)
 
     def row_bytes(self, row: FieldRow) -> bytes:
-        """Return the bytes of a row, as far as they are given."""
+        """Return the available bytes of a row."""
         return self.range_bytes(row.space, row.start, row.end)
 
     def range_bytes(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes of a range, as far as they are given."""
+        """Return the available bytes of a range."""
         for space in self.spaces.get(name, ()):
             base, data = space.base, space.data
             if base <= start < base + len(data):
@@ -487,7 +487,7 @@ def _encode_lines(lines: Iterable[str]) -> Iterator[bytes]:
 
 
 class _ShapeLines(NamedTuple):
-    """How the fields of a shape are drawn. labels: with a NUL for the path of the element, and `%d` for numbers."""
+    """Lines for the fields of a shape. labels: with a NUL for the path of the element, and `%d` for numbers."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -506,7 +506,7 @@ class _FieldBuffer(msgspec.Struct):
     marks: list[int] = msgspec.field(default_factory=list)
     labels: list[str] = msgspec.field(default_factory=list)
     _shape_lines: dict[int, tuple[ElementShape, _ShapeLines | None]] = msgspec.field(default_factory=dict)
-    """By the id of the shape, which is kept alive here."""
+    """Lines by the id of the shape, which is kept alive here."""
 
     def unfold(self, rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
         """Yield the rows, without the elements that are buffered as a whole; of other elements their own rows."""

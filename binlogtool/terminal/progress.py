@@ -20,7 +20,7 @@ _MIN_NAME_COLUMNS = 12
 
 
 class ProgressDisplay:
-    """Progress of a command: reading is reported through `log.watch`; commands with their own stages call `update`.
+    """Progress of a command: reading is reported through `core.progress`; commands with their own stages call `update`.
 
     done and total: bytes; total None = unknown. command: shown before the file. part: which of several paths. endless:
     the work has no end to estimate.
@@ -40,7 +40,7 @@ class ProgressDisplay:
         self.total: int | None = None
         self.records = 0
         self.skipped_files: dict[str, tuple[Any, ...]] = {}
-        """By directory: files that are not logs (`log.left.SkippedFile`)."""
+        """Files that are not logs (`core.progress.SkippedFile`), by directory."""
         self.work_messages: list[str] = []
         """Messages about the work on a cluster."""
 
@@ -65,14 +65,14 @@ class ProgressDisplay:
         _write_stderr(f"{self._format_line()}\n")
 
     def start_pass(self, total: int) -> None:
-        """Start a pass over the files of a log (see `log.watch`)."""
+        """Start a pass over the files of a log (see `core.progress`)."""
         if not self._has_stages:
             self._file_ends.clear()
             self.done, self._read_bytes, self._processed_bytes, self._stage_start = 0, 0, 0, time.monotonic()
             self.total = None if self.endless else total or None
 
     def advance(self, file: str, end: int, read: int) -> None:
-        """Count bytes that were read (see `log.watch`)."""
+        """Count bytes that were read (see `core.progress`)."""
         if not self._has_stages:
             self._processed_bytes, self._read_bytes = (
                 self._read_bytes,
@@ -84,12 +84,12 @@ class ProgressDisplay:
             self._show_throttled()
 
     def skip_files(self, path: str, files: Sequence[Any]) -> None:
-        """Keep the files of a directory that are not logs (see `log.watch`)."""
+        """Keep the files of a directory that are not logs (see `core.progress`)."""
         if files:
             self.skipped_files[path] = tuple(files)
 
     def note(self, text: str) -> None:
-        """Keep a message about the work (see `log.watch`)."""
+        """Keep a message about the work (see `core.progress`)."""
         self.work_messages.append(text)
 
     def update_stage(self, activity: str, done: int, *, total: int | None = None, records: int = 0) -> None:

@@ -26,8 +26,8 @@ MAX_CELL_LENGTH = 240
 
 
 _MAX_RICH_ROWS = 24
-"""Tables of at most so many rows are drawn by rich; of larger ones rich draws a few rows, and all are written in
-the same columns, in a tenth of the time.
+"""Tables of at most so many rows are drawn by rich; of larger ones rich draws a few rows, and all are written in the
+same columns, in a tenth of the time.
 """
 
 _MIN_COLUMN_WIDTH = 10

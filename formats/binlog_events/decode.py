@@ -1,6 +1,4 @@
-"""Decode events in file order: type, sequence, object, time, transaction and body; track transactions and table
-maps.
-"""
+"""Decode events in file order: type, sequence, object, time, transaction, body; track transactions and table maps."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Transaction and table of each event, tracked in one pass in file order for all readers ---
+# --- Transaction and table of each event ---
 
 MAX_TABLE_MAPS = 1 << 16
 """Most table maps that are kept at a time; a server forgets them at the end of a statement."""
@@ -83,9 +81,9 @@ class TrackedBatch(NamedTuple):
 class TableMaps(msgspec.Struct):
     """Table maps by table id; each is parsed once for all repetitions.
 
-    `history`: table definitions from statements; None to use maps as stored. `is_mariadb`: whether a MariaDB
-    server wrote them; None if unknown (see `parse_table_map`). `version`: how often definitions changed, so
-    that parsed maps were dropped.
+    `history`: table definitions from statements; None to use maps as stored. `is_mariadb`: whether a MariaDB server
+    wrote them; None if unknown (see `parse_table_map`). `version`: how often definitions changed, so that parsed maps
+    were dropped.
     """
 
     id_size: int = 6
@@ -292,7 +290,7 @@ def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:
     return TransactionOwner(format_gtid(code, *numbers), numbers[1])
 
 
-# --- Prove single events in logs without checksums (docs/spec/mysql_binlog.md#resynchronization) ---
+# --- Proof of single events without checksums ---
 
 _T = EventType
 _HEADER = struct.Struct("<IBIIIH")
@@ -427,11 +425,11 @@ def _is_valid_gtid(value: Mapping[str, Any]) -> bool:
     return isinstance(number, int) and 0 <= number < 1 << 62
 
 
-# --- Context of the file, or of the group of events, that events are read from ---
+# --- Context of a file or of an event group ---
 
 
 class BinlogFileContext(msgspec.Struct):
-    """What the format knows about one file.
+    """Context of the events of one file: its format and the state while it is read.
 
     Attributes:
         description: the current FORMAT_DESCRIPTION; in a relay log it changes on the way.
@@ -452,7 +450,7 @@ class BinlogFileContext(msgspec.Struct):
 
 
 class BinlogFileSummary(msgspec.Struct, frozen=True):
-    """What is kept of a file after reading, without the bytes and the time of its FORMAT_DESCRIPTION."""
+    """Facts about a file that are kept after reading, without the bytes and the time of its FORMAT_DESCRIPTION."""
 
     description: FormatDescription
     is_relay_log: bool
@@ -484,7 +482,7 @@ def fork_context(context: Any) -> Any:
     return replace(context, tracker=context.tracker.copy()) if isinstance(context, BinlogFileContext) else context
 
 
-# --- Decode statements too long to hold in memory ---
+# --- Statements too long to hold in memory ---
 
 _MIN_PACKED_BYTES = 512
 """Smallest compressed event that may hold a long text: nothing is packed to less than a thousandth of its size."""
@@ -516,7 +514,7 @@ def decode_long_statement(
     return BodyWithLongValues(fields)
 
 
-# --- Decode events ---
+# --- Decoded events ---
 
 _NO_EXTRA = b"\x02\0"
 """Length of empty extra data: it counts itself."""

@@ -1,8 +1,7 @@
 """Schemas of event frames and of the bodies of all event types; decode bodies to JSON-able values.
 
-See docs/spec/mysql_binlog.md#event-bodies. The body is the whole stream of
-each
-schema. Types without a described body are opaque `data`.
+See docs/spec/mysql_binlog.md#event-bodies. The body is the whole stream of each schema. Types without a described body
+are opaque `data`.
 
 Flags stay numbers, other codes become their names. Text that is not valid UTF-8 stays bytes.
 
@@ -122,7 +121,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Decode the value of USER_VAR (docs/spec/mysql_binlog.md#event-bodies) ---
+# --- Value of USER_VAR (docs/spec/mysql_binlog.md#event-bodies) ---
 
 
 class UserVarType(enum.IntEnum):
@@ -330,7 +329,7 @@ _HEARTBEAT_FIELD = Struct(
 )
 
 HEARTBEAT_V2 = Struct("fields" / RepeatUntil(_is_end_field, _HEARTBEAT_FIELD))
-"""Only sent over the network; no sample available."""
+"""HEARTBEAT_V2, which is sent only over the network; no sample is available."""
 
 # -- containers --------------------------------------------------------------------------------------------------------
 
@@ -474,7 +473,7 @@ SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
         _T.GTID.value: BodySchema(GTID, ("gtid", "{domain_id}-{server_id}-{seq_no}"), ("server_id",)),
     }
 )
-"""How bodies are shown. server_id: from the common header."""
+"""Schemas that bodies are shown with. server_id: from the common header."""
 
 
 # --- Offsets of fields in the body of QUERY, for kernels ---
@@ -485,7 +484,7 @@ QUERY_HEAD_SIZE = field_offset(QUERY, "status_vars")
 """Bytes before the status variables, which are followed by the database name, a NUL and the text."""
 
 
-# --- One event of a batch as plain values, and a rule violation found in it ---
+# --- Events as plain values, and rule violations ---
 
 
 class Event(NamedTuple):
@@ -555,7 +554,7 @@ def iter_events(batch: Batch, start: int, stop: int) -> Iterator[Event]:
     yield from map(Event, *columns)
 
 
-# --- Decode bodies of events to JSON-able values for `dump`, with readers generated from the schemas ---
+# --- Bodies of events as JSON values ---
 
 _MARIADB_GTID = EventType.GTID.value
 _COMPRESSED = EventType.QUERY_COMPRESSED.value
@@ -580,7 +579,7 @@ parse_query = make_fields_decoder(QUERY, QueryParts)
 parse_load_query = make_fields_decoder(EXECUTE_LOAD_QUERY, QueryParts)
 parse_xid = make_integer_decoder(XID, "xid")
 
-# -- those that a schema alone does not say ----------------------------------------------------------------------------
+# -- special bodies ----------------------------------------------------------------------------------------------------
 
 
 def _decode_query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
@@ -760,7 +759,7 @@ _MAX_DESCRIPTION_BYTES = 4096
 
 
 class EventForm(enum.IntEnum):
-    """How events end (docs/spec/mysql_binlog.md#format_description-and-checksums).
+    """Form of the end of an event (docs/spec/mysql_binlog.md#format_description-and-checksums).
 
     BARE: servers without checksums; PLAIN: checksum_alg 0, only FORMAT_DESCRIPTION ends with a checksum; CRC: every
     event does.

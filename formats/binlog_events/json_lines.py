@@ -35,7 +35,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
 )
 
-# --- Kernels that write table maps and row events as JSON, exactly as `meaning.decode_bodies` and the JSON wr ---
+# --- Kernels that write table maps and row events as JSON ---
 
 
 @kernel(copy_text, load_word)
@@ -243,7 +243,7 @@ class EventKernelTables:
         return self._maps.update_table([] if self._follower is None else self._follower.table_maps, quote)
 
     def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
-        """See `JsonLine.narrow`."""
+        """Return a `body` member for queries that need no more than these columns (`JsonLine.narrow`)."""
 
         def encode_record(table_map: TableMap, quote: JsonEncoder) -> bytes:
             return encode_map_record(table_map, quote, self._has_certain_names(table_map), names, rows_only=rows_only)

@@ -42,7 +42,7 @@ from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
 from binlogtool.limits import Limits
 
-# --- Decode status variables of QUERY events ---
+# --- Status variables of QUERY events ---
 
 _KERNELS = "binlog_events.status_variables"
 OVER_MAX_DBS = 254
@@ -279,7 +279,7 @@ class StatusVars(Construct):  # type: ignore[misc]
                 yield TracePart(f".{variable.name}{path}", 2, first, last, value)
 
 
-# --- Kernels that write status variables as JSON, exactly as `wire.status` and the JSON writer do ---
+# --- Kernels that write status variables as JSON ---
 
 _LABELS = ('{"increment":', ',"offset":', '{"client":', ',"connection":', ',"server":', "}")
 INCREMENT, OFFSET, CLIENT, CONNECTION, SERVER, END = range(200, 206)
@@ -461,7 +461,7 @@ def put_variables(
     return out_pos + 1
 
 
-# --- Decode the text of a statement in the character set of the client that sent it ---
+# --- Text of a statement in its character set ---
 
 _UTF8_COMPATIBLE = frozenset({None, "utf8mb3", "utf8mb4", "ascii", "binary"})
 """Character sets whose statements are decoded as UTF-8; None = unknown."""

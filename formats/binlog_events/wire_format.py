@@ -2,9 +2,8 @@
 
 Source: docs/spec/mysql_binlog.md#event-types.
 
-See docs/spec/mysql_binlog.md#common-header. The offsets are for kernels and for code that
-handles
-a damaged, truncated or new header.
+See docs/spec/mysql_binlog.md#common-header. The offsets are for kernels and for code that handles a damaged, truncated
+or new header.
 
 See docs/spec/mysql_binlog.md#format_description-and-checksums.
 
@@ -45,7 +44,7 @@ from binlogtool.format_api.field_types import (
 from binlogtool.format_api.layout import DecompressionError
 from binlogtool.limits import Limits
 
-# --- Event types, flags and checksum algorithms of the binary log, by number ---
+# --- Event types, flags and checksum algorithms ---
 
 MAGIC = b"\xfebin"
 """First bytes of a binary or relay log."""
@@ -195,7 +194,7 @@ GTID_EVENTS = MYSQL_GTID_EVENTS | {_T.GTID}
 """Events that open a group (docs/spec/mysql_binlog.md#transactions-and-truncation)."""
 
 
-# --- Types and flags of events as plain numbers, for kernels, which are translated with these as constants ---
+# --- Types and flags as plain numbers for kernels ---
 
 QUERY = EventType.QUERY.value
 INTVAR = EventType.INTVAR.value
@@ -251,7 +250,7 @@ END_LOG_POS_AT = field_offset(HEADER, "end_log_pos")
 FLAGS_AT = field_offset(HEADER, "flags")
 
 
-# --- Parse FORMAT_DESCRIPTION, which describes the events after it ---
+# --- FORMAT_DESCRIPTION ---
 
 _FIXED_FIELDS = struct.Struct("<H50sIB")
 _CHECKSUM_FIELDS_SIZE = 1 + CHECKSUM_SIZE
@@ -640,7 +639,7 @@ def trace_payload_fields(data: bytes, offset: int, end: int) -> Iterator[TracePa
         offset = value_end
 
 
-# --- Unpack compressed parts of a log ---
+# --- Compressed parts of a log ---
 
 ZSTD = 0
 UNCOMPRESSED = 255

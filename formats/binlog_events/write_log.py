@@ -36,7 +36,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import MIB
 
-# --- Write events for a new file of a MariaDB log ---
+# --- Events of a new MariaDB log file ---
 
 _T = EventType
 _HEADER = struct.Struct("<IBIIIH")
@@ -263,7 +263,7 @@ def _subtract_intervals(seen: Iterable[tuple[int, int]], low: int, high: int) ->
         yield low, high
 
 
-# --- Digest of the transactions of a conversion, to compare what was read with what was written ---
+# --- Digest of transactions ---
 
 _MUTABLE_BYTES = slice(9, 17)
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)

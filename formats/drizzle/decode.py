@@ -21,7 +21,7 @@ from binlogtool.formats.drizzle.protobuf.decode import (
 from binlogtool.formats.drizzle.schema import EntryType, StatementType
 from binlogtool.limits import Limits
 
-# --- Decode entries ---
+# --- Decoded entries ---
 
 TYPE_NAMES: Mapping[int, str] = MappingProxyType(
     {kind.value: kind.name for kind in StatementType} | {-kind.value: kind.name for kind in EntryType}

@@ -140,7 +140,7 @@ def _read_u32(data: bytes, at: int) -> int:
     return int.from_bytes(data[at : at + 4], "little")
 
 
-# --- Layouts for which native code is generated when the package is built ---
+# --- Layouts with native code ---
 
 
 def layouts() -> list[LogFileLayout]:

@@ -50,7 +50,7 @@ from binlogtool.formats.drizzle.schema import ENVELOPE_SIZE, MAX_MESSAGE_SIZE, E
 from binlogtool.formats.drizzle.validate import MAX_OPEN, TransactionIdSet, TransactionKey
 from binlogtool.limits import MIB
 
-# --- Simulate the server's own reader, transaction_reader, on bytes that are no good entries ---
+# --- Simulation of the server's reader ---
 
 _HEADER = struct.Struct("<II")
 _MAX_MESSAGE = 64 * MIB
@@ -126,7 +126,7 @@ RowValues = dict[str, Any]
 
 @dataclass(slots=True)
 class DrizzleEffects(EffectReader):
-    """Row changes of a replay (implements `replay_rules.EffectReader`).
+    """Row changes of a replay (implements `format_api.replay.EffectReader`).
 
     Attributes:
         keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.
@@ -312,7 +312,7 @@ def _get_primary_key(table: Mapping[str, Any]) -> list[str]:
     return []
 
 
-# --- Predict what an applier does with the transactions of the log, in the order of their final messages ---
+# --- Prediction of an applier ---
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -392,7 +392,7 @@ class RulingList(list[Ruling]):
 
 
 class DrizzleReplayer:
-    """Replay rules of one log (implements `replay_rules.Replayer`); several files count as parts of one log."""
+    """Replay rules of one log (implements `format_api.replay.Replayer`); several files count as parts of one log."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self.situation = situation

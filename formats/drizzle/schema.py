@@ -459,6 +459,5 @@ ENTRY = Struct(
     "crc32" / Int32ul,
     "checksum" / CrcCheck(CRC32, stored=this.crc32, start=this.message_start, end=this.message_end, absent=0),
 )
-"""One entry (docs/spec/drizzle.md#file-layout). `crc32` is the stored checksum, over the message bytes only (0 =
-not computed); `checksum` is
-the comparison."""
+"""One entry (docs/spec/drizzle.md#file-layout). `crc32` is the stored checksum, over the message bytes only (0 = not
+computed); `checksum` is the comparison."""

@@ -40,7 +40,7 @@ class StatementTables(msgspec.Struct):
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `format_api.outputs.TableReader`."""
+        """Yield the rows of each of these records; to be consumed in order."""
         for body in decode_bodies(context, batch, start, stop, limits):
             if isinstance(body, Finding):
                 yield RecordTableRows(findings=(body,))
@@ -53,13 +53,13 @@ class StatementTables(msgspec.Struct):
             )
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Do nothing: statements define their tables themselves."""
+        """Ignore known tables: statements define their tables themselves."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
     def note_gap(self) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Note that records may be missing here."""
 
     def _decode_rows(self, statement: Mapping[str, Any]) -> Iterator[TableRow]:
         kind = str(statement.get("type"))

@@ -31,7 +31,7 @@ from binlogtool.formats.drizzle.protobuf.decode import UndecodableError, create_
 from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE_SIZE, EntryType, ServerEventType, StatementType
 from binlogtool.limits import Limits
 
-# --- Count entries with and without a checksum, and find where the lack of one is suspicious ---
+# --- Entries with and without a checksum ---
 
 
 class ChecksumCounts(msgspec.Struct):
@@ -94,7 +94,7 @@ class ChecksumCounts(msgspec.Struct):
         return [make_finding("checksum-absent", self.absent_from, size, text, severity=severity, **facts)]
 
 
-# --- Assemble transactions from their messages, by (server id, transaction id), never by adjacency ---
+# --- Transactions from their messages ---
 
 MAX_OPEN = 65_536
 """Most transactions that are followed at the same time; the oldest is dropped when there are more."""
@@ -569,8 +569,9 @@ class DrizzleValidator(msgspec.Struct):
 def create_validator(
     layout: LogFileLayout, compile_kernel: Callable[[Kernel], Kernel], limits: Limits
 ) -> DrizzleValidator:
-    """Create the validator for one file. Its memory bounds are `segments.MAX_OPEN` and those of
-    `segments.TransactionIdSet`.
+    """Create the validator for one file.
+
+    Its memory bounds are `MAX_OPEN` and those of `TransactionIdSet`.
     """
     return DrizzleValidator()
 

@@ -19,7 +19,7 @@ from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.formats.eblob.layout import EblobDialect, UnreadableHeader
 from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER_SIZE
 
-# --- Classify damage in terms of this format (docs/spec/eblob.md#validation) ---
+# --- Kinds of damage (docs/spec/eblob.md#validation) ---
 
 BAD_TYPE = "bad record type"
 TYPE_ZERO = "end of records inside the data: type 0 with valid records after it"
@@ -102,7 +102,7 @@ def _size_diagnosis(dialect: EblobDialect, sizes: tuple[int, ...]) -> str:
     return SIZE_TOO_LARGE if max(sizes) > MAX_SIZE else PAST_THE_END
 
 
-# --- Check the records before and after damaged ranges ---
+# --- Records around damaged ranges ---
 
 MAX_KEPT_BYTES = 1 << 16
 """Bytes of the last record of a batch that are kept for inspection."""

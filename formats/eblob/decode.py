@@ -49,7 +49,7 @@ from binlogtool.formats.eblob.schema import (
 )
 from binlogtool.limits import Limits
 
-# --- Decode records ---
+# --- Decoded records ---
 
 OTHER_DIALECT_TYPES = ("UPDATE", "REMOVE_ALL", "RAW_INDEX", "RAW_DATA")
 """Names that only the dialects before the final one have."""
@@ -189,7 +189,7 @@ def list_flag_names(flags: int) -> list[str]:
     return [str(flag.name) for flag in known_flags] + ([hex(rest)] if rest else [])
 
 
-# --- Find offsets where a log file may be split, and carry the records before them ---
+# --- Split points ---
 
 
 def make_split_point_finder(layout: LogFileLayout) -> SplitFinder | None:
@@ -221,7 +221,7 @@ class EblobSplitPoints(msgspec.Struct):
         self.layout.context.last_records[record] = tuple(map(_restore_record, state))
 
     def skip_damage(self) -> None:
-        """Do nothing: records show themselves whether they follow the one before."""
+        """Ignore the damage: records show themselves whether they follow the one before."""
 
 
 def _restore_record(values: list[Any]) -> EblobRecord:

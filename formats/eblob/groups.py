@@ -1,8 +1,8 @@
 """Group records into overwrites and removals.
 
-See docs/spec/eblob.md#data-sort-records. The kind is not stored. It is derived from
-the content and from the records before, never from later ones: so it does not depend on how much of the file is in
-memory. The records after are checked by the validator.
+See docs/spec/eblob.md#data-sort-records. The kind is not stored. It is derived from the content and from the records
+before, never from later ones: so it does not depend on how much of the file is in memory. The records after are checked
+by the validator.
 
 See docs/spec/eblob.md#data-sort-records and docs/spec/eblob.md#validation.
 
@@ -40,7 +40,7 @@ from binlogtool.formats.eblob.schema import (
     ControlFlag,
 )
 
-# --- Determine the kind of records of dialect b, and the records of one overwrite or removal ---
+# --- Kinds of records in dialect b ---
 
 LOOK_BACK = 2
 """Number of records before one that may belong to its group: data and footer of an overwrite."""
@@ -163,8 +163,7 @@ def classify_record(
         is_removal: its flags are those of a removal.
         record_start: where its record of the data file starts, if it is a footer or a control block.
         last_number: number of the record directly before it; -1 = none.
-        last_kind, last_target, last_record_start, last_size, last_group: kind, target, record start, bytes of data
-        and
+        last_kind, last_target, last_record_start, last_size, last_group: kind, target, record start, bytes of data and
             group of that record.
         same_key: that record has the same key.
         starts_with_key: the first bytes of the data are the key.
@@ -261,7 +260,7 @@ def remember_last_records(batch: Batch, tails: dict[int, tuple[EblobRecord, ...]
             del tails[min(tails)]
 
 
-# --- Validate overwrites and removals ---
+# --- Validation of overwrites and removals ---
 
 MAX_KEYS = 1 << 17
 """Number of keys whose position in the data file is remembered; later records of other keys are not checked."""

@@ -68,15 +68,18 @@ from binlogtool.formats.eblob.schema import (
 )
 
 DERIVED_COLUMNS = ("kind", "number", "target", "group", "points")
-"""Of a record: what it is, its number in the file, and `EblobRecord.target`, `group` and `record_start`; -1 = none."""
+"""Columns derived for each record; -1 = none.
+
+The kind, the number in the file, and `target`, `group` and `record_start` of `EblobRecord`.
+"""
 
 KEY_AT, KEY_SIZE = field_offset(RECORD, "key"), 64
 RECORD_START_AT, POSITION_AT = field_offset(FOOTER, "record_start"), field_offset(CONTROL, "position")
 REMOVE_FLAG = int(ControlFlag.REMOVE)
 MAX_OFFSET = 1 << 62
-"""No file is that large: batches with larger offsets are left to the general writer."""
+"""Largest supported offset, beyond any file; batches with larger ones are left to the general writer."""
 
-# -- what each record is (`grouping`) ----------------------------------------------------------------------------------
+# -- kinds of records --------------------------------------------------------------------------------------------------
 
 
 @kernel()
@@ -294,7 +297,7 @@ class DerivedColumns:
         self._out = memoryview(array("q"))
 
     def __call__(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
-        """See `JsonLine.derive`."""
+        """Return the derived columns of a batch (`JsonLine.derive`)."""
         count, byte_order, tails = batch.frames.count, DIALECT_B.byte_order, self._context.last_records
         remember_last_records(batch, tails, byte_order)
         if not count:

@@ -36,13 +36,13 @@ from binlogtool.formats.eblob.schema import (
 )
 from binlogtool.limits import MIB, Limits
 
-# --- The dialects that share one magic and version, and the rule that tells them apart ---
+# --- Dialects with the same magic and version ---
 
 ReadRange = Callable[[int, int], bytes]
 """`[offset, offset + size)` of the file, shorter at its end."""
 
 MAX_CHAIN_RECORDS = 1024
-"""Maximum number of records that are followed to tell the dialects apart."""
+"""Maximum number of records that are followed to distinguish the dialects."""
 
 _RULED_BYTES = 34
 """Bytes of a record header that its rules cover."""
@@ -61,8 +61,7 @@ class EblobDialect(msgspec.Struct, frozen=True):
         record_header_size: size of a record header.
         parse_length: returns the bytes of metadata and data according to a record header; None if it is not one.
         sync: pattern of a record header, for at most 64 bytes.
-        is_grouped: its records are those of a data-sort as specified, so they can be grouped and validated against
-            each
+        is_grouped: its records are those of a data-sort as specified, so they can be grouped and validated against each
             other.
     """
 
@@ -192,7 +191,7 @@ PACKED_DIALECTS = (DIALECT_P, DIALECT_P_FIRST, DIALECT_P_STAMPED, DIALECT_P_STAM
 
 
 class RecordChain(msgspec.Struct, frozen=True, order=True):
-    """How far a dialect's rule leads from record to record.
+    """Chain of records that a dialect's rule finds, and how far it leads.
 
     Attributes:
         complete: to the end of the file, to zeros, or as far as was followed.
@@ -296,7 +295,7 @@ def _make_choice(best: RecordChain, fitting: list[tuple[RecordChain, EblobDialec
     return DialectChoice(dialect, doubt, best.links)
 
 
-# --- Detect eblob binlogs and their dialect, and validate the file header ---
+# --- Detection, dialects and the file header ---
 
 SCAN_COLUMNS = ("type", "meta_size", "data_size", "pad_bits")
 """Columns of a scan; dialects with a single type omit `type`."""
@@ -319,13 +318,12 @@ class UnreadableHeader(NamedTuple):
 
 
 class EblobFileContext(msgspec.Struct):
-    """What the format knows about one file.
+    """Context of the records of one file.
 
     Attributes:
         flags: of the file header.
-        last_records: the last records of a batch, by the number of the record after them, so that a group may begin
-            in
-            one batch and end in the next (`grouping`).
+        last_records: the last records of a batch, by the number of the record after them, so that a group may begin in
+            one batch and end in the next (`eblob.groups`).
         unreadable_header: the last offset without a record that was classified (`damage`).
     """
 
@@ -574,7 +572,7 @@ def detect_format(head: FileHead) -> FormatMatch:
     )
 
 
-# --- Layouts for which native code is compiled when the package is built ---
+# --- Layouts with native code ---
 
 
 def native_layouts() -> list[LogFileLayout]:

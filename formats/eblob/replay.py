@@ -1,8 +1,8 @@
 """Predict what a data-sort does with each record when it applies the log to the sorted copy of its blob.
 
-See docs/spec/eblob.md#library-behaviour. No server reads a log that it finds: it is truncated when its blob is
-sorted again. So this is what the library's own reader would have passed on, and what the callback of the data-sort
-would have done with it.
+See docs/spec/eblob.md#library-behaviour. No server reads a log that it finds: the log is truncated when its blob is
+sorted again. The prediction is what the library's own reader would have passed on, and what the callback of the
+data-sort would have done with it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _BASE_USAGE = '--against: {"base": {KEY: [old start, disk_size, new start]}} is 
 
 
 class BaseRecord(NamedTuple):
-    """Where a key's record of the data file was before the sort, its size, and where the sort has put it."""
+    """Offset of a key's record in the data file before the sort, its size, and its offset after the sort."""
 
     start: int
     disk_size: int
@@ -199,7 +199,7 @@ class DataSortReplayer:
         is_inside = base_record.start <= target < base_record.start + base_record.disk_size
         return (APPLIED, "applied") if is_inside else (SKIPPED, "other-incarnation")
 
-    # -- where the log ends for the library ------------------------------------------------------------------------
+    # -- end of the log for the library ----------------------------------------------------------------------------
 
     def _open_file(self, name: str) -> EblobReadState:
         """Follow the library's walk over the headers, from the first offset that is not a record."""
@@ -259,8 +259,7 @@ class DataSortReplayer:
 def walk_headers(read: RangeReader, start: int) -> int | None:
     """Return where the library's walk over record headers ends that starts here; None = never.
 
-    See docs/spec/eblob.md#library-behaviour: nothing but headers is
-    read.
+    See docs/spec/eblob.md#library-behaviour: nothing but headers is read.
     """
     offset, visited = start, {start}
     while True:

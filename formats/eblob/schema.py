@@ -102,8 +102,8 @@ HEADER = Struct(
     "flags" / Int64ul,
     "pad2" / Bytes(232),
 )
-"""File header (docs/spec/eblob.md#file-header). Its rules are checked by `layout`, so that a wrong header does
-not hide the records.
+"""File header (docs/spec/eblob.md#file-header). Its rules are checked by `layout`, so that a wrong header does not hide
+the records.
 """
 
 HEADER_BE = Struct(
@@ -191,7 +191,7 @@ DATA = Switch(
         CONTROL_SIZE: Select(OWN_CONTROL, Pass),
     },
 )
-"""Structures of data that one record alone reveals; others depend on its neighbours (`grouping`)."""
+"""Structures of data that one record alone reveals; others depend on its neighbours (`eblob.groups`)."""
 
 
 def _key_fields(integer: Construct) -> tuple[Construct, ...]:
@@ -252,7 +252,7 @@ RECORD = _split_size_record(Int64ul, Int64sl, RAW_DATA=1)
 """Dialect b, the final one."""
 
 RECORD_BE = _split_size_record(Int64ub, Int64sb, RAW_DATA=1)
-"""The same, written by a big-endian machine."""
+"""Record of dialect b, written by a big-endian machine."""
 
 TARGETED_RECORD = Struct(*RECORD.subcons[: -len(_BODY_FIELDS)], *TARGET.subcons)
 TARGETED_RECORD_BE = Struct(*RECORD_BE.subcons[: -len(_BODY_FIELDS)], *TARGET_BE.subcons)

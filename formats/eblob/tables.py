@@ -39,7 +39,7 @@ class EblobRecordTables(msgspec.Struct):
     def read_records(
         self, context: EblobFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `format_api.outputs.TableReader`."""
+        """Yield the rows of each of these records; to be consumed in order."""
         if not self.is_selected:
             yield from repeat(RecordTableRows(described=(RECORDS_TABLE,)), stop - start)
             return
@@ -54,16 +54,16 @@ class EblobRecordTables(msgspec.Struct):
             yield RecordTableRows((TableRow(RECORDS_TABLE, kind, None, image),), findings, (RECORDS_TABLE,))
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Do nothing: the table is always the same."""
+        """Ignore known tables: the table is always the same."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
         self.is_selected = is_selected(RECORDS_TABLE)
 
     def note_gap(self) -> None:
-        """Do nothing: each record is independent."""
+        """Ignore the gap: each record is independent."""
 
 
 def make_record_tables() -> TableSupport:
-    """See `format_api.format.Format.tables`."""
+    """Create the description of the table of records."""
     return TableSupport(EblobRecordTables, transactions=False)

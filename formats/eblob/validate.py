@@ -1,6 +1,4 @@
-"""Validate a log: groups, control blocks, footers and their hashes, in file order
-(docs/spec/eblob.md#validation).
-"""
+"""Validate a log: groups, control blocks, footers and their hashes, in file order (docs/spec/eblob.md#validation)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from binlogtool.formats.manticore.payloads.kernels import (
 from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.limits import Limits
 
-# --- Explain damaged ranges ---
+# --- Explanation of damaged ranges ---
 
 FATAL_MISMATCH_VERSION = 14
 """From this version on a wrong checksum of a transaction that is to be applied is fatal; version 5 only warns."""
@@ -88,8 +88,7 @@ def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_
 
 
 def _explain_torn_header(damage: Finding, context: ManticoreLogContext, *, has_magic: bool) -> Finding:
-    """Explain a torn file header: without the magic every version stops; with it only the old ones, which read
-    version
+    """Explain a torn file header: without the magic every version stops; with it only the old ones, which read version
     0.
     """
     action = context.actions[0] = "delete" if context.has_new_frames and has_magic else "refuse"
@@ -197,7 +196,7 @@ def _find_right_size(data: bytes, position: int) -> int | None:
     return None
 
 
-# --- Find one flipped bit in the magic or version of a log's head, proven by the transactions after it, or in ---
+# --- One flipped bit in a log's head ---
 
 _LOG_MAGIC, _META_MAGIC = b"SPBL", b"SPLI"
 _MAX_TRANSACTIONS = 16
@@ -288,9 +287,7 @@ def _count_valid_transactions(data: bytes) -> int:
 
 
 def _count_leading_transactions(data: bytes, version: int, max_count: int = _MAX_TRANSACTIONS) -> int:
-    """Count the valid transactions (at most `max_count`) that follow each other from the start, if this is the
-    version.
-    """
+    """Count the valid transactions (at most `max_count`) in succession from the start, if this is the version."""
     if not _is_known_version(version):
         return 0
     if version >= schema.NEW_FRAME_VERSION:

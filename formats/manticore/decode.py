@@ -20,7 +20,7 @@ from binlogtool.formats.manticore.payloads.kernels import read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.limits import Limits
 
-# --- Decode transactions ---
+# --- Decoded transactions ---
 
 TYPE_NAMES: Mapping[int, str] = MappingProxyType(
     {op.value: op.name for op in Op} | {100 + op.value: op.name for op in OldOp if op.name not in Op.__members__}

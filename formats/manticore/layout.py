@@ -26,9 +26,7 @@ from binlogtool.limits import MIB, Limits
 
 
 def is_proven_cache(frame: bytes, context: Any) -> bool:
-    """Check that an ADD_CACHE whose checksum is 0 is one beyond doubt: all its fields must be as a writer makes
-    them.
-    """
+    """Check that an ADD_CACHE whose checksum is 0 is certainly one: all its fields must be as a writer makes them."""
     try:
         parsed = schema.FRAME.parse(frame)
         if parsed.op != Op.ADD_CACHE:
@@ -46,7 +44,7 @@ def _is_plausible(entry: Any) -> bool:
     )
 
 
-# --- Detection, and the layout of one file from its head ---
+# --- Detection and layout of one file ---
 
 META_NAMES = ("binlog.meta", "binlog.meta.new")
 MAX_META_SIZE = 4096
@@ -223,8 +221,7 @@ def infer_id_size(data: bytes, version: int, default: int = schema.ID64_SIZE) ->
 
 
 def _choose_version(data: bytes, version: int) -> int:
-    """Choose the version as which a file is read: versions 2 to 4 and version 5 write numbers in different byte
-    order,
+    """Choose the version as which a file is read: versions 2 to 4 and version 5 write numbers in different byte order,
     and one flipped bit in the head makes 4 of 5.
     """
     first = data[schema.HEADER_SIZE :]
@@ -447,7 +444,7 @@ def get_frame_family(version: int) -> int:
     return min(version, schema.NEW_FRAME_VERSION) if version != 6 else 5
 
 
-# --- Layouts for which native code is generated when the package is built ---
+# --- Layouts with native code ---
 
 
 def layouts() -> list[LogFileLayout]:

@@ -1,7 +1,6 @@
 """The table binary log of Manticore Search and of Sphinx, its ancestor: `binlog.meta` and the log files.
 
-Source: `docs/spec/manticore.md`, made from running servers (versions 5, 14, 15, 16) and from the source (2 to
-13).
+Source: `docs/spec/manticore.md`, made from running servers (versions 5, 14, 15, 16) and from the source (2 to 13).
 """
 
 from __future__ import annotations
@@ -92,9 +91,7 @@ MAX_TEXT_SIZE = 1 << 31
 
 
 class Op(enum.IntEnum):
-    """Operation of a transaction, version 15 on
-    (`docs/spec/manticore.md#transaction-frame`).
-    """
+    """Operation of a transaction, version 15 on (`docs/spec/manticore.md#transaction-frame`)."""
 
     ADD_INDEX = 1
     ADD_TXN = 2
@@ -102,9 +99,7 @@ class Op(enum.IntEnum):
 
 
 class OldOp(enum.IntEnum):
-    """Operation of a transaction, versions 2 to 14
-    (`docs/spec/manticore.md#frame-of-versions-2-to-14`).
-    """
+    """Operation of a transaction, versions 2 to 14 (`docs/spec/manticore.md#frame-of-versions-2-to-14`)."""
 
     COMMIT = 1
     UPDATE_ATTRS = 2

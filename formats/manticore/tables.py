@@ -16,7 +16,7 @@ from binlogtool.limits import Limits
 
 ID_COLUMN = "id"
 _MAX_FIELDS = 256
-"""That a table can have."""
+"""Most fields that a table can have."""
 _COLUMN_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
 """Column types of attributes; others are text, lists as JSON."""
 
@@ -33,7 +33,7 @@ class DocumentTables(msgspec.Struct):
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `format_api.outputs.TableReader`."""
+        """Yield the rows of each of these records; to be consumed in order."""
         names = describe_records(context, batch, start, stop).object
         for name, body in zip(names, decode_bodies(context, batch, start, stop, limits, stored=True), strict=True):
             if isinstance(body, Finding):
@@ -44,13 +44,13 @@ class DocumentTables(msgspec.Struct):
             yield RecordTableRows(rows, findings, () if name is None else (self._get_table(name),), ends=bool(rows))
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Do nothing: each file defines its tables itself."""
+        """Ignore known tables: each file defines its tables itself."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
     def note_gap(self) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Note that records may be missing here."""
 
     def _get_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
         """Return a table, extended by the attributes that it does not have yet."""

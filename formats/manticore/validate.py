@@ -62,9 +62,7 @@ STATE_SIZE = 3075
 
 @kernel()
 def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
-    """Return the end of `count` zints that are known to be complete; -1 if one starts with 80, which no writer
-    makes.
-    """
+    """Return the end of `count` zints that are known to be complete; -1 if one starts with 80, as no writer does."""
     for _ in range(count):
         if buf[p] == 128:
             return -1
@@ -171,7 +169,7 @@ def skip_ordered_old_transactions(
     return stop
 
 
-# --- State of the tables of a file during validation, and the facts for the rules of the directory ---
+# --- State of the tables of a file ---
 
 
 class ManticoreTableState(msgspec.Struct):
@@ -615,9 +613,7 @@ class ManticoreLogValidator:
         return tuple(findings)
 
     def _predict_action(self, stop: int | None, tail: FileTail) -> str:
-        """Predict what a server of this version does with the file
-        (`docs/spec/manticore.md#replay-of-a-file`).
-        """
+        """Predict what a server of this version does with the file (`docs/spec/manticore.md#replay-of-a-file`)."""
         if tail.size == 0 or (tail.size == schema.HEADER_SIZE and self.context.header == "whole"):
             return "delete" if self.context.has_new_frames else "replay"
         if self.context.header in ("bad magic", "version not known") or any(

@@ -25,7 +25,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     parse_header,
 )
 
-# --- Classify damage in terms of this format (docs/spec/mariadb_innodb_binlog.md#validation) ---
+# --- Kinds of damage (docs/spec/mariadb_innodb_binlog.md#validation) ---
 
 
 def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, problem: Finding) -> Finding:
@@ -53,7 +53,7 @@ def _with_diagnosis(
     return replace(problem, id=finding_id or problem.id, message=text, facts=all_facts)
 
 
-# --- Repair a header page with one flipped bit, which its two CRCs identify ---
+# --- Header repair by one flipped bit ---
 
 MAGIC_SIZE = 4
 

@@ -3,10 +3,9 @@ transactions.
 
 See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
 
-See docs/spec/mariadb_innodb_binlog.md#gtid-position-search. A state lists the last
-sequence
-number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and a
-part without selected numbers is not read. A part whose states cannot be read is read itself.
+See docs/spec/mariadb_innodb_binlog.md#gtid-position-search. A state lists the last sequence number of each (domain,
+server), and the numbers of a pair only grow. So the numbers between two states are known, and a part without selected
+numbers is not read. A part whose states cannot be read is read itself.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 from binlogtool.formats.mariadb_innodb_binlog.validate.carried_state import DomainServer, state_numbers
 from binlogtool.limits import Limits
 
-# --- Decode pages and records ---
+# --- Decoded pages and records ---
 
 PAGE_TYPE = "PAGE"
 RECORD_TYPE_NAMES = {int(kind): kind.name for kind in IbbRecordType}
@@ -146,7 +145,7 @@ def _chunk_type_name(byte: int) -> str:
     return RECORD_TYPE_NAMES[byte & TYPE_MASK] + role
 
 
-# --- Find pages where a log file may be split ---
+# --- Split points ---
 
 _UNKNOWN_STOP = 1 << 63
 _FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
@@ -224,7 +223,7 @@ class PageSplitPoints(msgspec.Struct):
 
     A record that continues over the start of a page belongs to the part before, whose assembler reads it to its end. If
     others are nested in it, or it may be nested itself, the page is not a split point: a reader that starts there could
-    not tell the records apart.
+    not distinguish the records.
     """
 
     layout: LogFileLayout
@@ -301,7 +300,7 @@ def _is_readable_description(event: bytes) -> bool:
     return True
 
 
-# --- Find the parts of a file that can hold selected groups from its GTID states alone ---
+# --- Parts of a file with selected groups ---
 
 _MAX_NUMBER = 1 << 64
 

@@ -1,15 +1,13 @@
 """Read event groups: a COMMIT record, its out-of-band data, and the events in commit order.
 
 See docs/spec/mariadb_innodb_binlog.md#commit. Here the record says where a group ends, so
-`binlog_events.transactions.boundaries` is not used: only checked is whether the events are one transaction, or a
-single statement,
-as their GTID event says.
+`binlog_events.transactions.boundaries` is not used: only checked is whether the events are one transaction, or a single
+statement, as their GTID event says.
 
-See docs/spec/mariadb_innodb_binlog.md#out-of-band-data. The shape is a function of
-the
-number of nodes. Node i has height 1 (a leaf), or is the parent of the last two trees if these have the same height; in
-both cases its right link leads to node i - 1. So the right links alone give all positions, from the last to the first,
-each smaller than the one before; the left links must agree with them.
+See docs/spec/mariadb_innodb_binlog.md#out-of-band-data. The shape is a function of the number of nodes. Node i has
+height 1 (a leaf), or is the parent of the last two trees if these have the same height; in both cases its right link
+leads to node i - 1. So the right links alone give all positions, from the last to the first, each smaller than the one
+before; the left links must agree with them.
 
 See docs/spec/mariadb_innodb_binlog.md#commit.
 
@@ -100,7 +98,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import (
 from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT, IbbFileContext, IbbRecordType, read_compr_int
 from binlogtool.limits import Limits
 
-# --- Scan COMMIT records for facts about their event groups ---
+# --- COMMIT records and their event groups ---
 
 FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _COMMIT = int(IbbRecordType.COMMIT)
@@ -153,7 +151,7 @@ def read_commit_head(data: RecordBytes) -> GroupHead:
         return NO_GROUP_HEAD
 
 
-# -- many at once ------------------------------------------------------------------------------------------------------
+# -- batches -----------------------------------------------------------------------------------------------------------
 
 
 @kernel(load_uint32)
@@ -230,16 +228,14 @@ class CommitNumbers(NamedTuple):
 
     Attributes:
         record_index: index in the batch.
-        payload_at: where its events start; -1: its header is malformed, or it has out-of-band data, so nothing else
-            is
+        payload_at: where its events start; -1: its header is malformed, or it has out-of-band data, so nothing else is
             known.
         type_code: of the first event.
         events: number of events; -1 = they do not fill the payload exactly.
         seq_no: -1 without a GTID event.
         xid: of the first XID event; 0 = none.
-        joined: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is
-            more
-            than one statement although its GTID event says that it stands alone.
+        joined: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is more
+            than one statement although its GTID event has the flag STANDALONE.
     """
 
     record_index: int
@@ -282,7 +278,7 @@ class CommitScanner:
         )
 
 
-# --- Check, piece by piece and by headers only, that events fill a group exactly ---
+# --- Piecewise check that events fill a group ---
 
 _unpack_size = make_unpacker(EVENT, "event_size")
 CHANGE_EVENTS = frozenset((EventType.QUERY, EventType.QUERY_COMPRESSED, *ROW_EVENTS))
@@ -351,7 +347,7 @@ class EventTilingChecker(msgspec.Struct):
         return not self.is_broken and not self._skip and not self._head
 
 
-# --- Read out-of-band data ---
+# --- Out-of-band data ---
 
 _MAX_HEADER_AND_BYTE = 46
 """Size of the longest node header and one byte of data."""
@@ -374,8 +370,7 @@ class OobForest:
         max_bytes: size limit of a group in bytes.
 
     Raises:
-        UnreadableError: a node is missing, invalid, or not where the shape demands it; `oob-too-large`: over the
-            limit.
+        UnreadableError: a node is missing, invalid, or not where the shape demands it; `oob-too-large`: over the limit.
     """
 
     def __init__(self, store: PageStore, reference: OobReference, before: IbbPosition, max_bytes: int) -> None:
@@ -495,7 +490,7 @@ def iter_node_data(store: PageStore, position: IbbPosition) -> Iterator[memoryvi
         yield memoryview(head)[parse_node(head).data_at :]
 
 
-# --- Read event groups ---
+# --- Event groups ---
 
 FINDING_IDS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"}
 """Finding ids by diagnosis; others are dangling-reference."""
@@ -585,7 +580,7 @@ def report_unreadable_group(error: UnreadableError, offset: int, size: int, reco
     return make_finding(finding_id, offset, size, text, record=record, diagnosis=error.diagnosis, gtid=gtid)
 
 
-# --- Read the events of groups without out-of-band data as columns over the bytes of many COMMIT records ---
+# --- Events of groups without out-of-band data ---
 
 EVENT_COLUMNS = ("offset", "end", "checksum", *SCAN_COLUMNS)
 """Names of the columns of events; events have no checksums."""
@@ -720,7 +715,7 @@ class _GroupTracker(EventTracker):
         return self._last_notes
 
     def track_records(self, batch: Batch, start: int, stop: int) -> TrackedBatch:
-        """See `Tracker`."""
+        """Return the transaction and the table map of each of the events `[start, stop)`."""
         owners, maps = list[TransactionOwner](), list[TableMap | None]()
         for group, events in groupby(batch.record_numbers(start, stop)):
             stop, owner, begins = start + len(list(events)), self.current_owner, group != self.container_record

@@ -53,7 +53,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 )
 from binlogtool.limits import MIB
 
-# --- Build a repaired file page by page ---
+# --- Pages of a repaired file ---
 
 
 def truncate_page(page: bytes, used: int) -> bytes:
@@ -81,7 +81,7 @@ def iter_nonzero_pages(read: RangeReader, first: int, size: int, page_size: int)
 
 
 class RebuiltFile(msgspec.Struct):
-    """A file as it is to become.
+    """Planned new content of a file.
 
     Attributes:
         size: in bytes, afterwards.
@@ -181,7 +181,7 @@ def _merge_pair(first: ResultPiece, second: ResultPiece) -> ResultPiece | None:
     return ResultPiece(zeros=first.zeros + second.zeros) if first.zeros and second.zeros else None
 
 
-# --- Plan the repair of a log's files ---
+# --- Repair of a log's files ---
 
 MAX_REDO_BYTES = 8 * MIB
 """Maximum bytes that a repair takes from the redo log; larger differences are left to the server."""

@@ -1,9 +1,9 @@
 """Predict what servers do with a log: apply it, or restart with it.
 
 The rules are those of `mariadb-binlog` (`chunk_reader_mysqlbinlog::read_data`;
-docs/spec/mariadb_innodb_binlog.md#chunks-and-records,
-#defects-of-the-server-and-its-reader and #the-servers-own-reader): a type byte of 0 or a page of zeros silently ends
-a file, and a record continues in whatever file comes next.
+docs/spec/mariadb_innodb_binlog.md#chunks-and-records, #defects-of-the-server-and-its-reader and
+#the-servers-own-reader): a type byte of 0 or a page of zeros silently ends a file, and a record continues in whatever
+file comes next.
 
 See docs/spec/mariadb_innodb_binlog.md#restart-without-a-crash and #crash-recovery (`class binlog_recovery`,
 `innodb_binlog_discover`, `find_pos_in_binlog`).
@@ -77,7 +77,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 from binlogtool.formats.mariadb_innodb_binlog.validate.carried_state import LogValidationState
 from binlogtool.limits import MIB
 
-# --- Predict how readers walk the log ---
+# --- Prediction of readers ---
 
 _HEADER_DIAGNOSES = ("header-damaged", "header-lost", "unsupported-version", "unsupported-page-size")
 _MALFORMED_DIAGNOSES = ("commit-malformed", "event-misaligned", "record-too-long", "page-order")
@@ -87,7 +87,7 @@ _MAX_STATE_BYTES = 64 * MIB
 
 
 class ReaderStop(NamedTuple):
-    """Where a reader stops, and why.
+    """Offset at which a reader stops, and the reason.
 
     Attributes:
         is_conditional: only if the group at this offset could not be assembled.
@@ -225,7 +225,7 @@ def _make_read_file(file: ExaminedFile, situation: ReplaySituation, recovered_fr
     )  # fmt: skip
 
 
-# -- what stands in the way --------------------------------------------------------------------------------------------
+# -- obstacles ---------------------------------------------------------------------------------------------------------
 
 
 def _find_reader_end(findings: Sequence[Finding], context: IbbFileContext) -> int | None:
@@ -288,16 +288,16 @@ def _find_open_type(read: RangeReader | None, end: int, size: int) -> int:
     return open_type
 
 
-# --- Predict what the server does with its own log at a start ---
+# --- Prediction of a server's start with its own log ---
 
 _MAX_SHOWN = 100
 
 
 class RecoveryPrediction(msgspec.Struct, frozen=True):
-    """What recovery by the redo log does.
+    """Predicted effects of recovery by the redo log.
 
     Attributes:
-        starts: whether the server starts; None = unknown.
+        starts: the server starts; None = unknown.
         reason: reason, if it does not start or that is unknown.
         durable_lsn: the last durable LSN.
         new_end: (file number, offset) where the log ends afterwards; None = unchanged.
@@ -574,7 +574,7 @@ def _report_loss(offset: int | None, size: int, text: str, severity: Severity | 
     return make_finding("silent-loss", offset, size, text, severity=severity, situation="restart", **facts)
 
 
-# --- Predict what servers do with a log ---
+# --- Prediction of servers ---
 
 _MAX_SOURCES = 100_000
 

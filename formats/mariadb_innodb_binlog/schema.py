@@ -53,7 +53,7 @@ from binlogtool.format_api.format import Hints, ReadableFile
 from binlogtool.format_api.layout import CRC32C, RangeReader
 from binlogtool.formats.binlog_events.event_schemas import EVENTS, EventForm
 
-# --- Read InnoDB's compressed integer ---
+# --- Compressed integers of InnoDB ---
 
 MAX_SIZE = 9
 
@@ -127,7 +127,7 @@ class ComprInt(Construct):  # type: ignore[misc]
         return obj
 
 
-# --- Numbers and names of the InnoDB binlog, `binlog-NNNNNN.ibb` (docs/spec/mariadb_innodb_binlog.md#files) ---
+# --- Numbers and names of the InnoDB binlog ---
 
 MAGIC: Final = 0x010DFEFE
 VERSION_MAJOR: Final = 1
@@ -213,8 +213,8 @@ HEADER = Struct(
     "short_crc32c" / Int32ul,
     "short_checksum" / CrcCheck(CRC32C, this.short_crc32c, this.start, this.short_end),
 )
-"""The first 512 bytes of the header page (docs/spec/mariadb_innodb_binlog.md#header-page). diff_state_interval is
-in pages.
+"""The first 512 bytes of the header page (docs/spec/mariadb_innodb_binlog.md#header-page). diff_state_interval is in
+pages.
 """
 
 
@@ -236,7 +236,7 @@ def header_page_construct(page_size: int) -> Construct:
 _INT = ComprInt()
 
 POSITION = Struct("file_no" / _INT, "offset" / _INT)
-"""Where a record starts: its file, and the offset of its first chunk's type byte in it; (0, 0) = none."""
+"""Position of the start of a record: its file, and the offset of its first chunk's type byte in it; (0, 0) = none."""
 
 REFERENCE = Struct("first" / POSITION, "last" / POSITION)
 """Reference to out-of-band data: the records with node index 0 and with the highest one."""
@@ -400,7 +400,7 @@ def is_page_crc_right(data: bytes | memoryview) -> bool:
 
 
 class IbbScanSummary(msgspec.Struct):
-    """What one pass over the records of a file finds.
+    """Results of one pass over the records of a file.
 
     Attributes:
         end: offset after the last chunk.
@@ -420,7 +420,7 @@ class IbbScanSummary(msgspec.Struct):
 
 
 class IbbFileContext(msgspec.Struct):
-    """What is known of one file.
+    """Context of the records of one file.
 
     Attributes:
         number: from its name, or else its header.

@@ -14,7 +14,7 @@ from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
 from binlogtool.limits import Limits
 
-# --- Produce row changes from the events of a log's groups (`formats.binlog_events.changes.changes`) ---
+# --- Row changes of event groups ---
 
 
 class GroupChanges(msgspec.Struct):
@@ -25,7 +25,7 @@ class GroupChanges(msgspec.Struct):
     def read_records(
         self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
-        """See `ChangeReader`.
+        """Yield the changes of each of these records; to be consumed in order.
 
         Raises:
             UsageError: the records are not events.
@@ -35,16 +35,16 @@ class GroupChanges(msgspec.Struct):
         return self.reader.read_records(context.events.context, batch, start, stop, limits)
 
     def note_gap(self) -> None:
-        """See `format_api.outputs.ChangeReader`."""
+        """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
         self.reader.note_gap()
 
 
 def make_group_changes() -> GroupChanges:
-    """See `format_api.format.OutputRules.start_changes`."""
+    """Create the reader of row changes (`format_api.format.OutputRules.start_changes`)."""
     return GroupChanges(changes_of_events())
 
 
-# --- Produce the tables of the events inside a log's groups (`formats.binlog_events.changes.row_tables`) ---
+# --- Tables of event groups ---
 
 
 class GroupTables(msgspec.Struct):
@@ -55,7 +55,7 @@ class GroupTables(msgspec.Struct):
     def read_records(
         self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `format_api.outputs.TableReader`.
+        """Yield the rows of each of these records; to be consumed in order.
 
         Raises:
             UsageError: the records are not events.
@@ -65,20 +65,20 @@ class GroupTables(msgspec.Struct):
         return self.reader.read_records(context.events.context, batch, start, stop, limits)
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Take descriptions of tables from other files; they apply where the records' own file has none."""
         self.reader.add_known_tables(tables)
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
         self.reader.limit_to(is_selected)
 
     def note_gap(self) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Note that records may be missing here."""
         self.reader.note_gap()
 
 
 def make_group_tables() -> TableSupport:
-    """See `format_api.format.Format.tables`."""
+    """Create the description of the tables of event groups."""
     return TableSupport(
         GroupTables,
         types=("TABLE_MAP",),

@@ -41,7 +41,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import parse_state
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext, IbbRecordType
 from binlogtool.limits import Limits
 
-# --- Convert event groups and GTID states for other log formats ---
+# --- Event groups and GTID states for other log formats ---
 
 _COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
 
@@ -111,11 +111,11 @@ def _report_misaligned(group: EventGroup, reason: str) -> Finding:
 
 
 def make_event_group_reader(layout: LogFileLayout, limits: Limits) -> IbbEventGroupReader:
-    """See `format_api.format.ReadRules.event_groups`."""
+    """Create the reader of the event groups of a file (`format_api.format.ReadRules.event_groups`)."""
     return IbbEventGroupReader(layout.context)
 
 
-# --- Write the log as SQL statements that a server accepts ---
+# --- The log as SQL statements ---
 
 
 class GroupStatements(msgspec.Struct):
@@ -160,7 +160,7 @@ class GroupStatements(msgspec.Struct):
 
     @property
     def stop_finding(self) -> Finding | None:
-        """See `format_api.outputs.ScriptWriter`."""
+        """The reason why nothing more is written although the log continues; None = it is not stopped."""
         return self.writer.stop_finding
 
     def write_compiled(
@@ -176,30 +176,30 @@ class GroupStatements(msgspec.Struct):
         return b"", start
 
     def skip_records(self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """See `format_api.outputs.ScriptWriter`."""
+        """Note records that are not selected; in log order with the others."""
         if context.events is not None:
             self.writer.skip_records(context.events.context, batch, start, stop, limits)
 
     @property
     def row_changes(self) -> int | None:
-        """See `format_api.outputs.ScriptWriter`."""
+        """Number of row changes written; None = they are not counted."""
         return self.writer.row_changes
 
     @property
     def is_empty(self) -> bool:
-        """See `format_api.outputs.ScriptWriter`."""
+        """True if nothing of the log has been written so far."""
         return self.writer.is_empty
 
     def note_gap(self, what: str = "") -> bytes:
-        """See `format_api.outputs.ScriptWriter`."""
+        """Return the text for a position where records may be missing: an open transaction must not be committed."""
         return self.writer.note_gap(what)
 
     def finish(self) -> bytes:
-        """See `format_api.outputs.ScriptWriter`."""
+        """Return the text after the last record."""
         return self.writer.finish()
 
     def final_findings(self) -> Sequence[Finding]:
-        """See `format_api.outputs.ScriptWriter`."""
+        """Return the findings that are known at the end."""
         return self.writer.final_findings()
 
 
@@ -213,5 +213,5 @@ def _encode_description(description: FormatDescription, batch: Batch, start: int
 
 
 def make_group_script(wording: ScriptOptions) -> GroupStatements:
-    """See `formats.base.Output.sql`."""
+    """Create the writer of the log as SQL statements."""
     return GroupStatements(script_of_events(wording))

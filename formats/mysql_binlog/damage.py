@@ -1,7 +1,6 @@
 """Explain damage of a binary log, and repair a FORMAT_DESCRIPTION with one flipped bit.
 
-Source: docs/spec/mysql_binlog.md#transactions-and-truncation and
-#resynchronization.
+Source: docs/spec/mysql_binlog.md#transactions-and-truncation and #resynchronization.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def _iter_candidate_sizes(event: bytearray, context: BinlogFileContext, offset: 
     yield len(event)
 
 
-# --- Single flipped bits in FORMAT_DESCRIPTION, located by the event's checksum or by the events after it ---
+# --- Single flipped bits in FORMAT_DESCRIPTION ---
 
 _SIZE_AT, _END_AT, _FLAGS_AT = 9, 13, 17
 _MIN_SIZE, _MAX_SIZE = HEADER_SIZE + 57, 4096
@@ -190,8 +189,8 @@ def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
 def _find_flip_by_next_events(data: bytes, declared_size: int) -> Iterator[tuple[int, int, str, int]]:
     """Yield a flip for servers without checksums: an invalid type, size or version; events must follow.
 
-    The header length is not corrected: there were servers with longer headers (23 bytes), whose events also
-    follow each other.
+    The header length is not corrected: there were servers with longer headers (23 bytes), whose events also follow each
+    other.
     """
     end = int.from_bytes(data[FIRST_EVENT_AT + _END_AT : FIRST_EVENT_AT + _FLAGS_AT], "little")
     size = (

@@ -1,20 +1,17 @@
 """The files beside a log: index, MariaDB state, relay-log.info, GTID index, and the names of log files.
 
-Source: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and
-#mariadb-gtid-index.
+Source: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and #mariadb-gtid-index.
 
-Both read lines with `my_b_gets`, which drops a last line without a line feed, and treat an empty line as
-the end of the list (`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to
-the end of the file.
+Both read lines with `my_b_gets`, which drops a last line without a line feed, and treat an empty line as the end of the
+list (`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to the end of the file.
 
 They have no records: the whole file is its header, and its findings follow from its lines.
 Source: docs/spec/mysql_binlog.md#file-kinds and #transactions-and-truncation.
 
-It is a tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them
-the first key of each leaf and its page number. A node that needs more than one page continues in the next
-one. The server preallocates the file, writes it while it writes the log, and rebuilds it if it does not
-trust it: faults in it lose no data.
-Source: docs/spec/mysql_binlog.md#mariadb-gtid-index.
+It is a tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them the first key
+of each leaf and its page number. A node that needs more than one page continues in the next one. The server
+preallocates the file, writes it while it writes the log, and rebuilds it if it does not trust it: faults in it lose no
+data. Source: docs/spec/mysql_binlog.md#mariadb-gtid-index.
 """
 
 from __future__ import annotations
@@ -289,9 +286,7 @@ class TextLine(NamedTuple):
 
 
 class IndexListing(msgspec.Struct):
-    """Files of one base name that an index lists, by number; `unusual_names`: names that are not written as
-    servers do.
-    """
+    """Files of one base name that an index lists, by number; `unusual_names`: names not written as servers do."""
 
     base: str
     numbers: array[int] = msgspec.field(default_factory=partial(array, "q"))
@@ -473,8 +468,8 @@ class _LineFaults(msgspec.Struct):
 class _IndexLineReader(msgspec.Struct):
     """Reader of the lines of an index.
 
-    `folders`: the first line of each folder and the number of its lines. `stem`: of the last line, what
-    precedes its number; most lines repeat it.
+    `folders`: the first line of each folder and the number of its lines. `stem`: of the last line, what precedes its
+    number; most lines repeat it.
     """
 
     context: TextContext
@@ -599,9 +594,7 @@ def _read_index(lines: Iterator[TextLine], context: TextContext) -> Iterator[Fin
 
 
 def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Finding]:
-    """Yield findings about folders other than that of most lines; no path is opened, files are found by name
-    alone.
-    """
+    """Yield findings about folders other than that of most lines; no path is opened, files are found by name alone."""
     by_folder = {folder: places for folder, places in folders.items() if folder not in (b"", b".")}
     if len(by_folder) < 2:
         return
@@ -651,7 +644,7 @@ def _read_info(lines: Iterator[TextLine], context: TextContext) -> Iterator[Find
         yield make_finding("bad-header", 0, 0, "the lines do not name a relay log and an offset in it")
 
 
-# --- MariaDB's GTID index next to each log file, `NAME.NNNNNN.idx` ---
+# --- MariaDB's GTID index (`NAME.NNNNNN.idx`) ---
 
 GTID_INDEX_MAGIC = b"\xfe\xfe\x0c\x01"
 MAGIC_NUMBER = int.from_bytes(GTID_INDEX_MAGIC, "little")
@@ -683,8 +676,8 @@ class PageRemainder(NamedTuple):
 class GtidIndexContext(msgspec.Struct):
     """State of one GTID index.
 
-    `remainders`: by the offset of a page, what continues in it. `has_root`: the last page is a root, so the
-    index is complete.
+    `remainders`: by the offset of a page, what continues in it. `has_root`: the last page is a root, so the index is
+    complete.
     """
 
     page_size: int = 0

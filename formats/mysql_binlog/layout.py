@@ -355,8 +355,7 @@ def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
 
 
 def _reject_old_version(head: FileHead, start: int) -> None:
-    """Reject logs of MySQL 3.23 to 4.1 by their first event, START: its version is 1 or 3, and its header size
-    matches.
+    """Reject logs of MySQL 3.23 to 4.1 by their first event, START: its version is 1 or 3, and its header size matches.
 
     Raises:
         UnknownFormatError: it is such a log.
@@ -463,7 +462,7 @@ def to_log_position(context: Any, offset: int) -> int:
     return offset - (start - FIRST_EVENT_AT)
 
 
-# --- Layouts for which native code is generated when the package is built ---
+# --- Layouts with native code ---
 
 
 def layouts() -> Iterator[LogFileLayout]:

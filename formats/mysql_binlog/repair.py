@@ -26,8 +26,8 @@ MAX_EMPTY_LOG_BYTES = 1024
 def edit_header(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEdit]:
     """Clear the flag that says that a server writes to the file, as the server does after its own recovery.
 
-    In a file that MySQL encrypted, changing a bit of the counter-mode ciphertext changes the same bit of the
-    plain text.
+    In a file that MySQL encrypted, changing a bit of the counter-mode ciphertext changes the same bit of the plain
+    text.
     """
     context = layout.context
     if not isinstance(context, BinlogFileContext) or context.is_relay_log or context.encrypted_without_key:
@@ -42,10 +42,10 @@ def edit_header(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEd
 def fix_index_files(names: Sequence[str], read: Callable[[str], RangeReader]) -> Iterator[FileFix]:
     """Rewrite index files so that servers can read them.
 
-    Joined lines are split, line ends are corrected, and lines of logs that do not exist are removed, as well as
-    a newest log that is still empty; that file is removed too. An index is left unchanged if a log between
-    others is missing: without its line the server would silently skip its transactions, while the ROTATE before
-    them would still name it.
+    Joined lines are split, line ends are corrected, and lines of logs that do not exist are removed, as well as a
+    newest log that is still empty; that file is removed too. An index is left unchanged if a log between others is
+    missing: without its line the server would silently skip its transactions, while the ROTATE before them would still
+    name it.
     """
     logs = [name for name in names if parse_log_name(posixpath.basename(name)) is not None]
     existing = {posixpath.basename(name) for name in names}
@@ -104,8 +104,8 @@ def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:
 def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
     """Add logs that an index lacks after its first one; return their number.
 
-    After a crash the server reads the newest one first, and replicas miss what is not listed. Nothing is added
-    if files are missing among them.
+    After a crash the server reads the newest one first, and replicas miss what is not listed. Nothing is added if files
+    are missing among them.
     """
     base = posixpath.basename(index).removesuffix(".index")
     listed = [parsed.number for line in lines if (parsed := parse_log_name(line)) is not None and parsed.base == base]
@@ -127,8 +127,8 @@ def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
 def _find_empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], RangeReader]) -> str | None:
     """Return the newest log if it is empty and the server fails at it; None otherwise.
 
-    It is empty if it has no magic number or only zeros; for MariaDB (by the preceding log) also without a
-    complete FORMAT_DESCRIPTION.
+    It is empty if it has no magic number or only zeros; for MariaDB (by the preceding log) also without a complete
+    FORMAT_DESCRIPTION.
     """
     if len(lines) < 2:
         return None

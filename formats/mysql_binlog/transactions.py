@@ -48,8 +48,7 @@ _PORTABLE_EVENTS = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
 class TransactionReader:
     """Reader of the transactions of one file (`EventGroupReader`).
 
-    A transaction with a GTID extends to the next one: events without a GTID after a complete transaction belong
-    to it.
+    A transaction with a GTID extends to the next one: events without a GTID after a complete transaction belong to it.
     """
 
     def __init__(self) -> None:
@@ -200,8 +199,7 @@ def create_split_finder(layout: LogFileLayout) -> BinlogSplitFinder | None:
 class BinlogSplitFinder:
     """Finds split points between transactions (`SplitFinder`).
 
-    `table_maps`: bodies of TABLE_MAP events by table id; `history`: table definitions; both as of the last
-    split point.
+    `table_maps`: bodies of TABLE_MAP events by table id; `history`: table definitions; both as of the last split point.
     """
 
     def __init__(self, layout: LogFileLayout, context: BinlogFileContext) -> None:
@@ -255,9 +253,7 @@ class BinlogSplitFinder:
             state[tracker_kernels.BOUNDARY_COUNT] = index + 1
 
     def _note_maps(self, batch: Batch, boundary: int) -> None:
-        """Note the table maps of the batch: those before its last boundary are valid there, the others at the next
-        one.
-        """
+        """Note the batch's table maps: those before its last boundary are valid there, the others at the next one."""
         valid, later, numbers = [], [], self._noted_maps
         for at in range(
             0, tracker_kernels.MAP_WIDTH * self._kernel_state[tracker_kernels.MAP_COUNT], tracker_kernels.MAP_WIDTH

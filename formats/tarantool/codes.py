@@ -15,7 +15,7 @@ PLAIN_MAGIC = 0xD5BA0BAB
 ZSTD_MAGIC = 0xD5BA0BBA
 END_MARK = bytes.fromhex("d510aded")
 MAGIC_PATTERN = rb"\xd5\xba\x0b[\xab\xba]"
-"""Both magics."""
+"""Pattern that matches both magics."""
 
 BLOCK_START_PATTERN = MAGIC_PATTERN + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
 """Start of a block: a magic, then a possible first byte of an unsigned integer."""
@@ -250,7 +250,7 @@ UPDATE_OPERATIONS = {
 """Names of the update operations (docs/spec/tarantool.md#update-operations)."""
 
 
-# --- Names of row types, keys and spaces, made from the enums of `codes` ---
+# --- Names of row types, keys and spaces ---
 
 UINT64_MASK = (1 << 64) - 1
 

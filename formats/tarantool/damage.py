@@ -37,7 +37,7 @@ from binlogtool.formats.tarantool.msgpack.messages import MpKind, read_token, sk
 from binlogtool.formats.tarantool.schema import HEADER_SEARCH_SIZE, KNOWN_KEYS
 from binlogtool.limits import Limits
 
-# --- Explain damaged ranges ---
+# --- Explanation of damaged ranges ---
 
 _DIAGNOSES: Mapping[str, str] = {
     "checksum-mismatch": "crc_mismatch",
@@ -200,7 +200,7 @@ def _grade_zero_tail(damage: Finding) -> Severity:
     return Severity.ERROR if damage.length >= FIXHEADER_SIZE else damage.severity
 
 
-# --- Find one flipped bit in a text header ---
+# --- One flipped bit in a text header ---
 
 _BLOCK_OR_END = re.compile(BLOCK_START_PATTERN + rb"|\xd5\x10\xad\xed")
 _VALID_HEADER = re.compile(
@@ -272,7 +272,7 @@ def _is_clean_header(head: FileHead, end: int) -> bool:
     return candidate.readable and candidate.frames_at == end and not candidate.findings
 
 
-# --- Rebuild damaged fixed headers of blocks whose payload the stored crc proves ---
+# --- Rebuilt fixed headers of blocks ---
 
 _ZSTD_FRAME_MAGIC = bytes.fromhex("28b52ffd")
 _MAP_FIRST_BYTES = frozenset((*range(0x81, 0x90), 0xDE, 0xDF))
@@ -283,8 +283,7 @@ _MAX_CANDIDATES = 32
 
 
 def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameHeaderFix]:
-    """Yield the blocks of a damaged range with a rebuilt fixed header: length, magic and filler are new, the crc is
-    the
+    """Yield the blocks of a damaged range with a rebuilt fixed header: length, magic and filler are new, the crc is the
     stored one.
     """
     position = 0

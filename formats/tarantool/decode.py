@@ -45,7 +45,7 @@ from binlogtool.formats.tarantool.msgpack.values import InexactValueError, check
 from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.limits import Limits
 
-# --- Decode rows ---
+# --- Decoded rows ---
 
 BOX_SPACE_ID = 280
 """Space `_space`, whose rows name the others: [id, owner, name, …]."""
@@ -86,8 +86,9 @@ def to_microseconds(seconds: float) -> int | None:
 
 
 def describe_records(context: TarantoolContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-    """Describe rows `[start, stop)` of a batch as envelope columns. Learns space names from the `_space` rows among
-    them.
+    """Describe rows `[start, stop)` of a batch as envelope columns.
+
+    Learns space names from the `_space` rows among them.
     """
     table = batch.records
     lsn, replica = to_int_list(table["lsn"], start, stop), to_int_list(table["replica_id"], start, stop)

@@ -27,7 +27,7 @@ from binlogtool.formats.tarantool.schema import (
 )
 from binlogtool.limits import MIB, Limits
 
-# --- Detection, and the layout of one file from its text header (`docs/spec/tarantool.md#text-header`) ---
+# --- Detection and layout of one file (`docs/spec/tarantool.md#text-header`) ---
 
 VERSIONS = ("0.12", "0.13")
 TEMPORARY_PATTERNS = ("*.inprogress",)
@@ -278,7 +278,7 @@ def _check_name(head: FileHead, text: HeaderText, context: TarantoolContext) -> 
         )
 
 
-# --- Layouts for which native code is generated when the package is built ---
+# --- Layouts with native code ---
 
 
 def layouts() -> list[LogFileLayout]:

@@ -10,9 +10,7 @@ from binlogtool.formats.tarantool.layout import TarantoolContext
 
 
 def get_close_mark(layout: LogFileLayout) -> bytes | None:
-    """Return the end mark for a write-ahead log, None for other files: a snapshot without one must not look
-    complete.
-    """
+    """Return the end mark for a write-ahead log, None for other files: a torn snapshot must not look complete."""
     context = layout.context
     return END_MARK if isinstance(context, TarantoolContext) and context.kind is FileKind.XLOG else None
 

@@ -24,7 +24,7 @@ from binlogtool.formats.tarantool.msgpack.messages import MpFiller, MpUint32, ge
 from binlogtool.formats.tarantool.rows.rows import RowConstruct, RowsConstruct
 from binlogtool.limits import Limits
 
-# --- Decompress zstd blocks ---
+# --- Blocks compressed with zstd ---
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_WINDOW_SIZE = 1 << 27

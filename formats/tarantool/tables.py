@@ -31,8 +31,8 @@ _COLUMN_TYPES: Mapping[Any, str] = {
     "number": "double", "boolean": "boolean", "varbinary": "binary",
 }  # fmt: skip
 _MAX_BIGINT = (1 << 63) - 1
-"""The largest bigint. Few columns have unsigned values above it: only those become a type that is harder to join,
-and only once such a value occurs."""
+"""The largest bigint. Few columns have unsigned values above it: only those become a type that is harder to join, and
+only once such a value occurs."""
 _WIDE_TYPE = "decimal(20,0)"
 _UNSIGNED_TYPES = ("unsigned", "uint", "uint64")
 _FALLBACK_COLUMNS = (TableColumn(TUPLE, "string"),)
@@ -54,7 +54,7 @@ class SpaceTables(msgspec.Struct):
     def read_records(
         self, context: TarantoolContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `format_api.outputs.TableReader`."""
+        """Yield the rows of each of these records; to be consumed in order."""
         columns = [
             to_int_list(batch.records[name], start, stop) for name in ("type", "header_keys", "flags", "lsn", "tsn")
         ]
@@ -83,16 +83,16 @@ class SpaceTables(msgspec.Struct):
             yield replace(change, findings=findings, begins=begins, ends=ends)
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Take descriptions of tables from other files; they apply where the records' own file has none."""
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
                 self.spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
     def note_gap(self) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Note that records may be missing here."""
         self.open_transaction = None
 
     def _decode_row_change(self, kind: str, body: Any, context: TarantoolContext) -> RecordTableRows:

@@ -40,7 +40,7 @@ _JDBC_TYPES: Mapping[str, int] = {
     "bit": -7, "enum": 4, "set": -7, "year": 12, "date": 91, "time": 92, "datetime": 93, "timestamp": 93, "char": 1,
     "varchar": 12, "binary": _BLOB, "varbinary": _BLOB, "json": 12, "geometry": _BLOB,
 }  # fmt: skip
-"""java.sql.Types."""
+"""Type numbers of java.sql.Types."""
 _UNSIGNED_JDBC = {"tinyint": (1 << 7, 5), "smallint": (1 << 15, 4), "int": (1 << 31, -5), "bigint": (1 << 63, 3)}
 """Unsigned types: values from the first number on have the second type."""
 _NULL_JDBC_TYPES = {"set": _BLOB, "json": 1111}

@@ -42,7 +42,7 @@ from binlogtool.format_api.outputs import (
     pad_binary,
 )
 
-# --- Values of each column type as Debezium's MySQL and MariaDB connectors write them (page "Data type mappin ---
+# --- Values as Debezium writes them (its page "Data type mappings") ---
 
 ValueWriter = Callable[[Any], Any]
 """Converts a value that is not NULL for the message; bytes become base64."""
@@ -136,7 +136,7 @@ _DECIMAL_WRITERS: Mapping[str, ValueWriter] = {"precise": _decimal_to_bytes, "st
 _OTHER_WRITERS: Mapping[str, ValueWriter] = {"set": _join_set, "json": document_to_json}
 
 
-# --- Debezium's change events (its pages on the MySQL and MariaDB connectors, "Data change events") ---
+# --- Debezium's change events ---
 
 Message = dict[str, Any]
 _OPERATION_CODES = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
@@ -220,9 +220,7 @@ class DebeziumEncoder(msgspec.Struct):
             yield {"key": {"id": transaction_id}, "value": value}
 
     def _schema_messages(self, changes: list[ChangeEvent]) -> Iterator[MessageLine]:
-        """Yield messages of the schema change topic, one per table of a statement, without the parser's
-        tableChanges.
-        """
+        """Yield messages of the schema change topic, one per table of a statement, without the member tableChanges."""
         names = ",".join(one.name for change in changes if (one := change.becomes or change.table) is not None)
         for change in changes:
             database, source = change.table.database if change.table else change.database, self._source_block(change)

@@ -19,7 +19,7 @@ from binlogtool.export.envelopes.values import MessageLine, to_json_document, to
 from binlogtool.format_api.outputs import DDL, END, ROW_KINDS, ChangeEvent, Image, SqlColumn, SqlTable
 from binlogtool.limits import MIB
 
-# --- Convert well-known binary to well-known text (OGC Simple Feature Access, part 1, 7 and 8), in the form o ---
+# --- Geometry values as well-known text ---
 
 _POINT, _LINE, _POLYGON, _POINTS, _LINES, _POLYGONS, _COLLECTION = range(1, 8)
 _GEOMETRY_NAMES = {
@@ -106,7 +106,7 @@ def _format_number(value: float) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
-# --- Maxwell's messages (its page "Data format"), with all that its output_* options add and a log has ---
+# --- Maxwell's messages (its page "Data format") ---
 
 Message = dict[str, Any]
 MAX_HELD_BYTES = 32 * MIB
@@ -118,11 +118,9 @@ _DDL_TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "
 class MaxwellEncoder(msgspec.Struct):
     """Encodes changes as Maxwell messages.
 
-    keeps_changes: return the changes with the messages of rows. held_messages: messages of the open transaction
-    in two halves, before
-      and
-    after the commit number. written_rows: number of its rows that were written already. query: the last statement, and
-    the offset of its first rows.
+    keeps_changes: return the changes with the messages of rows. held_messages: messages of the open transaction in two
+    halves, before and after the commit number. written_rows: number of its rows that were written already. query: the
+    last statement, and the offset of its first rows.
     """
 
     keeps_changes: bool = False

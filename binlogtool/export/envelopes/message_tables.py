@@ -61,7 +61,7 @@ _TRANSACTION_COLUMNS: ColumnTypes = {"id": "string", "total_order": "bigint", "d
 
 
 class MessageRowLayout(msgspec.Struct, frozen=True):
-    """How the messages of an envelope become rows.
+    """Conversion of the messages of an envelope to rows.
 
     Args:
         columns: all columns, in order.
@@ -362,7 +362,7 @@ def _arrow_type(kind: str | ColumnTypes) -> pa.DataType:
     return pa.struct([pa.field(name, _arrow_type(one)) for name, one in kind.items()])
 
 
-# --- Write change messages as tables ---
+# --- Change messages as tables ---
 
 _MEMORY_DIVISOR = 4
 """Pending messages of all tables use at most this fraction of the memory limit."""

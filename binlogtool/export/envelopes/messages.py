@@ -38,9 +38,8 @@ class MessageEncoder(Protocol):
 class MessageScript(msgspec.Struct):
     """Messages of a log.
 
-    table_options: the tables whose messages are written. count: number of messages so far. message_sink: receives
-    them in place of
-      the text.
+    table_options: the tables whose messages are written. count: number of messages so far. message_sink: receives them
+    in place of the text.
     """
 
     changes: ChangeReader
@@ -132,8 +131,9 @@ class MessageScript(msgspec.Struct):
 def message_script_factory(
     options: EnvelopeOptions, selection: Selection, message_sink: Callable[[MessageLine], None] | None = None
 ) -> Callable[[ChangeReader], MessageScript]:
-    """Return the function that creates the messages of a log (`log.open.LogReader.change_messages`). message_sink: see
-    `MessageScript`.
+    """Return the function that creates the messages of a log (`core.open_log.LogReader.change_messages`).
+
+    message_sink: see `MessageScript`.
 
     Raises:
         UsageError: the options contradict each other, or the selection.

@@ -71,9 +71,7 @@ def _format_spaced(value: Any) -> str:
 
 
 def format_java_double(value: float) -> str:
-    """Return a number as Java's Double.toString: at least one decimal place, exponents below 0.001 and from 10
-    million.
-    """
+    """Format a number as Java's Double.toString: at least one decimal, exponents below 0.001 and from 10 million."""
     if not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     sign, numerals, power = Decimal(repr(value)).normalize().as_tuple()

@@ -75,7 +75,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Describe the tables of row events for change messages (Debezium, Maxwell, Canal) ---
+# --- Tables of change messages (Debezium, Maxwell, Canal) ---
 
 _C = ColumnType
 _TYPE_NAMES: Mapping[int, str] = {
@@ -169,7 +169,7 @@ def _sql_type_name(column: TableMapColumn) -> str:
     return _SIZE_PREFIXES.get(size, "") + ("blob" if is_binary else "text")
 
 
-# --- Produce the row changes of a log (`OutputRules.start_changes`) ---
+# --- Row changes of a log (`OutputRules.start_changes`) ---
 
 _T = EventType
 _XA_DECISION = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
@@ -202,7 +202,7 @@ class RowChanges(msgspec.Struct):
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
-        """See `format_api.outputs.ChangeReader`."""
+        """Yield the changes of each of these records; to be consumed in order."""
         self.knowledge.load_schema(context.hints.schema)
         notes = context.tracker.track_batch(batch)
         for i in range(start, stop):
@@ -213,7 +213,7 @@ class RowChanges(msgspec.Struct):
                 yield _report_undecodable(scene, str(error.args[0]))
 
     def note_gap(self) -> None:
-        """See `format_api.outputs.ChangeReader`."""
+        """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
         self.groups.reset()
         self.current = self.query = None
 
@@ -418,5 +418,5 @@ def _file_name(scene: EventContext) -> str:
 
 
 def make_row_changes() -> RowChanges:
-    """See `format_api.format.OutputRules.start_changes`."""
+    """Create the reader of row changes (`format_api.format.OutputRules.start_changes`)."""
     return RowChanges()

@@ -115,20 +115,20 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Kernels that follow frequent events for `row_tables.RowTables` over the columns of a batch ---
+# --- Kernels for frequent events ---
 
 # State: an array of 64-bit integers.
 GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, STATE_SIZE = range(6)
-"""GROUP_STATE: the open group, as in `steps`. TIME: commit time of the open transaction, microseconds; 0 =
-unknown. COUNT: row events found. CLOSED_BY: how the transaction that was open at the start was closed before
-any row event: by its end, or by the next one. TRANSACTION_OPEN: that of the last row event has not ended."""
+"""GROUP_STATE: the open group, as in `transactions.boundaries`. TIME: commit time of the open transaction,
+microseconds; 0 = unknown. COUNT: row events found. CLOSED_BY: how the transaction that was open at the start was closed
+before any row event: by its end, or by the next one. TRANSACTION_OPEN: that of the last row event has not ended."""
 CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
 
 UNKNOWN, UNWANTED, WANTED = range(3)
 """State of a map: not resolved; its rows are not selected; its rows are selected."""
 HEAD_ENTRY_WORDS = 4
-"""Words of a known head before its bytes: position of the next one of the same map (0 = none), its type, its
-size in bytes, its number."""
+"""Words of a known head before its bytes: position of the next one of the same map (0 = none), its type, its size in
+bytes, its number."""
 
 
 class RowEventColumns(NamedTuple):
@@ -146,10 +146,10 @@ class RowEventColumns(NamedTuple):
 
 
 class KnownMaps(NamedTuple):
-    """What is known of table maps.
+    """State of the table maps read so far, for kernels.
 
-    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads`
-    (0 = there is none). head_at: bytes of a body before its head.
+    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads` (0
+    = there is none). head_at: bytes of a body before its head.
     """
 
     known: Int64s
@@ -318,7 +318,7 @@ def follow_row_events(
     return stop
 
 
-# --- Process runs of events at once ---
+# --- Runs of events ---
 
 _MAX_HEADS = 256
 _FRAME_COLUMNS = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
@@ -394,7 +394,7 @@ class RowEventRuns:
     def events(
         self, reader: RowTables, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> tuple[EventRows | None, int]:
-        """See `format_api.outputs.CompiledTableReader`."""
+        """Return the content of the first of these records, and the next record, which needs `read_records`."""
         source = (
             None
             if context.encrypted_without_key or batch.container is not None
@@ -469,7 +469,7 @@ class RowEventRuns:
             places, sizes, layouts, times, origins, owners, serials, commits, self._layout_kinds, sources,
         )  # fmt: skip
 
-    # -- what the kernel does not know ---------------------------------------------------------------------------------
+    # -- unsupported events --------------------------------------------------------------------------------------------
 
     def _learn_event(self, reader: RowTables, source: _KernelBatch, event: int, id_size: int) -> bool:
         """Resolve what the kernel lacked for the event where it stopped; True if it takes the event now."""
@@ -589,7 +589,7 @@ def _check_raw_values(
         row += sizes[event]
 
 
-# --- Recognize statements that change rows without row events, or undo rows that the log has (binlog_format) ---
+# --- Statements that change rows without row events ---
 
 STATEMENT_WITHOUT_ROWS = "a statement that changes rows; the log does not record which"
 INCIDENT = "the server lost events here"
@@ -628,7 +628,7 @@ def changes_rows(sql: str) -> bool:
         return True
 
 
-# --- Produce the tables of row events (`Format.tables`) ---
+# --- Tables of row events ---
 
 _C = ColumnType
 _INT_TYPES = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.YEAR})
@@ -718,7 +718,7 @@ class RowTables(msgspec.Struct):
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """See `format_api.outputs.TableReader`."""
+        """Yield the rows of each of these records; to be consumed in order."""
         self._seed(context)
         notes = context.tracker.track_batch(batch)
         for i, event in enumerate(iter_events(batch, start, stop), start):
@@ -735,7 +735,7 @@ class RowTables(msgspec.Struct):
     def read_events(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> tuple[EventRows | None, int]:
-        """See `format_api.outputs.CompiledTableReader`."""
+        """Return the content of the first of these records, and the next record, which needs `read_records`."""
         if self.runs is None:
             return None, start
         self._seed(context)
@@ -764,14 +764,14 @@ class RowTables(msgspec.Struct):
         return bool(table_map.uncertain) and table_map.uncertain not in self.reported
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Do nothing: each table map describes its table completely."""
+        """Ignore known tables: each table map describes its table completely."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
         self.is_selected = is_selected
 
     def note_gap(self) -> None:
-        """See `format_api.outputs.TableReader`."""
+        """Note that records may be missing here."""
         self.groups.reset()
         self.time = None
 
@@ -910,7 +910,7 @@ def report_event(event: Event, finding_id: str, reason: str, severity: Severity 
 
 
 def make_tables() -> TableSupport:
-    """See `format_api.format.Format.tables`."""
+    """Create the description of the tables of row events."""
     return TableSupport(RowTables, types=("TABLE_MAP",), make_compiled_reader=make_compiled_reader, statements=True)
 
 

@@ -47,20 +47,19 @@ from binlogtool.formats.binlog_events.values.decode import DecodeBudget, value_c
 from binlogtool.formats.binlog_events.wire_format import EventType, unpack_block
 from binlogtool.limits import Limits
 
-# --- Kernels that store the rows of row events in typed column buffers, following the plan of `cells` ---
+# --- Kernels that store rows in column buffers ---
 
 # ruff: noqa: SIM109 - kernels have no `in`
 
 PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 12
-"""Words of a plan. Head: number of columns, and how many of them the before and after image have. Of each column:
-kind, parameter, bytes, bytes of the length; then for the before and the after image: offset of its cells, of its
-flags, of its texts; space for texts; images that have the column (1 = before, 2 = after, 3 = both)."""
+"""Words of a plan. Head: number of columns, and how many of them the before and after image have. Of each column: kind,
+parameter, bytes, bytes of the length; then for the before and the after image: offset of its cells, of its flags, of
+its texts; space for texts; images that have the column (1 = before, 2 = after, 3 = both)."""
 SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, ENUM_OR_SET, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
 """Kinds of fixed width. WIDE: two words. ENUM_OR_SET: the parameter is the highest valid number."""
 TIME, UTF8, SINGLE_BYTE_TEXT, BYTES, RAW = range(32, 37)
-"""Kinds of texts. SINGLE_BYTE_TEXT: the parameter is the highest byte that equals its Unicode character. BYTES:
-the least
-size is the parameter, padded with zero bytes. RAW: bytes as they are stored."""
+"""Kinds of texts. SINGLE_BYTE_TEXT: the parameter is the highest byte that equals its Unicode character. BYTES: the
+least size is the parameter, padded with zero bytes. RAW: bytes as they are stored."""
 FIRST_TEXT_KIND = TIME
 """Kinds from this one on are texts."""
 FULL, UNSUPPORTED = -1, -2
@@ -322,7 +321,7 @@ def store_image(
 
 
 class CellTarget(NamedTuple):
-    """Where cells are written, and how many rows there is room for."""
+    """Buffers that cells are written to, and the number of rows that fit."""
 
     capacity: int
     cells: MutableInt64s
@@ -341,8 +340,7 @@ def store_rows(
     row: int,
     target: CellTarget,
 ) -> int:
-    """Store all rows of the images `buf[pos:limit]`, from row `row` on; returns the next row, or FULL, or
-    UNSUPPORTED.
+    """Store all rows of the images `buf[pos:limit]`, from row `row` on; returns the next row, or FULL, or UNSUPPORTED.
 
     Args:
         texts: one zero byte; only there because kernels of this signature take it.
@@ -442,7 +440,7 @@ def store_events(
     return pick, row, 0
 
 
-# --- Store rows of one table in column buffers that compiled code fills (`cell_kernels`) ---
+# --- Rows of one table in column buffers ---
 
 MAX_FILLER_ROWS = 8192
 """Rows after which a new filler is started."""
@@ -600,7 +598,7 @@ class RowCellFiller:
         """Store the rows of the images in `data` from `offset` on; returns their number, or FULL, or UNSUPPORTED.
 
         Args:
-            store_rows: compiled `cell_kernels.store_rows`.
+            store_rows: compiled `store_rows`.
         """
         plan = self.make_plan(layout)
         target = CellTarget(FILLER_CAPACITY, self.cells, self.out)
@@ -634,7 +632,7 @@ class RowCellFiller:
                 convert(bytes(cells.data[cells.values[row] : cells.values[row + 1]]), budget)
 
     def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
-        """See `format_api.outputs.CellSlice`."""
+        """Return the cells of one column of the rows `[start, stop)`; side: before or after image."""
         kind, _ = self._kinds[index]
         plan_at = PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index
         at, flags, base = (self._plan[plan_at + k + side] for k in (4, 6, 8))

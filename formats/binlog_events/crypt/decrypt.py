@@ -1,16 +1,14 @@
 """Read encrypted logs as plain bytes at the same offsets.
 
-The start of an event must be known to decrypt it (`sealing`), so the chain of the readable sizes is
-followed from the first encrypted event on. Every boundary is proven by the decrypted header after it. Bytes
-that belong to no event stay unchanged. Memory is bounded: the events around the last position read, and a
-sparse list of boundaries.
+The start of an event must be known to decrypt it (`crypt.encrypt`), so the chain of the readable sizes is followed from
+the first encrypted event on. Every boundary is proven by the decrypted header after it. Bytes that belong to no event
+stay unchanged. Memory is bounded: the events around the last position read, and a sparse list of boundaries.
 
-MySQL: a header of 512 bytes, then the whole plain file under AES-256-CTR. Its magic is at 512, its first
-event at 516; positions in events (end_log_pos) refer to the plain file and are lower by 512. MariaDB:
-FORMAT_DESCRIPTION and START_ENCRYPTION are plain, each event after them is encrypted alone and only its
-size is readable (`sealing`, `sealed`).
-Sources: docs/spec/mysql_binlog.md#encryption; MySQL `sql/rpl_log_encryption.h`,
-`sql/stream_cipher.cc`; MariaDB `Start_encryption_log_event`.
+MySQL: a header of 512 bytes, then the whole plain file under AES-256-CTR. Its magic is at 512, its first event at 516;
+positions in events (end_log_pos) refer to the plain file and are lower by 512. MariaDB: FORMAT_DESCRIPTION and
+START_ENCRYPTION are plain, each event after them is encrypted alone and only its size is readable (`crypt.encrypt`).
+Sources: docs/spec/mysql_binlog.md#encryption; MySQL `sql/rpl_log_encryption.h`, `sql/stream_cipher.cc`; MariaDB
+`Start_encryption_log_event`.
 """
 
 from __future__ import annotations
@@ -147,8 +145,8 @@ class EventStartIndex:
 class HeaderEvidence:
     """Known facts that distinguish headers of a file's events from noise.
 
-    `server_ids`: those of the file's readable events. `since`: their time in seconds. `is_relay`: it is a relay
-    log, where end_log_pos is that of the source.
+    `server_ids`: those of the file's readable events. `since`: their time in seconds. `is_relay`: it is a relay log,
+    where end_log_pos is that of the source.
     """
 
     def __init__(self, server_ids: set[int], since: int, relay: bool) -> None:
@@ -290,9 +288,7 @@ class EventDecryptor:
         return DecryptedRange(start, start.offset, self._search(start.offset + 1, start.shift))
 
     def _single_event(self, start: EncryptedEventStart) -> DecryptedRange:
-        """Return the range of one event that is too long to decrypt at once, too short or incomplete; or of
-        no event.
-        """
+        """Return the range of an event that is too long to decrypt at once, too short or incomplete; or of no event."""
         found_start = self._find_start(start.offset, start.shift)
         if found_start != start:
             return self._recover(start, found_start)
@@ -368,8 +364,7 @@ class EventDecryptor:
         return header is not None and self._evidence.is_plausible(header)
 
     def _find_moved(self, raw: bytes, header: bytes, offset: int) -> EncryptedEventStart | None:
-        """Return the start of an event that was written elsewhere: its header has the low three bytes of its
-        position.
+        """Return the start of an event that was written elsewhere: its header has the low three bytes of its position.
 
         A wrong offset in the IV only affects what is after these bytes in the first block.
         """
@@ -542,7 +537,7 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
     """Parse the header of an encrypted MySQL log from the first bytes of the file.
 
     Raises:
-        MalformedError: it is damaged, truncated, or of another version; `finding_id` tells them apart.
+        MalformedError: it is damaged, truncated, or of another version; `finding_id` distinguishes them.
     """
     if not head.startswith(ENCRYPTED_MAGIC):
         raise MalformedError("this is not an encrypted MySQL log", finding_id="bad-magic")
@@ -644,8 +639,9 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
 
 
 class EventDecryptorFactory(msgspec.Struct):
-    """Opens an encrypted MariaDB log for reading (`LogFileLayout.decrypt`); `decryptor`: the decryptor, once the file
-    is open.
+    """Opens an encrypted MariaDB log for reading (`LogFileLayout.decrypt`).
+
+    `decryptor`: the decryptor, once the file is open.
     """
 
     create: Callable[[RangeReader], EventDecryptor]
@@ -660,8 +656,8 @@ class EventDecryptorFactory(msgspec.Struct):
 def create_mariadb_decryptor(start: StartEncryption, key: bytes, head: bytes) -> EventDecryptorFactory:
     """Return what opens an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
 
-    If bytes were removed or inserted, the events after that are found only under AES-CBC: their headers tell
-    where they were written.
+    If bytes were removed or inserted, the events after that are found only under AES-CBC: their headers show where they
+    were written.
 
     Args:
         head: the first bytes of the file, with the events before `start.end` and some after it.

@@ -1,12 +1,11 @@
 """Keys of encrypted logs and the cipher of one event.
 
-Sources: docs/spec/mysql_binlog.md#encryption; MariaDB plugin `file_key_management` (`Parser`),
-the `openssl enc` program, MySQL `component_keyring_file`.
+Sources: docs/spec/mysql_binlog.md#encryption; MariaDB plugin `file_key_management` (`Parser`), the `openssl enc`
+program, MySQL `component_keyring_file`.
 
-Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes
-9..12, the size, stay readable. The IV is the nonce of the file and the offset at which the event was
-written.
-Sources: docs/spec/mysql_binlog.md#encryption; `Log_event_writer` in `sql/log_event.cc`.
+Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes 9..12, the size,
+stay readable. The IV is the nonce of the file and the offset at which the event was written. Sources:
+docs/spec/mysql_binlog.md#encryption; `Log_event_writer` in `sql/log_event.cc`.
 """
 
 from __future__ import annotations
@@ -49,9 +48,8 @@ class KeyFileError(InputOutputError):
 def read_mariadb_keys(keyfile: bytes, secret: bytes | None) -> dict[int, bytes]:
     """Return the keys of a key file by id.
 
-    A secret that is not needed is ignored. A file encrypted by `openssl enc` does not say how its key was
-    derived from the secret: all digests that the server supports are tried, without and with PBKDF2 (common
-    round counts).
+    A secret that is not needed is ignored. A file encrypted by `openssl enc` does not say how its key was derived from
+    the secret: all digests that the server supports are tried, without and with PBKDF2 (common round counts).
 
     Args:
         secret: what the file is encrypted with, as in the server's filekey.
@@ -223,9 +221,8 @@ def from_stream(stream: bytes, size: bytes) -> bytes:
 class EventCipher(Protocol):
     """Cipher of one file; `at` is the offset at which an event was written.
 
-    `server_id_mask`: what remains on bytes 1..4 (the server id) of each block that `decrypt_first_blocks`
-    returns. `tolerates_wrong_offset`: the header can be read with the IV of a wrong offset, except for its last
-    bytes.
+    `server_id_mask`: what remains on bytes 1..4 (the server id) of each block that `decrypt_first_blocks` returns.
+    `tolerates_wrong_offset`: the header can be read with the IV of a wrong offset, except for its last bytes.
     """
 
     server_id_mask: bytes
@@ -337,8 +334,8 @@ class CbcEventCipher:
     def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
         """Decrypt complete events in one call.
 
-        The IV precedes each event as a cipher block of its own, which has the effect of an IV; the plain block at
-        its place is dropped.
+        The IV precedes each event as a cipher block of its own, which has the effect of an IV; the plain block at its
+        place is dropped.
         """
         nonce = self._nonce
         offsets = [cut - base for cut in boundaries]

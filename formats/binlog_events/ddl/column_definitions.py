@@ -1,7 +1,7 @@
 """Column definitions of CREATE TABLE and ALTER TABLE statements.
 
-The words come from sqlglot's tokenizer for MySQL (`ddl.words`). Its grammar is not used: it rejects types
-and clauses that dumps of real servers have (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
+The words come from sqlglot's tokenizer for MySQL (`ddl.words`). Its grammar is not used: it rejects types and clauses
+that dumps of real servers have (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
 """
 
 from __future__ import annotations
@@ -170,9 +170,7 @@ def _is_varbinary(definition: Sequence[SqlWord]) -> bool:
 
 
 def find_charset(words: Sequence[SqlWord]) -> str | None:
-    """Return the character set that a column's attributes or a table's options name; None for none or an unknown
-    one.
-    """
+    """Return the character set that a column's attributes or a table's options name; None if there is none known."""
     found: str | None = None
     for index, word in enumerate(words):
         value = next((w.text for w in words[index + 1 : index + 3] if w != SqlWord("=", False)), "")
@@ -213,7 +211,7 @@ def _parse_enum_values(definition: Sequence[SqlWord]) -> tuple[str, ...] | None:
     return None
 
 
-# --- Parser of one CREATE TABLE statement, as `mysqldump`, SHOW CREATE TABLE and logs write it ---
+# --- Parser of CREATE TABLE ---
 
 ColumnHints = tuple[ColumnHint, ...]
 
@@ -229,9 +227,8 @@ ROW_TIMES = tuple(
 class CreateTable:
     """One CREATE TABLE statement.
 
-    `columns`: None if the statement does not declare them (LIKE, AS SELECT). `charset`: of columns that name
-    none: the statement's, or the argument; None if unknown. `versioned`: the table keeps the history of its
-    rows.
+    `columns`: None if the statement does not declare them (LIKE, AS SELECT). `charset`: of columns that name none: the
+    statement's, or the argument; None if unknown. `versioned`: the table keeps the history of its rows.
 
     Raises:
         UsageError: the statement is not supported.
@@ -335,7 +332,7 @@ def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
     return options
 
 
-# --- Column definitions of a table and their changes by the clauses of ALTER TABLE ---
+# --- Column definitions and their changes by ALTER TABLE ---
 
 KeyPart = tuple[str, int]
 """Column of a key in lower case, and the number of its characters in the key; 0 = all."""
@@ -358,8 +355,8 @@ _CLAUSES_WITHOUT_EFFECT = frozenset((
 class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     """Definition of a table.
 
-    `key`: its primary key. `charset`: of columns that name none; None if unknown. `versioned`: it keeps the
-    history of its rows. `given`: it comes from --schema and was not changed since.
+    `key`: its primary key. `charset`: of columns that name none; None if unknown. `versioned`: it keeps the history of
+    its rows. `given`: it comes from --schema and was not changed since.
     """
 
     columns: ColumnHints
@@ -372,8 +369,8 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 class _NewColumn(msgspec.Struct, frozen=True):
     """Column that an ALTER TABLE defines.
 
-    `old`: the column that it replaces; None if it is added. `after`: the column before it; "" for the first
-    place, None if the statement does not say.
+    `old`: the column that it replaces; None if it is added. `after`: the column before it; "" for the first place, None
+    if the statement does not say.
     """
 
     hint: ColumnHint

@@ -1,5 +1,5 @@
-"""Split SQL scripts into statements and words; what CREATE, ALTER, RENAME, DROP TABLE and row-changing statements
-do to which table.
+"""Split SQL scripts into statements and words; what CREATE, ALTER, RENAME, DROP TABLE and row-changing statements do to
+which table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from binlogtool.formats.binlog_events.status_variables import decode_status_vari
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
 from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
 
-# --- SQL scripts as statements, and statements as words, by the lexical rules of MySQL and MariaDB ---
+# --- SQL scripts as statements and words ---
 
 _MAX_CACHED_LENGTH = 4096
 """Longest statement, in characters, whose words are cached."""
@@ -738,7 +738,7 @@ def _qualify(name: TableName, database: str) -> str:
     return qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0])
 
 
-# --- The table that a DML statement changes, where the statement alone decides it ---
+# --- Table of a DML statement ---
 
 _MAX_STATEMENT = 1 << 16
 _MODIFIERS = ("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "IGNORE", "CONCURRENT", "LOCAL")
@@ -762,8 +762,7 @@ _HARMLESS_WORDS = frozenset((
 def find_changed_table(sql: str, database: str) -> str | None:
     """Return the full name of the only table that the statement names as changed; None if that cannot be decided.
 
-    It may change several, or call what could change others. Triggers, views and foreign keys are not considered
-    here.
+    It may change several, or call what could change others. Triggers, views and foreign keys are not considered here.
     """
     if len(sql) > _MAX_STATEMENT:
         return None

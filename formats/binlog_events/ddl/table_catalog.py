@@ -1,5 +1,5 @@
-"""What is known of tables beyond their maps: definitions, triggers, foreign keys and the row changes that they
-make without an event.
+"""Facts about tables beyond their maps: definitions, triggers, foreign keys and the row changes that they make without
+an event.
 
 So does MariaDB. MySQL 9.7 applies them in SQL (unless innodb_native_foreign_keys is on): a flag of its row events says
 so, and the rows of the other tables have events. Another flag says that the session checked no keys.
@@ -45,7 +45,7 @@ from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.values.column_types import TableMapColumn
 from binlogtool.formats.binlog_events.wire_format import DELETE_ROW_EVENTS, UPDATE_ROW_EVENTS, FormatDescription
 
-# --- Foreign keys whose actions change rows of other tables, from the CREATE and ALTER TABLE statements of a  ---
+# --- Foreign keys whose actions change other tables ---
 
 MAX_FOREIGN_KEYS = 100_000
 _CHANGING_ACTIONS = ("CASCADE", "SET")
@@ -55,8 +55,8 @@ _CHANGING_ACTIONS = ("CASCADE", "SET")
 class ForeignKey(msgspec.Struct, frozen=True):
     """Foreign key of a table (child) that references another one (parent), both by full name.
 
-    `columns`, `references`: of child and parent, in lower case. `on_delete`, `on_update`: the action on the
-    child's rows in SQL, "" for none.
+    `columns`, `references`: of child and parent, in lower case. `on_delete`, `on_update`: the action on the child's
+    rows in SQL, "" for none.
     """
 
     child: str
@@ -216,7 +216,7 @@ def _is_innodb(words: Sequence[SqlWord]) -> bool:
     return "".join(word.text for word in words[at : at + 1]).casefold() == "innodb"
 
 
-# --- Tables with triggers, from the CREATE TRIGGER and DROP TRIGGER statements of a log ---
+# --- Tables with triggers ---
 
 _EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
 _QUOTED_ANY = rf"{QUOTED_NAME}|'[^']*'|\"[^\"]*\""
@@ -274,7 +274,7 @@ def _match_create_trigger(sql: str, at: int) -> re.Match[str] | None:
     return _TRIGGER.match(sql, at)
 
 
-# --- Report row changes by foreign keys that have no events ---
+# --- Row changes by foreign keys ---
 
 _NO_FOREIGN_KEY_CHECKS, _USE_SQL_FOREIGN_KEY = 0x02, 0x10
 _CHANGING_STATEMENT = re.compile(r"(DELETE|REPLACE|UPDATE)\b", re.IGNORECASE)

@@ -63,14 +63,12 @@ class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TableDefinitions(msgspec.Struct):
-    """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported
-    statement).
+    """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported statement).
 
-    `databases`: their default character sets. `sequences`: the tables that are sequences. `temporary`: tables
-    of one session, by its thread and full name; statements of that session refer to them. `conflicts`: number
-    of statements that no server could have run on these tables. `fold`: names are compared in lower case.
-    `has_capitals`: some name has capitals. `given`: the statements are those of --schema. `columns`: of all
-    definitions together.
+    `databases`: their default character sets. `sequences`: the tables that are sequences. `temporary`: tables of one
+    session, by its thread and full name; statements of that session refer to them. `conflicts`: number of statements
+    that no server could have run on these tables. `fold`: names are compared in lower case. `has_capitals`: some name
+    has capitals. `given`: the statements are those of --schema. `columns`: of all definitions together.
     """
 
     tables: dict[str, TableDefinition | str] = msgspec.field(default_factory=dict)
@@ -329,9 +327,7 @@ class TableDefinitions(msgspec.Struct):
     def _apply_convert_partition(
         self, clauses: list[list[SqlWord]], name: str, after: TableDefinition | str, database: str
     ) -> None:
-        """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates a table) and CONVERT TABLE x TO PARTITION (drops
-        it).
-        """
+        """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates it) and CONVERT TABLE x TO PARTITION (drops it)."""
         for clause in clauses:
             heads = [word.upper for word in clause]
             if heads[:1] != ["CONVERT"]:

@@ -1,8 +1,8 @@
 """History of a log's table definitions: --schema at its beginning, then the log's own DDL.
 
-All readers (records, scripts, tables, messages) take names, types, character sets and keys of columns from
-it where the log's TABLE_MAP events lack them. Statements are applied only when the first table map without
-names needs them: most logs never do.
+All readers (records, scripts, tables, messages) take names, types, character sets and keys of columns from it where the
+log's TABLE_MAP events lack them. Statements are applied only when the first table map without names needs them: most
+logs never do.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class TableHistory(msgspec.Struct):
     """Definitions from the statements of a log in order.
 
     `schema`: the text of --schema. `load_earlier_state`: returns what the files before this one hand over, as
-    `export_state` returns it; called only when needed. `server_version`: version of the server that wrote the
-    log.
+    `export_state` returns it; called only when needed. `server_version`: version of the server that wrote the log.
     """
 
     schema: str | None = None
@@ -171,8 +170,8 @@ class TableHistory(msgspec.Struct):
     def complete_table_map(self, table: TableMap) -> TableMap:
         """Add to a table map what its log leaves open: names, types, character sets, the key.
 
-        The map itself is returned where nothing is defined. Without names, and with the reason in `uncertain`, it
-        is returned where the definition is not certain or cannot be this table's.
+        The map itself is returned where nothing is defined. Without names, and with the reason in `uncertain`, it is
+        returned where the definition is not certain or cannot be this table's.
 
         Raises:
             UsageError: a statement of --schema is not supported.
@@ -234,8 +233,7 @@ def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
 
 
 def find_earlier_state(head: FileHead, is_next_file: Callable[[str, str], bool]) -> Callable[[], Any] | None:
-    """Return the function that loads the state handed over by the preceding files; None if nothing is known of
-    them.
+    """Return the function that loads the state handed over by the preceding files; None if nothing is known of them.
 
     Args:
         is_next_file: whether the file of the second name follows the one of the first name in the same log.

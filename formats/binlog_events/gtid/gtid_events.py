@@ -1,8 +1,8 @@
 """GTID events of MySQL and MariaDB: schemas, values, JSON.
 
-A number has as many further bytes as its first byte ends with 1-bits; its value is what is above these bits
-and the 0-bit after them. A first byte of 0xff means eight further bytes that hold the whole value.
-Source: docs/spec/mysql_binlog.md#event-bodies.
+A number has as many further bytes as its first byte ends with 1-bits; its value is what is above these bits and the
+0-bit after them. A first byte of 0xff means eight further bytes that hold the whole value. Source:
+docs/spec/mysql_binlog.md#event-bodies.
 
 Source: docs/spec/mysql_binlog.md#event-bodies.
 
@@ -244,9 +244,7 @@ def _check_ignorable(id_: int, last: int) -> None:
 
 
 class TaggedMessage(Construct):  # type: ignore[misc]
-    """Construct of the body of GTID_TAGGED_LOG; its value is the dictionary of its fields, `bytes_` keeps the
-    message.
-    """
+    """Construct of the body of GTID_TAGGED_LOG; its value is a dictionary of fields, `bytes_` keeps the message."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> TaggedFields:
         data = stream.read()
@@ -447,7 +445,7 @@ SEQUENCE_NUMBER = field_offset(GTID_LOG, "sequence_number")
 ORIGINAL_TIME = field_offset(GTID_LOG, "original_commit_timestamp")
 
 
-# --- Bodies of MySQL's and MariaDB's GTID events and of their GTID sets as values ---
+# --- GTID event bodies and GTID sets as values ---
 
 GROUP_COMMIT_ID, DDL, PREPARED_XA, COMPLETED_XA = 2, 32, 64, 128
 MULTI_ENGINE, START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER, THREAD_ID = 1, 2, 4, 8, 16
@@ -462,9 +460,9 @@ _new_tuple = tuple.__new__
 class MysqlGtid(NamedTuple):
     """Fields of GTID_LOG, ANONYMOUS_GTID or GTID_TAGGED_LOG; None if that server did not write one.
 
-    Times are microseconds. `sid`: the UUID's 16 bytes. `original_commit_timestamp`, `original_server_version`:
-    the immediate ones if only those are stored. `transaction_length`: bytes from the start of this event to the
-    end of the transaction.
+    Times are microseconds. `sid`: the UUID's 16 bytes. `original_commit_timestamp`, `original_server_version`: the
+    immediate ones if only those are stored. `transaction_length`: bytes from the start of this event to the end of the
+    transaction.
     """
 
     flags: int
@@ -581,7 +579,7 @@ read_gtid_list = make_list_decoder(GTID_LIST, "list", ListedGtid)
 """Reads the entries of GTID_LIST, in their order."""
 
 
-# -- both --------------------------------------------------------------------------------------------------------------
+# -- MySQL and MariaDB -------------------------------------------------------------------------------------------------
 
 
 _read_mysql_number = make_tuple_decoder(GTID_LOG, "sid", "gno")
@@ -589,8 +587,7 @@ read_mariadb_number = make_tuple_decoder(GTID, "domain_id", "seq_no")
 
 
 def read_gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
-    """Return (source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other
-    types.
+    """Return (source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other types.
 
     Args:
         server_id: from the common header; MariaDB's GTID takes its middle number from it.

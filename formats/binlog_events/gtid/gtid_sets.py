@@ -1,9 +1,8 @@
 """GTID sets, GTID positions, and the GTID state at the head of a log file.
 
-MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, uuid and tag apply until the next one.
-MariaDB: `0-1-42` is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1`
-everything of these two and `0` everything of a domain. One list may contain both kinds; case and white
-space do not matter.
+MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, uuid and tag apply until the next one. MariaDB: `0-1-42`
+is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1` everything of these two and `0`
+everything of a domain. One list may contain both kinds; case and white space do not matter.
 """
 
 from __future__ import annotations
@@ -214,7 +213,7 @@ def _format_range(low: int, high: int, separator: str) -> str:
     return str(low) if high == low + 1 else f"{low}{separator}{high - 1}"
 
 
-# -- choosing ----------------------------------------------------------------------------------------------------------
+# -- selection ---------------------------------------------------------------------------------------------------------
 
 
 def parse_membership(text: str) -> TransactionPredicate:
@@ -229,8 +228,8 @@ def parse_membership(text: str) -> TransactionPredicate:
 def parse_after(text: str) -> TransactionPredicate:
     """Return a predicate: is a transaction after this position, so that a replica at the position still gets it.
 
-    The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number
-    counts: `uuid:1-42` is `uuid:42`). Everything of a domain that it does not name is after it.
+    The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number counts:
+    `uuid:1-42` is `uuid:42`). Everything of a domain that it does not name is after it.
 
     Raises:
         UsageError: the text is not a position.

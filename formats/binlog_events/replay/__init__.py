@@ -1,1 +1,1 @@
-"""What the applier of a server does with events."""
+"""Simulation of a server's applier of events."""

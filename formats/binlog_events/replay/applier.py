@@ -1,7 +1,7 @@
 """Predict what the applier of a server does with each event and transaction.
 
-The order is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction
-ends. Nothing here knows about files; events of an engine binlog are applied in the same way.
+The order is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction ends. Nothing
+here knows about files; events of an engine binlog are applied in the same way.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class TransactionPart(NamedTuple):
 class ApplierTransaction(msgspec.Struct):
     """Open transaction of an applier.
 
-    `first_record`: number of its first record. `needs_commit`: it needs a commit. `is_standalone`: it is one
-    statement. `verdict`: on all of it, decided before its end. `permanent`: records that no rollback undoes.
+    `first_record`: number of its first record. `needs_commit`: it needs a commit. `is_standalone`: it is one statement.
+    `verdict`: on all of it, decided before its end. `permanent`: records that no rollback undoes.
     """
 
     first_record: int
@@ -94,7 +94,7 @@ class ApplierTransaction(msgspec.Struct):
             yield Ruling(position, stop, *(self.verdict or verdict))
 
 
-# --- Helpers that read statements and texts of decoded event bodies for the applier ---
+# --- Statements and texts of event bodies ---
 
 
 def classify_statement(sql: str) -> QueryKind:
@@ -149,9 +149,7 @@ class ApplierFailure(NamedTuple):
 
 
 class SkippedRows(NamedTuple):
-    """Rows that the applier skips without an error; `offset`: offset of the event, `gtid`: of the open
-    transaction.
-    """
+    """Rows that the applier skips without an error; `offset`: offset of the event, `gtid`: of the open transaction."""
 
     offset: int
     size: int
@@ -165,9 +163,9 @@ class SkippedRows(NamedTuple):
 class ExecutedGtids(msgspec.Struct):
     """Transactions that were executed.
 
-    `sources`: numbers by `uuid` or `uuid:tag`. `domains`: domain -> server and number of the last one. MySQL
-    looks a GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, of
-    whichever server (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
+    `sources`: numbers by `uuid` or `uuid:tag`. `domains`: domain -> server and number of the last one. MySQL looks a
+    GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, of whichever server
+    (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
     """
 
     sources: dict[str, IntervalSet] = msgspec.field(default_factory=dict)
@@ -240,17 +238,17 @@ def read_listed_gtids(body: Any) -> ExecutedGtids:
     return parse_executed(text) if isinstance(text, str) else ExecutedGtids()
 
 
-# --- Open and prepared transactions of a simulated server, and their ends ---
+# --- Open and prepared transactions of a server ---
 
 
 class ApplierState:
     """Transactions of a server to which events are applied.
 
     `executed`: what it had at the beginning, and has now. `ordered`: numbers of a domain must grow (checked by
-    `mariadb-binlog`). `trusts_prepared`: prepared transactions that the log does not contain may exist in the
-    server. `skip_failures`: a transaction that fails is skipped, the rest is applied. `events_without_map`:
-    offsets of row events whose TABLE_MAP is missing. `failure`: where it gave up. `applied_end`: offset after
-    the last transaction that took effect. `skipped_rows`: rows that were passed over silently.
+    `mariadb-binlog`). `trusts_prepared`: prepared transactions that the log does not contain may exist in the server.
+    `skip_failures`: a transaction that fails is skipped, the rest is applied. `events_without_map`: offsets of row
+    events whose TABLE_MAP is missing. `failure`: where it gave up. `applied_end`: offset after the last transaction
+    that took effect. `skipped_rows`: rows that were passed over silently.
     """
 
     def __init__(self, executed: ExecutedGtids, *, ordered: bool, trusts_prepared: bool, skip_failures: bool) -> None:
@@ -294,7 +292,7 @@ class ApplierState:
         for transaction, record_stop in self._prepared.values():
             yield from transaction.iter_rulings(record_stop, (SKIPPED, "xa-prepared"))
 
-    # -- what is open ------------------------------------------------------------------------------------------------
+    # -- open transactions -------------------------------------------------------------------------------------------
 
     def _begin_transaction(self, number: int, records: DecodedRecords, i: int) -> ApplierTransaction:
         """Begin a transaction with a record."""
@@ -615,7 +613,7 @@ class EventApplier(ApplierState):
         if not transaction.needs_commit and body.get("flags", 0) & _STMT_END:
             yield from self._end_transaction(number, records, i, STATEMENT)
 
-    # -- what cannot be applied --------------------------------------------------------------------------------------
+    # -- failures ----------------------------------------------------------------------------------------------------
 
     def _fail_undecodable(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
         """Fail at an event that cannot be decoded."""

@@ -1,8 +1,7 @@
 """Effects of events: row changes by primary key where known, else as whole rows; statements as text.
 
-The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the
-log. RENAME moves the rows along; where a statement changes rows in a way that only a server knows, the
-object is in `doubts`.
+The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the log. RENAME
+moves the rows along; where a statement changes rows in a way that only a server knows, the object is in `doubts`.
 """
 
 from __future__ import annotations

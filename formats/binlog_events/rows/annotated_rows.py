@@ -60,7 +60,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Show TABLE_MAP in the annotated view, every byte down to single columns and texts ---
+# --- TABLE_MAP in the annotated view ---
 
 FLAGS = {0x0001: "BIT_LEN_EXACT", 0x0002: "REFERRED_FK_DB", 0x4000: "HAS_TRIGGERS"}
 _C = ColumnType
@@ -260,7 +260,7 @@ def table_map_construct(
     return TableMapBody(table_id_size, on_table_map, mariadb)
 
 
-# --- Show row events in the annotated view ---
+# --- Row events in the annotated view ---
 
 TableMapLookup = Callable[[int], TableMap | None]
 """Table id -> its current table map."""

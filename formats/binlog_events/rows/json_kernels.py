@@ -42,14 +42,14 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_ROWS_V2,
 )
 
-# --- The memory that kernels pass on while they write the rows of one event ---
+# --- Buffers of the kernels for one event ---
 
 
 class RowMemory(NamedTuple):
-    """What is read and written.
+    """Buffers that the kernels read and write for the rows of one event.
 
-    buf: bytes of the event; n: where its rows end. texts: constant texts and plans of tables; r: where the plan of this
-    table is. out: the text; z: where its room ends.
+    buf: bytes of the event; n: end of its rows. texts: constant texts and plans of tables; r: start of the plan of this
+    table. out: the text; z: end of its space.
     """
 
     buf: UInt8s
@@ -203,7 +203,7 @@ def put_quoted_decimal(
     return out_pos + 1
 
 
-# --- Kernels that write values of row images as JSON, exactly as `values.decoding` and the JSON writer do ---
+# --- Kernels that write values as JSON ---
 
 # -- texts -------------------------------------------------------------------------------------------------------------
 
@@ -492,7 +492,7 @@ def put_fixed_value(
     return -2
 
 
-# --- Kernels that find the bounds of values in row images without decoding them ---
+# --- Kernels that find the bounds of values ---
 
 
 @kernel(load_little_endian)
@@ -559,7 +559,7 @@ def count_image_rows(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: in
     return rows
 
 
-# --- Kernels that write row events as JSON, using the table of maps built by `rows.table_map_bytes` ---
+# --- Kernels that write row events as JSON ---
 
 
 @kernel()
@@ -788,7 +788,7 @@ def put_rows_event(
     return put_short_text(0x7D5D, 2, out, out_pos)
 
 
-# --- Row images as kernels over the templates of `sql.plans` ---
+# --- Kernels for row images ---
 
 EVENT_RECORD_HEAD_SIZE, EVENT_RECORD_COLUMN_SIZE = 24, 40
 """Bytes of a template's header and of each column's entry."""
@@ -878,7 +878,7 @@ def has_valid_images(buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, temp
     return p == n
 
 
-# --- Template of a table whose rows are written as events, for the kernels (layout ---
+# --- Template of a table whose rows are written as events ---
 
 
 def build_event_template(table: TableMap) -> bytes:

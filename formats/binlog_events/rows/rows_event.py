@@ -3,10 +3,10 @@
 For a fixed pattern of NULLs, an image is read straight through, without a test per column. Neighbours of fixed width
 become one `struct` call. From the file only column names get into the source, and only as string literals.
 
-See docs/spec/mysql_binlog.md#row-events. `ImageReader` reads one kind of image (one table, one set of
-present columns) in two ways with the same result: column by column, which reports exactly what is wrong, and with a
-function generated for one pattern of NULLs (`image_source`), which is several times as fast and is generated only for
-patterns that occur often.
+See docs/spec/mysql_binlog.md#row-events. `ImageReader` reads one kind of image (one table, one set of present columns)
+in two ways with the same result: column by column, which reports exactly what is wrong, and with a function generated
+for one pattern of NULLs (`image_source`), which is several times as fast and is generated only for patterns that occur
+often.
 
 See docs/spec/mysql_binlog.md#row-events.
 
@@ -50,11 +50,11 @@ from binlogtool.formats.binlog_events.wire_format import (
 )
 from binlogtool.limits import Limits
 
-# --- Generate Python functions that read row images with one pattern of NULLs ---
+# --- Generated Python functions for row images ---
 
 
 class ColumnReader(msgspec.Struct, frozen=True):
-    """How one present column of a row image is read.
+    """Reader of one present column of a row image.
 
     Attributes:
         key: the column's key in a decoded row.
@@ -123,8 +123,7 @@ def generate_decode_function(
 ) -> Callable[..., tuple[dict[str, Any], int]]:
     """Generate `decode(d, p, budget)`, which returns (values by key, end of the values).
 
-    The function raises IndexError or struct.error if a value lies beyond the end, and what the columns' readers
-    raise.
+    The function raises IndexError or struct.error if a value lies beyond the end, and what the columns' readers raise.
     It may also return an end beyond the data, with values cut short.
 
     Args:
@@ -219,7 +218,7 @@ def _compile_source(lines: list[str], names: dict[str, Any]) -> Callable[..., An
     return function
 
 
-# --- Decode row images ---
+# --- Decoded row images ---
 
 Values = dict[str, Any]
 
@@ -396,7 +395,7 @@ def _make_column_reader(column: TableMapColumn, kind: ColumnKind, key: str, inde
     return ColumnReader(key, kind, value_reader(column, kind), value_converter(column, kind), label)
 
 
-# --- Read the after images of PARTIAL_UPDATE_ROWS, where JSON columns may hold only the changed parts ---
+# --- After images of PARTIAL_UPDATE_ROWS ---
 
 PARTIAL_JSON_UPDATES = 1
 """Bit of value_options."""
@@ -477,7 +476,7 @@ class PartialImageReader:
         return frozenset(place for place, index in enumerate(self._present) if index in partial_columns), reader.offset
 
 
-# --- Decode the rows of row events that share their table and their present columns ---
+# --- Rows of events with the same table and columns ---
 
 Row = dict[str, dict[str, Any]]
 """{"before": {column: value}, "after": {column: value}}; only the images that the event has."""
@@ -587,7 +586,7 @@ def _check_progress(offset: int, row_end: int) -> None:
         raise MalformedError(f"bytes from {offset:,} on belong to no row: the images have no columns")
 
 
-# --- Decode row events ---
+# --- Decoded row events ---
 
 DUMMY_TABLE_ID = 0xFFFFFF
 """The table id of a row event that only closes its statement and has no TABLE_MAP."""
@@ -599,8 +598,7 @@ class RowsHead(msgspec.Struct, frozen=True):
     Attributes:
         extra: extra data of version 2, without its length; None in version 1.
         before, after: bitmap of the columns present in that image (bit i of byte i/8, lowest first, is column i);
-        None
-            if the event has no such image.
+            None if the event has no such image.
         images_at: offset of the first image (of the compressed block, if `compressed`) in the body.
     """
 
@@ -637,7 +635,7 @@ def parse_rows_head(type_code: int, body: bytes | memoryview, table_id_size: int
 
 
 _MAX_HEAD_BYTES = 1 << 17
-"""No head is longer: extra data of at most 64 KiB and two bitmaps of 512 bytes."""
+"""Most bytes of a head: extra data of at most 64 KiB and two bitmaps of 512 bytes."""
 
 
 def _copy_head_bytes(body: bytes | memoryview) -> bytes:

@@ -1,8 +1,8 @@
 """Parse TABLE_MAP events: columns, types, optional metadata.
 
-See docs/spec/mysql_binlog.md#table_map. The parsed map (`table_map`, `table_metadata`) and the annotated
-view (`table_map_view`) are built from these fields. Where each field is, and which columns it is about, is defined
-only here.
+See docs/spec/mysql_binlog.md#table_map. The parsed map (`table_map`, `table_metadata`) and the annotated view
+(`table_map_view`) are built from these fields. Where each field is, and which columns it is about, is defined only
+here.
 
 See docs/spec/mysql_binlog.md#table_map.
 
@@ -51,7 +51,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
 )
 from binlogtool.formats.binlog_events.wire_format import BoundedReader
 
-# --- Iterate over the fields of a TABLE_MAP body in file order ---
+# --- Fields of a TABLE_MAP body ---
 
 _C = ColumnType
 NUL_FIELDS = ("db_nul", "table_nul")
@@ -151,7 +151,7 @@ _METADATA_WIDTHS: Mapping[int, tuple[int, str]] = {
     **dict.fromkeys((_C.STRING, _C.ENUM, _C.SET), (2, "the real type and the length")),
 }
 _METADATA_BY_CODE = tuple(_METADATA_WIDTHS.get(code, (0, "")) for code in range(256))
-"""By type code: bytes of a column's metadata, and their meaning."""
+"""Size in bytes and meaning of a column's metadata, by type code."""
 
 
 def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
@@ -300,7 +300,7 @@ def _iter_pairs(value: BoundedReader, *names: str) -> MapFields:
 
 
 class _OptionalValueType(NamedTuple):
-    """How one type of optional metadata is read.
+    """Reader of one type of optional metadata.
 
     Attributes:
         iter_value: iterates over the fields of a value.
@@ -355,7 +355,7 @@ _OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
 )
 
 
-# --- Parse the optional metadata at the end of TABLE_MAP ---
+# --- Optional metadata of TABLE_MAP ---
 
 PrimaryKey = tuple[tuple[int, int], ...]
 """(index of the column from 0, characters of it; 0 = all)."""
@@ -524,10 +524,10 @@ def parse_optional_metadata(
     return parser.finish()
 
 
-# --- Parse TABLE_MAP ---
+# --- TABLE_MAP as values ---
 
 MAX_COLUMNS = 4096
-"""No server allows more columns in a table."""
+"""Most columns that any server allows in a table."""
 
 _CACHE_BYTES = 8 << 20
 """Bytes of all cached maps; a column counts as 64."""
@@ -622,8 +622,7 @@ class TableMap:
         return bool(self.mariadb) and any(c.type in OLD_TEMPORAL and c.fraction is None for c in self.columns)
 
     def with_hints(self, hints: Sequence[ColumnHint]) -> TableMap:
-        """Return the map completed by what a CREATE TABLE says of its columns; the log's own metadata takes
-        precedence.
+        """Return the map completed by what a CREATE TABLE says of its columns; the log's own metadata takes precedence.
 
         Returns the map itself if the hints are not about these columns: another number, or other types.
 
@@ -827,10 +826,10 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
     _C.BIT: _bit_count,
     _C.NEWDECIMAL: _decimal_metadata,
 }
-"""What a column's metadata must be; that of other types is taken as it is."""
+"""Checks of a column's metadata by column type; other metadata is taken unchanged."""
 
 
-# --- Encode table maps as one table of bytes for the JSON kernels ---
+# --- Table maps as bytes for the JSON kernels ---
 
 RECORD_HEAD = 40
 COLUMN_SIZE = 32

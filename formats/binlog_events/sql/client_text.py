@@ -1,17 +1,16 @@
 r"""Write statements for the servers' command line clients.
 
-Clients read lines and have commands of their own. A statement is ended by a delimiter; outside of quotation
-marks a client takes `\` and some words at the start of a statement for commands, one of which runs
-programs. Logs that a server wrote contain no such places; forged ones may.
+Clients read lines and have commands of their own. A statement is ended by a delimiter; outside of quotation marks a
+client takes `\` and some words at the start of a statement for commands, one of which runs programs. Logs that a server
+wrote contain no such places; forged ones may.
 
-The delimiter is that of the servers' own tools: if a client misses it, the server still sees a comment and
-the end of a statement there. Text that contains it, or whose characters contain ASCII bytes, is ended by a
-word that nobody who wrote the text can predict.
+The delimiter is that of the servers' own tools: if a client misses it, the server still sees a comment and the end of a
+statement there. Text that contains it, or whose characters contain ASCII bytes, is ended by a word that nobody who
+wrote the text can predict.
 
-A client sends a text with `;` inside unchanged, and its server executes all statements of it. LOAD DATA
-LOCAL makes the server ask the client for a file of the client's machine. Servers log each statement of a
-text by itself, LOAD DATA with its data, and in place of EXECUTE and CALL the statements that these
-executed.
+A client sends a text with `;` inside unchanged, and its server executes all statements of it. LOAD DATA LOCAL makes the
+server ask the client for a file of the client's machine. Servers log each statement of a text by itself, LOAD DATA with
+its data, and in place of EXECUTE and CALL the statements that these executed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from functools import cache
 
 from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
-# --- Statements in a form that the servers' command-line clients read without misinterpreting them ---
+# --- Statements as command-line clients read them ---
 
 DELIMITER = b"/*!*/;"
 STATEMENT_END = b"\n" + DELIMITER + b"\n"
@@ -94,9 +93,8 @@ class _ClientLexer:
 
     Args:
         escapes: the quotation marks between which a backslash begins an escape.
-        dollars: regular expression of a `$` that begins a dollar quote, `$$` or `$word$`; None for clients
-            without them.
-            MySQL's client has them from 9.0 on, with servers that do.
+        dollars: regular expression of a `$` that begins a dollar quote, `$$` or `$word$`; None for clients without
+            them. MySQL's client has them from 9.0 on, with servers that do.
     """
 
     def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
@@ -132,9 +130,9 @@ class _ClientLexer:
     def normalize(self, sql: bytes) -> tuple[bytes, LexerFault | None]:
         """Return the text in the form to write, or the first fault in it.
 
-        All clients and servers must find the same ends in it. Text that only some of them execute, from `/*!` or
-        `/*M!` to `*/`, must contain no other `*/`: comments inside of it are removed. Some clients take the last
-        two bytes of `*/*` for the start of a comment.
+        All clients and servers must find the same ends in it. Text that only some of them execute, from `/*!` or `/*M!`
+        to `*/`, must contain no other `*/`: comments inside of it are removed. Some clients take the last two bytes of
+        `*/*` for the start of a comment.
         """
         parts, copied, at, opened = list[bytes](), 0, 0, -1
         while (match := (self._marks if opened < 0 else self._marks_in_executed).search(sql, at)) is not None:
@@ -183,8 +181,8 @@ class _ClientLexer:
     def _iter_quoted_parts(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
         """Yield (mark, mark offset, content start, content end) of each quotation mark and comment.
 
-        Comments that some servers execute yield the mark alone with its version. Unclosed parts extend to the end
-        of the text.
+        Comments that some servers execute yield the mark alone with its version. Unclosed parts extend to the end of
+        the text.
         """
         at, executed = 0, False
         while (match := (self._marks_in_executed if executed else self._marks).search(sql, at)) is not None:
@@ -292,7 +290,8 @@ def _find_after(sql: bytes, mark: bytes, at: int) -> int:
 
 
 _AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])\$", rb"(?<![\w$])\$"
-"""Where a `$` begins a dollar quote: not within a name. Clients disagree about which other bytes belong to a name."""
+"""Patterns of a `$` that begins a dollar quote, which is not within a name. Clients disagree about which bytes belong
+to a name besides ASCII."""
 
 _ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE = b"'\"", b"'", b""
 """The quotation marks between which a backslash begins an escape: usually, in MariaDB's clients where sql_mode has
@@ -343,9 +342,7 @@ def has_lossy_backslashes(name: bytes) -> bool:
 
 
 def strip_literals(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
-    """Return the text without comments and with empty strings and quoted names, for one character set and
-    sql_mode.
-    """
+    """Return the text without comments and with empty strings and quoted names, for one character set and sql_mode."""
     return _get_lexer(
         client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
     ).strip_literals(sql)
@@ -382,8 +379,8 @@ def is_mode_dependent(sql: bytes, charset: str | None) -> bool:
 def _find_client_command(text: bytes) -> bytes | None:
     """Return the word in a statement that MySQL's client takes for a command; None if there is none.
 
-    It is the first word of a line that only comments precede, or the first after all of these
-    (`read_and_execute`, `add_line` in client/mysql.cc of 8.0).
+    It is the first word of a line that only comments precede, or the first after all of these (`read_and_execute`,
+    `add_line` in client/mysql.cc of 8.0).
     """
     if _has_safe_start(text):
         return None
@@ -434,8 +431,7 @@ def _match_command_word(text: bytes) -> bytes | None:
 def _skip_comments(text: bytes) -> int:
     """Return where MySQL's client sees the end of the leading comments and spaces.
 
-    This is the client's own rule: a comment also ends before `/` and `*`, and two bytes before the end of the
-    text.
+    This is the client's own rule: a comment also ends before `/` and `*`, and two bytes before the end of the text.
     """
     at, size = 0, len(text)
     while True:
@@ -460,9 +456,7 @@ def client_charset(charset: str | None) -> str:
 
 
 def format_charset_command(charset: str | None) -> bytes:
-    """Return the client command that sets the character set for reading, in the client and in the server's
-    session.
-    """
+    """Return the client command that sets the character set for reading, in the client and in the server's session."""
     return b"/*!\\C " + client_charset(charset).encode() + b" */"
 
 
@@ -493,9 +487,7 @@ def _choose_delimiter(sql: bytes) -> bytes:
 
 
 def terminate_safe(sql: bytes) -> bytes:
-    """Return a statement of the program's own, which begins with a safe word and contains no delimiter, with its
-    end.
-    """
+    """Return a statement of this program, which begins with a safe word and contains no delimiter, with its end."""
     return sql + STATEMENT_END
 
 
@@ -518,7 +510,7 @@ SCRIPT_FOOTER = (
 )  # fmt: skip
 
 
-# --- Detection of texts that a server never logs as one statement and that would do harm in a client ---
+# --- Detection of texts that harm a client ---
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 _SUSPICIOUS = re.compile(rb";|INFILE|EXECUTE|PREPARE|CALL", _FLAGS)

@@ -2,9 +2,8 @@
 
 Reassembled events have a checksum if the log's events do. Their type and offset are those in the log.
 
-The script's sessions are numbered. A request is what an event needs of its session: the status block of a
-QUERY, or the flags of a row event. For each session and request a cell says which session follows and which
-assignments lead there.
+The script's sessions are numbered. A request is what an event needs of its session: the status block of a QUERY, or the
+flags of a row event. For each session and request a cell says which session follows and which assignments lead there.
 
     table    number of BEGIN requests, of all requests, offset of the cells, 0; then per request three
              numbers; then per session and request one cell
@@ -130,8 +129,9 @@ NamedColumns = dict[str, Any]
 
 
 class ScriptEvents(msgspec.Struct, frozen=True):
-    """Columns in the order of `frequent.write_events`, and the bytes that they refer to; `has_nested`: some events
-    are nested.
+    """Columns in the order of `kernels.statements.write_events`, and the bytes that they refer to.
+
+    `has_nested`: some events are nested.
     """
 
     columns: EventColumns
@@ -144,9 +144,7 @@ def load_file_events(
     texts: bytes, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents:  # fmt: skip
-    """Return the events of a batch of the file; MariaDB's compressed row events follow uncompressed after the
-    others.
-    """
+    """Return the events of a batch; MariaDB's compressed row events follow uncompressed after the others."""
     columns = _load_columns(batch)
     maps, codes, offsets = table_tracker.columns(notes)["map"], columns["type_code"], columns["offset"]
     window: memoryview | bytearray = batch.window
@@ -278,8 +276,8 @@ class QueryRequest(msgspec.Struct, frozen=True):
     """Session that a QUERY needs, by its status block.
 
     `microseconds_at` is the offset of its microseconds, -1 if it has none. `inside`: it is a change inside of a
-    transaction, not a BEGIN. `has_escapes`: a backslash begins an escape in its strings. `set_mode`: text that
-    sets sql_mode again, before a statement that clients read by it.
+    transaction, not a BEGIN. `has_escapes`: a backslash begins an escape in its strings. `set_mode`: text that sets
+    sql_mode again, before a statement that clients read by it.
     """
 
     block: bytes
@@ -398,9 +396,7 @@ class SessionTransitions:
         self.data = struct.pack(f">{len(numbers)}I", *numbers) + b"".join(texts) + _PAD
 
     def _build_transition(self, state: SessionState, request: QueryRequest | int) -> tuple[int, bytes]:
-        """Return the session that a request leads to and the assignments; the session is -1 if kernels cannot go
-        there.
-        """
+        """Return the session that a request leads to and the assignments; session -1: kernels do not support it."""
         variables, charset, sql_mode = state
         session = ScriptSession(variables=dict(variables), charset=charset, sql_mode=sql_mode)
         if isinstance(request, int):
@@ -450,7 +446,7 @@ def enter_session(session: ScriptSession, state: SessionState) -> None:
     session.forget_last_query()
 
 
-# --- Templates of row statements, as bytes for the kernels of `sql.kernels.rows` ---
+# --- Templates of row statements ---
 
 _MAX_PAD = 255
 _MAX_TEMPLATE_BYTES = 1 << 25
@@ -771,9 +767,7 @@ class FastScriptWriter:
             self._state[DATABASE_SIZE + 1 + place // 8] = int.from_bytes(word, "little", signed=True)
 
     def _learn_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
-        """Return whether the event at which the kernel stopped was registered, so that kernels accept it from
-        now on.
-        """
+        """Register the event at which the kernel stopped, so that kernels accept it; return True on success."""
         if at >= stop:
             return False
         codes, starts, ends = (events.columns[place] for place in (_TYPE_COLUMN, _START_COLUMN, _END_COLUMN))

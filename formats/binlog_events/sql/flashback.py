@@ -1,12 +1,11 @@
 """Write a flashback script: statements that reverse the row changes of a log.
 
-Flashback would not find such a row, or would give it values from before the later change. For each selected
-row a hash of its key before and after the change is kept; for a table without a key a hash of the whole
-row.
+Flashback would not find such a row, or would give it values from before the later change. For each selected row a hash
+of its key before and after the change is kept; for a table without a key a hash of the whole row.
 
-Each record gets its text as in `statements`, but in an order to be read from the end: the caller joins the
-texts in reverse. So the newest transaction comes first, and in it the newest row. What cannot be reversed
-is an error; nothing is left out silently.
+Each record gets its text as in `statements`, but in an order to be read from the end: the caller joins the texts in
+reverse. So the newest transaction comes first, and in it the newest row. What cannot be reversed is an error; nothing
+is left out silently.
 """
 
 from __future__ import annotations
@@ -107,8 +106,8 @@ _TEXT_KINDS = (ValueKind.TEXT, ValueKind.UTF8)
 class LaterChanges(msgspec.Struct):
     """Later changes to the selected rows of one table.
 
-    `rows` are hashes of their keys, `examples` the first ones in words. `others` describes statements that
-    change the table as a whole, or rows that cannot be identified.
+    `rows` are hashes of their keys, `examples` the first ones in words. `others` describes statements that change the
+    table as a whole, or rows that cannot be identified.
     """
 
     rows: set[int] = msgspec.field(default_factory=set)
@@ -119,8 +118,8 @@ class LaterChanges(msgspec.Struct):
 class FlashbackConflicts(msgspec.Struct):
     """Selected rows so far and the later changes to them.
 
-    `selected` maps the full name of a table to hash -> bitmap of the columns that flashback sets. `is_full`: no
-    further rows are remembered. `unchecked` describes what could not be checked.
+    `selected` maps the full name of a table to hash -> bitmap of the columns that flashback sets. `is_full`: no further
+    rows are remembered. `unchecked` describes what could not be checked.
     """
 
     selected: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
@@ -329,8 +328,7 @@ def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) 
     """Return the tables that a statement creates, changes, empties or drops; None if it defines nothing.
 
     Args:
-        changed_tables: tables whose rows changed before it; of these the result has the ones in a dropped
-            database.
+        changed_tables: tables whose rows changed before it; of these the result has the ones in a dropped database.
     """
     start = skip_gap(sql)
     dropped = find_dropped_database(sql)
@@ -395,8 +393,7 @@ _XA_STATEMENTS = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
 class FlashbackScript(msgspec.Struct):
     """Script that reverses the row changes of a log.
 
-    `label` names the open transaction in messages. `changed`: some of its changes were written; None if none is
-    open.
+    `label` names the open transaction in messages. `changed`: some of its changes were written; None if none is open.
     """
 
     options: ScriptOptions = ScriptOptions(flashback=True)
@@ -413,7 +410,7 @@ class FlashbackScript(msgspec.Struct):
     sizes: StatementSizes = msgspec.field(default_factory=StatementSizes)
     conflicts: FlashbackConflicts = msgspec.field(default_factory=FlashbackConflicts)
     row_changes: int = 0
-    """See `format_api.outputs.ScriptWriter`."""
+    """Number of row changes written."""
     needs_description: bool = False
     """True if a BINLOG statement after the last FORMAT_DESCRIPTION needs that event before it."""
 
@@ -558,7 +555,7 @@ class FlashbackScript(msgspec.Struct):
         note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
         return note + (b"" if self.options.flat else client_text.terminate_statement(b"START TRANSACTION"))
 
-    # -- what it takes back --------------------------------------------------------------------------------------------
+    # -- reversed changes ----------------------------------------------------------------------------------------------
 
     def _reverse_event(
         self, context: BinlogFileContext, event: Event, table: TableMap | None, limits: Limits, *, has_beginning: bool
@@ -741,7 +738,7 @@ class FlashbackScript(msgspec.Struct):
         before, after = wrap_row_flags(flags, description)
         return b"".join(map(client_text.terminate_statement, [*before, *statements, *after])), False
 
-    # -- what is not chosen --------------------------------------------------------------------------------------------
+    # -- unselected changes --------------------------------------------------------------------------------------------
 
     def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Note what records that are not selected say about tables and change in selected rows."""

@@ -1,7 +1,7 @@
 """Write values of row images as SQL literals, in Python and as kernels.
 
-They are valid in a session whose client charset is utf8mb4, whose sql_mode allows backslash escapes, and
-whose time_zone is +00:00.
+They are valid in a session whose client charset is utf8mb4, whose sql_mode allows backslash escapes, and whose
+time_zone is +00:00.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from binlogtool.formats.binlog_events.values.decode import (
     iter_json_changes,
 )
 
-# --- Values of row images as SQL literals that a server turns into the same bytes again ---
+# --- Values as SQL literals ---
 
 _ESCAPES = {"'": "''", "\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"}
 _ESCAPED = re.compile(r"['\\\x00\n\r\x1a]")
@@ -165,9 +165,7 @@ def _format_text(charset: str, value: str | bytes) -> bytes | None:
 
 
 def _format_enum_or_set(kind: int, column: TableMapColumn, number: int) -> bytes | None:
-    """Return an ENUM or SET value by its texts, or as a number if these are unknown; None for the invalid ENUM
-    value 0.
-    """
+    """Return an ENUM or SET value by its texts, or as a number if these are unknown; None for the invalid ENUM 0."""
     if kind == ValueKind.ENUM and not number:
         return None
     values = column.values
@@ -229,7 +227,7 @@ def format_condition(
     return left + b" <=> " + right
 
 
-# --- Changes inside of a JSON value (PARTIAL_UPDATE_ROWS) as an expression of MySQL's JSON functions ---
+# --- Partial JSON updates as SQL expressions ---
 
 _MAX_NESTED_CALLS = 50
 """Most nested function calls; a server's stack allows some hundreds."""
@@ -276,7 +274,7 @@ def _iter_arguments(change: JsonChange, budget: DecodeBudget) -> Iterator[bytes 
         yield None if text is None else b"CAST(" + text + b" AS JSON)"
 
 
-# --- Values of row images as SQL literals, as kernels ---
+# --- Kernels for SQL literals ---
 
 SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
 """The bits of 1e-4; Python writes smaller numbers with an exponent."""
@@ -322,8 +320,7 @@ def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8
     Text that may contain a client's delimiter (see `sql.client`) is rejected.
 
     Args:
-        highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8
-            itself.
+        highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8 itself.
     """
     out[o] = 39
     o += 1

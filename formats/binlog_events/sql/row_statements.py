@@ -110,8 +110,7 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
     """Return the event with the opposite effect: INSERT for DELETE, before for after, the last row first.
 
     Raises:
-        Irreversible: images lack columns, or after images hold only differences and nothing else identifies the
-            row.
+        Irreversible: images lack columns, or after images hold only differences and nothing else identifies the row.
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
     if code == _T.PARTIAL_UPDATE_ROWS:
@@ -136,8 +135,8 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
 def _reverse_partial_update(body: memoryview, table: TableMap) -> bytes:
     """Return the body of the UPDATE_ROWS that reverses a PARTIAL_UPDATE_ROWS.
 
-    The before image is whole. The after image finds the row by its primary key and leaves out all JSON; no key
-    contains any.
+    The before image is whole. The after image finds the row by its primary key and leaves out all JSON; no key contains
+    any.
     """
     head = parse_rows_head(_T.PARTIAL_UPDATE_ROWS, body, table.table_id_size)
     if head.n_cols != len(table.columns):
@@ -163,8 +162,7 @@ def _reverse_partial_update(body: memoryview, table: TableMap) -> bytes:
 def _reverse_minimal_update(data: bytes, at: int, table: TableMap, head: RowsHead) -> tuple[RowsHead, bytes]:
     """Return header and rows that reverse an UPDATE_ROWS with whole before images and minimal after images.
 
-    Such images come from binlog_row_image FULL_NODUP, or MINIMAL without a key; the other values are those from
-    before.
+    Such images come from binlog_row_image FULL_NODUP, or MINIMAL without a key; the other values are those from before.
 
     Raises:
         MalformedError: the images do not fit.
@@ -244,7 +242,7 @@ def effect_name(code: int) -> str:
     return "DELETE" if code in DELETE_ROW_EVENTS else "UPDATE" if code in UPDATE_ROW_EVENTS else "INSERT"
 
 
-# --- Row events as INSERT, UPDATE and DELETE, where the columns of the table are known well enough ---
+# --- Row events as INSERT, UPDATE and DELETE ---
 
 HAS_TRIGGERS = 0x4000
 """Flag of MariaDB's TABLE_MAP: the table has triggers whose changes are already in the row events."""
@@ -255,7 +253,7 @@ AUTO_UPDATED_TYPES = frozenset((ColumnType.TIMESTAMP, ColumnType.DATETIME, Colum
 
 
 class Inexact(Exception):
-    """No statements have exactly the effect of a row event; the message says why."""
+    """Error: no statements have exactly the effect of a row event; the message says why."""
 
 
 class ImageValue(NamedTuple):
@@ -298,8 +296,7 @@ def format_flashback_statements(code: int, body: memoryview, table: TableMap, li
 def merge_images(before: Image, after: Image) -> Image:
     """Return the row after a change as far as its images contain it.
 
-    Columns that the after image lacks keep their value from before; those known only by a difference are left
-    out.
+    Columns that the after image lacks keep their value from before; those known only by a difference are left out.
     """
     values = {value.column_index: value for value in before} if after else {}
     for value in after:
@@ -798,8 +795,8 @@ def select_rows_by_filter(
         table: its table with all that is known of its columns.
 
     Raises:
-        MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a
-            column of the condition.
+        MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a column of
+            the condition.
     """
     return keep_rows(
         event,

@@ -1,9 +1,8 @@
 """Write a log as an SQL script that a server accepts.
 
-Statements come out as they were logged, in the session that the log describes; row events as BINLOG or, on
-request, as INSERT, UPDATE and DELETE; all in the order in which the servers' own tools write them. A
-transaction of which a part is lost is rolled back: its statements up to there are already in the script,
-the rest is left out.
+Statements are written as logged, in the session that the log describes; row events as BINLOG or, on request, as INSERT,
+UPDATE and DELETE; all in the order in which the servers' own tools write them. A transaction of which a part is lost is
+rolled back: its statements up to there are already in the script, the rest is left out.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.binlog_events.sql.flashback import FlashbackScript
 
 
-# --- First and last lines of a script, and the FORMAT_DESCRIPTION that the server needs of each file ---
+# --- First and last lines of a script ---
 
 _MAX_MISSING_LINES = 1000
 """Number of lines at the end of a script about what is missing."""
@@ -115,8 +114,7 @@ _MAX_MISSING_LINES = 1000
 class ScriptFrame(msgspec.Struct):
     """State of a script's frame.
 
-    `announced` is the FORMAT_DESCRIPTION that the server was given last. `missing` lists what is not in the
-    script.
+    `announced` is the FORMAT_DESCRIPTION that the server was given last. `missing` lists what is not in the script.
     """
 
     announced: FormatDescription | None = None
@@ -298,7 +296,7 @@ def _format_user_value(body: Mapping[str, Any]) -> bytes:
     return (format_double(value) if isinstance(value, float) else str(value).encode()) or b"NULL"
 
 
-# --- Statements of single events (GTIDs, statements, variables, commits) and the script state that they depen ---
+# --- Statements of single events ---
 
 STATEMENT_EVENTS = (*QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
 _CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
@@ -312,9 +310,9 @@ _ALLOW_PARALLEL = 8
 class EventStatementWriter:
     """Writer of single events as statements, with the state of the script.
 
-    `is_create_open`: a MySQL CREATE TABLE … START TRANSACTION is open, after which a server accepts only rows
-    and COMMIT. `skips_next`: the next statement is an ALTER that is completed later or never.
-    `pending_variables`: variables to set for the next statement; they are dropped together with it.
+    `is_create_open`: a MySQL CREATE TABLE … START TRANSACTION is open, after which a server accepts only rows and
+    COMMIT. `skips_next`: the next statement is an ALTER that is completed later or never. `pending_variables`:
+    variables to set for the next statement; they are dropped together with it.
     """
 
     options: ScriptOptions = ScriptOptions()
@@ -470,8 +468,7 @@ class EventStatementWriter:
         return [*(self.session.repeat_sql_mode() if client_text.is_mode_dependent(sql, charset) else ()), text]
 
     def _check_text_without_escapes(self, sql: bytes, reason: str, *, is_load_data: bool) -> list[Statement]:
-        """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: its names have backslashes at line
-        ends.
+        """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: its names have backslashes at line ends.
 
         Args:
             reason: why it cannot be written without.
@@ -562,9 +559,9 @@ class SqlScript(EventStatementWriter):
     """Script that replays the selected events of a log."""
 
     row_changes: int | None = None
-    """See `format_api.outputs.ScriptWriter`: of scripts that have only some of the rows."""
+    """Number of row changes written, counted only for scripts that have only some of the rows."""
     is_empty: bool = True
-    """See `format_api.outputs.ScriptWriter`."""
+    """True if nothing of the log has been written so far."""
     partial_transactions: PartialTransactions = field(default_factory=PartialTransactions)
     _fast_path: tuple[BinlogFileContext, FastScriptWriter] | None = None
 

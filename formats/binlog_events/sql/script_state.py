@@ -1,10 +1,9 @@
 """State of an SQL script while it is written: what goes into it, open transaction, BINLOG statements within
 max_allowed_packet.
 
-Case, spaces, comments and quotation marks around names are ignored, and so are `IF EXISTS`, `IF NOT EXISTS`
-and `TEMPORARY`. A name `db.t` of the pattern also matches `t` where db is the default database. All words
-of the pattern must be at the start of the statement; after DROP TABLE (VIEW, DATABASE …) its name may be
-any of those in the list.
+Case, spaces, comments and quotation marks around names are ignored, and so are `IF EXISTS`, `IF NOT EXISTS` and
+`TEMPORARY`. A name `db.t` of the pattern also matches `t` where db is the default database. All words of the pattern
+must be at the start of the statement; after DROP TABLE (VIEW, DATABASE …) its name may be any of those in the list.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def find_renamed_database(sql: bytes, databases: Mapping[str, str]) -> str | Non
     return None
 
 
-# --- An event in its context while it is written into a script ---
+# --- Event with its context in a script ---
 
 
 class Unwritable(Exception):
@@ -98,8 +97,8 @@ class Unwritable(Exception):
 class EventContext(msgspec.Struct, frozen=True):
     """An event with its file, its transaction and its TABLE_MAP.
 
-    `raw` are its bytes in the log. `nested_offset` is its offset in the event that contains it, -1 if none
-    does. `left_out`: none of its rows is selected.
+    `raw` are its bytes in the log. `nested_offset` is its offset in the event that contains it, -1 if none does.
+    `left_out`: none of its rows is selected.
     """
 
     file: BinlogFileContext
@@ -149,7 +148,7 @@ def format_event_comment(context: EventContext) -> bytes:
     return f"# at {position} {type_name(context.event.code)}{label}\n".encode("utf-8", "backslashreplace")
 
 
-# --- The transaction that is open on the server that runs a script ---
+# --- Open transaction of the server that runs a script ---
 
 _T = EventType
 FINISHING_STATEMENTS = (QueryKind.COMMIT, QueryKind.ROLLBACK)
@@ -159,10 +158,10 @@ ROLLBACK = (b"ROLLBACK",)
 class ScriptTransaction(msgspec.Struct):
     """State of the open transaction of a script.
 
-    `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, its rest must
-    not be written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the one that
-    the script began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a
-    GTID that no transaction has used yet; a ROLLBACK releases it.
+    `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, its rest must not be
+    written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the one that the script
+    began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a GTID that no
+    transaction has used yet; a ROLLBACK releases it.
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
@@ -360,8 +359,8 @@ _BY_CONDITION = tuple(text.replace("--object", "--where") for text in _BY_OBJECT
 class ScriptFilter:
     """Decide which events of a log go into a script.
 
-    `waiting` holds the text of a transaction's beginning while nothing of it was selected yet, and the session
-    before it. `stopped` is the finding that ended the script; after it nothing is written.
+    `waiting` holds the text of a transaction's beginning while nothing of it was selected yet, and the session before
+    it. `stopped` is the finding that ended the script; after it nothing is written.
     """
 
     wording: ScriptOptions
@@ -474,8 +473,8 @@ class ScriptFilter:
 class PartialTransactions(msgspec.Struct):
     """Transactions of which a selection has only a part.
 
-    `last_written` and `last_skipped` are the transactions of the last change that was written and of the last
-    one that was not.
+    `last_written` and `last_skipped` are the transactions of the last change that was written and of the last one that
+    was not.
     """
 
     last_written: TransactionOwner = NO_OWNER
@@ -648,8 +647,8 @@ def build_event(template: Event, code: int, body: bytes, description: FormatDesc
 class PendingRowEvents(msgspec.Struct):
     """Row events of one statement, until its last one.
 
-    `table_maps` are its TABLE_MAP events by table id; they come first. `lines` are the events so far in base64,
-    without the last one. `size` is the number of bytes of all of them.
+    `table_maps` are its TABLE_MAP events by table id; they come first. `lines` are the events so far in base64, without
+    the last one. `size` is the number of bytes of all of them.
     """
 
     table_maps: dict[int, bytes] = msgspec.field(default_factory=dict)

@@ -21,7 +21,7 @@ from binlogtool.formats.binlog_events.sql.client_text import (
 from binlogtool.formats.binlog_events.values.column_types import charset_of_collation
 from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType, FormatDescription
 
-# --- The session in which a statement was logged, and the SET statements that reproduce it ---
+# --- Session of a statement ---
 
 AUTO_IS_NULL, NO_CHECK_CONSTRAINTS, NOT_AUTOCOMMIT, EXPLICIT_DEFAULTS = 1 << 14, 1 << 15, 1 << 19, 1 << 24
 NO_FOREIGN_KEY_CHECKS, RELAXED_UNIQUE_CHECKS, IF_EXISTS, INSERT_HISTORY = 1 << 26, 1 << 27, 1 << 28, 1 << 30
@@ -31,9 +31,8 @@ ROWS_NO_FOREIGN_KEYS, ROWS_RELAXED_UNIQUE, ROWS_NO_CHECKS = 2, 4, 0x80
 """Flags of row events."""
 
 _ROW_SQL_MODE = "'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'"
-"""Accepts every value that a row of this table can have, zero dates too, and refuses what a differently defined
-table could
-only store in part."""
+"""Accepts every value that a row of this table can have, zero dates too, and refuses what a differently defined table
+could only store in part."""
 
 SQL_MODE = "@@session.sql_mode"
 _LEXER_MODES = {ANSI_QUOTES: "ANSI_QUOTES", NO_BACKSLASH_ESCAPES: "NO_BACKSLASH_ESCAPES"}
@@ -85,8 +84,8 @@ Variables = dict[str, str]
 class ScriptSession(msgspec.Struct):
     """Variables of the target's session as far as the script has set them.
 
-    `variables`: the variables by name. `charset`: of the next statement's text. `client_charset`: the character
-    set in which the client reads. `gtid_next`: of MySQL.
+    `variables`: the variables by name. `charset`: of the next statement's text. `client_charset`: the character set in
+    which the client reads. `gtid_next`: of MySQL.
     """
 
     variables: Variables = msgspec.field(default_factory=dict)
@@ -278,9 +277,7 @@ def _format_assignments(values: Mapping[str, str]) -> list[bytes]:
 
 
 def wrap_row_flags(flags: int, description: FormatDescription) -> tuple[list[bytes], list[bytes]]:
-    """Return the statements before and after those of a row event with these flags, in a session with all checks
-    on.
-    """
+    """Return the statements before and after those of a row event with these flags, in a session with all checks on."""
     base = ScriptSession()
     base.set_for_rows(0, 0, description)
     changed = base.copy()
@@ -372,7 +369,7 @@ def _iter_mysql_variables(status: Mapping[str, Any]) -> Iterable[tuple[str, str]
             yield f"@@session.{variable}", str(value)
 
 
-# --- The identity of a transaction as SET statements that precede it ---
+# --- Identity of a transaction as SET statements ---
 
 SET_GTID_AUTOMATIC = b"SET @@session.gtid_next='AUTOMATIC'"
 _SET_READ_COMMITTED = b"/*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/"

@@ -2,10 +2,9 @@
 
 Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 
-This is the only place that decides it, for all readers, compiled or not. It reads no bytes: `marks` gives
-it the mark of an event. MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc),
-MariaDB's are is_group_event and is_part_of_group (sql/log_event.h). See
-docs/spec/mysql_binlog.md#transactions-and-truncation.
+This is the only place that decides it, for all readers, compiled or not. It reads no bytes: `marks` gives it the mark
+of an event. MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc), MariaDB's are
+is_group_event and is_part_of_group (sql/log_event.h). See docs/spec/mysql_binlog.md#transactions-and-truncation.
 
 Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
@@ -76,7 +75,7 @@ _UNDOING_KINDS = (QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA_FINISH)
 WORD_TABLE_WITHOUT_ROLLBACK = array(
     "q", [n for word, kind in STATEMENT_WORDS if kind not in _UNDOING_KINDS for n in (len(word), kind, *word)] + [0]
 )
-"""The same without words that may roll back rows: such a text is an ordinary statement."""
+"""`WORD_TABLE` without words that may roll back rows: such a text is an ordinary statement."""
 
 SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
 
@@ -151,7 +150,7 @@ def _uncompress_start(block: bytes) -> bytes:
         return b""
 
 
-# --- Prefilter of QUERY events that may be DDL, as a kernel over their first bytes ---
+# --- Prefilter of QUERY events that may be DDL ---
 
 
 @kernel()
@@ -202,9 +201,8 @@ ONE_STATEMENT: after MariaDB's GTID with the flag STANDALONE, up to the end of i
     OTHER_END,
 ) = range(11)
 """OUTSIDE_GROUPS: between groups. MYSQL_GTID; MARIADB_GTID, MARIADB_STANDALONE_GTID: without and with the flag
-STANDALONE.
-NEVER_LAST: never the last event of a statement. ROW_EVENT; LAST_ROW_EVENT: with the flag STMT_END. COMMIT_EVENT: XID.
-OTHER_END: another end of a transaction, which may also follow a GTID directly."""
+STANDALONE. NEVER_LAST: never the last event of a statement. ROW_EVENT; LAST_ROW_EVENT: with the flag STMT_END.
+COMMIT_EVENT: XID. OTHER_END: another end of a transaction, which may also follow a GTID directly."""
 
 STATEMENT = 16
 """The mark of a statement is this number plus its `QueryKind`."""
@@ -213,14 +211,14 @@ MARK_COUNT = STATEMENT + len(QueryKind)
 
 # Step of an event in its group.
 OUTSIDE, OPENS, INSIDE, ENDS, ALONE = range(5)
-"""See `GroupStep`."""
+"""The values of `GroupStep` as plain numbers, for kernels."""
 
 # Nesting rule that an event breaks.
 NO_FAULT, GTID_IN_GROUP, OUTER_EVENT_IN_GROUP, BEGIN_IN_TRANSACTION, END_OUTSIDE_TRANSACTION = range(5)
 
 GROUP_BITS, STEP_AT, FAULT_AT = 3, 2, 5
-"""Parts of the result of `step`: mask of the group after the event; shift of the step (3 bits); shift of the
-broken rule.
+"""Parts of the result of `step`: mask of the group after the event; shift of the step (3 bits); shift of the broken
+rule.
 """
 STEP_BITS = 7
 
@@ -259,9 +257,7 @@ def step_statement(group: int, kind: int) -> int:
 
 @kernel(end_group, pack_step, step_statement)
 def step_group(group: int, mark: int) -> int:
-    """Return the group after an event with this mark, its step, and the rule that it breaks, packed by
-    `pack_step`.
-    """
+    """Return the group after an event with this mark, its step, and the rule that it breaks, packed by `pack_step`."""
     if mark >= STATEMENT:
         return step_statement(group, mark - STATEMENT)
     if mark == MYSQL_GTID or mark == MARIADB_GTID or mark == MARIADB_STANDALONE_GTID:  # noqa: SIM109 - a kernel
@@ -299,7 +295,7 @@ def group_after(group: int, mark: int) -> int:
     return result & GROUP_BITS
 
 
-# --- Marks of events for `steps.step_group` ---
+# --- Marks of events ---
 
 _T = EventType
 
@@ -409,7 +405,8 @@ _FAULT_MESSAGES: Mapping[int, str] = {
 class TransactionGroups(msgspec.Struct):
     """State of the open group.
 
-    `group`: as in `steps`. `fault`: the nesting rule that the last event broke, in words; None for none.
+    `group`: the state of the open group (NO_GROUP, …). `fault`: the nesting rule that the last event broke, in words;
+    None for none.
     """
 
     group: int = NO_GROUP

@@ -39,7 +39,7 @@ from binlogtool.formats.binlog_events.wire_format import ANONYMOUS_GTID, GTID, E
 __all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_STATE_SIZE", "track_nested"]
 
 
-# --- Transaction tracking of frequent events, as a kernel over the columns of a batch (`tracking.EventTracker ---
+# --- Kernel that tracks transactions ---
 
 # State: an array of 64-bit integers.
 (
@@ -56,11 +56,11 @@ __all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_ST
     GROUP_TURN,
     STATE_SIZE,
 ) = range(12)
-"""GROUP_STATE: the open group, as in `steps`. SOURCE, GTID_NUMBER: its owner: number of its source's text (-1 =
-none), and
-the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: of the last GTID event: type, the 128
-bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids, less one. CONTAINER_RECORD,
-GROUP_TURN: where groups are separate (`follow_groups`): record that contains the group, and number of groups so far."""
+"""GROUP_STATE: the open group, as in `transactions.boundaries`. SOURCE, GTID_NUMBER: its owner: number of its source's
+text (-1 = none), and the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: of the last
+GTID event: type, the 128 bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids, less
+one. CONTAINER_RECORD, GROUP_TURN: where groups are separate (`follow_groups`): record that contains the group, and
+number of groups so far."""
 
 
 @kernel()
@@ -398,7 +398,7 @@ class CompiledTracker:
         number = self._columns[2][i]
         return None if number < 0 else self.table_maps[number]
 
-    # -- what the kernel does not know ---------------------------------------------------------------------------------
+    # -- unsupported events --------------------------------------------------------------------------------------------
 
     def _ask_tracker(self, batch: Batch, start: int, stop: int) -> None:
         """Let the tracker follow some events, and register what is new."""
@@ -542,8 +542,7 @@ def track_nested(
     seen: MutableInt64s,
     maps: MutableInt64s,
 ) -> int:
-    """Fill `maps` for the nested events from `i` on; return where it stopped: at a TABLE_MAP that is not
-    registered.
+    """Fill `maps` for the nested events from `i` on; return where it stopped: at a TABLE_MAP that is not registered.
 
     Args:
         seen: by number of a table map, the turn in which it was last defined.
@@ -651,12 +650,12 @@ class NestedTableMaps:
             self._insert_id(table_id, number)
 
 
-# --- Boundaries between transactions, and new table maps, as a kernel over the columns of a batch ---
+# --- Kernel for transaction boundaries and new table maps ---
 
 # State: an array of 64-bit integers.
 SPLIT_GROUP_STATE, BOUNDARY_COUNT, MAP_COUNT, SPLIT_STATE_SIZE = range(4)
-"""GROUP_STATE: the open group, as in `steps`. BOUNDARY_COUNT: number of events of the batch before the last boundary.
-MAP_COUNT: number of table maps noted for the batch."""
+"""GROUP_STATE: the open group, as in `transactions.boundaries`. BOUNDARY_COUNT: number of events of the batch before
+the last boundary. MAP_COUNT: number of table maps noted for the batch."""
 
 MAP_SLOTS = 1024
 """Number of slots for the table maps of one batch, by the low bits of their ids."""

@@ -16,7 +16,7 @@ import msgspec
 
 from binlogtool.format_api.field_types import MalformedError
 
-# --- Map collation numbers to character sets, and character sets to functions that decode their text ---
+# --- Collations and character sets ---
 
 BINARY = 63
 """The collation of columns that hold bytes."""
@@ -126,8 +126,8 @@ _CODECS: Mapping[str, str] = MappingProxyType(
         "gb18030": "gb18030",
     }
 )
-"""Character sets that Python lacks but that contain ASCII are decoded as ASCII: other text stays bytes. swe7 has
-no codec.
+"""Character sets that Python lacks but that contain ASCII are decoded as ASCII: other text stays bytes. swe7 has no
+codec.
 """
 
 _ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
@@ -242,7 +242,7 @@ def decode_latin1(raw: bytes) -> str:
     return codecs.charmap_decode(raw, "strict", _latin1_table())[0]
 
 
-# --- Describe the columns of a table map, and how their values are encoded in a row image ---
+# --- Columns of a table map and their encoding ---
 
 
 class ColumnType(enum.IntEnum):
@@ -295,7 +295,7 @@ CHARACTER = BLOBS | {
 }  # fmt: skip
 """Columns that have a character set in DEFAULT_CHARSET or COLUMN_CHARSET of MySQL."""
 CHARACTER_MARIADB = CHARACTER | {_C.GEOMETRY}
-"""The same in MariaDB."""
+"""Columns that have a character set in DEFAULT_CHARSET or COLUMN_CHARSET of MariaDB."""
 ENUM_AND_SET = frozenset({_C.ENUM, _C.SET})
 
 
@@ -358,10 +358,10 @@ class TableMapColumn(msgspec.Struct, frozen=True):
 
 
 class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a CREATE TABLE says of one column; used only for what the log does not record.
+    """Definition of one column by a CREATE TABLE, used only for what the log does not record.
 
     Attributes:
-        types: type codes that such a column may have in a log; empty = not said. They tell whether the statement is
+        types: type codes that such a column may have in a log; empty = not said. They show whether the statement is
             about this table: if a column has none of its hint's types, no hint is used.
         charset: spelled as by `normalize_charset_name`.
         text: its values are text.
@@ -383,10 +383,9 @@ class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ValueKind(enum.IntEnum):
-    """How the bytes of a value are decoded; the parameter of a kind is in parentheses.
+    """Encoding of a value's bytes; the parameter of a kind is in parentheses.
 
-    Fixed width: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE; DECIMAL (precision * 256 +
-    scale);
+    Fixed width: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE; DECIMAL (precision * 256 + scale);
     BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE; TIME2, DATETIME2, TIMESTAMP2 (digits of
     the fraction); TIME, DATETIME, TIMESTAMP (old formats; digits of MariaDB's).
 
@@ -426,7 +425,7 @@ class ValueKind(enum.IntEnum):
 
 
 class ColumnKind(NamedTuple):
-    """How the values of a column are stored, as plain integers.
+    """Encoding of the values of a column, as plain integers.
 
     Attributes:
         kind: a `ValueKind`.
@@ -543,7 +542,7 @@ def _text_kind(charset: str | None) -> ValueKind:
     return ValueKind.UTF8 if charset in ("utf8mb4", "utf8mb3") else ValueKind.TEXT
 
 
-# --- `columns.ValueKind` as plain numbers, for kernels, which are translated with these as constants ---
+# --- Value kinds as plain numbers ---
 
 SIGNED = ValueKind.SIGNED.value
 UNSIGNED = ValueKind.UNSIGNED.value

@@ -1,8 +1,8 @@
 """Decode column values: numbers, DECIMAL, dates and times, binary JSON, text.
 
-See docs/spec/mysql_binlog.md#row-events. Text forms: DATE "YYYY-MM-DD", TIME "[-]HH:MM:SS[.f]", DATETIME
-and TIMESTAMP "YYYY-MM-DD HH:MM:SS[.f]", with as many digits of the fraction as the column declares. Zero and impossible
-dates stay as they are stored. TIMESTAMP is UTC.
+See docs/spec/mysql_binlog.md#row-events. Text forms: DATE "YYYY-MM-DD", TIME "[-]HH:MM:SS[.f]", DATETIME and TIMESTAMP
+"YYYY-MM-DD HH:MM:SS[.f]", with as many digits of the fraction as the column declares. Zero and impossible dates stay as
+they are stored. TIMESTAMP is UTC.
 
 See docs/spec/mysql_binlog.md#row-events. In a damaged value, parts may overlap or point back into the value itself. So
 every byte that is read is deducted from a budget of as many bytes as the value has: in a valid value no byte belongs to
@@ -35,7 +35,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
 from binlogtool.formats.binlog_events.wire_format import BoundedReader, unpack_column
 from binlogtool.limits import Limits
 
-# --- Decode NEWDECIMAL ---
+# --- NEWDECIMAL values ---
 
 _DigitGroup = tuple[int, int, int]
 """(Start, end, number of digits) of a group of digits in the bytes."""
@@ -87,7 +87,7 @@ def _format_digits(plain: bytes, groups: tuple[_DigitGroup, ...]) -> str:
     return text
 
 
-# --- Format dates and times as row images and binary JSON store them ---
+# --- Dates and times of row images and binary JSON ---
 
 _MAX_CACHED_DATES = 1 << 16
 
@@ -286,7 +286,7 @@ def make_mariadb_time_reader(digits: int) -> Callable[[bytes], str]:
     return read
 
 
-# --- Decode MySQL's binary JSON and its partial updates to JSON-able Python values ---
+# --- MySQL's binary JSON and its partial updates ---
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
 _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _JSON_DOUBLE, _STRING = range(5, 13)
@@ -531,15 +531,14 @@ def _decode_opaque(code: int, raw: bytes) -> Any:
     return raw
 
 
-# --- Create, for each column, the function that decodes the bytes of a value to a JSON-able Python value ---
+# --- Decoders of values by column ---
 
 
 class DecodeBudget:
-    """What the values of one event may still use.
+    """Memory and nesting that the values of one event may still use.
 
     Attributes:
-        inflate: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value
-            is
+        inflate: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value is
             copied several times on its way to the output.
         max_depth: allowed nesting of JSON.
     """
@@ -659,7 +658,7 @@ def _read_set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
 
 
 def _read_json(raw: bytes, budget: DecodeBudget) -> Any:
-    """Decode JSON; JSON null becomes `JSON_NULL`, to tell it from SQL's NULL."""
+    """Decode JSON; JSON null becomes `JSON_NULL`, to distinguish it from SQL's NULL."""
     value = decode_json(raw, budget.max_depth)
     return JSON_NULL if value is None else value
 

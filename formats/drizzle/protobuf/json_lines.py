@@ -1,8 +1,7 @@
 """Write messages as JSON lines, as kernels.
 
 They handle messages as servers write them: members in the order of their numbers, no repeated member that may occur
-only once, none unknown, no required one missing. `rules` (integers) and `texts` (bytes) hold the catalog, see
-`tables`.
+only once, none unknown, no required one missing. `rules` (integers) and `texts` (bytes) hold the catalog, see `tables`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from binlogtool.formats.drizzle.decode import (
 from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember, read_varint
 from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
 
-# --- Kernels that write messages as JSON, equal to what `protobuf.decoding` makes of the same bytes, or -2 (N ---
+# --- Kernels that write messages as JSON ---
 
 UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
 """Kinds of members; those up to ENUM are varints on the wire."""
@@ -284,7 +283,7 @@ def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int
 
 @kernel()
 def is_same_bytes(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
-    """Are these the same bytes?"""
+    """Return True if the two byte ranges are equal."""
     while a < a_end and b < b_end and buf[a] == buf[b]:
         a += 1
         b += 1
@@ -373,7 +372,7 @@ def put_time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8
 
 
 class NamePlaces(NamedTuple):
-    """Where the names of a schema (`a` to `b`) and of a table (`c` to `d`) are; -1 = there is none."""
+    """Bounds of the names of a schema (`a` to `b`) and of a table (`c` to `d`); -1 = there is none."""
 
     kind: int
     a: int
@@ -409,7 +408,7 @@ def put_body_member(
     return -2 if kind < 0 else put_message(buf, p, n, texts, load_uint32(texts, 0), out, o, z)
 
 
-# --- The catalog of messages in the form of the kernels of `protobuf.jsonlines` ---
+# --- Catalog of messages for the kernels ---
 
 _KINDS = {
     "uint32": UINT32, "uint64": UINT64, "bool": BOOL, "string": STRING,
@@ -436,8 +435,7 @@ def _get_kind(member: MessageMember) -> int:
 
 
 class _TableSizes(NamedTuple):
-    """Sizes of the parts of a table: before everything, before the members of a message, of a member, before the
-    values
+    """Sizes of the parts of a table: before everything, before the members of a message, of a member, before the values
     of an enum, of a value.
     """
 
@@ -533,7 +531,7 @@ class EntryColumnDeriver:
         self._out = memoryview(array("q"))
 
     def __call__(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column]:
-        """See `JsonLine.derive`."""
+        """Return the derived columns of a batch (`JsonLine.derive`)."""
         count, frames = batch.frames.count, batch.frames
         if len(self._out) < len(DERIVED_COLUMNS) * count:
             self._out = memoryview(array("q", bytes(8 * len(DERIVED_COLUMNS) * count)))

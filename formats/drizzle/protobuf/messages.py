@@ -49,7 +49,7 @@ class WireType(enum.IntEnum):
 
 
 WIRE_TYPES = tuple(WireType)
-"""By their numbers."""
+"""Wire types in the order of their numbers."""
 
 _new_tuple = tuple.__new__  # half the cost of a NamedTuple's own constructor
 

@@ -69,8 +69,7 @@ LAST_OFFSETS = _create_leaf("put_last_offsets", *_UPDATE_FIELDS, members=True)
 
 
 class Vector(Construct):  # type: ignore[misc]
-    """Construct type of vec(width): a zint count, then the elements
-    (`docs/spec/manticore.md#strings-and-vectors`).
+    """Construct type of vec(width): a zint count, then the elements (`docs/spec/manticore.md#strings-and-vectors`).
 
     The value is bytes for width 1, else an array of unsigned dwords or signed qwords. `low`: the count is written as
     versions 2 to 4 do.

@@ -47,7 +47,7 @@ from binlogtool.formats.manticore.layout import VERIFIED_VERSIONS, ManticoreLogC
 from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint, skip_text
 from binlogtool.formats.manticore.schema import NEW_FRAME_VERSION, OldOp, Op, PayloadOp, create_old_body_schema
 
-# --- Kernels that write parts of payloads as JSON, equal to what the decoder shows of the same bytes ---
+# --- Kernels that write parts of payloads as JSON ---
 
 WORDS, STRIDE, IDS, COUNT, BYTES, TYPE, NAME, BLOBS, OFFSETS, DOCUMENTS, DOCID, VALUES = range(32, 44)
 INTEGER, TIMESTAMP, BOOL, FLOAT, BIGINT, STRING = SCALAR_TYPES
@@ -229,7 +229,7 @@ class UpdateLists(NamedTuple):
 
 
 class BlobPool(NamedTuple):
-    """Where the texts of an update start, how many bytes they have, and where the update ends."""
+    """Bounds of an update's texts: their start, their size in bytes, and the end of the update."""
 
     start: int
     size: int
@@ -385,9 +385,8 @@ def put_last_offsets(
 _SIGN_BIT = 1 << 63
 _MAX_DEPTH = 10
 ADD_CACHE_KIND, ADD_INDEX_KIND, PAYLOAD_KIND = -2, -1, 16
-"""Kinds of transactions, beside the other operations of old versions. Of an ADD_TXN it is PAYLOAD_KIND plus the
-first byte of
-its payload. The negative ones have no number."""
+"""Kinds of transactions, beside the other operations of old versions. Of an ADD_TXN it is PAYLOAD_KIND plus the first
+byte of its payload. The negative ones have no number."""
 
 
 @kernel(put_null, put_time)
@@ -518,7 +517,7 @@ class TransactionClassifier:
         self._out = array("q")
 
     def __call__(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
-        """See `JsonLine.derive`."""
+        """Return the derived columns of a batch (`JsonLine.derive`)."""
         count, ops = batch.frames.count, self._context.ops
         arguments = [batch.frames[name] for name in ("op", "covered_start", "covered_end")]
         if len(batch.window) > self._max_size:

@@ -151,18 +151,16 @@ class ReplayedFile(msgspec.Struct):
         }  # fmt: skip
 
 
-# --- TIDs that tables have saved already, as `--against` gives them ---
+# --- TIDs saved by tables (`--against`) ---
 
 _INDEX_MAGICS = (b"SPRT\x09\0\0\0", b"SPRT\x0d\0\0\0")
 """Magic and version of an index that Sphinx 2.2.11 or Manticore 2.8.2 has saved (seen): the TID is at 28."""
 _QUERIES_MAGIC = b"QTSP\x07\0\0\0"
-"""The same of stored queries that Manticore 2.8.2 has saved (seen): the TID is their last value."""
+"""Magic and version of stored queries that Manticore 2.8.2 has saved (seen): the TID is their last value."""
 
 
 def read_saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """Read the TID from a table's own `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; None if it is
-    none.
-    """
+    """Read the TID from a table's `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; None if it is neither."""
     table = name.removesuffix(".meta")
     if len(data) >= 36 and data.startswith((*_INDEX_MAGICS, _QUERIES_MAGIC)):
         position = len(data) - 8 if data.startswith(_QUERIES_MAGIC) else 28
@@ -222,14 +220,14 @@ REASONS: Mapping[str, str] = MappingProxyType(
 )
 
 
-# --- Predict what a starting server does with each transaction ---
+# --- Prediction of a starting server ---
 
 _CHECKSUM_DIAGNOSES = ("bad CRC", "wrong length", "length past end of file", "transaction does not parse", "torn tail")
 _SKIP_NOT_REACHED = SKIPPED, NOT_REACHED
 
 
 class ManticoreReplayer:
-    """Replay rules of a directory or of single files (implements `replay_rules.Replayer`)."""
+    """Replay rules of a directory or of single files (implements `format_api.replay.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self._saved_tids = parse_saved_tids(situation.start_position or {})
@@ -381,9 +379,7 @@ class ManticoreReplayer:
             current_file.end_reason = self._choose_ending(current_file) if action == "delete" else "dropped"
 
     def _find_doubt(self, current_file: ReplayedFile) -> ParseDoubt | None:
-        """Return why a server of the old frame may not survive the garbage that it reads before it verifies a
-        checksum.
-        """
+        """Explain why a server of the old frame may crash on garbage that it reads before it verifies a checksum."""
         context, beside = get_log_context(current_file.file), self.situation.read_sibling
         read = None if beside is None else beside(current_file.file.name)
         if (
@@ -398,8 +394,9 @@ class ManticoreReplayer:
         )
 
     def _is_only_checked(self, current_file: ReplayedFile) -> bool:
-        """Check that the server skips the payload of the damaged transaction; before version 15 it parses every
-        payload.
+        """Check that the server skips the payload of the damaged transaction.
+
+        Before version 15 it parses every payload.
         """
         beside = self.situation.read_sibling
         read = None if beside is None else beside(current_file.file.name)
@@ -588,9 +585,7 @@ class ManticoreReplayer:
         self.findings.append((file.name, make_finding("silent-loss", offset, length, text, record=record, **facts)))
 
     def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
-        """Close the last file and open those after it that have no transactions; then comes one that cannot be
-        opened.
-        """
+        """Close the last file and open the later ones that have no transactions, up to one that cannot be opened."""
         self._close_file()
         while self.stop is None and self._waiting_files and not self._waiting_files[0].records:
             self._open_file(self._waiting_files.pop(0))
@@ -625,7 +620,7 @@ _COMMIT_NAME, _UPDATE_NAME = PayloadOp.COMMIT.name, PayloadOp.UPDATE_ATTRS.name
 
 
 class ManticoreEffects(EffectReader):
-    """Row changes of all versions (implements `replay_rules.EffectReader`)."""
+    """Row changes of all versions (implements `format_api.replay.EffectReader`)."""
 
     def __init__(self) -> None:
         self._replayer: ManticoreReplayer | None = None
@@ -734,9 +729,7 @@ def _identify_payload(records: DecodedRecords, i: int) -> list[int]:
 
 @lru_cache(4096)
 def _compute_zeros_factor(size: int) -> int:
-    """Return the factor by which `size` zero bytes change a CRC-32: x to the power of 8 * size, modulo the
-    polynomial.
-    """
+    """Return the factor by which `size` zero bytes change a CRC-32: x to the 8 * size, modulo the polynomial."""
     result, power = _POLYNOMIAL_ONE, 1 << 23  # 1, and x to the power of 8, the lowest power in the highest bit
     while size > 0:
         if size & 1:

@@ -26,7 +26,7 @@ from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, MAX_
 from binlogtool.formats.manticore.schema import OldOp
 from binlogtool.limits import MIB
 
-# --- Plan a start ---
+# --- Start of a server ---
 
 NO_ID32_VERSION = 7
 """From this version on no build has document ids of 32 bits (Manticore 2.8: "no longer supported")."""
@@ -35,10 +35,10 @@ CHECKS_FIRST_VERSION = 16
 FORCES_TRANSACTIONS_VERSION = 14
 """From this version on `ignore-trx-errors` and `ignore-all-errors` are known to exist."""
 FORCES_VERSIONS = (14, 15)
-"""Versions whose server starts on a file of another version, if it is told to ignore all errors; 15 deletes it."""
+"""Versions whose server starts on a file of another version, if it is set to ignore all errors; 15 deletes it."""
 SETTINGS_LEAVE_TID = (7,)
-"""Versions whose server applies a RECONFIGURE without its TID: the next transaction of the table then has an
-unexpected one (seen with the percolate tables of Manticore 2.8.2; those of Sphinx 2.2 and Manticore 6.3 count it)."""
+"""Versions whose server applies a RECONFIGURE without its TID: the next transaction of the table then has an unexpected
+one (seen with the percolate tables of Manticore 2.8.2; those of Sphinx 2.2 and Manticore 6.3 count it)."""
 
 
 class ManticoreStartPlan(msgspec.Struct, frozen=True):
@@ -119,8 +119,9 @@ def _plan_listed_files(
 def _check_meta(
     file: ExaminedFile, meta: MetaContext, version: int, logs: tuple[ExaminedFile, ...]
 ) -> ReplayStop | None:
-    """Return why the list cannot be used. Where transactions prove document ids of 4 bytes, the server is a build for
-    them.
+    """Return why the list cannot be used.
+
+    Where transactions prove document ids of 4 bytes, the server is a build for them.
     """
     for item in file.findings:
         in_head = (item.offset or 0) < schema.HEADER_SIZE  # not the list, nor the digits
@@ -210,7 +211,7 @@ def is_loss(damage: Finding | None) -> bool:
     return damage is not None and damage.severity is Severity.ERROR
 
 
-# --- Simulate how servers of the old frame read a damaged transaction ---
+# --- Damaged transactions as servers of the old frame read them ---
 
 MAX_BYTES = 256 * MIB
 """Bytes of one vector that a server is trusted to allocate and fill in time."""
@@ -225,7 +226,7 @@ _SETTINGS_TEXT = (
 
 _INT_MAX = 0x7FFFFFFF
 _MINUS_ONE = 0xFFFFFFFF
-"""As a length it made Manticore 2.8.2 crash in one vector, but not in another."""
+"""A length that made Manticore 2.8.2 crash in one vector, but not in another."""
 
 
 class ParseDoubt(NamedTuple):
@@ -301,8 +302,7 @@ class _UncheckedReader:
 
 
 def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id_size: int) -> ParseDoubt | None:
-    """Find out why the server's reaction to a damaged transaction cannot be determined; None = it only drops the
-    file.
+    """Find out why the server's reaction to a damaged transaction cannot be determined; None = it only drops the file.
 
     Args:
         offset: of the transaction, whose operation and table are known.

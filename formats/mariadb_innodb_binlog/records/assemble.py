@@ -32,7 +32,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 )
 from binlogtool.limits import KIB, MIB
 
-# --- Kernel that walks the chunks of good pages and knows where records begin, continue and end ---
+# --- Kernel that walks the chunks of pages ---
 
 # ruff: noqa: SIM109 - kernels have no `in`
 
@@ -53,8 +53,8 @@ class ChunkStep(enum.IntEnum):
     NESTED_CONTINUE = 6
     NESTED_FINISH = 7
     FOREIGN = 8
-    """Continues a record that began in the previous file or in a damaged range; its type has LAST_CHUNK_FLAG at
-    the end.
+    """Continues a record that began in the previous file or in a damaged range; its type has LAST_CHUNK_FLAG at the
+    end.
     """
     ORPHAN = 9
     """Continues a record that was not begun."""
@@ -75,8 +75,7 @@ class ChunkStep(enum.IntEnum):
 
 # State of the walk: an array of 64-bit integers.
 OPEN_TYPE, NESTED_TYPE, END_SEEN, ROW_COUNT, SPECIAL_COUNT, STATE_SIZE = 0, 1, 2, 3, 4, 5
-"""Type of the open record and of the one nested in it (0 = none); 1 if the end was seen; rows and special rows
-written.
+"""Type of the open record and of the one nested in it (0 = none); 1 if the end was seen; rows and special rows written.
 """
 
 FOREIGN_BIT = 64
@@ -316,12 +315,12 @@ class ChunkWalker:
         return int(self._run(window, start, pages, self.page_size, origin, self.state, self.rows, self.specials))
 
 
-# --- Assemble records from the chunks of pages ---
+# --- Records assembled from the chunks of pages ---
 
 RECORD_COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size", "stop")
-"""Columns of records: bounds of its data in the window, type, number of chunks, 1 if it was nested; file
-offset of its first chunk, bytes of all its chunks, file offset after the last of them in this file. checksum
-is 1: the CRCs of its pages are right."""
+"""Columns of records: bounds of its data in the window, type, number of chunks, 1 if it was nested; file offset of its
+first chunk, bytes of all its chunks, file offset after the last of them in this file. checksum is 1: the CRCs of its
+pages are right."""
 
 _FINDING_KINDS = {
     ChunkStep.BAD_TYPE: ("bad-header", "bad-chunk"),

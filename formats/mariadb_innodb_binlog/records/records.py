@@ -33,7 +33,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 )
 from binlogtool.limits import MIB, Limits
 
-# --- Parse the contents of records (docs/spec/mariadb_innodb_binlog.md#record-contents) ---
+# --- Contents of records (docs/spec/mariadb_innodb_binlog.md#record-contents) ---
 
 RecordBytes = bytes | memoryview
 
@@ -43,7 +43,7 @@ _unpack_xid_head = make_unpacker(XID, "format_id", "gtrid_length", "bqual_length
 
 
 class IbbPosition(NamedTuple):
-    """Where a record starts; (0, 0) = none. Positions of one log are ordered."""
+    """Position of the start of a record; (0, 0) = none. Positions of one log are ordered."""
 
     file_no: int
     offset: int
@@ -263,7 +263,7 @@ def has_shortest_integers(record: CommitRecord | OobNode, data: RecordBytes) -> 
     return end == sum(map(compr_int_size, numbers))
 
 
-# -- as JSON -----------------------------------------------------------------------------------------------------------
+# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def _position_as_json(position: IbbPosition) -> list[int] | None:
@@ -331,7 +331,7 @@ BODY_READERS: Mapping[int, Callable[[RecordBytes], dict[str, Any]]] = {
 """Record type -> function that decodes what `dump` shows. They raise `MalformedError`."""
 
 
-# --- Read pages and records anywhere in a log, to follow references ---
+# --- Random access to pages and records ---
 
 _unpack_length = make_unpacker(CHUNK, "length")
 
@@ -341,8 +341,8 @@ MAX_CACHED_FILES: Final = 64
 _MAX_READ_FACTOR: Final = 4
 _BASE_ALLOWANCE: Final = 16 * MIB
 _VISIT_COST: Final = 128
-"""A store reads at most `_MAX_READ_FACTOR` times the bytes of its files, plus `_BASE_ALLOWANCE`; a visit costs
-some bytes.
+"""A store reads at most `_MAX_READ_FACTOR` times the bytes of its files, plus `_BASE_ALLOWANCE`; a visit costs some
+bytes.
 """
 
 

@@ -54,7 +54,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     is_page_crc_right,
 )
 
-# --- Salvage records with a part in unproven pages (`--on-damage salvage`), if they are sound ---
+# --- Salvage of records with a part in unproven pages ---
 
 _FIRST_EVENTS = frozenset((EventType.GTID, EventType.FORMAT_DESCRIPTION))
 UnprovenPages = list[tuple[int, int, Finding]]
@@ -139,7 +139,7 @@ class _SalvageAssembler(RecordAssembler):
         self._correct_page = correct_page
 
     def iter_following_pages(self) -> Iterator[bytes]:
-        """See `RecordAssembler.iter_following_pages`."""
+        """Iterate over the pages after those that were read, here and in the next file, where a record may continue."""
         yield from iter_own_pages(self.context, self._read_end)
         yield from iter_next_file_pages(self.context, self._accept_page)
 
@@ -171,7 +171,7 @@ class IbbSalvagedRecords:
         self._unproven_pages: UnprovenPages = []
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
-        """See `format_api.layout.SalvageAssembler`."""
+        """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
         return self._select_sound_records(self.iter_all_records(batch, reason))
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
@@ -269,7 +269,7 @@ def make_salvaged_records(
     return IbbSalvagedRecords(context, compile_kernel, correct_page)
 
 
-# --- Salvage events of groups with an unproven part ---
+# --- Salvage of events in groups with an unproven part ---
 
 _COMMIT = int(IbbRecordType.COMMIT)
 _NO_OOB_BYTE = 0
@@ -290,7 +290,7 @@ class _SalvagePageStore(PageStore):
         self._reasons: dict[tuple[int, int], Finding] = {}
 
     def read_page(self, file_no: int, page_no: int) -> bytes:
-        """See `Store.page`."""
+        """Read a sound page, and note if it is an unproven one."""
         data = super().read_page(file_no, page_no)
         reason = self._reasons.get((file_no, page_no))
         if reason is not None:
@@ -298,7 +298,7 @@ class _SalvagePageStore(PageStore):
         return data
 
     def replace_unproven_page(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
-        """See `Store.unproven`."""
+        """Return the corrected page in place of one with a wrong CRC, if it has well-framed chunks; else None."""
         doubtful_page = self._correct_page(data, page_no * len(data)) if any(data) else None
         if doubtful_page is None or not find_framed_end(doubtful_page[0]):
             return None
@@ -319,7 +319,7 @@ class IbbSalvagedEvents:
         self._events = EventAssembler(context, RecordAssembler(context, compile_kernel), compile_kernel)
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
-        """See `format_api.layout.SalvageAssembler`."""
+        """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
         return self._salvage_batches(self._records.iter_all_records(batch, reason))
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:

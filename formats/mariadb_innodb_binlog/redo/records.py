@@ -125,7 +125,7 @@ class OptionType(enum.IntEnum):
     PAGE_CHECKSUM = 0
 
 
-# --- Read the redo log's varint ---
+# --- Varint of the redo log ---
 
 _BASES = (0, 128, 16512, 2113664, 270549120)
 _PREFIXES = (0x00, 0x80, 0xC0, 0xE0, 0xF0)
@@ -198,7 +198,7 @@ class RedoVarint(Construct):  # type: ignore[misc]
         return obj
 
 
-# --- Decode the records of a mini-transaction ---
+# --- Records of a mini-transaction ---
 
 _NO_OFFSET = -1
 """Current byte offset if the next record must not be same_page."""

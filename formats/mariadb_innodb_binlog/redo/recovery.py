@@ -1,9 +1,8 @@
 """Predict the binlog files that crash recovery with the redo log leaves.
 
 Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery`; see
-docs/spec/mariadb_innodb_binlog.md#crash-recovery. Pages are built from the
-redo
-log alone, never from the content of the file.
+docs/spec/mariadb_innodb_binlog.md#crash-recovery. Pages are built from the redo log alone, never from the content of
+the file.
 
 See docs/spec/mariadb_innodb_binlog.md#with-the-redo-log.
 """
@@ -45,7 +44,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     is_page_crc_right,
 )
 
-# --- Simulate crash recovery of the binlog files ---
+# --- Simulation of crash recovery ---
 
 PAGE_SIZE = 16384
 """The only page size that servers write today."""
@@ -197,7 +196,7 @@ class _RecoveryFailure(Exception):
 
 
 class _RecoveryStart(NamedTuple):
-    """Where recovery starts.
+    """Start position of recovery.
 
     Attributes:
         file_no: None = all files are empty, so every record is ignored.
@@ -446,7 +445,7 @@ def _report_only_empty_files(files: tuple[int, ...], first: PageWrite) -> Findin
     return make_finding("missing-member", None, 0, text, diagnosis="missing-file", **facts)
 
 
-# --- Report what recovery with the redo log would do to the files ---
+# --- Report on recovery with the redo log ---
 
 _MAX_LISTED_GTIDS = 100
 _MAX_NAMED_GTIDS = 8
@@ -625,7 +624,7 @@ class _RecoveryCheck:
                 return
             number, page_no = number + 1, 1
 
-    # -- what is told --------------------------------------------------------------------------------------------------
+    # -- reports --------------------------------------------------------------------------------------------------
 
     def _report_changes(self, number: int, new_end: int) -> Iterator[SetFinding]:
         lost = [gtid for gtid in self.gtids_before.gtids if gtid not in self.gtids_after.gtids]

@@ -1,7 +1,6 @@
 """Read the InnoDB redo log from its checkpoint to the last durable mini-transaction.
 
-See docs/spec/mariadb_innodb_binlog.md#redo-file-header and
-docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks.
+See docs/spec/mariadb_innodb_binlog.md#redo-file-header and docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks.
 
 See docs/spec/mariadb_innodb_binlog.md#ring. The log sequence number (LSN) counts bytes of the log since the server was
 set up; the file holds the newest `capacity` of them. There is no length or block besides the records themselves: the
@@ -11,9 +10,8 @@ end of the log is the first position without a valid mini-transaction of the rig
     summary = summarize_redo_log(log)
     for write in iter_page_writes(log): ...
 
-See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log. Older
-formats
-and encrypted logs are recognized by their header; see `RedoLog.findings`.
+See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log. Older formats and encrypted logs are recognized by their header;
+see `RedoLog.findings`.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ __all__ = [
 ]
 
 
-# --- Read the first 12 KiB of a redo log ---
+# --- Head of a redo log ---
 
 _HEADER_FIELDS = ((0, "format"), (4, "zero"), (8, "first_lsn"), (16, "creator"), (48, "encryption"))
 _CHECKPOINT_FIELDS = ((0, "checkpoint_lsn"), (8, "end_lsn"), (16, "zero"))
@@ -281,7 +279,7 @@ def _report_wrong_crc(
     return make_finding("checksum-mismatch", base, length + 4, text + extra_text, severity=severity, **facts)
 
 
-# --- Walk the ring of the redo log ---
+# --- Walk over the ring ---
 
 Read = Callable[[int, int], bytes]
 """`read(offset, size)`: the bytes `[offset, offset + size)` of a file, fewer at its end."""
@@ -329,7 +327,7 @@ class RedoRing(msgspec.Struct, frozen=True):
 
 
 class RedoEndReason(enum.StrEnum):
-    """Why the walk ended. All but the last three are normal ends of a sound log."""
+    """Reason why the walk ended. All but the last three are normal ends of a sound log."""
 
     EMPTY = "there is no record"
     OLD_ROUND = "the sequence bit is that of an older round"
@@ -357,13 +355,12 @@ class Mtr(NamedTuple):
 
 
 class RedoLogEnd(msgspec.Struct, frozen=True):
-    """Where the walk ended.
+    """End of the walk over the redo log.
 
     Attributes:
         lsn: the last durable LSN.
         mtrs: number of valid mini-transactions before it.
-        next_valid: LSN of a valid mini-transaction directly after one that was rejected for its CRC (damage inside
-            the
+        next_valid: LSN of a valid mini-transaction directly after one that was rejected for its CRC (damage inside the
             log rather than its end); None = there is none.
         wraps: the rejected mini-transaction continues at the start of the ring, as far as its lengths can be trusted;
             in a truncated file, that is not where it was.
@@ -464,7 +461,7 @@ class MtrWalk:
             self._base = lsn
 
 
-# --- Read what the InnoDB redo log `ib_logfile0` of MariaDB 10.8 and later proves about the binlog ---
+# --- Redo log `ib_logfile0` of MariaDB 10.8 and later ---
 
 _MAX_FILES = 10_000
 """Maximum number of file names in a summary."""

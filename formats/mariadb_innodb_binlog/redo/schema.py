@@ -1,8 +1,7 @@
 """Schema of the InnoDB redo log for the annotated view.
 
 Source: MariaDB `storage/innobase/include/log0log.h`, `mtr0types.h`, `log/log0log.cc` (`log_t::header_write`),
-`buf/buf0flu.cc` (`log_t::write_checkpoint`). See
-docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
+`buf/buf0flu.cc` (`log_t::write_checkpoint`). See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.records import (
 )
 from binlogtool.limits import Limits
 
-# --- Trace the parts of redo log records for the annotated view ---
+# --- Redo log records in the annotated view ---
 
 _RANGE_TYPES = (RedoRecordType.WRITE, RedoRecordType.MEMSET, RedoRecordType.MEMMOVE)
 
@@ -136,8 +135,7 @@ def _trace_encrypted_records(body: bytes, base: int) -> Iterator[TracePart]:
 
 
 class MtrRecords(Construct):  # type: ignore[misc]
-    """Construct of all records of one mini-transaction, up to its end byte, as their bytes; their parts can be
-    traced.
+    """Construct of all records of one mini-transaction, up to its end byte, as their bytes; their parts can be traced.
 
     Args:
         encrypted: only the type and the length of a record are readable.
@@ -181,8 +179,8 @@ HEADER = Struct(
     "crc32c" / Int32ub,
     "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.covered_end),
 )
-"""File header (docs/spec/mariadb_innodb_binlog.md#redo-file-header). Its rules are checked by the reader, so that
-a wrong header can still be shown.
+"""File header (docs/spec/mariadb_innodb_binlog.md#redo-file-header). Its rules are checked by the reader, so that a
+wrong header can still be shown.
 """
 
 CHECKPOINT = Struct(
@@ -214,8 +212,8 @@ MTR = Struct(
     "crc32c" / Int32ub,
     "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.covered_end),
 )
-"""A mini-transaction (docs/spec/mariadb_innodb_binlog.md#mini-transactions). Bytes of one that wraps at the end
-of the file must be joined first.
+"""A mini-transaction (docs/spec/mariadb_innodb_binlog.md#mini-transactions). Bytes of one that wraps at the end of the
+file must be joined first.
 """
 
 MTR_ENCRYPTED = Struct(
@@ -224,4 +222,7 @@ MTR_ENCRYPTED = Struct(
     "nonce" / Bytes(NONCE_SIZE),
     "crc32c" / Int32ub,
 )
-"""The same in an encrypted log. Its CRC covers records and nonce without the byte between: the reader checks it."""
+"""A mini-transaction of an encrypted log.
+
+Its CRC covers records and nonce without the byte between: the reader checks it.
+"""

@@ -19,7 +19,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     XaPrepareRecord,
 )
 
-# --- Compare GTID states with the commits between them (docs/spec/mariadb_innodb_binlog.md#gtid_state) ---
+# --- GTID states and the commits between them ---
 
 DomainServer = tuple[int, int]
 """A domain and a server."""
@@ -145,7 +145,7 @@ def iter_gtid_texts(full: Mapping[DomainServer, int]) -> Iterator[str]:
     return (f"{domain}-{server}-{number}" for (domain, server), number in full.items())
 
 
-# --- Check commit marks ---
+# --- Commit marks ---
 
 MAX_RECENT_XIDS = 4096
 """Number of XIDs that are remembered."""
@@ -188,7 +188,7 @@ class CommitMarkChecker(msgspec.Struct):
             del self._recent[next(iter(self._recent))]
 
 
-# --- Track out-of-band records that no COMMIT record refers to ---
+# --- Unreferenced out-of-band records ---
 
 MAX_TRACKED_RECORDS = 1 << 17
 """Number of records that are tracked; the oldest are dropped first."""
@@ -252,11 +252,11 @@ class UnreferencedOobTracker(msgspec.Struct):
         return len(self._sizes), sum(self._sizes.values())
 
 
-# --- State that the validators of the files of one log pass on to each other ---
+# --- State shared by the validators of a log ---
 
 
 class LogValidationState(msgspec.Struct):
-    """What is carried from file to file of one log.
+    """Validation state that is carried from file to file of one log.
 
     Attributes:
         last_file: of the file validated last.
@@ -283,7 +283,7 @@ class LogValidationState(msgspec.Struct):
 
 
 class IbbFileFacts(msgspec.Struct, frozen=True):
-    """What `validate_log_set` needs of a file.
+    """Facts about a file that `validate_log_set` needs.
 
     Attributes:
         unreached: number and bytes of out-of-band records that no COMMIT record refers to so far.

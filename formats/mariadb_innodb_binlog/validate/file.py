@@ -105,7 +105,7 @@ def report_record(
     )
 
 
-# --- Select the records of a batch that need individual checks ---
+# --- Records that need individual checks ---
 
 
 @kernel(read_compr_int)
@@ -191,7 +191,7 @@ class RecordScreener:
         return self._out[:selected].tolist()
 
 
-# --- Validate what only the end of a file reveals ---
+# --- Checks at the end of a file ---
 
 _MAX_CLOSED_REST = CRC_SIZE + 3
 """A page is used to its end if at most the filler and the CRC are left."""
@@ -270,7 +270,7 @@ def _is_damaged_range(validator: IbbFileValidator, start: int, end: int) -> bool
     return any(low < end and start < high for low, high in validator.damaged_ranges)
 
 
-# --- Validate one file of the log ---
+# --- Validation of one file ---
 
 _T = IbbRecordType
 _COMMIT, _STATE, _OOB_DATA = int(_T.COMMIT), int(_T.GTID_STATE), int(_T.OOB_DATA)

@@ -1,11 +1,11 @@
 """Predict crash recovery: how the server reads its newest log and decides over prepared transactions.
 
-It verifies checksums only with `source_verify_checksum`, which is off by default, so that an event with a
-wrong checksum counts like any other (`binlog::Binlog_recovery`).
+It verifies checksums only with `source_verify_checksum`, which is off by default, so that an event with a wrong
+checksum counts like any other (`binlog::Binlog_recovery`).
 
 MariaDB (`TC_LOG_BINLOG::recover`) and MySQL (`binlog::Binlog_recovery`) verify checksums only with
-master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as
-long as its length and body can be read.
+master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as long as its
+length and body can be read.
 
 MySQL truncates the newest file after the last complete transaction; MariaDB leaves it and starts a new one.
 Both commit what is prepared in the engines if its XID is in the log, and roll back the rest.
@@ -172,7 +172,7 @@ def _decode_mark(offset: int, event: bytes, description: FormatDescription) -> I
     yield CommitMark(offset, EventType(event[4]).name, body)
 
 
-# --- Selection of the files of a directory that are applied, and the damage at which reading each of them sto ---
+# --- Selection of the applied files ---
 
 FATAL_FINDINGS = frozenset(
     {
@@ -201,9 +201,8 @@ _NO_OFFSETS = frozenset[int]()
 class ReplayedLog(msgspec.Struct, frozen=True):
     """A log file.
 
-    `facts`: the validator's, None if the file could not be read. `damages`: ascending. `removal_findings`:
-    findings about removed events. `events_without_map`: offsets of row events without a TABLE_MAP in their
-    statement.
+    `facts`: the validator's, None if the file could not be read. `damages`: ascending. `removal_findings`: findings
+    about removed events. `events_without_map`: offsets of row events without a TABLE_MAP in their statement.
     """
 
     file: ExaminedFile
@@ -236,8 +235,8 @@ class ReplayedLog(msgspec.Struct, frozen=True):
 class ReplaySelection(msgspec.Struct, frozen=True):
     """Selected files.
 
-    `logs`: what is read, in order. `skipped`: the other files, with the reason. `refusal`: set if nothing can
-    be applied.
+    `logs`: what is read, in order. `skipped`: the other files, with the reason. `refusal`: set if nothing can be
+    applied.
     """
 
     logs: tuple[ReplayedLog, ...]
@@ -402,8 +401,8 @@ class _ReaderReaction(enum.Enum):
 class RecoveryExtent(msgspec.Struct, frozen=True):
     """Extent of the newest log that recovery reads.
 
-    `end`: offset after its last event. `uncertain_from`: offset of the first damaged event that may also end
-    the reading. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order.
+    `end`: offset after its last event. `uncertain_from`: offset of the first damaged event that may also end the
+    reading. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order.
     """
 
     end: int

@@ -1,7 +1,7 @@
 """Replay prediction of a binary log: applying it (`mysqlbinlog FILES | mysql`) and crash recovery.
 
-The decision on a record is about applying, as point-in-time recovery and a replica do it. What a restart
-would do with the newest file is reported separately (`details.crash_recovery`).
+The decision on a record is about applying, as point-in-time recovery and a replica do it. What a restart would do with
+the newest file is reported separately (`details.crash_recovery`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Prediction of a server start with this index, these logs and this state.
 
-Both servers open the last file that the index lists. MySQL needs its magic; MariaDB its FORMAT_DESCRIPTION
-as well and, after a crash, every file from the last BINLOG_CHECKPOINT on (`TC_LOG_BINLOG::recover`), after
-a clean shutdown a state file that it can parse (`MYSQL_BIN_LOG::read_state_from_file`).
-Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
+Both servers open the last file that the index lists. MySQL needs its magic; MariaDB its FORMAT_DESCRIPTION as well and,
+after a crash, every file from the last BINLOG_CHECKPOINT on (`TC_LOG_BINLOG::recover`), after a clean shutdown a state
+file that it can parse (`MYSQL_BIN_LOG::read_state_from_file`). Source:
+docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_STATE_BYTES = 4 << 20
 
 
 class ManualStep(NamedTuple):
-    """One thing to do by hand; `command`: for a POSIX shell."""
+    """Manual step; `command`: for a POSIX shell."""
 
     what: str
     command: str
@@ -58,8 +58,8 @@ class ManualStep(NamedTuple):
 class StartPrediction(msgspec.Struct, frozen=True):
     """Prediction of a server start, without crash recovery.
 
-    `starts`: None if it cannot be determined. `blocker`: what the server stops at. `unchecked`: why the
-    prediction is uncertain. `remedy`: what makes the server come up where no repair plan does.
+    `starts`: None if it cannot be determined. `blocker`: what the server stops at. `unchecked`: why the prediction is
+    uncertain. `remedy`: what makes the server come up where no repair plan does.
     """
 
     starts: bool | None
@@ -81,9 +81,9 @@ class StartPrediction(msgspec.Struct, frozen=True):
 class _ServerDirectory(msgspec.Struct, frozen=True):
     """The log of a server in its directory.
 
-    `index`: its name, None if there is none. `listed`: what the server reads of it. `is_mysql`: None if no log
-    shows which server wrote it. `is_own`: at least one line names this directory, so that names are resolved as
-    written; otherwise it may be a copy.
+    `index`: its name, None if there is none. `listed`: what the server reads of it. `is_mysql`: None if no log shows
+    which server wrote it. `is_own`: at least one line names this directory, so that names are resolved as written;
+    otherwise it may be a copy.
     """
 
     situation: ReplaySituation
@@ -206,7 +206,7 @@ def _base_name(name: bytes) -> bytes:
     return name[name.rfind(b"/") + 1 :]
 
 
-# -- what the server opens ---------------------------------------------------------------------------------------------
+# -- opened files ------------------------------------------------------------------------------------------------------
 
 
 def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | None:
@@ -409,9 +409,7 @@ def _has_known_version(server: _ServerDirectory, name: bytes) -> bool:
 
 
 def _predict_recovery_start(server: _ServerDirectory, newest: ReplayedLog) -> StartPrediction | None:
-    """Return the prediction for a start after a crash: recovery reads the files from the last BINLOG_CHECKPOINT
-    on.
-    """
+    """Return the prediction for a start after a crash: recovery reads the files from the last BINLOG_CHECKPOINT on."""
     extent = server.read_newest(newest)
     predictions = [_check_recovery_files(server, newest, mark) for mark in extent.last_checkpoints]
     refusals = [one for one in predictions if one is not None]
@@ -509,7 +507,7 @@ def _is_state_line(line: bytes) -> bool:
     return domain < 1 << 32 and server < 1 << 32 and number < 1 << 64
 
 
-# -- what the server passes over ---------------------------------------------------------------------------------------
+# -- skipped files -----------------------------------------------------------------------------------------------------
 
 
 def _predict_without_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction | None:

@@ -155,9 +155,7 @@ class PositionRules:
             self._zero_count += 1
 
     def _check_rising(self, event: Event) -> None:
-        """Check that positions of a relay log rise within each source file; MySQL 5.0 has none inside of
-        transactions.
-        """
+        """Check that positions of a relay log rise within each source file; MySQL 5.0 has none inside transactions."""
         last = self._state[kernels.LAST_POSITION]
         if event.code in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
             self._state[kernels.LAST_POSITION] = 0
@@ -311,10 +309,9 @@ _MAX_TEMPLATE_BYTES = 1 << 25
 class RowRules:
     """Rules with the valid table maps, in the compiled path's state and as values.
 
-    Readers raise `MalformedError` or `DecompressionError`. The images of all row events are walked without
-    decoding values, by the compiled path where it knows the map. `templates`: the templates that it needs
-    (`sql.plans`). `is_after_damage`: the maps may be in a damaged range. `may_be_inherited`: or in the
-    preceding file.
+    Readers raise `MalformedError` or `DecompressionError`. The images of all row events are walked without decoding
+    values, by the compiled path where it knows the map. `templates`: the templates that it needs (`sql.fast_path`).
+    `is_after_damage`: the maps may be in a damaged range. `may_be_inherited`: or in the preceding file.
     """
 
     def __init__(self, state: Any, maps: TableMaps, limits: Limits, compile_: Callable[[Kernel], Kernel]) -> None:
@@ -559,8 +556,7 @@ def _format_xid(xa_id: XaId) -> str:
 class PayloadRules:
     """Validates one payload after the other; `type_counts`: number of nested events by type.
 
-    Nested events have no checksum, and neither has the content of zstd frames: all bodies and row images are
-    checked.
+    Nested events have no checksum, and neither has the content of zstd frames: all bodies and row images are checked.
     """
 
     def __init__(

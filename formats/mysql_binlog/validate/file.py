@@ -1,9 +1,8 @@
 """Validate one binary log file in file order.
 
-The compiled path (`folds`) runs through what is in order; every event at which it stops is checked here.
-The durable end is the servers' own: the end of the last transaction, or of an event outside of
-transactions, before the first fault.
-Source: docs/spec/mysql_binlog.md#validation.
+The compiled path (`validate.kernels`) runs through what is in order; every event at which it stops is checked here. The
+durable end is the servers' own: the end of the last transaction, or of an event outside of transactions, before the
+first fault. Source: docs/spec/mysql_binlog.md#validation.
 """
 
 from __future__ import annotations
@@ -306,7 +305,7 @@ class LogEndRules:
             )
         ]
 
-    # -- what is handed on ---------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     def _make_details(self) -> dict[str, Any]:
         """Return the details of the report."""
@@ -389,9 +388,8 @@ _GTID_LIST_EVENTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
 class BinlogValidator:
     """Validator of one file (`Validator`).
 
-    `transactions`: the open transaction as the general path sees it; between two events `state` is
-    authoritative. `is_after_damage`: after damage, until the next transaction begins, the surrounding
-    transaction is unknown.
+    `transactions`: the open transaction as the general path sees it; between two events `state` is authoritative.
+    `is_after_damage`: after damage, until the next transaction begins, the surrounding transaction is unknown.
     """
 
     def __init__(self, layout: LogFileLayout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> None:
@@ -450,7 +448,7 @@ class BinlogValidator:
             self.row_rules.inherit_map(table_map)
         self._store_group()
 
-    # -- the protocol of `formats.judging.Validator`
+    # -- interface of the engine ---------------------------------------------------------------------------------------
     # -----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
@@ -528,7 +526,7 @@ class BinlogValidator:
             self.end_rules.note_fault(event.start)
         return result
 
-    # -- one event that the fold did not take --------------------------------------------------------------------------
+    # -- events outside the fast path ----------------------------------------------------------------------------------
 
     def _check_event(self, batch: Batch, index: int) -> None:
         """Check one event at which the compiled path stopped."""

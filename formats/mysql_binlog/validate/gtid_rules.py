@@ -64,16 +64,15 @@ class CheckpointEvent(NamedTuple):
 class BinlogFacts(msgspec.Struct, frozen=True):
     """Facts about one log from its validator.
 
-    `previous`: the set in PREVIOUS_GTIDS; `listed`: the entries of GTID_LIST in order; None without such an
-    event. `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `last_of_domain`:
-    (server, number) of the last GTID of each domain, those of GTID_LIST included. `lost_ranges`: GTIDs that
-    must have been in damaged ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file;
-    `sources`: names in the ROTATE events of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events
-    in order. `open_group`: where an incomplete transaction begins (0: in the preceding file).
-    `begins_in_group`: the file, a MariaDB relay log, begins inside of a transaction. `ends_with_stop`: the last
-    event is STOP. `is_damaged`: a part was skipped, or an event breaks a rule (`faults` of them). `first_time`,
-    `last_time`: seconds since 1970 of the first and last event that has a time, 0 for none. `lacks_key`:
-    encrypted without a key; nothing else is known then.
+    `previous`: the set in PREVIOUS_GTIDS; `listed`: the entries of GTID_LIST in order; None without such an event.
+    `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `last_of_domain`: (server, number)
+    of the last GTID of each domain, those of GTID_LIST included. `lost_ranges`: GTIDs that must have been in damaged
+    ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file; `sources`: names in the ROTATE events
+    of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events in order. `open_group`: where an incomplete
+    transaction begins (0: in the preceding file). `begins_in_group`: the file, a MariaDB relay log, begins inside of a
+    transaction. `ends_with_stop`: the last event is STOP. `is_damaged`: a part was skipped, or an event breaks a rule
+    (`faults` of them). `first_time`, `last_time`: seconds since 1970 of the first and last event that has a time, 0 for
+    none. `lacks_key`: encrypted without a key; nothing else is known then.
     """
 
     server_version: str
@@ -122,10 +121,9 @@ class LostGtids(NamedTuple):
 class GtidOrderRules:
     """GTIDs in file order; the compiled path tracks the source seen last, and its run is taken over here.
 
-    `seen`: numbers by source. `earlier_numbers`: those of earlier files (MySQL). `listed_last`: the last number
-    of earlier files by domain and server (MariaDB). `last_by_series`: the last number of each series (a MySQL
-    source, a MariaDB domain). `_may_jump`: series that may jump once without a fault, because something before
-    them was damaged.
+    `seen`: numbers by source. `earlier_numbers`: those of earlier files (MySQL). `listed_last`: the last number of
+    earlier files by domain and server (MariaDB). `last_by_series`: the last number of each series (a MySQL source, a
+    MariaDB domain). `_may_jump`: series that may jump once without a fault, because something before them was damaged.
     """
 
     def __init__(self, state: Any, relay: bool) -> None:
@@ -292,7 +290,7 @@ class GtidOrderRules:
         facts = {"domain": domain, "first": last + 1, "last": number - 1}
         return EventFault("gap-in-sequence", text, "gtid-gap", _W, facts)
 
-    # -- both ----------------------------------------------------------------------------------------------------------
+    # -- MySQL and MariaDB ---------------------------------------------------------------------------------------------
 
     @property
     def _duplicate_severity(self) -> Severity | None:
@@ -392,10 +390,10 @@ class BinlogFileFacts(msgspec.Struct, frozen=True, eq=False):
     """One binary or relay log.
 
     `facts`: the validator's facts. `in_use`: the flag of the FORMAT_DESCRIPTION at `head_at` with `head_size`.
-    `rotation`: the server's own last ROTATE. `checkpoints`: BINLOG_CHECKPOINT events. `sources`: names of
-    source files in a relay log. `open_at`: where the transaction begins that is open at the end.
-    `begins_in_group`: the file, a MariaDB relay log, begins inside of a transaction. `is_damaged`: a part of
-    the file was skipped, or something in it is wrong.
+    `rotation`: the server's own last ROTATE. `checkpoints`: BINLOG_CHECKPOINT events. `sources`: names of source files
+    in a relay log. `open_at`: where the transaction begins that is open at the end. `begins_in_group`: the file, a
+    MariaDB relay log, begins inside of a transaction. `is_damaged`: a part of the file was skipped, or something in it
+    is wrong.
     """
 
     facts: BinlogFacts
@@ -475,9 +473,7 @@ def _state_before(facts: BinlogFacts) -> MysqlGtidState | MariadbGtidState | Non
 
 
 def _state_after(facts: BinlogFacts) -> MysqlGtidState | MariadbGtidState | None:
-    """Return the GTID state at the end; GTIDs lost in damaged ranges, as reported by the validator, count as
-    present.
-    """
+    """Return the GTID state at the end; GTIDs that the validator reports as lost in damaged ranges are included."""
     state = _state_before(facts)
     if state is not None:
         for source, ranges in facts.gtids.items():

@@ -1,9 +1,8 @@
-"""Compiled path of validation: kernels that run through events that are in order and stop at the first that is
-not.
+"""Compiled path of validation: kernels that run through events that are in order and stop at the first that is not.
 
-The validator checks every event at which they stop: it has all rules and the messages. What they let pass
-must obey the same rules: known flags, end_log_pos, times, one server per transaction, the next GTID of the
-same source, table maps that were read before, row events that fit their map, rising XIDs.
+The validator checks every event at which they stop: it has all rules and the messages. What they let pass must obey the
+same rules: known flags, end_log_pos, times, one server per transaction, the next GTID of the same source, table maps
+that were read before, row events that fit their map, rising XIDs.
 """
 
 from __future__ import annotations
@@ -86,35 +85,29 @@ MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
     SLOTS,
 ) = range(29)  # fmt: skip
 """GROUP_STATE: the open transaction, as in `groups.steps`, or AFTER_DAMAGE. SERVER: its server. GROUP_START: its
-offset.
-EXPECTED_GROUP_END: by its transaction_length, 0 if unknown.
+offset. EXPECTED_GROUP_END: by its transaction_length, 0 if unknown.
 
-BOUNDARY: end of the last transaction, or of an event outside of transactions. BOUNDARY_FROZEN: 1 after a fault,
-when the
-boundary stays. GROUP_COUNT: complete transactions. WATCH_GROUP_START: 1 if the validator waits for the next
-transaction.
-LAST_TIME: of the last event.
+BOUNDARY: end of the last transaction, or of an event outside of transactions. BOUNDARY_FROZEN: 1 after a fault, when
+the boundary stays. GROUP_COUNT: complete transactions. WATCH_GROUP_START: 1 if the validator waits for the next
+transaction. LAST_TIME: of the last event.
 
 POSITION_SHIFT: end_log_pos less the end of an event, modulo 2**32. POSITION_MODE: how that is checked (UNCHAINED,
-CHAINED,
-MAY_BE_ZERO). LAST_POSITION: in an unchained log.
+CHAINED, MAY_BE_ZERO). LAST_POSITION: in an unchained log.
 
 HIGHEST_XID: so far. XID_COUNT: number of XIDs. GTID_STREAM: whose GTIDs are followed (NOBODY, MARIADB, MYSQL).
-SOURCE_A,
-SOURCE_B: its domain and server, or its UUID in two halves. LAST_GTID_NUMBER: its last number. HIGHEST_GTID_NUMBER: the
-highest known one. RUN_START: first number of the run that ends with LAST_GTID_NUMBER, 0 for none. LAST_SEQUENCE_NUMBER:
-sequence_number of the last transaction.
+SOURCE_A, SOURCE_B: its domain and server, or its UUID in two halves. LAST_GTID_NUMBER: its last number.
+HIGHEST_GTID_NUMBER: the highest known one. RUN_START: first number of the run that ends with LAST_GTID_NUMBER, 0 for
+none. LAST_SEQUENCE_NUMBER: sequence_number of the last transaction.
 
 CHECK_BODIES: 1 if no checksum protects the bodies, so that the validator checks each one that has a structure.
-MAP_COUNT:
-table maps of the statement. HAS_ROWS: 1 if it has row events. HAS_NEW_MAP: 1 if it has a new table map, so that the
-validator checks its row events. FLAGS_TO_CHECK: event flags at which the kernel stops. IS_RELAY: 1 for a relay log.
-CHECK_STATEMENTS: 1 if the validator reads each statement for table definitions."""
+MAP_COUNT: table maps of the statement. HAS_ROWS: 1 if it has row events. HAS_NEW_MAP: 1 if it has a new table map, so
+that the validator checks its row events. FLAGS_TO_CHECK: event flags at which the kernel stops. IS_RELAY: 1 for a relay
+log. CHECK_STATEMENTS: 1 if the validator reads each statement for table definitions."""
 AFTER_DAMAGE = 4
 """State after damage: the open transaction is unknown, and the validator checks each event."""
 
 UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
-"""How positions are checked: a relay log has those of its source, which must not decrease."""
+"""Ways to check positions: a relay log has those of its source, which must not decrease."""
 NOBODY, MARIADB, MYSQL = range(3)
 
 # Tables, after the slots.
@@ -284,9 +277,7 @@ def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) ->
 
 @kernel(load_word)
 def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
-    """Return whether the TABLE_MAP body `buf[p:n]` equals that of the template at `texts[r]`, except for id and
-    flags.
-    """
+    """Return True if the TABLE_MAP body `buf[p:n]` equals that of the template at `texts[r]` but for id and flags."""
     size = load_word(texts, template + 20)
     at = template + load_word(texts, template + 16)
     same = 0

@@ -78,9 +78,7 @@ def _get_facts(log: ChainedLog) -> BinlogFileFacts | None:
 
 
 def is_rotation_target(before: ChainedLog, name: LogName) -> bool:
-    """Return whether `before` ends with a ROTATE to this name, or with none; files renamed together keep their
-    numbers.
-    """
+    """Return True if `before` ends with a ROTATE to this name, or none; files renamed together keep their numbers."""
     if before.rotation is None or before.rotates_to(name.name):
         return True
     target = parse_log_name(before.rotation.name)
@@ -458,9 +456,7 @@ def _missing_finding(
 
 
 def _find_unlisted(chain: LogChain) -> Iterator[SetFinding]:
-    """Yield findings about files that the index does not list; replicas skip the transactions of those in the
-    middle.
-    """
+    """Yield findings about files that the index does not list; replicas skip transactions of those in the middle."""
     index, listed = chain.listed.index, chain.listed
     if index is None:
         return

@@ -22,8 +22,8 @@ from binlogtool.limits import Limits
 BIN_SEEN = 1
 EXT_SEEN = 2
 ODD_SEEN = 4
-"""Marks of `skip_value`: a bin, an ext of a known type, or a value that only a tree decodes exactly (NaN, infinity,
-an ext of an unknown type)."""
+"""Marks of `skip_value`: a bin, an ext of a known type, or a value that only a tree decodes exactly (NaN, infinity, an
+ext of an unknown type)."""
 
 
 @kernel()

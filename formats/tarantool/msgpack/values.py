@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-# --- Decode Tarantool's MessagePack extension types to JSON-able values ---
+# --- Extension types as JSON values ---
 
 
 class ExtType(enum.IntEnum):
@@ -163,7 +163,7 @@ def decode_interval(data: bytes) -> list[tuple[str, int, int, int]]:
     return parts
 
 
-# --- Convert MessagePack to JSON-able Python values ---
+# --- MessagePack as JSON values ---
 
 _CONTAINER_TYPES = (list, dict)
 
@@ -343,7 +343,7 @@ def decode_extension_hook(code: int, data: memoryview) -> Any:
     return decode_extension(code, bytes(data))
 
 
-# --- Name every byte of MessagePack values for the annotated hexdump (`fields.Traceable`) ---
+# --- MessagePack values in the annotated view ---
 
 Parts = Generator[PlainPart, None, int]
 

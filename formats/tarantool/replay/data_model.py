@@ -299,9 +299,7 @@ class ReplayedSpaces:
         self._change_row(space, key, before, row, kind)
 
     def _check_snapshot_order(self, space: SpaceDefinition, primary: IndexDefinition, row: Sequence[Any]) -> None:
-        """Check that rows of a snapshot are ordered by their keys: the server assumes it, and looks for no
-        duplicates.
-        """
+        """Check that rows of a snapshot are ordered by key: the server assumes it, and looks for no duplicates."""
         before = self._last_keys.pop(space.number, None)
         interrupted = self._is_3 and before is not None and self._last_space != space.number
         key = self._last_keys[space.number] = make_key_order(primary, extract_key_values(primary.parts, row) or [])

@@ -63,7 +63,7 @@ class TarantoolEffects(EffectReader):
         self._is_3, self._deleted_keys = replayer.version.is_3, replayer.deleted_keys
 
     def unknown_objects(self) -> Mapping[str, str]:
-        """See `replay_rules.EffectReader`."""
+        """Return objects whose rows are not known as the server has them -> reason as text; called at the end."""
         collated = {
             self._names[one]: "a collation compares its keys" for one in self._catalog.collated & set(self._names)
         }

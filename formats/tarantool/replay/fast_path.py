@@ -1,6 +1,6 @@
 """Replay most rows by compiled code.
 
-Implements `replay_rules.CompiledReplay`.
+Implements `format_api.replay.CompiledReplay`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.tarantool.replay.replay import TarantoolReplayer
 
 
-# --- Detect MessagePack in the canonical form of `replay_rules.encode_canonical` ---
+# --- MessagePack in canonical form ---
 
 MAX_CANONICAL_DEPTH = 12
 """Nesting of arrays and maps that a kernel follows."""
@@ -49,9 +49,7 @@ MAX_CANONICAL_DEPTH = 12
 
 @kernel(load16, load32)
 def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Read the head of a text, bin, array or map in its shortest form: (size, position after the head); else (-1,
-    p).
-    """
+    """Read the head of a text, bin, array or map in shortest form: (size, position after the head); else (-1, p)."""
     if code >= 0xA0 and code <= 0xBF:
         return code - 0xA0, p + 1
     if code >= 0x80 and code <= 0x9F:
@@ -183,8 +181,9 @@ def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel()
 def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
-    """Write an integer in canonical form, at most 9 bytes; return the end. `texts` marks `out` as bytes for the
-    compiler.
+    """Write an integer in canonical form, at most 9 bytes.
+
+    Return the end. `texts` marks `out` as bytes for the compiler.
     """
     if value >= -32 and value < 0x80:
         out[o] = value & 255
@@ -632,7 +631,7 @@ class TarantoolFastPath:
     def rule_on_batch(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
     ) -> BatchRuling | None:
-        """See `format_api.replay.CompiledReplay`."""
+        """Rule on the first of the records `[start, stop)` of a batch; None: the first needs its own ruling."""
         expected = self._replayer.get_expected_rows(name, batch, start)
         if expected is None:
             return None
@@ -654,7 +653,7 @@ class TarantoolFastPath:
         return BatchRuling(reached, APPLIED, expected.reason, objects)
 
     def store_changes(self, row_store: RowStoreMemory, batch: Batch, start: int, stop: int) -> int:
-        """See `format_api.replay.CompiledReplay`."""
+        """Store the changes of the applied records `[start, stop)` of a batch; return the first unsupported one."""
         assert self._effects is not None
         plain = self._effects.plain_keys
         if self._key_table[:2] != (row_store.version, plain):
@@ -669,7 +668,7 @@ class TarantoolFastPath:
             row_store.grow()
 
     def decode_changes(self, context: TarantoolContext, batch: Batch, start: int, stop: int) -> Iterator[StateChange]:
-        """See `format_api.replay.CompiledReplay`."""
+        """Return the changes of such records, as `EffectReader.of` does."""
         assert self._effects is not None
         types = to_int_list(batch.records["type"], start, stop)
         decoded_bodies = decode_bodies(context, batch, start, stop, self._limits)

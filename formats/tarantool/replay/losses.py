@@ -73,7 +73,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 
 
-# --- Steps that let a stopped server start, where a command or an option does so without losing rows ---
+# --- Steps to start a stopped server ---
 
 Step = Mapping[str, str | None]
 """what: description; command: shell command to copy, or None."""

@@ -76,7 +76,7 @@ def read_header_position(name: str, data: bytes) -> Mapping[str, Any] | None:
         return None
 
 
-# --- Predict what the server does with a data directory when it starts ---
+# --- Prediction for a data directory ---
 
 _ROLLBACK_ONLY = ("ROLLBACK",)
 """A change of the queue's owner confirms up to an LSN, and rolls back what is after it (`txn_limbo_read_promote`)."""
@@ -112,7 +112,7 @@ class ExpectedRows(NamedTuple):
 
 
 class TarantoolReplayer:
-    """Replay rules over one start (implements `replay_rules.Replayer`)."""
+    """Replay rules over one start (implements `format_api.replay.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self._situation = situation
@@ -141,9 +141,7 @@ class TarantoolReplayer:
         self._first_user_row: tuple[int, int] | None = None  # record number and offset
 
     def _create_model(self, situation: ReplaySituation) -> ReplayedSpaces | None:
-        """Create the state of all spaces if it is known from the beginning and there are not too many rows, else
-        None.
-        """
+        """Create the state of all spaces; None if it is not known from the beginning, or there are too many rows."""
         rows = sum(file.records for file in situation.files)
         if self._plan.snapshot is None or rows > MAX_CHECKED_ROWS:
             return None
@@ -218,9 +216,7 @@ class TarantoolReplayer:
             self._open_log(self._pending_logs.pop(0))
 
     def _open_log(self, log: CandidateFile) -> None:
-        """Open the next log: check that it continues the chain, and move the vclock to its start
-        (`recovery_open_log`).
-        """
+        """Open the next log (`recovery_open_log`): check that it continues the chain, move the vclock to its start."""
         before, self._current_log = self._current_log, log
         previous = log.context.prev_vclock
         if before is None:
@@ -249,8 +245,9 @@ class TarantoolReplayer:
             self._stop = ReplayStop(file.name, *read_result.stop)
 
     def _check_snapshot(self, snapshot: CandidateFile) -> None:
-        """Check the end of a snapshot. From 3.x on force_recovery does not help its system spaces, nor needs its end
-        mark.
+        """Check the end of a snapshot.
+
+        From 3.x on force_recovery does not help its system spaces, nor needs its end mark.
         """
         read_result = self._plan.read_results[snapshot.name]
         lenient = self._force and self._plan.version.is_3
@@ -318,7 +315,7 @@ class TarantoolReplayer:
                 text += ": an anonymous replica starts with replication_anon = true and read_only = true"
             self._stop = ReplayStop(snapshot.name, None, text)
 
-    # -- runs of rows that are all alike ---------------------------------------------------------------------------
+    # -- runs of similar rows --------------------------------------------------------------------------------------
 
     def _is_plain_snapshot(self, name: str, records: DecodedRecords) -> bool:
         """Check that a run has only rows of known spaces, and none that defines a space."""
@@ -326,8 +323,9 @@ class TarantoolReplayer:
         return insert and self._is_before_limit(name, records) and self._are_simple(_collect_spaces(records))
 
     def _is_plain_log(self, name: str, records: DecodedRecords) -> bool:
-        """Check that a run of a log is plain: one replica, each LSN the next one, nothing waits. Moves the vclock if
-        so.
+        """Check that a run of a log is plain: one replica, each LSN the next one, nothing waits.
+
+        Moves the vclock if so.
         """
         envelope, count = records.envelope, len(records)
         replica = envelope.origin[0] or 0
@@ -365,7 +363,7 @@ class TarantoolReplayer:
         self._simple_spaces.add(space)
         return True
 
-    # -- runs for compiled code (`quick`) ------------------------------------------------------------------
+    # -- runs for compiled code ----------------------------------------------------------------------------
 
     @property
     def version(self) -> ServerVersion:
@@ -412,9 +410,7 @@ class TarantoolReplayer:
     def _merge_decisions(
         self, decisions: Iterator[Decision | None], name: str, first: int, records: DecodedRecords
     ) -> Iterator[Ruling]:
-        """Merge one decision per row (None: later) into rulings, with those of the queue in the order of
-        application.
-        """
+        """Merge one decision per row (None: later) into rulings, with those of the queue in application order."""
         limit = self._plan.read_results[name].limit
         reached = len(records) if limit is None else bisect_left(records.offset, limit)
         run_decision: Decision | None = None
@@ -627,7 +623,7 @@ class TarantoolReplayer:
             self._model.discard_savepoints()
         return None
 
-    # -- interface for transactions (`transactions.RowApplier`)
+    # -- interface of a row applier ------------------------------------------------------------------------------------
     # -------------------------------------------------------------
 
     def advance_vclock(self, name: str, records: DecodedRecords, i: int, replica: int, lsn: int) -> Decision | None:

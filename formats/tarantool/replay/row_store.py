@@ -26,7 +26,7 @@ from binlogtool.formats.tarantool.spaces.definitions import (
     to_sort_value,
 )
 
-# --- Check rows and keys against the format of their space (`tuple_format.c`, `index.cc ---
+# --- Checks of rows and keys (`tuple_format.c`, `index.cc`) ---
 
 _MISSING = object()
 
@@ -176,7 +176,7 @@ def encode_unique_key(index: IndexDefinition, row: Sequence[Any]) -> Iterator[by
         yield encode_key(values)
 
 
-# --- Rows of memtx spaces by their keys, as the server holds them while it replays, with a rollback log ---
+# --- Rows of memtx spaces, with a rollback log ---
 
 ROW_OVERHEAD_BYTES = 400
 """Approximate memory of a row beyond its own bytes."""

@@ -35,7 +35,7 @@ from binlogtool.formats.tarantool.rows.rows import ROW_COLUMNS, ROW_TABLE, parse
 from binlogtool.formats.tarantool.schema import MAX_WINDOW_SIZE
 from binlogtool.limits import MIB
 
-# --- The version of the server that starts, which selects the rules of replay ---
+# --- Version of the starting server ---
 
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
@@ -82,7 +82,7 @@ def choose_server_version(requested: str | None, files: Iterable[ExaminedFile]) 
     return max((one for one in versions if one is not None), default=OLDEST_VERSION)
 
 
-# --- Simulate the server's read loop at the damaged places of a file (`xlog_cursor_next`) ---
+# --- Read loop of the server at damage (`xlog_cursor_next`) ---
 
 _MAGIC = re.compile(MAGIC_PATTERN)
 _CHUNK_SIZE = MIB
@@ -118,8 +118,7 @@ class ServerReadResult(msgspec.Struct, frozen=True):
         silent_end: offset that it takes for the end of the log without an error.
         messages: errors that it logs and tolerates (force_recovery).
         dropped: offsets of blocks whose rows are lost without an error.
-        partly_applied: (offset, rows) of blocks that cannot be unpacked completely, of which it applies the first
-            rows.
+        partly_applied: (offset, rows) of blocks that cannot be unpacked completely, of which it applies the first rows.
         closed: it sees the end mark.
     """
 
@@ -233,9 +232,7 @@ class _ReadSimulation:
     # -- a damaged block -------------------------------------------------------------------------------------------
 
     def _predict_block_message(self, offset: int) -> str | None:
-        """Predict the server's message about bytes where verification saw no block; None if it takes them for the
-        end.
-        """
+        """Predict the server's message about bytes where verification saw no block; None if it sees the end there."""
         data, bytes_left = self._read_bytes(offset, FIXHEADER_SIZE), self._file.size - offset
         if bytes_left < 4 or (data[:4] == END_MARK and bytes_left == 4):
             return None
@@ -252,8 +249,9 @@ class _ReadSimulation:
         return None if length > bytes_left - FIXHEADER_SIZE else "tx checksum mismatch"
 
     def _can_resync(self, offset: int, next_block: int | None) -> bool:
-        """Search for a magic from one byte further on (`xlog_cursor_find_tx_magic`); True if that leads to the next
-        block.
+        """Search for a magic from one byte further on (`xlog_cursor_find_tx_magic`).
+
+        True if that leads to the next block.
 
         Between here and there verification has proven that nothing is a block; bytes whose length runs past the end of
         the file are the end for the server.
@@ -282,8 +280,9 @@ class _ReadSimulation:
     # -- a whole block with wrong content --------------------------------------------------------------------------
 
     def _predict_payload_message(self, offset: int, place: _DamagedPlace) -> str:
-        """Predict the server's message about the content of a block whose crc is right; "" = none, but rows are
-        missing.
+        """Predict the server's message about the content of a block whose crc is right.
+
+        "" = none, but rows are missing.
         """
         size = min((place.next_block or offset) - offset, _MAX_PAYLOAD_READ)
         data = self._read_bytes(offset, size)
@@ -328,9 +327,7 @@ def _read_payload_rows(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
 
 
 def is_refused_header_key(key: int, kind: MpKind, *, is_3: bool) -> bool:
-    """Check for an unknown key in a row's header that the version refuses by its table of types
-    (`xrow_header_decode`).
-    """
+    """Check for an unknown key in a row's header that the version's table of types refuses (`xrow_header_decode`)."""
     if key <= HeaderKey.THREAD_ID and (is_3 or kind is not MpKind.NIL):
         return False
     if is_3:

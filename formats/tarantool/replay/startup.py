@@ -82,8 +82,7 @@ class VinylRecovery(msgspec.Struct):
         previous: state from which the metadata log's checkpoint was made, or None.
         rebuilds: an index file is rebuilt from its run (force_recovery).
         unchecked: why nothing is checked, or None.
-        rows_by_space: rows of the logs by space: signature after each, and whether it is a DELETE; None = not
-            recorded.
+        rows_by_space: rows of the logs by space: signature after each, and whether it is a DELETE; None = not recorded.
         undetermined: why no rule determines whether the server starts, or None.
     """
 
@@ -223,9 +222,7 @@ class VinylRecovery(msgspec.Struct):
             rows.append((signature, deletes))
 
     def _list_rows_between(self, space: int, after: int, until: int) -> list[bool] | None:
-        """Return, for each logged row with signature in `(after, until]`, whether it is a DELETE; None if not
-        recorded.
-        """
+        """Return, for each logged row with signature in `(after, until]`, True for a DELETE; None if not recorded."""
         if after >= until:
             return []
         if self.rows_by_space is None:
@@ -257,8 +254,7 @@ class VinylRecovery(msgspec.Struct):
     def _report_skipped_rows(
         self, space: int, index: int, index_state: OpenedIndex, label: str, facts: FindingFacts
     ) -> Iterator[tuple[str, Finding]]:
-        """Report rows of the logs that are skipped because the primary index is said to have them in its runs, and
-        that
+        """Report rows of the logs that are skipped because the primary index is said to have them in its runs, and that
         the runs do not have (vinyl.c: vy_is_committed).
         """
         primary = self.opened_indexes.get((space, 0))
@@ -325,9 +321,7 @@ class VinylRecovery(msgspec.Struct):
         return previous_run is not None and bool(previous_run.slices) and not previous_run.dropped
 
     def _report_removed_runs(self, tree: LsmTree, label: str, facts: FindingFacts) -> Iterator[tuple[str, Finding]]:
-        """Report runs that are read now and whose files the server removes: vy_gc at the end of recovery or
-        after it.
-        """
+        """Report runs that are read now and whose files the server removes (`vy_gc`, after recovery or at its end)."""
         assert self.state is not None
         for run in self.state.list_live_runs(tree):
             if run.lsm != tree.id and self.run_file_name(tree, run, "run") not in self.files:
@@ -404,7 +398,7 @@ def read_vylog_state(
     return (facts.before_damage if ends_early else facts.state), None
 
 
-# --- Plan a start ---
+# --- Start of a server ---
 
 Vclock = Mapping[int, int]
 
@@ -571,9 +565,7 @@ class _StartupPlanner:
         return self._create_startup(start, snapshot, vylog, logs)
 
     def _scan_kind(self, kind: str, force: bool, instance: str | None = None) -> list[CandidateFile]:
-        """Scan the files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or force skips
-        that file.
-        """
+        """Scan the files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or force skips its file."""
         valid_files: list[CandidateFile] = []
         for listed_file in sorted(self._files[kind], key=lambda c: (c.number, c.name)):
             candidate = self._resolve_listed_file(listed_file, valid_files)
@@ -625,9 +617,9 @@ class _StartupPlanner:
         return TarantoolStartup(ReadPlan((), self._passed, refusal), bootstraps=has_files and refusal is None)
 
     def _select_vylog(self, start: Vclock, instance: str | None) -> CandidateFile | None:
-        """Select the newest metadata log; where the snapshot is newer, the server first creates one of its number
-        from
-        it.
+        """Select the newest metadata log.
+
+        Where the snapshot is newer, the server first creates one of its number from it.
         """
         vylogs = self._scan_kind("vylog", False, instance)
         if self._force and self._version.is_3:  # the server removes those that are newer than the snapshot
@@ -679,8 +671,9 @@ class _StartupPlanner:
         )  # fmt: skip
 
     def _find_previous_state(self, vylog: CandidateFile) -> VylogState | None:
-        """Return the state from which the checkpoint of a metadata log was made; None if its file is missing or
-        damaged.
+        """Return the state from which the checkpoint of a metadata log was made.
+
+        None if its file is missing or damaged.
         """
         older = [c for c in self._files["vylog"] if c.fault is None and c.number < vylog.number]
         before = max(older, key=lambda c: c.number, default=None)
@@ -783,7 +776,7 @@ def _find_vclock_fault(context: TarantoolContext) -> int:
     return 1
 
 
-# --- Vinyl spaces whose rows are in no log but in runs (`docs/spec/tarantool.md#vinyl-files`) ---
+# --- Vinyl spaces with rows only in runs (`docs/spec/tarantool.md#vinyl-files`) ---
 
 _PRIMARY_INDEX = 0
 

@@ -17,7 +17,7 @@ import msgspec
 from binlogtool.format_api.replay import APPLIED, NOT_REACHED, REJECTED, SKIPPED, DecodedRecords, ReplayStop, Ruling
 from binlogtool.formats.tarantool.codes import VCLOCK_MAX, RowFlag
 
-# --- The queue of synchronous transactions (`txn_limbo`) ---
+# --- Queue of synchronous transactions (`txn_limbo`) ---
 
 
 class _WaitingTransaction(msgspec.Struct):
@@ -95,7 +95,7 @@ class Limbo(msgspec.Struct):
             yield from self._queue.popleft().create_rulings(APPLIED, "unconfirmed")
 
 
-# --- Apply rows as whole transactions, as servers since 2.8.1 do (`wal_stream_apply_row`, gh-874) ---
+# --- Rows applied as whole transactions (`wal_stream_apply_row`) ---
 
 Decision = tuple[str, str]
 

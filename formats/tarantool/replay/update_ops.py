@@ -227,9 +227,7 @@ def _mark_changed(field_states: list[int], name: str, path: list[PathStep], grow
 
 
 def _fill_with_nulls(row: list[Any], name: str, path: list[PathStep] | None) -> list[Any]:
-    """Fill a row with nulls up to the field of an operation: a logged UPDATE was possible, so the server had done
-    so.
-    """
+    """Fill a row with nulls up to the field of an operation, as the server did: a logged UPDATE was possible."""
     index = path[0] if path is not None and len(path) == 1 and name in "=!" else 0
     missing = index - len(row) if isinstance(index, int) else 0
     return [*row, *[None] * missing] if 0 < missing <= _MAX_FIELDS else row

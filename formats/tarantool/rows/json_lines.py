@@ -26,7 +26,7 @@ from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NA
 from binlogtool.formats.tarantool.layout import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import load16, load32, load64, read_map_head, read_uint, skip_value
 
-# --- Kernels that write lines of JSON for plain rows of logs and snapshots ---
+# --- Kernels that write rows as JSON lines ---
 
 MAX_DEPTH = 16
 
@@ -429,8 +429,9 @@ def put_header_member(
 
 
 def create_json_line(context: TarantoolContext) -> JsonLine | None:
-    """Return the members of a line of a log or snapshot; None for the vinyl engine's files, which are shown
-    differently.
+    """Return the members of a line of a log or snapshot.
+
+    None for the vinyl engine's files, which are shown differently.
     """
     if context.kind not in (FileKind.XLOG, FileKind.SNAP):
         return None

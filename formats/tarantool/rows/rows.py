@@ -51,7 +51,7 @@ from binlogtool.formats.tarantool.msgpack.messages import (
 from binlogtool.formats.tarantool.msgpack.values import Parts, create_leaf, trace_nested, trace_value
 from binlogtool.limits import Limits
 
-# --- Name every byte of rows for the annotated hexdump (`fields.Traceable`) ---
+# --- Rows in the annotated view ---
 
 _UINT, _DOUBLE, _STR, _EXT, _ARRAY, _MAP = MpKind.UINT, MpKind.DOUBLE, MpKind.STR, MpKind.EXT, MpKind.ARRAY, MpKind.MAP
 _TYPE, _TIMESTAMP, _TSN, _FLAGS = map(int, (

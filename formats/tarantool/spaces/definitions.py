@@ -2,8 +2,8 @@
 
 Sources: `field_def.c`, `tuple_compare.cc` of the server. Values are those of decoded bodies.
 
-Sources: `alter.cc` (`space_def_new_from_tuple`, `index_def_new_from_tuple`), `space_def.c`, `index_def.c`,
-`key_def.c`, `tuple_format.c` of the server; messages are the server's.
+Sources: `alter.cc` (`space_def_new_from_tuple`, `index_def_new_from_tuple`), `space_def.c`, `index_def.c`, `key_def.c`,
+`tuple_format.c` of the server; messages are the server's.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def to_sort_value(value: Any) -> tuple[int, Any]:
     return 9, repr(value)
 
 
-# --- Definitions of spaces and indexes from the rows of `_space` and `_index`, with the checks that make the  ---
+# --- Definitions of spaces and indexes ---
 
 MAX_NAME_SIZE = 65_000
 _MAX_SPACE_ID = 2147483647

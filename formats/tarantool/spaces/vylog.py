@@ -1,8 +1,7 @@
 """State that a vinyl metadata log describes, built record by record as the server does (vy_log.c:
 vy_recovery_process_record), with the server's messages for records that do not fit.
 
-A value that a record leaves out is 0; a key definition and the bounds of a range or slice that it leaves out are
-None.
+A value that a record leaves out is 0; a key definition and the bounds of a range or slice that it leaves out are None.
 """
 
 from __future__ import annotations
@@ -178,9 +177,7 @@ class VylogState(msgspec.Struct):
                     yield self.runs[slice_.run]
 
     def list_forgotten_slices(self, tree: LsmTree) -> list[VinylSlice]:
-        """List the slices of a tree whose runs are forgotten: the server reads freed memory when it recovers the
-        tree.
-        """
+        """List the slices of a tree whose runs are forgotten: the server reads freed memory when it recovers it."""
         slices = (self.slices[one] for number in sorted(tree.ranges) for one in sorted(self.ranges[number].slices))
         return [one for one in slices if one.forgotten]
 
@@ -305,7 +302,7 @@ def _sort_ranges(tree: LsmTree, ranges: list[VinylRange]) -> list[VinylRange] | 
     return sorted_ranges
 
 
-# -- one rule for each type of record ----------------------------------------------------------------------------------
+# -- rules by record type ----------------------------------------------------------------------------------------------
 
 
 class _RecordError(Exception):

@@ -155,9 +155,7 @@ def _check_name_digits(files: list[TarantoolMember]) -> Iterator[SetFinding]:
 def _check_leftover_vylog(
     snaps: list[TarantoolMember], vylogs: list[TarantoolMember], unfinished: set[str]
 ) -> Iterator[SetFinding]:
-    """Report a leftover file that the server fails to create at start-up because it exists
-    (`vy_log_begin_recovery`).
-    """
+    """Report a leftover file that the server fails to create at start-up, as it exists (`vy_log_begin_recovery`)."""
     if not snaps or not vylogs or _is_same_vclock(snaps[-1].context.vclock, vylogs[-1].context.vclock):
         return
     facts, name = vylogs[-1].facts, snaps[-1].sibling_name(snaps[-1].context.signature, "vylog.inprogress")

@@ -51,7 +51,7 @@ OPEN_FIRST_LSN = 69
 """LSN of its first row."""
 LAST_SPACE = 70
 OPEN_RECORD = 71
-"""Of a snapshot: the space that the last row belongs to."""
+"""Space that the last row belongs to, in a snapshot."""
 TYPE_COUNTS = 128
 """[128, 256): rows by type; the last slot counts all greater types."""
 SEEN_SPACES = 256
@@ -398,7 +398,7 @@ class TarantoolValidator:
         """Key, offset and size of the block that was located last: rows of one block follow each other."""
         self._find_odd_block: Kernel = compile_(find_odd_block)
 
-    # -- the protocol of `formats.judging.Validator`
+    # -- interface of the engine ---------------------------------------------------------------------------------------
     # ----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
@@ -417,7 +417,7 @@ class TarantoolValidator:
             tail, [self.context.cap_severity(found) for found in (*self.report_block_notes(), *self.check_end(tail))]
         )
 
-    # -- overridden by each kind ---------------------------------------------------------------------------------------
+    # -- overridden methods --------------------------------------------------------------------------------------------
 
     def check_rows(self, batch: Batch) -> list[Finding]:
         """Return the findings about the rows of a batch."""
@@ -431,7 +431,7 @@ class TarantoolValidator:
         """Combine counts, facts and findings to a verdict."""
         return ValidationResult(sum(self.type_counts.values()), dict(self.type_counts), tuple(findings))
 
-    # -- shared ----------------------------------------------------------------------------------------------------
+    # -- shared methods --------------------------------------------------------------------------------------------
 
     def locate_row(self, batch: Batch, index: int) -> RowLocation:
         """Locate row `index` of a batch."""

@@ -136,9 +136,7 @@ def get_uint(tree: MpNode | None, key: int) -> int | None:
 
 
 class VylogValidator(TarantoolValidator):
-    """Validator of a metadata log: record types are known, each record fits those before it, all lead to existing
-    runs.
-    """
+    """Validator of a metadata log: record types are known, each record fits those before it, all runs exist."""
 
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
@@ -225,9 +223,7 @@ class VylogValidator(TarantoolValidator):
 
 
 class RunValidator(TarantoolValidator):
-    """Validator of a run: every block is a page of statements, then the ROWINDEX row with the offset of each of
-    them.
-    """
+    """Validator of a run: every block is a page of statements, then the ROWINDEX row with the offset of each one."""
 
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
@@ -434,7 +430,7 @@ def _decode_key(info: MpNode | None, key: int) -> tuple[Any, ...] | None:
     )
 
 
-# --- Check runs, their indexes and the metadata log against each other (`docs/spec/tarantool.md#vinyl-files`) ---
+# --- Checks of runs, indexes and the metadata log (`docs/spec/tarantool.md#vinyl-files`) ---
 
 _PARTNER = {FileKind.RUN: ".index", FileKind.INDEX: ".run"}
 
@@ -456,9 +452,7 @@ def validate_vinyl_files(files: Sequence[TarantoolMember], vylogs: Sequence[Tara
 
 
 def _report_half_run(file: TarantoolMember, vylogs: Sequence[TarantoolMember]) -> Finding:
-    """Report one file of a run without the other: a note where the newest metadata log does not need the run any
-    more.
-    """
+    """Report one file of a run without the other: a note where the newest metadata log no longer needs the run."""
     text = f"{posixpath.basename(file.name)} exists, its other half does not"
     facts = vylogs[-1].facts if vylogs else None
     if not isinstance(facts, VylogFacts) or facts.damaged or file.context.number not in facts.unneeded:
@@ -470,8 +464,9 @@ def _report_half_run(file: TarantoolMember, vylogs: Sequence[TarantoolMember]) -
 def _check_expected_runs(
     vylog: TarantoolMember, by_name: dict[str, TarantoolMember], reported_names: set[str]
 ) -> Iterator[SetFinding]:
-    """Report missing runs that the newest metadata log needs; a warning where the directory holds no vinyl files at
-    all.
+    """Report missing runs that the newest metadata log needs.
+
+    A warning where the directory holds no vinyl files at all.
     """
     facts = vylog.facts
     if not isinstance(facts, VylogFacts) or facts.damaged:

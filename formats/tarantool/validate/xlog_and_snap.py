@@ -104,9 +104,9 @@ class OpenTransaction(msgspec.Struct):
 
 
 class LsnGap(msgspec.Struct):
-    """LSNs `[first, last]` of a replica that were skipped at a location; `filled`: number of them that came later
-    after
-    all.
+    """LSNs `[first, last]` of a replica that were skipped at a location.
+
+    `filled`: number of them that came later after all.
     """
 
     replica: int
@@ -167,8 +167,7 @@ class XlogValidator(TarantoolValidator):
     def check_rows(self, batch: Batch) -> list[Finding]:
         """Return the findings of a batch: the kernel skips ordered rows, every row where it stops is checked here.
 
-        Where it stops at once again, the next rows are checked here as well, ever more of them: most are unusual,
-        too.
+        Where it immediately stops again, a growing number of the next rows is checked here: most are unusual, too.
         """
         table = batch.records
         columns = [table[name] for name in _COLUMNS]
@@ -187,16 +186,16 @@ class XlogValidator(TarantoolValidator):
         return findings
 
     def _skip_ordered_rows(self, index: int, bounds: tuple[int, int, int], columns: list[Any]) -> int:
-        """Return the first row from `index` on that is not in order. Replicas whose rows were skipped may not jump
-        any
-        more.
+        """Return the first row from `index` on that is not in order.
+
+        Replicas whose rows were skipped may not jump any more.
         """
         reached: int = self._skip_rows(index, *bounds, row_rules.LogRows._make(columns), self.state)
         if self._replicas_that_may_jump:
             self._replicas_that_may_jump.difference_update(columns[_REPLICA_COLUMN][index:reached])
         return reached
 
-    # -- one row that is not in order ------------------------------------------------------------------------------
+    # -- row out of order ------------------------------------------------------------------------------------------
 
     def _check_row(self, batch: Batch, index: int, row: LogRow, findings: list[Finding]) -> None:
         location = self.locate_row(batch, index)
@@ -378,7 +377,7 @@ class XlogValidator(TarantoolValidator):
         if self._durable_limit is None or transaction.last_closed_offset < self._durable_limit:
             self._durable_limit = transaction.last_closed_offset
 
-    # -- the open transaction, here and in the kernel's state --------------------------------------------------------
+    # -- open transaction --------------------------------------------------------------------------------------------
 
     def _get_open_transactions(self) -> dict[int, OpenTransaction]:
         return dict(self._open_transactions) if self.state[row_rules.OPEN_COUNT] else {}
@@ -526,7 +525,7 @@ class SnapValidator(TarantoolValidator):
         self._row_count += table.count
         return findings
 
-    # -- one row that is not in order -----------------------------------------------------------------------
+    # -- row out of order -----------------------------------------------------------------------------------
 
     def _check_row(self, batch: Batch, index: int, findings: list[Finding]) -> None:
         table = batch.records

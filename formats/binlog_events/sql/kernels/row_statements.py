@@ -1,7 +1,6 @@
 """Write ROWS events as statements or BINLOG, as kernels.
 
-The text is that of `sql.rows`. An event that contains an unsupported value is left to the general writer as
-a whole.
+The text is that of `sql.rows`. An event that contains an unsupported value is left to the general writer as a whole.
 """
 
 from __future__ import annotations
@@ -403,7 +402,7 @@ def write_uncompressed(
     return o
 
 
-# --- Row events as INSERT, UPDATE and DELETE, as kernels over the templates of `sql.plans` ---
+# --- Kernels for INSERT, UPDATE and DELETE ---
 
 MAX_INSERT_BYTES = 256 << 10
 """Size of an INSERT in bytes after which another one is begun."""

@@ -30,9 +30,9 @@ class EventColumns(NamedTuple):
 
 
 class ScriptMemory(NamedTuple):
-    """What the kernels of scripts read and write.
+    """Buffers that the kernels of scripts read and write.
 
-    buf: bytes of the events. texts: constant texts and plans of tables. out: the script; z: where its room ends. moves:
+    buf: bytes of the events. texts: constant texts and plans of tables. out: the script; z: end of its space. moves:
     known changes of the session. state: see `slots`.
     """
 

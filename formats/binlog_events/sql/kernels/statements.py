@@ -3,9 +3,8 @@
 Only texts that every client reads the same way are supported.
 
 It handles transactions that begin and end in the usual ways, and row events as BINLOG, with the text of
-`binlog_events.sql.script.SqlScript`. The kernel stops at each event that it does not support, and before a
-statement that
-does not end in this batch; such an event leaves no trace in the state.
+`binlog_events.sql.script.SqlScript`. The kernel stops at each event that it does not support, and before a statement
+that does not end in this batch; such an event leaves no trace in the state.
 """
 
 from __future__ import annotations
@@ -83,13 +82,12 @@ OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
 ) = range(10, 20)
 """PARALLEL_ALLOWED: MariaDB's session lets transactions run in parallel. SERVER_VERSION: of MySQL's session.
 BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: of the last GTID event written, or -1. OUTPUT_FULL: 1 if the output
-buffer is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.moves`.
+buffer is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.fast_path`.
 SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of row events that matter."""
 GTID_AUTOMATIC, NEXT_SESSION_NUMBER, TEMPLATES, DATABASE_SIZE = range(20, 24)
 """GTID_AUTOMATIC: 1 if MySQL's gtid_next is AUTOMATIC. NEXT_SESSION_NUMBER: the session after the current rows.
-TEMPLATES:
-offset of the table of templates in the texts. DATABASE_SIZE: bytes of the session's database name, -1 if it has
-none."""
+TEMPLATES: offset of the table of templates in the texts. DATABASE_SIZE: bytes of the session's database name, -1 if it
+has none."""
 DATABASE_TEXT = DATABASE_SIZE + 1
 """First slot of the database name, eight bytes in each slot."""
 DATABASE_SLOTS = 33
@@ -157,7 +155,7 @@ def build_tables() -> bytes:
     return pairs + build_crc_table()
 
 
-# --- SET statements, and MySQL's BEGIN after them, as kernels over the table of `sql.moves` ---
+# --- Kernels for SET statements and BEGIN ---
 
 SESSION_PIECES = (b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n")
 SESSION_PIECES_SIZE = sum(map(len, SESSION_PIECES))
@@ -325,7 +323,7 @@ def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
     return copy_text(memory.texts, _BEGIN, _BEGIN_S, memory.out, o)
 
 
-# --- INSERT, UPDATE, DELETE and REPLACE as they were logged, with INTVAR and RAND before them, as kernels ---
+# --- Kernels for logged statements with INTVAR and RAND ---
 
 APOSTROPHE, BACKTICK = b"'`"
 _INSERT, _UPDATE, _DELETE, _REPLACE = (
@@ -462,9 +460,7 @@ def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_word)
 def find_text_request(p: int, n: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
-    """Find the request of the QUERY `buf[p:n]`, plus 1 << 16 if clients read it by sql_mode; -1 if it is
-    unsupported.
-    """
+    """Find the request of the QUERY `buf[p:n]`, plus 1 << 16 if clients read it by sql_mode; -1 = unsupported."""
     request = find_query_request(p, n, 1, buf, transitions)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
@@ -504,7 +500,7 @@ def put_statement(i: int, last: int, events: EventColumns, at: int, memory: Scri
     )
 
 
-# --- Script text of frequent events, as a kernel over the columns of a batch ---
+# --- Kernel for the script text of frequent events ---
 
 # ruff: noqa: SIM109 - kernels have no `in`
 
@@ -567,9 +563,7 @@ def has_matching_rows(code: int, p: int, n: int, map_number: int, buf: UInt8s, t
 
 @kernel(is_uncompressed_rows, has_matching_rows, load_little_endian)
 def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Return the index of the last event of the statement whose first TABLE_MAP is event `i`; -1 if it is
-    unsupported.
-    """
+    """Return the index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = unsupported."""
     rows = i
     size = 0
     while rows < stop and events.codes[rows] == TABLE_MAP and events.holders[rows] == events.holders[i]:
