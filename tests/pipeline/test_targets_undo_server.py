@@ -207,7 +207,7 @@ def test_a_transaction_that_is_not_whole_is_refused(logged: Logged, tmp_path: Pa
     assert len(ends) == 2
     undo(log, tmp_path / "first.sql", Selection(stop=str(ends[0] + 1), on_damage="stop"))
     assert (tmp_path / "first.sql").read_bytes().count(b"START TRANSACTION") == 1
-    with pytest.raises(RefusedError, match=r"transaction 0-1-\d+ is not whole"):
+    with pytest.raises(RefusedError, match=r"transaction 0-1-\d+ is incomplete and cannot be reversed"):
         undo(log, tmp_path / "undo.sql", Selection(stop=str(ends[1]), on_damage="stop"))
     rows = [at for at, kind in events_of(logged.server, log.name) if kind == "Delete_rows_v1"]
     done = undo(log, tmp_path / "undo.sql", Selection(start=str(rows[0]), on_damage="stop"))
@@ -291,7 +291,7 @@ def test_a_definition_of_the_table_is_refused_by_name_or_left_with_a_line(
     done = undo(log, tmp_path / "undo2.sql", ISAM, skip_ddl=True)
     assert done.complete and done.finding_counts == ({} if words is None else {"statement-left-out": 1})
     script = (tmp_path / "undo2.sql").read_bytes()
-    assert (b"is not undone, as --skip-ddl says" in script) == (words is not None)
+    assert (b"is not reversed because of --skip-ddl" in script) == (words is not None)
     assert logged.server.run(script) == ""
     assert logged.server.ask("SELECT id, v FROM d1.isam ORDER BY id") == before
 

@@ -19,7 +19,7 @@ LOGS = {
     "eblob": "eblob/api-sync.binlog",
     "mariadb-innodb-binlog": "mariadb-innodb-binlog/page4k/binlog-000001.ibb.gz",
 }
-OF_SCHEMAS = {"Verified"}
+OF_SCHEMAS = {"ChecksumResult"}
 """What a parse by a schema leaves: the value of a checksum, in a container of construct's that names itself."""
 
 

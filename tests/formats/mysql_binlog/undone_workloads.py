@@ -75,7 +75,7 @@ def undo(servers: Pair, load: Workload, mode: str, way: str) -> Undone:
     if not made.complete:
         errors = [str(one["message"]) for one in made.findings if one["severity"] == "error"]
         return Undone(way, len(tables), refused=errors[0])
-    told = [re.search(r": ([A-Z ]+) \((.*)\) is not undone", str(one["message"])) for one in made.findings]
+    told = [re.search(r": ([A-Z ]+) \((.*)\) is not reversed", str(one["message"])) for one in made.findings]
     defined = Counter[str]()
     for one in told:
         for name in [] if one is None else one[2].split(", "):
