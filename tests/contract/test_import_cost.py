@@ -39,7 +39,8 @@ from binlogtool.cli import main
 sys.argv = ["binlogtool", *{args!r}]
 status = main()
 assert status == 0, status
-names = [name for name, module in sys.modules.items() if type(module).__name__ != "LazyModule" or "__ran__" in vars(module)]
+lazy = [name for name, module in sys.modules.items() if type(module).__name__ == "LazyModule"]
+names = [name for name, module in sys.modules.items() if name not in lazy or "__ran__" in vars(module)]
 sys.stdout.flush()
 import json
 os.write(3, json.dumps({{"modules": sorted(names)}}).encode())

@@ -125,7 +125,8 @@ def test_a_column_that_the_log_does_not_name_is_refused(server: Server, tmp_path
     log, out = logged(server, "minimal"), tmp_path / "undo.sql"
     result = invoke("convert", "--to", "sql-undo", "-o", str(out), "--where", UNDO, str(log))
     assert (result.code, out.exists()) == (1, False)
-    assert "d.t: the log has no column names, so --where cannot find state; add --schema FILE.sql" in result.text
+    words = "d.t: the log has no column names, so --where cannot find state; add --schema FILE.sql"
+    assert words in result.text
     by_place = ["--where", "object = 'd.t' and before.`@2` = 'x'"]
     assert invoke("convert", "--to", "sql-undo", "-o", str(out), *by_place, str(log)).code == 0
     assert server.run(out.read_bytes()) == ""
