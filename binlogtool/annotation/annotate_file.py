@@ -7,7 +7,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from dataclasses import field as attribute
 from typing import Any
 
 import msgspec
@@ -244,9 +243,9 @@ class AnnotationWalker:
     limits: Limits
     scan: Scan
     folds: bool = False
-    filter: AnnotationFilter = attribute(init=False)
-    frame_name: str = attribute(init=False)
-    _cached_schema: tuple[FrameLevel, Construct] | None = attribute(init=False, default=None)
+    filter: AnnotationFilter = field(init=False)
+    frame_name: str = field(init=False)
+    _cached_schema: tuple[FrameLevel, Construct] | None = field(init=False, default=None)
     """The schema of the current frame level, made with this file's context."""
 
     def __post_init__(self) -> None:

@@ -590,7 +590,7 @@ class LogReader(LogFiles):
             tracker = ColumnTracker(where)
             with self.reopen() as log:
                 for _ in log._run_pass(Selection(), PassOptions(lambda _: tracker.read_batch)):
-                    if not tracker.missing:
+                    if not tracker.missing_columns:
                         break
         if tracker is not None:
             tracker.require_known()

@@ -116,7 +116,7 @@ class ColumnTracker:
         self._condition_columns, self._table_columns = compile_condition(condition).columns, set[str]()
 
     @property
-    def missing(self) -> frozenset[str]:
+    def missing_columns(self) -> frozenset[str]:
         """Columns that no table is known to have."""
         return self._condition_columns - self._table_columns
 
@@ -129,7 +129,7 @@ class ColumnTracker:
     ) -> Iterator[RecordBlock]:
         """Yield the records of a batch that describe tables, fully decoded (a splitter of `core.open_log`)."""
         table_support = decoder.format.tables
-        if table_support is None or decoder.format.output.start_changes is None or not self.missing:
+        if table_support is None or decoder.format.output.start_changes is None or not self.missing_columns:
             return
         plain_decoder = replace(decoder, decode="full", raw=False, script=None, row_condition=None, reader=None)
         for block in plain_decoder.decode_batch(batch, RecordFilter(Selection(types=table_support().types))):
@@ -145,7 +145,11 @@ class ColumnTracker:
     @property
     def unknown_message(self) -> str | None:
         """The message about a column that no table has; None = there is none, or no table is known."""
-        return _make_message(min(self.missing), self._table_columns) if self.missing and self._table_columns else None
+        return (
+            _make_message(min(self.missing_columns), self._table_columns)
+            if self.missing_columns and self._table_columns
+            else None
+        )
 
     def require_known(self) -> None:
         """Check that some table has each column that the condition names.

@@ -89,7 +89,7 @@ def struct_of(kind: type) -> StructType:
     for name, declared in kind.__annotations__.items():
         text = getattr(declared, "__forward_arg__", None)
         meant = declared if text is None else eval(text, vars(sys.modules[kind.__module__]), vars(builtins))
-        fields[name] = _plain(meant, f"{kind.__module__}.{kind.__qualname__}: the type of field {name!r}")
+        fields[name] = _find_array_type(meant, f"{kind.__module__}.{kind.__qualname__}: the type of field {name!r}")
     return StructType(f"{kind.__module__}.{kind.__qualname__}", fields)
 
 
@@ -102,10 +102,10 @@ def _read_parameter_type(function: FunctionType, name: str) -> ArrayType | Struc
     declared = _evaluate_annotation(function, name)
     if is_struct(declared):
         return struct_of(declared)
-    return _plain(declared, f"{_qualify_name(function)}: the type of parameter {name!r}")
+    return _find_array_type(declared, f"{_qualify_name(function)}: the type of parameter {name!r}")
 
 
-def _plain(declared: Any, what: str) -> ArrayType | None:
+def _find_array_type(declared: Any, what: str) -> ArrayType | None:
     if declared in (int, bool):
         return None
     for data in getattr(declared, "__metadata__", ()):

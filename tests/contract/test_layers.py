@@ -47,7 +47,7 @@ CLI_VALUES = {
     "binlogtool.format_api.format",
     "binlogtool.format_api.layout",
 }
-"""What the command line may name of the lower layers: values, and how they are written as JSON text; the public library
+"""Modules of lower layers that the command line may name: values, and their JSON text; the public library
 does the work."""
 CLI_NAMES = 32
 """So many names the command line takes from these modules, which are not public: the number may only fall."""

@@ -96,7 +96,7 @@ def _folder(path: Path) -> str:
 
 
 def modules_of_packages(code: Code) -> Rows:
-    """How many modules and packages are in the folder of each format itself."""
+    """Count the modules and packages directly in the folder of each format."""
     formats = code.root / "formats"
     rows: Rows = []
     for folder in sorted(path.parent for path in formats.glob("*/__init__.py")):
@@ -149,7 +149,7 @@ def by_kernel(path: Path) -> bool:
 
 
 def by_reader(path: Path) -> bool:
-    """Does a module take numbers out of bytes through the `BoundedReader` of binary log events?"""
+    """Return True if a module takes numbers out of bytes through the `BoundedReader` of binary log events?"""
     nodes = (node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom) and node.module == READER)
     return any(alias.name == "BoundedReader" for node in nodes for alias in node.names)
 
