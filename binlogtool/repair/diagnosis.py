@@ -15,7 +15,7 @@ from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, find_newest, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.repair.file_io import SystemCalls, describe_unusable_files
+from binlogtool.repair.file_io import describe_unusable_files, find_holders
 from binlogtool.repair.plan import LIST_FIX_OPTION, RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import plan_truncate
 from binlogtool.repair.replay import ReplayResult, replay_log
@@ -232,15 +232,16 @@ def _list_unusable_files(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _find_holder(path: str, format: str) -> str | None:
-    """Return the process that has the newest file of a log open, most likely its server; None if there is none."""
+    """Return the process that has the newest file of a log open for writing: most likely its server. None if there is
+    none; a process that only reads the file, such as a backup, does not count.
+    """
     if not os.path.isdir(path):
         return None
-    system = SystemCalls()
     with suppress(BinlogtoolError):
         for group in resolve_path(path, format).groups:
             for _, name in find_newest(group.names).values():
                 with suppress(OSError):
-                    for holder in system.list_holders(os.stat(group.member_path(name))):
+                    for holder in find_holders(os.stat(group.member_path(name)), writers_only=True):
                         return holder
     return None
 
@@ -292,7 +293,7 @@ def _find_redo_log(diagnosis: Diagnosis) -> str | None:
         for name in formats.load_format(format).repair.redo:
             path = os.path.normpath(os.path.join(diagnosis.path, name))
             if os.path.isfile(path):
-                return None if SystemCalls().list_holders(os.stat(path)) else path
+                return None if any(find_holders(os.stat(path), writers_only=True)) else path
     return None
 
 

@@ -29,47 +29,62 @@ from binlogtool.limits import MIB
 # --- Processes that use a file ---
 
 
-def find_holders(status: os.stat_result) -> Iterator[str]:
-    """Yield the names of other processes that have this file open or mapped, as far as this user can see them."""
+def find_holders(status: os.stat_result, *, writers_only: bool = False) -> Iterator[str]:
+    """Yield the names of other processes that have this file open or mapped, as far as this user can see them.
+
+    Args:
+        writers_only: Leave out processes that can only read it, such as a backup.
+    """
     try:
         processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
     except OSError:
         return  # no /proc on this system: only the locks protect
-    device, inode = status.st_dev, status.st_ino
     for process in processes:
         with suppress(OSError):  # it ended, or belongs to somebody else
-            if _has_open(process, device, inode) or _has_mapped(process, device, inode):
+            if _has_open(process, status, writers_only) or _has_mapped(process, status, writers_only):
                 yield _describe_process(process)
 
 
-def _has_open(process: str, device: int, inode: int) -> bool:
+def _has_open(process: str, status: os.stat_result, for_writing: bool) -> bool:
     folder = f"/proc/{process}/fd"
-    return any(_is_same_file(f"{folder}/{name}", device, inode) for name in os.listdir(folder))
+    return any(
+        _is_same_file(f"{folder}/{name}", status) and not (for_writing and _is_read_only(process, name))
+        for name in os.listdir(folder)
+    )
 
 
-def _has_mapped(process: str, device: int, inode: int) -> bool:
-    """Return True if the process maps the file.
+def _is_read_only(process: str, descriptor: str) -> bool:
+    """Return True if the process opened this descriptor only for reading (proc(5), fdinfo)."""
+    with open(f"/proc/{process}/fdinfo/{descriptor}", "rb") as file:
+        found = re.search(rb"^flags:\s*([0-7]+)", file.read(), re.MULTILINE)
+    return found is not None and int(found[1], 8) & os.O_ACCMODE == os.O_RDONLY
+
+
+def _has_mapped(process: str, status: os.stat_result, for_writing: bool) -> bool:
+    """Return True if the process maps the file; `for_writing`: so that writing changes the file.
 
     The maps file lists the inodes of all mappings; the entries of map_files are readable by root only. Its device
     numbers are those of the underlying file system, not what `stat` returns on btrfs or an overlay: there the path is
     compared.
     """
+    device, inode = status.st_dev, status.st_ino
     with open(f"/proc/{process}/maps", "rb") as file:
         text = file.read()
     if b" %d " % inode not in text:
         return False
-    lines = re.findall(rb"^\S+ \S+ \S+ (\S+) %d +(.*)$" % inode, text, re.MULTILINE)
+    permissions = rb".w.s" if for_writing else rb"\S+"
+    lines = re.findall(rb"^\S+ %s \S+ (\S+) %d +(.*)$" % (permissions, inode), text, re.MULTILINE)
     device_text = b"%02x:%02x" % (os.major(device), os.minor(device))
     root = os.fsencode(f"/proc/{process}/root")
-    return any(name == device_text or _is_same_file(root + path, device, inode) for name, path in lines)
+    return any(name == device_text or _is_same_file(root + path, status) for name, path in lines)
 
 
-def _is_same_file(path: str | bytes, device: int, inode: int) -> bool:
+def _is_same_file(path: str | bytes, status: os.stat_result) -> bool:
     try:
-        status = os.stat(path)
+        found = os.stat(path)
     except OSError:
         return False
-    return (status.st_dev, status.st_ino) == (device, inode)
+    return (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino)
 
 
 def _describe_process(process: str) -> str:

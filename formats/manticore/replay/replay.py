@@ -363,7 +363,10 @@ class ManticoreReplayer:
         """Handle bytes that are no transaction."""
         assert current_file.damage_start is not None
         damage = find_damage(current_file.file, current_file.damage_start)
-        action = "refuse" if damage is None else damage.facts.get("server", "refuse")
+        action = None if damage is None else damage.facts.get("server")
+        if action is None:  # the torn end of a log that a server writes is no finding, but the server reads it
+            context = get_log_context(current_file.file)
+            action = "refuse" if context is None else context.actions.get(current_file.damage_start, "refuse")
         diagnosis = None if damage is None else damage.facts.get("diagnosis")
         if action == "refuse" and diagnosis in _CHECKSUM_DIAGNOSES and self._is_only_checked(current_file):
             action = "drop"
