@@ -301,11 +301,10 @@ def as_int64_memory(column: Any) -> Any:
 
 def has_any_value(column: Any, values: Collection[int]) -> bool:
     """Return True if one of a few values is in the column (a list, or memory)."""
-    if isinstance(column, list):
+    native = load_library()
+    if native is None or isinstance(column, list):
         return not frozenset(values).isdisjoint(column)
-
-    native, held = load_library(), PinnedMemory(column)
-    assert native is not None
+    held = PinnedMemory(column)
     return any(native.column_holds(held.address, len(column), value) for value in values)
 
 

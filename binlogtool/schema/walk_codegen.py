@@ -1,6 +1,6 @@
-"""Generate the source text of the native walk: framing and checksum in one pass over machine integers.
+"""Generate the source text of a walk: framing and checksum in one pass over machine integers.
 
-The text is Python that `c_emitter` turns into C; it never runs as Python. Arrays are addresses.
+`c_codegen` turns the text into C, where arrays are addresses; `python_backend` runs it as Python.
 
 Every load is proven to be before `limit` first; sizes are compared as `size > limit - p`, which cannot overflow because
 both positions are inside the buffer. Any doubt leaves the loop by `break`: `o` is then the frame that is not good.
@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 
 from binlogtool.format_api.field_types import RecordForm, ScalarForm
+from binlogtool.format_api.layout import Checksum
 from binlogtool.schema.native_library import KernelNames
 from binlogtool.schema.program import (
     MACHINE,
@@ -43,17 +44,14 @@ from binlogtool.schema.program import (
     wrap_int64,
 )
 
-END_ROW, OFFSET_ROW, SPAN_ROW, VERDICT_ROW, FIRST_COLUMN_ROW = range(5)
-"""Rows of the output matrix; the wanted columns follow."""
 
-
-def generate_native_walk(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:
-    """Return the function `walk`, after the tables that it uses; see `native_backend` for its arguments.
+def generate_walk(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:
+    """Return the function `walk`, after the tables that it uses; see `backends` for its arguments.
 
     Args:
         kernels: Collects the kernels that the text calls.
     """
-    return _NativeWalkWriter(program, columns, kernels).write()
+    return _WalkWriter(program, columns, kernels).write()
 
 
 def compute_scratch_size(program: Program) -> int:
@@ -61,19 +59,17 @@ def compute_scratch_size(program: Program) -> int:
     return sum(len(op.columns) for op in iter_operations(program.ops) if isinstance(op, ReadRecord))
 
 
-def list_polynomials(program: Program) -> list[int]:
-    """Return the polynomials of all checksums, in the order in which `walk` takes their tables."""
-    return list(
-        dict.fromkeys(op.checksum.poly for op in iter_operations(program.ops) if isinstance(op, VerifyChecksum))
-    )
+def find_checksums(program: Program) -> dict[int, Checksum]:
+    """Return a checksum of each polynomial, in the order in which `walk` takes their tables."""
+    return {op.checksum.poly: op.checksum for op in iter_operations(program.ops) if isinstance(op, VerifyChecksum)}
 
 
-class _NativeWalkWriter:
+class _WalkWriter:
     def __init__(self, program: Program, columns: tuple[str, ...], kernels: KernelNames) -> None:
         self.program, self.columns = program, columns
         self.names = make_variable_names(program.variables)
         self.used = {*find_used_paths(program.ops), *columns}
-        self.polynomials = list_polynomials(program)
+        self.polynomials = list(find_checksums(program))
         self.kernels = kernels
         self.tables: list[str] = []
         self.scratch = 0
@@ -222,7 +218,7 @@ class _NativeWalkWriter:
             self._emit_advance()
             for i, path in enumerate(op.columns):
                 if path in self.used:
-                    line(f"{self.names[path]} = load_i8_native(notes + {8 * (at + i)})")
+                    line(f"{self.names[path]} = int64(notes[{at + i}])")
 
     def _emit_record_form(self, shape: RecordForm, paths: Mapping[str, str]) -> None:
         for item, code, offset in shape.iter_items():
@@ -277,7 +273,7 @@ def format_load(op: LoadInteger, where: str) -> str:
     places = range(op.width)[::-1] if op.big else range(op.width)
     value = " | ".join(f"load_u1({where} + {i}) << {8 * shift}" for shift, i in enumerate(places))
     unused = 64 - 8 * op.width
-    return f"(({value}) << {unused}) >> {unused}" if op.signed else value
+    return f"int64(({value}) << {unused}) >> {unused}" if op.signed else value
 
 
 def _format_load_call(width: int, big: bool, signed: bool, where: str) -> str:
