@@ -538,11 +538,7 @@ def find_format(name: str) -> Format:
 
 
 def detect_format(head: FileHead) -> Format:
-    """Return the format that fits best.
-
-    Raises:
-        UnknownFormatError: none fits, or two fit equally well.
-    """
+    """Return the format that fits best. Raises UnknownFormatError: none fits, or two fit equally well."""
     scored = []
     for format_ in _iter_likely_first(base_name(head.name)):
         match = format_.reading.detect(head)
@@ -720,11 +716,7 @@ def _make_url_sibling_reader(url: str, name: str) -> RangeReader | None:
 
 
 def make_readable_file(path: str) -> ReadableFile:
-    """Return a file that the user named; it is opened for each read.
-
-    Raises:
-        InputOutputError: it cannot be opened.
-    """
+    """Return a file that the user named; it is opened for each read. Raises InputOutputError: it cannot be opened."""
     source = FileSource(path)
     source.close()
     return ReadableFile(make_reopening_reader(path), source.size or 0)

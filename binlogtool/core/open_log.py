@@ -860,11 +860,7 @@ class UnmatchedNames(msgspec.Struct, frozen=True):
     absent: tuple[str, ...] = ()
 
     def require_none(self) -> None:
-        """Check that nothing is missing, for a selection that selected nothing.
-
-        Raises:
-            UsageError: something is.
-        """
+        """Check that nothing is missing, for a selection that selected nothing. Raises UsageError: something is."""
         if self.missing:
             raise UsageError("; ".join(self.missing))
 

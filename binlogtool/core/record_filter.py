@@ -32,11 +32,7 @@ _FILE_TYPES = frozenset({"ENCRYPTED"})
 
 
 def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
-    """Return the types of a format that these names include.
-
-    Raises:
-        UsageError: no format has a type of this name.
-    """
+    """Return the types of a format that these names include. Raises UsageError: no format has a type of this name."""
     types_by_name = {name.upper(): frozenset({name}) for name in (*output.types.values(), *_FILE_TYPES)}
     types_by_name |= {name.upper(): types for name, types in output.type_groups.items()}
     resolved = frozenset[str]()

@@ -319,21 +319,13 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def refuse_salvage(selection: Selection, output_name: str) -> None:
-    """Check that no unproven records are requested, for outputs that cannot mark them.
-
-    Raises:
-        UsageError: they are.
-    """
+    """Check that no unproven records are requested, for outputs that cannot mark them. Raises UsageError: they are."""
     if selection.on_damage == "salvage":
         raise UsageError(f"--on-damage salvage: {output_name} cannot mark unproven records; use --on-damage skip")
 
 
 def check_where(text: str) -> None:
-    """Check a condition (`Selection.where`).
-
-    Raises:
-        UsageError: it is invalid; the message names the column.
-    """
+    """Check a condition (`Selection.where`). Raises UsageError: it is invalid; the message names the column."""
     from binlogtool.query.evaluate import compile_condition
 
     compile_condition(text)

@@ -92,11 +92,7 @@ class RowCondition(msgspec.Struct):
 
 
 def make_row_condition(text: str) -> RowCondition:
-    """Create the row condition of an expression.
-
-    Raises:
-        UsageError: it is invalid; the message names the column.
-    """
+    """Create the row condition of an expression. Raises UsageError: it is invalid; the message names the column."""
     return RowCondition(text, compile_condition(text))
 
 
@@ -152,11 +148,7 @@ class ColumnTracker:
         )
 
     def require_known(self) -> None:
-        """Check that some table has each column that the condition names.
-
-        Raises:
-            UsageError: no table has one.
-        """
+        """Check that some table has each column that the condition names. Raises UsageError: no table has one."""
         if self.unknown_message is not None:
             raise UsageError(self.unknown_message)
 

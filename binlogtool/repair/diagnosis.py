@@ -115,11 +115,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class DiagnosisReport(msgspec.Struct, frozen=True):
-    """The diagnoses of all logs that were found.
-
-    Attributes:
-        failures: Places that could not be read.
-    """
+    """The diagnoses of all logs that were found. failures: places that could not be read."""
 
     logs: tuple[Diagnosis, ...]
     failures: tuple[PathFailure, ...] = ()

@@ -153,11 +153,7 @@ def salvage_file(file: LogFile, limits: Limits, backend: str) -> SalvagedContent
 
 
 class _SalvageBuilder:
-    """Collects the content of a salvaged file.
-
-    Attributes:
-        last_frame_start: Offset of the last kept frame in the file.
-    """
+    """Collects the content of a salvaged file. last_frame_start: offset of the last kept frame in the file."""
 
     def __init__(self, file: LogFile, header: ResultPiece) -> None:
         self.pieces = [header]
@@ -256,11 +252,7 @@ class LogExaminer(ReadOptions, frozen=True):
         return LogVerifyOptions(limits=self.limits, backend=self.backend, hints=self.hints or Hints())
 
     def examine_path(self, path: str) -> ExaminedPath:
-        """Verify the logs that a path names.
-
-        Raises:
-            BinlogtoolError: the path cannot be read.
-        """
+        """Verify the logs that a path names. Raises BinlogtoolError: the path cannot be read."""
         resolved = resolve_path(path, self.format)
         examined_logs = [ExaminedLog(log, examine_log(log, self.verify_options)) for log in resolved.groups]
         for failure in (one for log in examined_logs for one in log.examination.failures):
@@ -323,11 +315,7 @@ def plan_content(
     backend: str,
     hints: Hints,
 ) -> PlannedContent:
-    """Plan the bytes of one file.
-
-    Args:
-        keep_size: Offset of a plain cut.
-    """
+    """Plan the bytes of one file. keep_size: offset of a plain cut."""
     plain_cut = PlannedContent((ResultPiece(0, keep_size),) if keep_size != report.size else ())
     if report.durable_end is None or not (policy.fix_meta or policy.write_close_marker or policy.salvage):
         return plain_cut

@@ -286,11 +286,7 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
 def verify_bytes(
     name: str, data: bytes, *, format: str = "auto", options: LogVerifyOptions = _DEFAULT_OPTIONS
 ) -> FileReport:
-    """Verify one file that is in memory.
-
-    Raises:
-        UnknownFormatError: no format fits.
-    """
+    """Verify one file that is in memory. Raises UnknownFormatError: no format fits."""
     from binlogtool.core.open_file import find_format
 
     format_ = None if format == "auto" else find_format(format)
@@ -567,11 +563,7 @@ def verify_paths(
 
 
 class LogAtPath(NamedTuple):
-    """A log to verify.
-
-    Attributes:
-        path: The PATH argument, or the compressed file of a directory, that named it.
-    """
+    """A log to verify. path: the PATH argument, or the compressed file of a directory, that named it."""
 
     path: str
     group: LogGroup

@@ -48,11 +48,7 @@ class NativeBackend:
         self._compiled: dict[Kernel, Kernel] = {}
 
     def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
-        """Create a scanner.
-
-        Raises:
-            UnlowerableError: see `Backend.make_scanner`.
-        """
+        """Create a scanner. Raises UnlowerableError: see `Backend.make_scanner`."""
         program, symbol = _lower_with_symbol(schema, tuple(columns))
         entry = self.find_function(symbol, 3, f"the walk of {schema!r} with {columns}")
         if entry is None:
@@ -90,11 +86,7 @@ def get_native_backend() -> NativeBackend | None:
 
 
 def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool: bool) -> Kernel:
-    """Return the function to call in place of a kernel.
-
-    Args:
-        results: Length of the returned tuple; 0 = one integer.
-    """
+    """Return the function to call in place of a kernel. results: length of the returned tuple; 0 = one integer."""
 
     @wraps(function)
     def call(*arguments: Any) -> Any:

@@ -194,11 +194,7 @@ class BodyCodeGenerator(ABC):
         """Refuse a count whose elements cannot fit."""
 
     def emit_special(self, op: Op) -> None:
-        """Emit an operation that only some generators support.
-
-        Raises:
-            UnlowerableError: not this one.
-        """
+        """Emit an operation that only some generators support. Raises UnlowerableError: not this one."""
         raise Unlowerable(op.path, f"{type(op).__name__} in a body")
 
 

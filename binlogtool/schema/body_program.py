@@ -150,11 +150,7 @@ def make_value_error(name: str, code: int, left: int) -> MalformedError:
 
 
 class LoweredBody(msgspec.Struct, frozen=True):
-    """A lowered body.
-
-    Attributes:
-        fields: Name -> what it is bound to, in order.
-    """
+    """A lowered body. fields: name -> what it is bound to, in order."""
 
     ops: tuple[Op, ...]
     fields: dict[str, Binding]
@@ -162,11 +158,7 @@ class LoweredBody(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def lower_body(schema: construct.Construct) -> LoweredBody:
-    """Return the operations of a body.
-
-    Raises:
-        UnlowerableError: with the field.
-    """
+    """Return the operations of a body. Raises UnlowerableError: with the field."""
     lowering = _BodyLowering()
     while isinstance(schema, construct.Renamed):
         schema = schema.subcon
@@ -381,11 +373,7 @@ class ShownGroup(msgspec.Struct, frozen=True):
 
 
 class ShownList(msgspec.Struct, frozen=True):
-    """A list, whose elements the operation at `path` makes.
-
-    Attributes:
-        element: How each of them is shown.
-    """
+    """A list, whose elements the operation at `path` makes. element: how each of them is shown."""
 
     path: str
     element: ShownValue
@@ -407,11 +395,7 @@ ShownValue = ShownNumber | ShownEnum | ShownBytes | ShownGroup | ShownList | Sho
 
 
 class ShownMember(msgspec.Struct, frozen=True):
-    """A named value.
-
-    Attributes:
-        test: It is there if this is not 0; None = always.
-    """
+    """A named value. test: it is there if this is not 0; None = always."""
 
     name: str
     value: ShownValue
@@ -419,11 +403,7 @@ class ShownMember(msgspec.Struct, frozen=True):
 
 
 def list_shown_members(body_schema: BodySchema, body: LoweredBody) -> tuple[ShownMember, ...]:
-    """Return what is shown of a body.
-
-    Raises:
-        UnlowerableError: something of it cannot be compiled.
-    """
+    """Return what is shown of a body. Raises UnlowerableError: something of it cannot be compiled."""
     members = tuple(_iter_members(body.fields, ""))
     if body_schema.title is None:
         return members
@@ -467,11 +447,7 @@ def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden:
 
 
 def make_shown_value(field: Binding, path: str) -> ShownValue:
-    """Return how a field is shown.
-
-    Raises:
-        UnlowerableError: it cannot be compiled.
-    """
+    """Return how a field is shown. Raises UnlowerableError: it cannot be compiled."""
     match field:
         case (
             Ref(path=variable, lo=lo)

@@ -89,12 +89,7 @@ class NamedInteger(msgspec.Struct, frozen=True):
 
 
 class ByteRangeField(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`.
-
-    Attributes:
-        leaf: How they are shown; None = as bytes.
-        given: See `LeafFormat`.
-    """
+    """The bytes of the operation at `path`. leaf: how they are shown; None = as bytes. given: see `LeafFormat`."""
 
     path: str
     leaf: LeafFormat | None = None
@@ -116,11 +111,7 @@ class MaskedInt(msgspec.Struct, frozen=True):
 
 
 class ListField(msgspec.Struct, frozen=True):
-    """A list.
-
-    Attributes:
-        element: What each element is bound to, inside of the operation at `path`.
-    """
+    """A list. element: what each element is bound to, inside of the operation at `path`."""
 
     path: str
     element: Binding

@@ -49,11 +49,7 @@ _LINE_PARAMETERS = f"{BATCH_PARAMETERS}, marks, head, head_size, notes, out, z, 
 
 
 class LineWriter:
-    """Writes the records of one file.
-
-    Args:
-        head: The start of each line, up to and with `"offset":`.
-    """
+    """Writes the records of one file. head: the start of each line, up to and with `"offset":`."""
 
     def __init__(self, line: JsonLine, layout: LogFileLayout, head: bytes, quote: JsonEncoder) -> None:
         self._members = CompiledMembers(line, layout, quote)
@@ -75,11 +71,7 @@ class LineWriter:
     def write(
         self, addresses: BatchAddresses, start: int, stop: int, mask: bytes | None = None
     ) -> WrittenRecords[memoryview]:
-        """Write as many of the records `[start, stop)` of a batch as fit.
-
-        Args:
-            mask: See `RecordMask`.
-        """
+        """Write as many of the records `[start, stop)` of a batch as fit. mask: see `RecordMask`."""
         if self._members.has_too_many_texts:
             return WrittenRecords(memoryview(b""), start, True)
         function, tables = self._code.source.function, self._members.build_tables()
@@ -241,12 +233,7 @@ class CellColumns(msgspec.Struct, frozen=True):
 
 
 class CellWriter:
-    """Makes the cells of the records of one file.
-
-    Args:
-        rows: Most records at a time.
-        body, extras: Make these columns.
-    """
+    """Makes the cells of the records of one file. rows: most records at a time. body, extras: make these columns."""
 
     def __init__(
         self,
@@ -279,11 +266,7 @@ class CellWriter:
     def write(
         self, addresses: BatchAddresses, start: int, stop: int, mask: bytes | None = None
     ) -> WrittenRecords[CellColumns]:
-        """Make the cells of as many of the records `[start, stop)` of a batch as fit.
-
-        Args:
-            mask: See `RecordMask`.
-        """
+        """Make the cells of as many of the records `[start, stop)` of a batch as fit. mask: see `RecordMask`."""
         if self._members.has_too_many_texts:
             return WrittenRecords(self._slice_columns(0), start, True)
         function, tables = self._code.source.function, self._members.build_tables()
@@ -576,11 +559,7 @@ class MemberPicker:
 
 
 class PickCode:
-    """The generated function that writes such lists.
-
-    Attributes:
-        names: The order of the members.
-    """
+    """The generated function that writes such lists. names: the order of the members."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)

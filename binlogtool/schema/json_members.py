@@ -365,12 +365,7 @@ class WrittenRecords(NamedTuple, Generic[D_co]):
 
 
 class MemberSlot(NamedTuple):
-    """A member that the format writes.
-
-    Attributes:
-        table: Its kernel uses a table of texts.
-        bodies: See `JsonMember`.
-    """
+    """A member that the format writes. table: its kernel uses a table of texts. bodies: see `JsonMember`."""
 
     name: str
     kernel: Kernel
@@ -398,11 +393,7 @@ class MemberShape(NamedTuple):
 
 
 class CompiledMembers:
-    """The members of one file's records that compiled code writes.
-
-    Args:
-        body, extras: Write these members.
-    """
+    """The members of one file's records that compiled code writes. body, extras: write these members."""
 
     def __init__(
         self, line: JsonLine, layout: LogFileLayout, quote: JsonEncoder, *, body: bool = True, extras: bool = True

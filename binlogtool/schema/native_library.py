@@ -38,11 +38,7 @@ def make_symbol(kind: str, text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def make_kernel_name(function: Kernel) -> str:
-    """Return the name of a kernel's compiled form.
-
-    Raises:
-        OSError: its source cannot be read.
-    """
+    """Return the name of a kernel's compiled form. Raises OSError: its source cannot be read."""
     parts = []
     for one in collect_called_kernels(function):
         code = one.__code__
@@ -125,11 +121,7 @@ NativeFunction = Callable[..., Sequence[int]]
 
 
 class NativeLibrary:
-    """A loaded library.
-
-    Raises:
-        OSError: it cannot be loaded on this machine.
-    """
+    """A loaded library. Raises OSError: it cannot be loaded on this machine."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -24,11 +24,7 @@ class PythonBackend:
     name = "python"
 
     def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> PythonScanner:
-        """Create a scanner; the generated functions are shared.
-
-        Raises:
-            UnlowerableError: see `Backend.make_scanner`.
-        """
+        """Create a scanner; the generated functions are shared. Raises UnlowerableError: see `Backend.make_scanner`."""
         return PythonScanner(_lower_cached(schema, tuple(columns)), tuple(columns), capacity)
 
     def compile_kernel(self, function: Kernel) -> Kernel:

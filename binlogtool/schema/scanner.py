@@ -98,11 +98,7 @@ class Scanner(Protocol):
     columns: tuple[str, ...]
 
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
-        """Walk frames from `start`.
-
-        Args:
-            more: Bytes follow after `end`, so the last frame may be CUT.
-        """
+        """Walk frames from `start`. more: bytes follow after `end`, so the last frame may be CUT."""
 
     def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
         """Return the table of one frame at `start`, or of none; good frames in an odd encoding count as none."""
@@ -133,11 +129,7 @@ class Backend(Protocol):
 
 
 class InterpretedFrame(msgspec.Struct):
-    """A good frame.
-
-    Attributes:
-        checksum: As in the scanner's column of that name.
-    """
+    """A good frame. checksum: as in the scanner's column of that name."""
 
     end: int
     checksum: int
@@ -273,11 +265,7 @@ class WalkScanner(ABC):
         self._allocate_columns()
 
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
-        """Walk frames from `start` (`Scanner.scan`).
-
-        Raises:
-            ValueError: `[start, end)` is not inside the buffer.
-        """
+        """Walk frames from `start` (`Scanner.scan`). Raises ValueError: `[start, end)` is not inside the buffer."""
         if not 0 <= start <= end <= len(buf):
             raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
         self._load_input(buf, (start,), (end,), 0, 1, spans=False)

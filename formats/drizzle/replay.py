@@ -567,11 +567,7 @@ class DrizzleReplayer:
 
 
 def _parse_offsets(against: Mapping[str, Any]) -> dict[str, int]:
-    """Parse the offsets where an earlier replay ended.
-
-    Raises:
-        UsageError: the position has another form.
-    """
+    """Parse the offsets where an earlier replay ended. Raises UsageError: the position has another form."""
     offsets = against.get("offset", {})
     if not isinstance(offsets, Mapping) or any(type(value) is not int for value in offsets.values()):
         raise UsageError(_AGAINST_ERROR)

@@ -330,11 +330,7 @@ class OverwriteGroupValidator(msgspec.Struct):
     _hash: bytes = b""
 
     def add_record(self, record: EblobRecord, content: memoryview) -> Iterable[Finding]:
-        """Add one record; returns findings about its group.
-
-        Args:
-            content: its data, valid until `end_batch`.
-        """
+        """Add one record; returns findings about its group. content: its data, valid until `end_batch`."""
         if record.kind is EblobRecordKind.FOOTER:
             self._footer, self._hash = record, bytes(content[:HASH_SIZE])
             return ()

@@ -136,11 +136,7 @@ def fork_context(context: Any) -> Any:
 
 
 def create_frame_level(version: int, id_size: int = schema.ID64_SIZE) -> FrameLevel:
-    """Create the frame level of a version.
-
-    Args:
-        id_size: bytes of a document id.
-    """
+    """Create the frame level of a version. id_size: bytes of a document id."""
     is_new = version >= schema.NEW_FRAME_VERSION
     return FrameLevel(
         name="txn",
@@ -269,11 +265,7 @@ def _read_meta_layout(head: FileHead, name: str) -> LogFileLayout:
 
 
 def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
-    """Parse a meta file; return its context and what is wrong with it.
-
-    Args:
-        whole: `data` is the whole file.
-    """
+    """Parse a meta file; return its context and what is wrong with it. whole: `data` is the whole file."""
     context = MetaContext()
     if data[:4] != b"SPLI":
         torn = b"SPLI".startswith(data[:4])

@@ -213,10 +213,7 @@ def _create_docids(version: int, id_size: int) -> Construct:
 
 @cache
 def create_commit_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
-    """Create the schema of an RT commit.
-
-    Source: `docs/spec/manticore.md#rt-commit`.
-    """
+    """Create the schema of an RT commit. Source: `docs/spec/manticore.md#rt-commit`."""
 
     def create_sized(name: str) -> Construct:
         return name / RenamedField(f"{name}_bytes", _create_vector(version, 1))
@@ -373,11 +370,7 @@ def _create_generation(version: int) -> list[Construct]:
 
 @cache
 def create_old_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
-    """Create the schema of the payload of a transaction of versions 2 to 14.
-
-    Args:
-        id_size: bytes of a document id.
-    """
+    """Create the schema of the payload of a transaction of versions 2 to 14. id_size: bytes of a document id."""
     if op is OldOp.RECONFIGURE:
         return GreedyBytes
     if op in (OldOp.COMMIT, OldOp.UPDATE_ATTRS):
@@ -446,9 +439,5 @@ OLD_FRAME_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", 
 
 
 def get_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
-    """Return the frame schema of a known version.
-
-    Args:
-        id_size: bytes of a document id, in versions 2 to 14.
-    """
+    """Return the frame schema of a known version. id_size: bytes of a document id, in versions 2 to 14."""
     return FRAME if version >= NEW_FRAME_VERSION else create_old_frame_schema(version, id_size)

@@ -107,12 +107,7 @@ def _explain_block_damage(damage: Finding, data: memoryview, offset: int) -> Fin
 
 
 class IntactPayload(NamedTuple):
-    """A payload that its stored crc proves.
-
-    Attributes:
-        end: offset of its end from the start of its block.
-        crc: the stored crc.
-    """
+    """A payload that its stored crc proves. end: offset of its end from the start of its block. crc: the stored crc."""
 
     end: int
     crc: int

@@ -436,11 +436,7 @@ def classify_transactions(
     cache: int,
     out: MutableInt64s,
 ) -> int:
-    """Classify transactions by kind.
-
-    Args:
-        add_txn, index, cache: operations of the version.
-    """
+    """Classify transactions by kind. add_txn, index, cache: operations of the version."""
     for i in range(count):
         out[i] = ops[i]
         if ops[i] == index:

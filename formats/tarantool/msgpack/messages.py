@@ -277,11 +277,7 @@ def _truncated_error(value_name: str) -> MalformedError:
 
 
 def read_token(data: Any, start: int, end: int) -> MpToken:
-    """Read the token at `data[start:end]`.
-
-    Raises:
-        MalformedError: the bytes end inside it, or it begins with 0xc1.
-    """
+    """Read the token at `data[start:end]`. Raises MalformedError: the bytes end inside it, or it begins with 0xc1."""
     if start >= end:
         raise _truncated_error("a MessagePack value")
     code = data[start]

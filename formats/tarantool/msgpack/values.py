@@ -91,11 +91,7 @@ def format_decimal(data: bytes) -> str:
 
 
 def format_uuid(data: bytes) -> str:
-    """Format a uuid as 36 characters (RFC 4122).
-
-    Raises:
-        MalformedError: not 16 bytes.
-    """
+    """Format a uuid as 36 characters (RFC 4122). Raises MalformedError: not 16 bytes."""
     if len(data) != 16:
         raise MalformedError(f"a uuid has {len(data)} bytes instead of 16")
     text = data.hex()

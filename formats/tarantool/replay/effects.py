@@ -83,11 +83,7 @@ class TarantoolEffects(EffectReader):
         )
 
     def changes(self, kind: str, body: Any, *, snapshot: bool) -> Iterable[StateChange]:
-        """Return the changes of a row from its type and body.
-
-        Args:
-            snapshot: the row is from a snapshot.
-        """
+        """Return the changes of a row from its type and body. snapshot: the row is from a snapshot."""
         space = body.get("space_id") if body else None
         if space is None:
             return ()

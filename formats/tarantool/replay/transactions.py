@@ -161,11 +161,7 @@ class RowApplier(Protocol):
 
 
 class TransactionStream:
-    """The transactions of one start.
-
-    Attributes:
-        stop: where the server gives up, or None.
-    """
+    """The transactions of one start. stop: where the server gives up, or None."""
 
     def __init__(self, applier: RowApplier, *, force: bool) -> None:
         self._applier, self._force = applier, force
