@@ -307,7 +307,7 @@ class JsonMember(msgspec.Struct, frozen=True):
     Args:
         kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]` and returns the end of
             what it wrote, or `format_api.json_kernels.NO_SPACE`, or `UNSUPPORTED` (the general writer does this
-            record).
+            record). None = there are only `bodies`.
         columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes: 256
             integers for its own use.
         texts: the table of `format_api.json_kernels.put_text` (as JSON). names: that of
@@ -317,7 +317,7 @@ class JsonMember(msgspec.Struct, frozen=True):
         bodies: the kernel gets only those records that are none of these.
     """
 
-    kernel: Kernel
+    kernel: Kernel | None
     columns: tuple[str, ...] = ()
     texts: Mapping[int, str] | None = None
     names: Mapping[int, str | None] | None = None

@@ -184,6 +184,18 @@ def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     return put_binary_fraction(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, o, z)
 
 
+@kernel()
+def widen_float(bits: int) -> int:
+    """Return the bits of the double that equals a float; those of infinity unless it is a normal number or 0."""
+    exponent = bits >> 23 & 0xFF
+    widened_bits = (bits & 0x7FFFFF) << 29
+    if exponent == 255 or (exponent == 0 and widened_bits != 0):
+        return 0x7FF0000000000000
+    if exponent > 0:
+        widened_bits |= (exponent + 896) << 52
+    return widened_bits | -0x8000000000000000 if bits >= 0x80000000 else widened_bits
+
+
 @kernel(put_last_digits)
 def put_date(days: int, out: MutableUInt8s, o: int) -> int:
     """Write days since 1970-01-01 as YYYY-MM-DD; computed in eras of 400 years that begin in March."""

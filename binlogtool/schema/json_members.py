@@ -20,6 +20,7 @@ from binlogtool.format_api.field_types import BodySchema, LeafFormat
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     NO_SPACE,
+    UNSUPPORTED,
     build_name_table,
     build_text_table,
     put_bytes,
@@ -368,7 +369,7 @@ class MemberSlot(NamedTuple):
     """A member that the format writes. table: its kernel uses a table of texts. bodies: see `JsonMember`."""
 
     name: str
-    kernel: Kernel
+    kernel: Kernel | None
     columns: tuple[str, ...]
     table: bool
     bodies: JsonBodies | None = None
@@ -633,13 +634,13 @@ class RecordLoopCode:
         """Return the call of a member's kernel."""
         table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
         values = "".join(f", {self.record_variable(column)}" for column in slot.columns)
-        name = self.kernels.add(slot.kernel)
+        name = "" if slot.kernel is None else self.kernels.add(slot.kernel)
         if slot.bodies is not None:
             name = self._generate_body_member(slot, slot.bodies, name)
         return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
 
     def _generate_body_member(self, slot: MemberSlot, bodies: JsonBodies, kernel: str) -> str:
-        """Generate the function that writes the bodies that have a schema and leaves all others to the kernel."""
+        """Generate the function that writes the bodies that have a schema; the kernel, if any, writes all others."""
         parameters = "buf, texts, notes, out, o, z" + "".join(f", c{k}" for k in range(len(slot.columns)))
         column = {name: f"c{k}" for k, name in enumerate(slot.columns)}
         line = SourceLines()
@@ -650,7 +651,7 @@ class RecordLoopCode:
             line(f"if {column[bodies.code]} == {code}:")
             with line.indent():
                 line(f"return {name}(buf, {column[bodies.start]}, {column[bodies.end]}{arguments}, out, o, z)")
-        line(f"return {kernel}({parameters})")
+        line(f"return {kernel}({parameters})" if kernel else f"return {UNSUPPORTED}")
         name = native_library.make_symbol("member", line.join())
         function_body = "".join(f"    {one}\n" for one in line.join().splitlines())
         self._helpers[name] = f"def {name}({parameters}):\n{function_body}"

@@ -88,7 +88,7 @@ class _LocalNames(KernelNames):
 
 def _make_load(code: str) -> Callable[[memoryview, int], int]:
     unpack = struct.Struct(code).unpack_from
-    return lambda buf, at: unpack(buf, at)[0]  # type: ignore[no-any-return]
+    return lambda buf, at: unpack(buf, at)[0]
 
 
 def _compute_register(kernel: Callable[[Any, int], int], buf: memoryview, at: int, size: int, init: int) -> int:

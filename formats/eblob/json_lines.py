@@ -190,22 +190,6 @@ def put_group_member(
     return put_null(out, out_pos, out_limit) if group < 0 else put_unsigned(group, out, out_pos, out_limit)
 
 
-@kernel()
-def put_no_member(
-    buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
-    out: UInt8s,
-    out_pos: int,
-    out_limit: int,
-    kind: int,
-    pos: int,
-    limit: int,
-) -> int:
-    """Leave a record to the general writer; not used, because all kinds have bodies."""
-    return -2
-
-
 FLAGS = [*ControlFlag]
 RELATIVE_TEXT, HASH_TEXT, START_TEXT = range(len(FLAGS), len(FLAGS) + 3)
 text_pool = build_text_table(
@@ -332,7 +316,7 @@ def json_line(context: EblobFileContext) -> JsonLine | None:
         object=JsonMember(put_key_member, ("offset",)),
         origin=null,
         txn=JsonMember(put_group_member, ("group",)),
-        body=JsonMember(put_no_member, ("kind", "offset", "end"), bodies=_make_json_bodies()),
+        body=JsonMember(None, ("kind", "offset", "end"), bodies=_make_json_bodies()),
         depth=4,
         derive=DerivedColumns(context),
     )

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
+from binlogtool.format_api.varint import WideVarint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, WideZint, read_zint
+from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, Op
 from binlogtool.limits import MIB, Limits
 
@@ -34,13 +35,13 @@ def is_proven_cache(frame: bytes, context: Any) -> bool:
         cache = schema.CACHE.parse(parsed.body)
     except (ConstructError, OverflowError):
         return False
-    return not isinstance(cache.count, WideZint) and all(_is_plausible(entry) for entry in cache.tables)
+    return not isinstance(cache.count, WideVarint) and all(_is_plausible(entry) for entry in cache.tables)
 
 
 def _is_plausible(entry: Any) -> bool:
     numbers = (entry.name.length, entry.min_tid, entry.max_tid, entry.flushed_tid)
     return (
-        entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, WideZint) for n in numbers)
+        entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, WideVarint) for n in numbers)
     )
 
 

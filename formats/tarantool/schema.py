@@ -181,11 +181,6 @@ class HeaderLine(NamedTuple):
     value: str
     name: str
 
-    @property
-    def has_unknown_key(self) -> bool:
-        """True if the line has no known key."""
-        return self.key not in KNOWN_KEYS
-
 
 class HeaderText(NamedTuple):
     """The lines of a header; `end` is the offset after the empty line, None if there is no empty line."""

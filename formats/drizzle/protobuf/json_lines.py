@@ -26,6 +26,7 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned_member,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.format_api.varint import read_varint
 from binlogtool.formats.drizzle.decode import (
     EXAMPLE_WRITER_FROM,
     NANOSECONDS_FROM,
@@ -33,7 +34,7 @@ from binlogtool.formats.drizzle.decode import (
     STATEMENT_NAMES,
     TIMESTAMP_UNITS,
 )
-from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember, read_varint
+from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember
 from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
 
 # --- Kernels that write messages as JSON ---

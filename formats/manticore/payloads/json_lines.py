@@ -39,6 +39,7 @@ from binlogtool.format_api.json_kernels import (
     put_text_member,
     put_time,
     put_unsigned,
+    widen_float,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
 from binlogtool.formats.manticore import schema
@@ -180,14 +181,10 @@ def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -
     return False
 
 
-@kernel(put_double)
+@kernel(put_double, widen_float)
 def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the float with these 32 bits as a double."""
-    exponent = bits >> 23 & 255
-    if exponent == 255 or (exponent == 0 and bits & 0x7FFFFF != 0):
-        return -2
-    double = (exponent + 896) << 52 | (bits & 0x7FFFFF) << 29 if exponent > 0 else 0
-    return put_double(double | (bits >> 31) << 63, out, o, z)
+    return put_double(widen_float(bits), out, o, z)
 
 
 @kernel(load_uint32)
@@ -408,14 +405,6 @@ def put_table_member(
     return put_null(out, o, z) if name_end == -2 else name_end
 
 
-@kernel()
-def reject_body_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
-) -> int:
-    """Leave a body of an unknown kind to the general writer."""
-    return -2
-
-
 @kernel(put_null, put_unsigned)
 def put_tid_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, tid: int
@@ -549,7 +538,7 @@ def create_json_line(context: object) -> JsonLine | None:
         object=JsonMember(put_table_member, ("kind", "body.id"), names=TableNames(context.names)),
         origin=null,
         txn=null,
-        body=JsonMember(reject_body_member, ("kind", "covered_start", "covered_end"), bodies=bodies),
+        body=JsonMember(None, ("kind", "covered_start", "covered_end"), bodies=bodies),
         depth=_MAX_DEPTH,
         derive=TransactionClassifier(context),
     )
