@@ -55,15 +55,18 @@ class Source(Protocol):
 
     def skip_hole(self, offset: int) -> int:
         """Return the first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
+        return offset
 
     def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""
+        return None
 
     def close(self) -> None:
         """Release the descriptor."""
+        return
 
 
-class FileSource:
+class FileSource(Source):
     """A regular file, opened read-only; its size is the one at opening.
 
     handle: a descriptor of the file that is already open elsewhere.
@@ -121,7 +124,7 @@ class FileSource:
         os.close(self._fd)
 
 
-class StreamSource:
+class StreamSource(Source):
     """Standard input, a pipe, or a decompressing reader: forward only, size unknown."""
 
     def __init__(self, name: str, stream: IO[bytes], head: bytes = b"", underlying: IO[bytes] | None = None) -> None:
@@ -164,10 +167,6 @@ class StreamSource:
             self._error = f"the compressed input ends unexpectedly: {error}"
             return b""
 
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: streams have no holes."""
-        return offset
-
     def find_change(self) -> Finding | None:
         """Return a finding if decompression failed, which ends the input."""
         if self._error is None:
@@ -181,7 +180,7 @@ class StreamSource:
                 stream.close()
 
 
-class TruncatedSource:
+class TruncatedSource(Source):
     """A source that seems to end at an offset."""
 
     def __init__(self, source: Source, end: int) -> None:
@@ -203,11 +202,8 @@ class TruncatedSource:
         """Return a finding if the underlying file changed."""
         return self._source.find_change()
 
-    def close(self) -> None:
-        """Leave the source open."""
 
-
-class BytesSource:
+class BytesSource(Source):
     """Bytes in memory (tests, library users)."""
 
     def __init__(self, name: str, data: bytes | bytearray | memoryview) -> None:
@@ -220,17 +216,6 @@ class BytesSource:
         piece = self._data[offset : offset + len(view)]
         view[: len(piece)] = piece
         return len(piece)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: bytes in memory have no holes."""
-        return offset
-
-    def find_change(self) -> Finding | None:
-        """Return None: bytes in memory do not change."""
-        return None
-
-    def close(self) -> None:
-        """Release nothing: bytes in memory are not closed."""
 
 
 def _is_bad_gzip(error: OSError) -> bool:
@@ -485,7 +470,7 @@ class Window:
         return memoryview(self.buffer)[low : max(low, min(end - self.base, self.length))]
 
 
-class WindowSource:
+class WindowSource(Source):
     """The part of a stream that a window has in memory, as a source: to read it again before the window moves."""
 
     def __init__(self, name: str, window: Window) -> None:
@@ -498,17 +483,6 @@ class WindowSource:
         piece = self._window.view(offset, offset + len(view)) if offset >= self._window.base else memoryview(b"")
         view[: len(piece)] = piece
         return len(piece)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: nothing is skipped."""
-        return offset
-
-    def find_change(self) -> Finding | None:
-        """Return None: bytes in memory do not change."""
-        return None
-
-    def close(self) -> None:
-        """Leave the stream open."""
 
 
 # --- Format detection by content, with reasons ---
@@ -744,7 +718,7 @@ def _decrypt_source(source: Source, layout: LogFileLayout) -> Source:
 # --- Source of decrypted bytes ---
 
 
-class DecryptedSource:
+class DecryptedSource(Source):
     """The underlying source, decrypted (`LogFileLayout.decrypt`) as it is read.
 
     A stream works as long as the decryptor needs no bytes other than those that are read.
@@ -766,10 +740,6 @@ class DecryptedSource:
         if self.size is None:
             raise InputOutputError(f"{self.name}: an encrypted log cannot be read from a stream; name the file")
         return read_range(self._source, offset, size)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: encrypted zeros are not zeros when decrypted."""
-        return offset
 
     def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""

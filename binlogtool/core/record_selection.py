@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding
-from binlogtool.format_api.format import EnvelopeColumns, Hints, LongValue
+from binlogtool.format_api.format import Hints, LongValue
+from binlogtool.format_api.replay import DecodedRecords
 from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 
 if TYPE_CHECKING:
@@ -99,35 +100,18 @@ class ScriptText(NamedTuple):
     end: ScriptSummary | None = None
 
 
-class RecordBlock(msgspec.Struct, frozen=True):
-    """Consecutive selected records of one file; all sequences have the same length.
+class RecordBlock(DecodedRecords, frozen=True, kw_only=True):
+    """Consecutive selected records of one file.
 
     Args:
-        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
-            position).
-        record: index in the file, counting provable records from 0.
-        bodies: JSON-able values with bytes left as bytes; in an SQL script, the text for the record.
-        findings: index in the block -> findings about that record.
         raw: the record's bytes in its own address space.
+        long_values: long values extracted from the bodies, which have placeholders for them (`core.record_blocks`).
     """
 
     file: str
     format: str
-    record: Sequence[int]
-    offset: Sequence[int]
-    size: Sequence[int]
-    inner: Sequence[InnerPosition | None]
-    envelope: EnvelopeColumns
-    checksum: Sequence[RecordChecksum | None]
-    bodies: Sequence[Any]
-    extras: Sequence[Mapping[str, Any] | None] | None
-    findings: Mapping[int, tuple[Finding, ...]]
     raw: Sequence[bytes] | None = None
     long_values: Mapping[str, LongValue] = {}
-    """Long values extracted from the bodies, which have placeholders for them (`core.record_blocks`)."""
-
-    def __len__(self) -> int:
-        return len(self.record)
 
     def __iter__(self) -> Iterator[Record]:
         return (self.record_at(i) for i in range(len(self.record)))

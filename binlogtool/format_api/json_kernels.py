@@ -34,6 +34,19 @@ def put_null(out: MutableUInt8s, o: int, z: int) -> int:
 
 
 @kernel()
+def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write `true` or `false`."""
+    if z - o < 5:
+        return -1
+    out[o] = 116 if value else 102
+    out[o + 1] = 114 if value else 97
+    out[o + 2] = 117 if value else 108
+    out[o + 3] = 101 if value else 115
+    out[o + 4] = 101
+    return o + 5 - value
+
+
+@kernel()
 def put_last_digits(value: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Write the last `size` (1 to 8) digits of a number below 10**8; always writes eight bytes.
 

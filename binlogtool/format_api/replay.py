@@ -37,46 +37,33 @@ LIMIT = "limit"
 POLICIES = ("server", "strict", "force")
 
 
-class DecodedRecords(Protocol):
-    """Consecutive decoded records of one file (`core.record_selection.RecordBlock`); all sequences are equally long."""
+class DecodedRecords(msgspec.Struct, frozen=True):
+    """Consecutive decoded records of one file; all sequences are equally long.
 
-    @property
-    def record(self) -> Sequence[int]:
-        """Numbers of the records in their file."""
+    Args:
+        record: index in the file, counting provable records from 0.
+        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
+            position).
+        envelope: the columns type, seq, time, object, origin, txn.
+        checksum: the stored and computed checksums, or None.
+        bodies: as `dump` shows them, bytes left as bytes; None for one that cannot be decoded. In an SQL script, the
+            text for the record.
+        extras: additional members of `dump`, or None.
+        findings: index in the run -> findings about that record alone.
+    """
 
-    @property
-    def offset(self) -> Sequence[int]:
-        """File offsets."""
+    record: Sequence[int]
+    offset: Sequence[int]
+    size: Sequence[int]
+    inner: Sequence[Any]
+    envelope: EnvelopeColumns
+    checksum: Sequence[Any]
+    bodies: Sequence[Any]
+    extras: Sequence[Mapping[str, Any] | None] | None
+    findings: Mapping[int, tuple[Finding, ...]]
 
-    @property
-    def size(self) -> Sequence[int]:
-        """Sizes in the file, in bytes."""
-
-    @property
-    def inner(self) -> Sequence[Any]:
-        """Positions inside a packed record, or None."""
-
-    @property
-    def envelope(self) -> EnvelopeColumns:
-        """The columns type, seq, time, object, origin, txn."""
-
-    @property
-    def checksum(self) -> Sequence[Any]:
-        """The stored and computed checksums, or None."""
-
-    @property
-    def bodies(self) -> Sequence[Any]:
-        """Bodies as `dump` shows them, bytes left as bytes; None for one that cannot be decoded."""
-
-    @property
-    def extras(self) -> Sequence[Mapping[str, Any] | None] | None:
-        """Additional members of `dump`, or None."""
-
-    @property
-    def findings(self) -> Mapping[int, tuple[Finding, ...]]:
-        """Index in the run -> findings about that record alone."""
-
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.record)
 
 
 class Ruling(NamedTuple):

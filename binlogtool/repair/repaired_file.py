@@ -19,6 +19,7 @@ from binlogtool.core.open_file import (
     FileSource,
     LogFile,
     SiblingFiles,
+    Source,
     find_format,
     make_reopening_reader,
     make_sibling_reader,
@@ -400,7 +401,7 @@ def _make_end_mark(file: LogFile) -> tuple[ResultPiece, ...]:
 # --- Verification of a result before it is written ---
 
 
-class PiecesSource:
+class PiecesSource(Source):
     """A read-only source over the pieces of a planned result."""
 
     def __init__(self, path: str, pieces: tuple[ResultPiece, ...]) -> None:
@@ -430,10 +431,6 @@ class PiecesSource:
         part = piece.data[skip : skip + len(view)]
         view[: len(part)] = part
         return len(part)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return the offset unchanged: holes are read as zeros."""
-        return offset
 
     def find_change(self) -> Finding | None:
         """Return a finding if the underlying file changed while it was read."""

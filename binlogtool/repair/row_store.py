@@ -142,7 +142,7 @@ class CompiledRowStore:
     def _call_kernel(self, kernel: Kernel, data: bytes, *sizes: int, **extra_arguments: int) -> int:
         """Call a kernel on the table; grow the table and repeat while it has no room."""
         while True:
-            result: int = self.compile_kernel(kernel)(data, *sizes, *self.memory, *extra_arguments.values())
+            result: int = self.compile_kernel(kernel)(data, *sizes, self.memory, *extra_arguments.values())
             if result != NO_SPACE:
                 return result
             self.grow(8 * 8 + len(data))

@@ -160,10 +160,6 @@ Binding = (
 )
 
 NO_VALUE = NoInteger("it has no value")
-_REFUSAL_TEXTS: Mapping[type, str] = {
-    NamedInteger: "an Enum is compared by name", StructScope: "it is a group of fields",
-    ByteRangeField: "its value is bytes",
-}  # fmt: skip
 _OPERATORS: Mapping[Any, str] = {function: name for name, function in {**ARITHMETIC, **COMPARISONS}.items()}
 
 

@@ -42,6 +42,7 @@ from binlogtool.format_api.json_kernels import (
     widen_float,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
+from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
 from binlogtool.formats.manticore.layout import VERIFIED_VERSIONS, ManticoreLogContext
@@ -162,7 +163,7 @@ def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: 
     return o + 1
 
 
-@kernel(read_zint, skip_text)
+@kernel(are_bytes_equal, read_zint, skip_text)
 def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
     """Check whether two of `count` attributes have the same name."""
     first = p
@@ -171,10 +172,7 @@ def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -
         other = first
         for _ in range(i):
             other_end = skip_text(buf, other, n, version)
-            k = 0
-            while k < end - p and other_end - other == end - p and buf[p + k] == buf[other + k]:
-                k += 1
-            if k == end - p and other_end - other == k:
+            if other_end - other == end - p and are_bytes_equal(buf, p, buf, other, end - p) != 0:
                 return True
             _kind, other = read_zint(buf, other_end, n)
         _kind, p = read_zint(buf, end, n)

@@ -515,9 +515,7 @@ def store_row(
         if has_space(memory.head, end - start, after - at_tuple) == 0:
             return -1
         owner = (space_table[at + OBJECT] << 32) + end - start
-        return put_row(
-            buf, at_tuple, after, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state + 1
-        )
+        return put_row(buf, at_tuple, after, memory, owner, state + 1)
     if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _UPDATE_WITH_BASE_KEYS:
         return -2
     end = put_request_key(
@@ -529,11 +527,7 @@ def store_row(
         return -1
     owner = (space_table[at + OBJECT] << 32) + end - start
     if kind == _DELETE:
-        return (
-            put_row(buf, 0, 0, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state)
-            if keys == _DELETE_KEYS
-            else -2
-        )
+        return put_row(buf, 0, 0, memory, owner, state) if keys == _DELETE_KEYS else -2
     if kind != _UPDATE or keys == _DELETE_KEYS:
         return -2
     base = 0

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.format_api.format import JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
+    put_bool,
     put_double,
     put_name,
     put_null,
@@ -23,6 +24,7 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned_member,
     widen_float,
 )
+from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.layout import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import (
@@ -43,13 +45,7 @@ MAX_DEPTH = 16
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-@kernel(skip_value)
-def find_value_end(buf: UInt8s, p: int, n: int) -> int:
-    """Return the end of the value at `buf[p]`."""
-    return skip_value(buf, p, n)[0]
-
-
-@kernel(find_value_end, find_text)
+@kernel(are_bytes_equal, skip_value, find_text)
 def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
     """Return 1 if the keys of the map whose first pair is at `buf[p]` are distinct texts and at most 32, else 0.
 
@@ -63,31 +59,15 @@ def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt
             return 0
         for j in range(i):
             other = notes[64 + 2 * j]
-            if notes[65 + 2 * j] - other == end - start:
-                same = 0
-                while same < end - start and buf[other + same] == buf[start + same]:
-                    same += 1
-                if same == end - start:
-                    return 0
+            size = end - start
+            if notes[65 + 2 * j] - other == size and are_bytes_equal(buf, other, buf, start, size) != 0:
+                return 0
         notes[64 + 2 * i] = start
         notes[65 + 2 * i] = end
-        p = find_value_end(buf, end, n)
+        p = skip_value(buf, end, n)[0]
         if p < 0:
             return 0
     return 1
-
-
-@kernel()
-def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write `true` or `false`."""
-    if z - o < 5:
-        return -1
-    out[o] = 116 if value else 102
-    out[o + 1] = 114 if value else 97
-    out[o + 2] = 117 if value else 108
-    out[o + 3] = 101 if value else 115
-    out[o + 4] = 101
-    return o + 5 - value
 
 
 @kernel(
