@@ -525,7 +525,7 @@ def _predict_without_index(server: _ServerDirectory, newest: ReplayedLog | None)
     )
     mismatch = make_finding("meta-mismatch", None, 0, message, situation="start")
     return StartPrediction(
-        True, None, ((name, mismatch), *_check_next_start(server)), remedy=_create_index_step(server)
+        True, None, ((name, mismatch), *_find_missing_line_feed(server)), remedy=_create_index_step(server)
     )
 
 
@@ -547,10 +547,10 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
     if server.is_mysql is not False:
         message = f"{reason}: the server rolls back what is prepared in engines, including what {name} has as committed"
         loss = make_finding("silent-loss", None, 0, message, situation="start")
-        return StartPrediction(server.is_mysql, None, ((newest.file.name, loss), *_check_next_start(server)))
+        return StartPrediction(server.is_mysql, None, ((newest.file.name, loss), *_find_missing_line_feed(server)))
     message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
     unchecked = (f"{message}whether one does cannot be determined from this log",)
-    return StartPrediction(None, None, tuple(_check_next_start(server)), unchecked, _create_index_step(server))
+    return StartPrediction(None, None, tuple(_find_missing_line_feed(server)), unchecked, _create_index_step(server))
 
 
 def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction:
@@ -566,10 +566,10 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
         )
     state = _predict_state_start(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
-    return StartPrediction(True, None, (*_check_next_start(server), *findings))
+    return StartPrediction(True, None, (*_find_missing_line_feed(server), *findings))
 
 
-def _check_next_start(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
+def _find_missing_line_feed(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
     """Yield a finding if the last line has no line feed: the server appends the name of a new log to it."""
     line = server.listed.unfinished_line.partition(b"\0")[0]
     if line.endswith(b"/") and _is_in(server.folder, line):

@@ -520,7 +520,7 @@ class TarantoolReplayer:
         refused = self._apply_or_refuse(name, records, i)
         if refused is not None:
             return refused
-        self._note_vinyl_row(records.envelope.type[i], space)
+        self._remember_vinyl_row(records.envelope.type[i], space)
         if space in DEFINITION_SPACES:
             self._catalog.learn_row(space, records.envelope.type[i], records.bodies[i])
             self._simple_spaces.clear()
@@ -531,7 +531,7 @@ class TarantoolReplayer:
         self._index_fault = fault
         return self._refuse_row(name, offset, fault.why, "vinyl-index")
 
-    def _note_vinyl_row(self, kind: str, space: int | None) -> None:
+    def _remember_vinyl_row(self, kind: str, space: int | None) -> None:
         """Note a row of a vinyl space: it is applied unless the runs have it."""
         vinyl = self._plan.vinyl
         if (
@@ -647,7 +647,7 @@ class TarantoolReplayer:
         fault = self._apply_to_model(row.kind, row.body)
         if fault is not None:
             return fault, _classify_fault(fault, row.body)
-        self._note_vinyl_row(row.kind, space)
+        self._remember_vinyl_row(row.kind, space)
         if row.kind == "DELETE_RANGE" and self._model is not None and not self._model.store.is_full:
             self._deleted_keys[row.replica, row.lsn] = self._model.deleted_keys
         if space in DEFINITION_SPACES:
