@@ -5,8 +5,8 @@ The compiler reads the annotation of a parameter and nothing else: names are fre
 with none of these types cannot be compiled, which is an error of the build.
 
 A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
-kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner calls
-it directly; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
+kernels, uses only literals and the constants below, and never loops without consuming a byte. It runs as
+Python; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
 unsigned 64-bit fields.
 
     scalar kernel   read(buf, p, n) -> (value, next)
@@ -111,7 +111,7 @@ class MalformedError(ConstructError):  # type: ignore[misc]
 
 
 class ScalarForm(msgspec.Struct, frozen=True):
-    """One common encoding of a scalar, selected by its first byte; the Python scanner reads it inline, without a call.
+    """One common encoding of a scalar, selected by its first byte; generated code reads it inline, without a call.
 
     Args:
         first, last: the range of first bytes with this encoding, both included.
@@ -152,7 +152,7 @@ class ScalarKernel(msgspec.Struct, frozen=True):
 
 
 class RecordForm(msgspec.Struct, frozen=True):
-    """One common encoding of a record, selected by its first byte; the Python scanner reads it with one unpack.
+    """One common encoding of a record, selected by its first byte; walks read it inline, without a call.
 
     Args:
         first, last: the range of first bytes that can have this encoding, both included.
@@ -308,7 +308,7 @@ class TracePart(NamedTuple):
 
 
 PlainPart = tuple[str, int, int, int | None, Any, str]
-"""The members of a `Part`, in their order."""
+"""The members of a `TracePart`, in their order."""
 
 
 @runtime_checkable

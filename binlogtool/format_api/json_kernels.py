@@ -4,7 +4,7 @@ All write to `out[o:z]` and return the end of what they wrote, or a code: NO_SPA
 than plain JSON, or a text form that is not worth a kernel; the general writer does it). They write what `msgspec.json`
 writes for the same value, except the characters that reports escape in addition.
 
-`texts` is a table made by `text_table` or `name_table`: 32-bit big-endian numbers, then the texts.
+`texts` is a table made by `build_text_table` or `build_name_table`: 32-bit big-endian numbers, then the texts.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def to_int_list(column: Any, start: int = 0, stop: int | None = None) -> list[in
 # --- File layouts of a format, and what the engine reads with them ---
 
 Column = Sequence[int]
-"""Signed 64-bit integers, one per frame or row: a list (Python scanner) or memory (native scanner).
+"""Signed 64-bit integers, one per frame or row: memory that a scanner fills, or a list.
 
 Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 """
@@ -67,7 +67,7 @@ Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 U64 = (1 << 64) - 1
 
 Kernel = Callable[..., Any]
-"""A plain function over integers and integer arrays (see `fields.kernel`): runs as Python, or as native code."""
+"""A plain function over integers and integer arrays (see `field_types.kernel`): runs as Python, or as native code."""
 
 RangeReader = Callable[[int, int], bytes]
 """Reads the bytes `[offset, offset + size)` of a file, fewer at its end."""

@@ -393,7 +393,7 @@ class SqlTable(msgspec.Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """The unique name database.table; see `table_names.qualify_name`."""
+        """The unique name database.table; see `qualify_name`."""
         return qualify_name(self.database, self.name)
 
     @property

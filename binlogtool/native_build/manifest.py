@@ -49,7 +49,7 @@ def add_walk(unit: CLibrarySource, schema: Any, columns: tuple[str, ...]) -> Non
 
 
 def find_kernels() -> list[Kernel]:
-    """Return all functions of the package that `fields.kernel` marks.
+    """Return all functions of the package that `field_types.kernel` marks.
 
     Only modules whose text has the mark are imported: others may need what a build has not installed.
     """

@@ -54,9 +54,7 @@ _SERVER_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
 
 OnChanges = Callable[[Iterable[StateChange]], None]
 MakeChangeSink = Callable[[Patch | None], OnChanges]
-"""Called for each log with its format's `Replay.patch`; returns the sink for the changes of all applied records, in
-order.
-"""
+"""Called for each log with `ReplayRules.patch`; returns the sink for the changes of all applied records, in order."""
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):

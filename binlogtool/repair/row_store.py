@@ -289,7 +289,7 @@ def apply_change(before: KeyEntry | None, epoch: int, kind: int, image: bytes, p
         epoch: How often the object was emptied.
         kind: PUT, DELETE or PATCH.
         image: The new image, or the operation of a PATCH.
-        patch: See `Replay.patch`; None if images are always whole.
+        patch: See `ReplayRules.patch`; None if images are always whole.
     """
     if kind == PUT:
         return epoch, ROW_KNOWN, image, ()
@@ -379,7 +379,7 @@ class ReplayState(msgspec.Struct):
 
     Attributes:
         max_memory: Bytes that the entries may take before they are spilled.
-        patch: See `Replay.patch`.
+        patch: See `ReplayRules.patch`.
         spilled: Entries that were written to temporary files.
     """
 

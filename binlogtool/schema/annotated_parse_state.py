@@ -379,7 +379,7 @@ class LazyElement:
 
 
 class RecordingContext(dict[Any, Any]):
-    """A `trace_quick.FastContext` that records what expressions read of it."""
+    """A `annotated_parse_nodes.FastContext` that records what expressions read of it."""
 
     __slots__ = ("recorder", "stem")
 

@@ -48,7 +48,7 @@ from binlogtool.schema.compile_schema import (
     NamedInteger,
     StructScope,
     TitledField,
-    Unlowerable,
+    UnlowerableError,
     join_path,
     merge_bindings,
     unwrap_binding,
@@ -164,7 +164,7 @@ def lower_body(schema: construct.Construct) -> LoweredBody:
         schema = schema.subcon
     binding = lowering.lower_node(schema, "", StructScope(""))
     if not isinstance(binding, StructScope):
-        raise Unlowerable("", "a body is a structure")
+        raise UnlowerableError("", "a body is a structure")
     return LoweredBody(_merge_cases(lowering.ops), binding.names)
 
 
@@ -227,14 +227,14 @@ class _BodyLowering(Lowering):
             outer_scope = outer_scope.parent
         binding = None if outer_scope is None else unwrap_binding(outer_scope.names[name])
         if not isinstance(binding, Ref | ByteRangeField | ListField):
-            raise Unlowerable(path, f"{name} is not a number, bytes or list of an enclosing structure")
+            raise UnlowerableError(path, f"{name} is not a number, bytes or list of an enclosing structure")
         return binding
 
     def _lower_single_field(self, node: Any, path: str, scope: StructScope) -> Binding:
         binding = self.lower_node(node.subcon, path, scope)
         shown_field = binding.names.get(node.shown) if isinstance(binding, StructScope) else None
         if not isinstance(shown_field, ByteRangeField):
-            raise Unlowerable(path, f"{node.shown} is not a bytes field in it")
+            raise UnlowerableError(path, f"{node.shown} is not a bytes field in it")
         return ByteRangeField(shown_field.path, node.as_leaf)
 
     def _lower_unless_zero(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -242,7 +242,7 @@ class _BodyLowering(Lowering):
         inner = unwrap_binding(binding)
         number = inner.ref if isinstance(inner, FlagInteger) else inner
         if not isinstance(number, Ref):
-            raise Unlowerable(path, "only an integer can be 0")
+            raise UnlowerableError(path, "only an integer can be 0")
         return Conditional(inner, make_binary("!=", number, Num(0)))
 
     def _lower_greedy_bytes(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -273,7 +273,7 @@ class _BodyLowering(Lowering):
     def _lower_flags(self, node: Any, path: str, scope: StructScope) -> Binding:
         value = self.lower_node(node.subcon, path, scope)
         if not isinstance(value, Ref):
-            raise Unlowerable(path, "flags need an integer")
+            raise UnlowerableError(path, "flags need an integer")
         return FlagInteger(value, {str(name): int(mask) for name, mask in node.flags.items()})
 
     def _lower_split_integer(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -296,7 +296,7 @@ class _BodyLowering(Lowering):
         number = unwrap_binding(binding)
         number = number.ref if isinstance(number, MaskedInt) else number
         if not isinstance(number, Ref):
-            raise Unlowerable(path, "a count is an integer")
+            raise UnlowerableError(path, "a count is an integer")
         self.ops.append(CheckCount(path, number, node.smallest, node.what))
         return HiddenBinding(binding)
 
@@ -304,7 +304,7 @@ class _BodyLowering(Lowering):
         count = self.lower_expression(node.count, path, scope)
         ops, element_binding = self._lower_branch(node.subcon, path, scope)
         if not compute_min_size(ops) and not any(isinstance(op, ReadScalar) for op in ops):
-            raise Unlowerable(path, "its elements may be empty")
+            raise UnlowerableError(path, "its elements may be empty")
         self.ops.append(Repeat(path, count, _merge_cases(ops)))
         return ListField(path, element_binding)
 
@@ -428,7 +428,7 @@ def _parse_title(
         elif isinstance(value, ShownNumber | ShownBytes):
             yield value
         else:
-            raise Unlowerable(part, "it is neither a number nor a text")
+            raise UnlowerableError(part, "it is neither a number nor a text")
 
 
 def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False) -> Iterator[ShownMember]:
@@ -463,7 +463,7 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
             return ShownGroup(tuple(_iter_members(names, f"{path}.")))
         case ListField(path=variable, element=element):
             return ShownList(variable, make_shown_value(element, path))
-    raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
+    raise UnlowerableError(path, getattr(field, "why", "it cannot be shown"))
 
 
 def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
@@ -480,7 +480,7 @@ def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMemb
             continue
         try:
             yield name, ShownMember(name, make_shown_value(inner, name), test)
-        except Unlowerable:
+        except UnlowerableError:
             continue
 
 

@@ -1,14 +1,12 @@
 """Generate code that writes JSON lines, table cells and single members from the columns of a batch.
 
 One function writes whole records as long as it can: the members that every format has inline, the others by the
-format's kernels (`jsonline.JsonLine`). It stops at the first record that it cannot write, and discards what it wrote of
-it.
+format's kernels (`format_api.format.JsonLine`). It stops at the first record that it cannot write, and discards what it
+wrote of it.
 
-The kernels are those of the JSON lines (`jsonline.JsonLine`), so a cell has the value that `dump` shows: texts lose
-their quotes, numbers and times are parsed back from the digits that were just written, and bodies stay JSON.
-
-Conditions are evaluated on them. The kernels are those of the JSON lines (`jsonline.JsonLine`), so a member has the
-value that `dump` shows. The members are selected when the function is called.
+Cells and members come from the same kernels, so their values are those that `dump` shows: in cells texts lose their
+quotes, numbers and times are parsed back from the digits that were just written, and bodies stay JSON. Conditions are
+evaluated on members, which are selected when the function is called.
 """
 
 from __future__ import annotations
@@ -278,7 +276,7 @@ class CellWriter(RecordWriter):
 def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
     """Remove the quotes of the text at `out[o:end]` (read through `buf`).
 
-    Return its new end, or NOT_MINE if it has escapes.
+    Return its new end, or UNSUPPORTED if it has escapes.
     """
     end -= 2
     for p in range(o, end):

@@ -5,7 +5,7 @@ A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and r
 reads all fields, then writes them; a list is read once more for that, element by element, so that long lists take no
 memory. Constant texts are stored eight bytes at a time.
 
-The generated functions (`schema.json_lines`, `schema.json_lines`) loop over the records of a batch; the beginning of
+The generated functions (`schema.json_lines`) loop over the records of a batch; the beginning of
 the loop, which loads what the kernels of the format need, is generated here.
 """
 
@@ -45,7 +45,7 @@ from binlogtool.schema.body_program import (
     list_shown_members,
     lower_body,
 )
-from binlogtool.schema.compile_schema import Unlowerable
+from binlogtool.schema.compile_schema import UnlowerableError
 from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
 from binlogtool.schema.program import (
     MACHINE,
@@ -118,7 +118,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
             elif isinstance(op, SkipBytes):
                 self.emit_bytes_field(op.path, self.position, self.position.advance(get_fixed_size(op) or 0))
             elif not isinstance(op, LoadInteger):
-                raise Unlowerable(op.path, "a constant in a body")
+                raise UnlowerableError(op.path, "a constant in a body")
             self.position = self.position.advance(get_fixed_size(op) or 0)
 
     def emit_skip(self, path: str, length: Expr) -> None:
@@ -204,7 +204,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         test: Expr | None = None
         for member in members:
             if member.test is not None and not has_member:
-                raise Unlowerable(member.name, "a first member that may not be there")
+                raise UnlowerableError(member.name, "a first member that may not be there")
             if member.test != test:
                 self._emit_pending()
             test = member.test
@@ -277,7 +277,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
                 self._append_text(json.dumps(part)[1:-1].encode())
             elif isinstance(part, ShownBytes):
                 if part.leaf is None or not part.leaf.unquoted:
-                    raise Unlowerable(part.path, "it has no text without quotes")
+                    raise UnlowerableError(part.path, "it has no text without quotes")
                 self._emit_put(self.names[part.path], part.leaf)
             else:
                 self._emit_value(part)
@@ -291,7 +291,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
 
     def _emit_put(self, name: str, leaf: LeafFormat | None, given: tuple[tuple[str, bool], ...] = ()) -> None:
         if leaf is not None and leaf.json_kernel is None:
-            raise Unlowerable(name, "only the general writer writes it")
+            raise UnlowerableError(name, "only the general writer writes it")
         put = put_bytes if leaf is None or leaf.json_kernel is None else leaf.json_kernel.value
         self._emit_pending()
         table = (

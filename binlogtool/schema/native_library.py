@@ -1,11 +1,9 @@
 """The library of compiled walks and kernels: symbol names, loading, memory for its calls.
 
-For a kernel that is: its module and name, the texts of the modules of the kernel and of the kernels that it calls, and
-the integers that they name. No text is parsed for this, which would slow down every start.
-
 It is one file beside this module, made when the package is built (`native_build.build`). The names of its functions
-have the hash of their text (`schema.native_library`): a function that is not found was compiled from something else, or
-not at all.
+have a hash: of the text of a generated function; for a kernel, of the texts of its module and of those of the kernels
+that it calls, and of the integers that they name (no text is parsed for this, which would slow down every start). A
+function that is not found was compiled from something else, or not at all.
 """
 
 from __future__ import annotations

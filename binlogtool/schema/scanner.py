@@ -1,11 +1,10 @@
 """The scanner contract, its loop, and the interpreter that executes a frame operation by operation.
 
-The generated scanners only run through good frames. A frame with anything else, or with an encoding that they do not
-speculate on, goes to this interpreter, which either finds it good or says exactly why it is not. So the reasons,
-positions and field names of a `Stop` do not depend on the backend.
+The interpreter finds a doubtful frame good or says exactly why it is not, so the reasons, positions and field names of
+a `ScanStop` do not depend on the backend.
 
-The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter (`exact`) decides
-about that one: if it is good, its row is added and the walk continues after it.
+The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter decides about that
+one: if it is good, its row is added and the walk continues after it.
 """
 
 from __future__ import annotations

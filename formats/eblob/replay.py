@@ -347,7 +347,7 @@ def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 class BlobEffects(EffectReader):
-    """`replays.Effects`: bytes of the data file, by the offset where they were written."""
+    """Read changes as bytes of the data file, by the offset where they were written."""
 
     def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the one write of a record."""

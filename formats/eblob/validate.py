@@ -212,5 +212,5 @@ def _check_reserved_bytes(batch: Batch) -> list[Finding]:
 
 
 def make_eblob_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EblobValidator:
-    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `borders.MAX_KEPT_BYTES`."""
+    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `layout.MAX_KEPT_BYTES`."""
     return EblobValidator(layout.context, layout.frames_at)

@@ -256,7 +256,7 @@ def _encode_request_key(parts: tuple[CatalogKeyPart, ...], key: Any) -> bytes:
 
 
 def apply_patch(image: bytes, operation: bytes) -> bytes | None:
-    """Return the row after an UPDATE or UPSERT (`Replay.patch`), or None; b"" is a row that does not exist."""
+    """Return the row after an UPDATE or UPSERT (`ReplayRules.patch`), or None; b"" is a row that does not exist."""
     try:
         kind, row, operations, _, _, *rules = _decode_msgpack(operation)
         is_3, keys = rules or (False, ())

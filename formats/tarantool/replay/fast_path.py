@@ -66,7 +66,7 @@ def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int
 
 @kernel(load_integer)
 def find_number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
-    """Return the end of the number 0xcb..0xd3 at `buf[p]`; NOT_MINE if it has a shorter form, or is NaN or infinite."""
+    """Return the end of the number 0xcb..0xd3 at `buf[p]`; UNSUPPORTED if not in its shortest form, or not finite."""
     size = 1 << (code & 3)
     if code < 0xCB or code > 0xD3 or n - p <= size:
         return -2
@@ -93,7 +93,7 @@ def is_text_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
 
 @kernel(read_shortest_head, is_text_before, is_utf8, find_number_end)
 def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
-    """Return the end of the value at `buf[p]`; NOT_MINE if it is not in canonical form.
+    """Return the end of the value at `buf[p]`; UNSUPPORTED if it is not in canonical form.
 
     Args:
         levels: nesting still allowed below it.
@@ -138,7 +138,7 @@ def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
 def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Return (value, position after it) of the canonical integer at `buf[p]`.
 
-    The position is NOT_MINE for other values, and for an integer too large to be added without an overflow check.
+    The position is UNSUPPORTED for other values, and for an integer too large to be added without an overflow check.
     """
     if p >= n:
         return 0, -2
@@ -332,7 +332,7 @@ def find_plain_run(
 
 @kernel(read_uint, skip_value)
 def find_body_value(buf: UInt8s, p: int, n: int, key_code: int) -> int:
-    """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or NOT_MINE."""
+    """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or UNSUPPORTED."""
     if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
         return -2
     count = buf[p] & 15
@@ -354,7 +354,7 @@ def put_row_key(
     """Write the key of the row at `buf[p]`, whose parts are in the order of its fields, to `out[o:z]`.
 
     Returns:
-        The end of the key, or NO_ROOM, or NOT_MINE; the end of the row.
+        The end of the key, or NO_SPACE, or UNSUPPORTED; the end of the row.
     """
     size, q = read_shortest_head(buf, p, n, buf[p] + 0) if p < n else (-1, p)
     if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
@@ -380,7 +380,7 @@ def put_row_key(
 
 @kernel(find_canonical_end, copy_bytes, read_shortest_head)
 def put_request_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
-    """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_ROOM, or NOT_MINE."""
+    """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_SPACE, or UNSUPPORTED."""
     if p < 0 or p >= n or buf[p] != 0x90 + parts:
         return -2
     after = find_canonical_end(buf, p, n, MAX_CANONICAL_DEPTH)
@@ -405,7 +405,7 @@ def read_operation(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """Read the operation `[name, field, argument]` at `buf[p]`.
 
     Returns:
-        Its character, the number of its field, start and end of its argument (end NOT_MINE: another form).
+        Its character, the number of its field, start and end of its argument (end UNSUPPORTED: another form).
     """
     if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
         return 0, 0, 0, -2
@@ -422,7 +422,7 @@ def apply_operation(
     """Write the image `texts[image:end]` with the operation at `buf[p]` applied to `out[o:z]`.
 
     Returns:
-        The end of the new image, or NO_ROOM, or NOT_MINE; the end of the operation; 0.
+        The end of the new image, or NO_SPACE, or UNSUPPORTED; the end of the operation; 0.
     """
     name, field, argument, argument_end = read_operation(buf, p, n)
     if argument_end < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
@@ -449,7 +449,7 @@ def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owne
     """Apply the operations at `buf[p]` to the row whose key was written after the last row.
 
     Returns:
-        The row's place, or NO_ROOM, or NOT_MINE.
+        The row's place, or NO_SPACE, or UNSUPPORTED.
     """
     slot, at, code = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
     if at < 0 or memory.rows[at + ROW_STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
@@ -499,7 +499,7 @@ def store_row(
         at: position of its space in the table.
 
     Returns:
-        The row's place, or NO_ROOM, or NOT_MINE.
+        The row's place, or NO_SPACE, or UNSUPPORTED.
     """
     if has_space(memory.head, 1, 0) == 0:
         return -1
@@ -559,7 +559,7 @@ def store_rows(
         depth: nesting from which on bodies are not decoded.
 
     Returns:
-        The first row that was not applied, and NO_ROOM or NOT_MINE for it (`stop`, 0 if all were).
+        The first row that was not applied, and NO_SPACE or UNSUPPORTED for it (`stop`, 0 if all were).
     """
     last = -1
     for i in range(start, stop):

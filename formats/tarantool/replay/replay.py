@@ -65,7 +65,7 @@ def parse_position(position: Mapping[str, Any]) -> dict[int, int]:
 
 
 def read_header_position(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """Read the position from the header of a snapshot or log (`Replay.state`); None if it has none."""
+    """Read the position from the header of a snapshot or log (`ReplayRules.parse_state`); None if it has none."""
     text = parse_header_lines(data)
     vclock_text = text.get_value("vclock")
     if text.end is None or vclock_text is None or not text.lines or text.lines[0].value not in FileKind.__members__:
