@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding
-from binlogtool.format_api.format import Hints, LongValue
-from binlogtool.format_api.replay import DecodedRecords
+from binlogtool.format_api.format import DecodedRecords, Hints, LongValue
 from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 
 if TYPE_CHECKING:
@@ -110,6 +109,8 @@ class RecordBlock(DecodedRecords, frozen=True, kw_only=True):
 
     file: str
     format: str
+    inner: Sequence[InnerPosition | None]
+    checksum: Sequence[RecordChecksum | None]
     raw: Sequence[bytes] | None = None
     long_values: Mapping[str, LongValue] = {}
 

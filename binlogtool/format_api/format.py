@@ -126,6 +126,35 @@ class EnvelopeColumns(msgspec.Struct, frozen=True):
         )
 
 
+class DecodedRecords(msgspec.Struct, frozen=True):
+    """Consecutive decoded records of one file; all sequences are equally long.
+
+    Args:
+        record: index in the file, counting provable records from 0.
+        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
+            position).
+        envelope: the columns type, seq, time, object, origin, txn.
+        checksum: the stored and computed checksums, or None.
+        bodies: as `dump` shows them, bytes left as bytes; None for one that cannot be decoded. In an SQL script, the
+            text for the record.
+        extras: additional members of `dump`, or None.
+        findings: index in the run -> findings about that record alone.
+    """
+
+    record: Sequence[int]
+    offset: Sequence[int]
+    size: Sequence[int]
+    inner: Sequence[Any]
+    envelope: EnvelopeColumns
+    checksum: Sequence[Any]
+    bodies: Sequence[Any]
+    extras: Sequence[Mapping[str, Any] | None] | None
+    findings: Mapping[int, tuple[Finding, ...]]
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+
 # --- Detection ---
 
 

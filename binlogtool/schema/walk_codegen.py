@@ -9,9 +9,8 @@ both positions are inside the buffer. Any doubt leaves the loop by `break`: `o` 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 
-from binlogtool.format_api.field_types import RecordForm, ScalarForm
+from binlogtool.format_api.field_types import ScalarForm
 from binlogtool.format_api.layout import Checksum
 from binlogtool.schema.native_library import KernelNames
 from binlogtool.schema.program import (
@@ -206,29 +205,11 @@ class _WalkWriter:
         line, name, at = self.lines, f"TABLE{len(self.tables)}", self.scratch
         self.tables.append(f"{name} = {list(op.kernel.table)!r}")
         self.scratch += len(op.columns)
-        if op.kernel.shapes:
-            line("t = load_u1(base + p) if p < limit else -1")
-        for index, shape in enumerate(op.kernel.shapes):
-            line(f"{'el' if index else ''}if {' and '.join(_list_form_tests(shape))}:")
-            with line.indent():
-                self._emit_record_form(shape, dict(zip(op.kernel.columns, op.columns, strict=True)))
-        line("else:" if op.kernel.shapes else "if True:")
-        with line.indent():
-            line(f"q = {self.kernels.add(op.kernel.read)}(base, p, limit, {name}, notes, {at})")
-            self._emit_advance()
-            for i, path in enumerate(op.columns):
-                if path in self.used:
-                    line(f"{self.names[path]} = int64(notes[{at + i}])")
-
-    def _emit_record_form(self, shape: RecordForm, paths: Mapping[str, str]) -> None:
-        for item, code, offset in shape.iter_items():
-            if isinstance(item, str) and paths[item] in self.used:
-                value = _format_coded_load(shape.layout[0] + code, f"base + p + {offset}")
-                self.lines(f"{self.names[paths[item]]} = {value}")
-        for name, number in shape.fixed:
-            if paths[name] in self.used:
-                self.lines(f"{self.names[paths[name]]} = int64({number})")
-        self.lines(f"p += {shape.size}")
+        line(f"q = {self.kernels.add(op.kernel.read)}(base, p, limit, {name}, notes, {at})")
+        self._emit_advance()
+        for i, path in enumerate(op.columns):
+            if path in self.used:
+                line(f"{self.names[path]} = int64(notes[{at + i}])")
 
     def _emit_verify(self, op: VerifyChecksum) -> None:
         line, index = self.lines, self.polynomials.index(op.checksum.poly)
@@ -305,17 +286,6 @@ def format_scalar_form(form: ScalarForm, where: str) -> str:
     if form.layout is None:
         return f"t - {form.base}"
     return _format_coded_load(form.layout, f"{where} + 1")
-
-
-def _list_form_tests(shape: RecordForm) -> list[str]:
-    tests = [f"{shape.first} <= t <= {shape.last}", f"limit - p >= {shape.size}"]
-    for item, code, offset in shape.iter_items():
-        where = f"base + p + {offset}"
-        if isinstance(item, bytes):
-            tests.append(_format_bytes_test(item, where))
-        elif isinstance(item, int):
-            tests.append(f"{_format_coded_load(shape.layout[0] + code, where)} == {wrap_int64(item)}")
-    return tests
 
 
 def _find_case_variables(op: ChooseCase) -> set[str]:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import LimitError, UsageError
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     ADD,
@@ -33,7 +34,6 @@ from binlogtool.format_api.replay import (
     PUT,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     EffectReader,
     ExaminedFile,
     ReadPlan,

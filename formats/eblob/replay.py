@@ -18,13 +18,13 @@ import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
     PUT,
     SKIPPED,
-    DecodedRecords,
     EffectReader,
     ExaminedFile,
     ReadPlan,

@@ -24,12 +24,12 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     ExaminedFile,
     ReadPlan,
     ReplayOutcome,

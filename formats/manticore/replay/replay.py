@@ -22,6 +22,7 @@ import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     ADD,
     APPLIED,
@@ -32,7 +33,6 @@ from binlogtool.format_api.replay import (
     PUT,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     EffectReader,
     ExaminedFile,
     ReadPlan,

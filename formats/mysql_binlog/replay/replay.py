@@ -12,11 +12,11 @@ from typing import Any
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     ReadPlan,
     ReplayOutcome,
     ReplaySituation,

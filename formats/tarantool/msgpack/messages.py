@@ -19,6 +19,9 @@ from binlogtool.limits import Limits
 
 # --- Scan kernels over MessagePack ---
 
+FIX_MAP, FIX_ARRAY, FIX_STR, NIL, STR_8, ARRAY_16, MAP_16, MAP_32 = 0x80, 0x90, 0xA0, 0xC0, 0xD9, 0xDC, 0xDE, 0xDF
+"""First bytes of values; those of short maps, arrays and texts also have the size."""
+
 ODD_SEEN = 4
 """Mark of `skip_value`: a value that only a tree decodes exactly (NaN, infinity, an extension of an unknown type). Mark
 1 is a bin, 2 an extension of a known type."""
@@ -108,9 +111,9 @@ def read_map_head(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     if p >= n:
         return 0, -1
     code = buf[p] + 0
-    if code >= 0x80 and code < 0x90:
-        return code - 0x80, p + 1
-    if code == 0xDE or code == 0xDF:
+    if code >= FIX_MAP and code < FIX_ARRAY:
+        return code - FIX_MAP, p + 1
+    if code >= MAP_16 and code <= MAP_32:
         return read_length(buf, p + 1, n, code)
     return 0, -2
 
@@ -118,9 +121,9 @@ def read_map_head(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 @kernel(read_length)
 def read_container_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """Read the head of an array or map: (number of values or pairs, position after the head); (-1, p) for others."""
-    if code >= 0x80 and code <= 0x9F:
+    if code >= FIX_MAP and code < FIX_STR:
         return code & 15, p + 1
-    if code < 0xDC or code > 0xDF:
+    if code < ARRAY_16 or code > MAP_32:
         return -1, p
     count, after = read_length(buf, p + 1, n, code)
     return (count, after) if after >= 0 else (-1, p)
@@ -132,11 +135,11 @@ def find_text(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     if p >= n:
         return 0, -2
     code = buf[p] + 0
-    size = code - 0xA0
+    size = code - FIX_STR
     start = p + 1
-    if code >= 0xD9 and code <= 0xDB:
+    if code >= STR_8 and code < ARRAY_16:
         size, start = read_length(buf, start, n, code)
-    elif code < 0xA0 or code > 0xBF:
+    elif code < FIX_STR or code >= NIL:
         return 0, -2
     if start < 0 or size > n - start:
         return 0, -2

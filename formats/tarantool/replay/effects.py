@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     ADD,
     DELETE,
@@ -14,7 +15,6 @@ from binlogtool.format_api.replay import (
     PATCH,
     PUT,
     RENAME,
-    DecodedRecords,
     EffectReader,
     StateChange,
     encode_canonical,

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     ReadPlan,
     ReplayOutcome,
     ReplaySituation,
