@@ -129,7 +129,7 @@ NamedColumns = dict[str, Any]
 
 
 class ScriptEvents(msgspec.Struct, frozen=True):
-    """Columns in the order of `kernels.statements.write_events`, and the bytes that they refer to.
+    """Columns in the order of `kernels.row_statements.write_events`, and the bytes that they refer to.
 
     `has_nested`: some events are nested.
     """
@@ -681,7 +681,8 @@ class FastScriptWriter:
         """Return the kernel for the script's options, and its texts."""
         description, is_exact = self._context.description, script.options.rows == "exact"
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
-        return self._compile(statements.write_events if is_exact else row_statements.write_statements), texts
+        self._state[statements.ROWS_AS_STATEMENTS] = not is_exact
+        return self._compile(row_statements.write_events), texts
 
     def _can_write(self, script: SqlScript) -> bool:
         """Return whether no option and no pending state needs the general writer."""
