@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -23,28 +22,27 @@ from binlogtool.format_api.format import (
 from binlogtool.format_api.layout import Batch, DecompressionError, LogFileLayout, to_int_list
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.event_schemas import (
-    DB_LEN_AT,
     ENCRYPTED_TYPE,
     QUERY_HEAD_SIZE,
-    STATUS_LEN_AT,
     decode_body,
     parse_query,
 )
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
 from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
-from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups, find_query_text
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     EVENT_TYPE_NAMES,
     GTID_EVENTS,
     HEADER_SIZE,
+    KNOWN_FLAGS,
     MAGIC,
     MAX_EVENT_SIZE,
+    PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
     ROW_EVENTS_WITH_EXTRA_DATA,
-    EventFlag,
     EventType,
     FormatDescription,
     iter_block_pieces,
@@ -293,9 +291,7 @@ def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:
 # --- Proof of single events without checksums ---
 
 _T = EventType
-_HEADER = struct.Struct("<IBIIIH")
 _TEN_YEARS = 10 * 366 * 86400
-_KNOWN_FLAGS = int(sum(EventFlag))
 _KNOWN_ROW_FLAGS = 0x9F
 _MAX_SERVERS = 1_000
 _CHECKED_CHARS = 32
@@ -348,7 +344,7 @@ def read_prior_events(data: bytes, offset: int) -> PriorEvents:
     """
     prior_events = PriorEvents()
     while len(data) - offset >= HEADER_SIZE:
-        time, _, server, size, _, _ = _HEADER.unpack_from(data, offset)
+        time, _, server, size, _, _ = PACKED_HEADER.unpack_from(data, offset)
         if size < HEADER_SIZE or size > len(data) - offset:
             break
         prior_events.add_events((time,), (server,))
@@ -360,8 +356,8 @@ def is_proven_event(frame: bytes, context: Any) -> bool:
     """Check if bytes without a checksum are certainly an event: valid header, and a body that fits exactly."""
     if len(frame) < HEADER_SIZE:
         return False
-    time, code, server, size, _, flags = _HEADER.unpack_from(frame)
-    if code not in EVENT_TYPE_NAMES or code == 0 or flags & ~_KNOWN_FLAGS or size > MAX_EVENT_SIZE:
+    time, code, server, size, _, flags = PACKED_HEADER.unpack_from(frame)
+    if code not in EVENT_TYPE_NAMES or code == 0 or flags & ~KNOWN_FLAGS or size > MAX_EVENT_SIZE:
         return False
     if not context.prior_events.is_plausible(time, server) or (code == _T.QUERY and not _starts_as_text(frame)):
         return False
@@ -404,7 +400,7 @@ def _is_valid_body(code: int, body: bytes, description: FormatDescription, serve
 def _starts_as_text(frame: bytes) -> bool:
     """Check if the statement of a QUERY starts without control characters, before `_is_text` decodes all of it."""
     body = frame[HEADER_SIZE : HEADER_SIZE + QUERY_HEAD_SIZE].ljust(QUERY_HEAD_SIZE, b"\0")
-    text_at = HEADER_SIZE + QUERY_HEAD_SIZE + 1 + (body[STATUS_LEN_AT] | body[STATUS_LEN_AT + 1] << 8) + body[DB_LEN_AT]
+    text_at = HEADER_SIZE + find_query_text(body, 0)
     return _has_no_controls(frame[text_at : text_at + _CHECKED_CHARS])
 
 

@@ -1,14 +1,7 @@
 """The wire format of events: types, flags, common header, FORMAT_DESCRIPTION, field types of bodies, compression.
 
-Source: docs/spec/mysql_binlog.md#event-types.
-
-See docs/spec/mysql_binlog.md#common-header. The offsets are for kernels and for code that handles a damaged, truncated
-or new header.
-
-See docs/spec/mysql_binlog.md#format_description-and-checksums.
-
-See docs/spec/mysql_binlog.md#event-bodies. Declared sizes are not trusted:
-memory grows only with the bytes that are really unpacked, and a wrong declared size is an error.
+See docs/spec/mysql_binlog.md#event-types and #event-bodies. Declared sizes are not trusted: memory grows only with the
+bytes that are really unpacked, and a wrong declared size is an error.
 """
 
 from __future__ import annotations
@@ -136,11 +129,11 @@ class EventFlag(enum.IntFlag):
     SKIP_REPLICATION = 0x8000
 
 
-class ChecksumAlgorithm(enum.IntEnum):
-    """Values of checksum_alg in FORMAT_DESCRIPTION.
+KNOWN_FLAGS = int(sum(EventFlag))
 
-    Source: docs/spec/mysql_binlog.md#format_description-and-checksums.
-    """
+
+class ChecksumAlgorithm(enum.IntEnum):
+    """Values of checksum_alg in FORMAT_DESCRIPTION."""
 
     NONE = 0
     CRC32 = 1
@@ -242,6 +235,9 @@ HEADER = Struct(
     "end_log_pos" / Int32ul,
     "flags" / Int16ul,
 )
+
+PACKED_HEADER = struct.Struct("<IBIIIH")
+"""The common header for code that reads it before the schema applies, or that writes it."""
 
 TYPE_AT = field_offset(HEADER, "type_code")
 SERVER_ID_AT = field_offset(HEADER, "server_id")
@@ -355,7 +351,8 @@ def parse_description(event: bytes | memoryview) -> FormatDescription:
 
 # --- A bounded reader of small structures ---
 
-_LENENC_WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+_LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+"""Bytes after the first byte of a length-encoded integer."""
 _LENENC_NULL = 0xFB
 
 
@@ -417,7 +414,7 @@ class BoundedReader:
         first = self.read_uint(1, name)
         if first < _LENENC_NULL:
             return first
-        width = _LENENC_WIDTHS.get(first)
+        width = _LENENC.get(first)
         if width is None:
             raise MalformedError(f"{self.label}: {name} at byte {self.offset - 1:,} starts with 0x{first:02x}")
         return self.read_uint(width, name)
@@ -429,7 +426,6 @@ class BoundedReader:
 
 # --- Field types of event bodies ---
 
-_LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 _U64 = (1 << 64) - 1
 
 
@@ -441,15 +437,9 @@ def load_lenenc(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     first = buf[pos] + 0
     if first < 0xFB:
         return first, pos + 1
-    size = 0
-    if first == 0xFC:
-        size = 2
-    elif first == 0xFD:
-        size = 3
-    elif first == 0xFE:
-        size = 8
-    if size == 0:
+    if first == 0xFB or first == 0xFF:
         return 0, -2
+    size = 8 if first == 0xFE else first - 0xFA
     if size > limit - pos - 1:
         return 0, -1
     return load_little_endian(buf, pos + 1, size), pos + 1 + size
@@ -663,8 +653,7 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
     Raises:
         CodecError: compression-error (not a block, damaged, truncated, not of the declared size) or inflate-limit.
     """
-    packed, declared = _parse_block(data)
-    return _inflate(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
+    return b"".join(iter_block_pieces(data, limits))
 
 
 def iter_block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
@@ -730,11 +719,7 @@ def unpack_column(data: bytes, limit: int) -> bytes:
         )
     declared = int.from_bytes(data[1 : 1 + width], "big")
     bits = -zlib.MAX_WBITS if head & _RAW_DEFLATE else zlib.MAX_WBITS
-    return _inflate(data[1 + width :], declared, limit, bits)
-
-
-def _inflate(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> bytes:
-    return b"".join(_iter_inflated(data, declared, limit, window_bits))
+    return b"".join(_iter_inflated(data[1 + width :], declared, limit, bits))
 
 
 def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> Iterator[bytes]:

@@ -27,8 +27,11 @@ from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     END_LOG_POS_AT,
     EVENT_SIZE_AT,
+    FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
+    PACKED_HEADER,
+    TYPE_AT,
     ChecksumAlgorithm,
     EventType,
     FormatDescription,
@@ -39,9 +42,7 @@ from binlogtool.limits import MIB
 # --- Events of a new MariaDB log file ---
 
 _T = EventType
-_HEADER = struct.Struct("<IBIIIH")
 _SIZES = struct.Struct("<II")
-_SIZES_AT = 9
 _DESCRIPTION = struct.Struct("<H50sIB")
 _GTID = struct.Struct("<IIQ")
 _UINT32_MASK: Final = 0xFFFFFFFF
@@ -95,7 +96,9 @@ def reframe_event(event: bytes, position: int) -> bytes:
     """Return an event without checksum as it is stored at `position` of a file with checksums."""
     size = len(event) + CHECKSUM_SIZE
     unchecked = (
-        event[:_SIZES_AT] + _SIZES.pack(size, (position + size) & _UINT32_MASK) + event[_SIZES_AT + _SIZES.size :]
+        event[:EVENT_SIZE_AT]
+        + _SIZES.pack(size, (position + size) & _UINT32_MASK)
+        + event[EVENT_SIZE_AT + _SIZES.size :]
     )
     return unchecked + zlib.crc32(unchecked).to_bytes(CHECKSUM_SIZE, "little")
 
@@ -106,7 +109,7 @@ def encode_event(code: EventType, time: int, server_id: int, body: bytes) -> byt
     Args:
         time: in seconds.
     """
-    return _HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
+    return PACKED_HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
 
 
 def description_for_new_file(description: FormatDescription, created: int) -> FormatDescription:
@@ -265,8 +268,7 @@ def _subtract_intervals(seen: Iterable[tuple[int, int]], low: int, high: int) ->
 
 # --- Digest of transactions ---
 
-_MUTABLE_BYTES = slice(9, 17)
-_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_MUTABLE_BYTES = slice(EVENT_SIZE_AT, FLAGS_AT)
 
 
 class GtidRuns(msgspec.Struct):
@@ -304,7 +306,7 @@ class TransactionDigest(msgspec.Struct):
 
     def add(self, bundle: PortableEventGroup) -> None:
         """Add the next transaction; FORMAT_DESCRIPTION events belong to the container and are ignored."""
-        events = [event for event in bundle.events if event[4] != _FORMAT_DESCRIPTION]
+        events = [event for event in bundle.events if event[TYPE_AT] != EventType.FORMAT_DESCRIPTION]
         self.bundles += bool(events)
         self.events += len(events)
         if bundle.txn is not None:
@@ -370,7 +372,7 @@ class BinlogWriter(msgspec.Struct):
     def add(self, bundle: PortableEventGroup) -> None:
         """Write the next transaction, or take a FORMAT_DESCRIPTION."""
         rest = bundle.events
-        if rest[0][4] == EventType.FORMAT_DESCRIPTION:
+        if rest[0][TYPE_AT] == EventType.FORMAT_DESCRIPTION:
             self._set_description(rest[0])
             rest = rest[1:]
         if rest:

@@ -43,7 +43,6 @@ from binlogtool.formats.binlog_events.replay.applier import (
     EventApplier,
     ExecutedGtids,
     SkippedRows,
-    format_xid,
     parse_executed,
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
@@ -506,8 +505,7 @@ class RestartPrediction:
         shared_values = () if context is None else context.shared.values()
         log_state = next((one for one in shared_values if isinstance(one, LogValidationState)), LogValidationState())
         return [
-            format_xid(_misread_xa_id(XaId(*one)) if misread else XaId(*one))
-            for one in list(log_state.pending)[:_MAX_SHOWN]
+            (_misread_xa_id(XaId(*one)) if misread else XaId(*one)).text for one in list(log_state.pending)[:_MAX_SHOWN]
         ]
 
     # -- losses --------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class GtidSet(msgspec.Struct, frozen=True):
     def __contains__(self, gtid: str | None) -> bool:
         source, number = split_gtid(gtid) if gtid is not None else ("", 0)
         intervals = self.sources.get(source)
-        return (intervals is not None and number in intervals) or parse_domain(source) in self.domains
+        return (intervals is not None and number in intervals) or get_source_domain(source) in self.domains
 
 
 def split_gtid(gtid: str) -> tuple[str, int]:
@@ -118,7 +118,7 @@ def split_gtid(gtid: str) -> tuple[str, int]:
     return source, int(number) if number.isdecimal() else 0
 
 
-def parse_domain(source: str) -> int | None:
+def get_source_domain(source: str) -> int | None:
     """Return the domain of a MariaDB source; None for one of MySQL."""
     domain, separator, server = source.partition("-")
     return int(domain) if separator and domain.isdecimal() and server.isdecimal() else None
@@ -201,7 +201,7 @@ def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
 
 def _format_source(source: str, intervals: IntervalSet) -> str:
     """Return the numbers of one source as text."""
-    if parse_domain(source) is None:
+    if get_source_domain(source) is None:
         return ":".join((source, *(_format_range(low, high, "-") for low, high in intervals)))
     if list(intervals) == [(0, _END_NUMBER)]:
         return source
@@ -264,7 +264,7 @@ def parse_until(text: str) -> TransactionPredicate:
 
 def _sequence_key(source: str) -> str:
     """Return what numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
-    domain = parse_domain(source)
+    domain = get_source_domain(source)
     return source if domain is None else str(domain)
 
 

@@ -64,7 +64,6 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     find_renamed_database,
     format_description_binlog,
     format_event_comment,
-    format_xid,
     get_event_context,
     get_statement_kind,
     read_query,
@@ -87,6 +86,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STANDALONE,
     GroupStep,
     QueryKind,
+    XaId,
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -363,8 +363,8 @@ class EventStatementWriter:
         if gtid.flags2 & PREPARED_XA:
             if self.options.flat:
                 self._drop_transaction_statement(QueryKind.XA_START)
-            xid = format_xid(gtid.gtrid or b"", gtid.bqual or b"", gtid.format_id or 0)
-            return [*statements, self.transaction.begin_xa(xid)]
+            xa_id = XaId(gtid.format_id or 0, gtid.gtrid or b"", gtid.bqual or b"")
+            return [*statements, self.transaction.begin_xa(xa_id.text.encode())]
         if not gtid.flags2 & STANDALONE and not self.options.flat:
             self.transaction.begin()
             statements.append(b"START TRANSACTION")
@@ -517,16 +517,17 @@ class EventStatementWriter:
         body = decode_body(_T.XA_PREPARE, bytes(context.event.body), context.file.description)
         data = bytes(context.event.body)[13:]
         middle = body["gtrid_len"] if "gtrid_len" in body else int.from_bytes(context.event.body[5:9], "little")
-        xid = format_xid(data[:middle], data[middle:], int.from_bytes(context.event.body[1:5], "little", signed=True))
+        format_id = int.from_bytes(context.event.body[1:5], "little", signed=True)
+        xid = XaId(format_id, data[:middle], data[middle:]).text.encode()
         self.transaction.take_rollback()
         return [b"XA COMMIT " + xid + b" ONE PHASE" if context.event.body[0] else b"XA PREPARE " + xid]
 
-    def _add_variable(self, context: EventContext) -> list[bytes]:
+    def _keep_for_next_statement(self, context: EventContext) -> list[bytes]:
         """Keep a variable for the next statement."""
         self.pending_variables.append(decode_variable(context))
         return []
 
-    def _add_load_data(self, context: EventContext) -> list[bytes]:
+    def _keep_load_data(self, context: EventContext) -> list[bytes]:
         """Take a part of a file for LOAD DATA."""
         self.loads.add_part(context)
         return []
@@ -536,8 +537,8 @@ EVENT_WRITERS: Mapping[int, Callable[[EventStatementWriter, EventContext], Seque
     _T.GTID: EventStatementWriter._write_mariadb_gtid,
     **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), EventStatementWriter._write_mysql_gtid),
     **dict.fromkeys(STATEMENT_EVENTS, EventStatementWriter._write_query),
-    **dict.fromkeys(VARIABLE_EVENTS, EventStatementWriter._add_variable),
-    **dict.fromkeys(LOAD_DATA_EVENTS, EventStatementWriter._add_load_data),
+    **dict.fromkeys(VARIABLE_EVENTS, EventStatementWriter._keep_for_next_statement),
+    **dict.fromkeys(LOAD_DATA_EVENTS, EventStatementWriter._keep_load_data),
     _T.XID: EventStatementWriter._write_commit,
     _T.XA_PREPARE: EventStatementWriter._write_xa_prepare,
 }

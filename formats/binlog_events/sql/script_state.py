@@ -28,7 +28,6 @@ from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_text
 from binlogtool.formats.binlog_events.sql.client_text import STATEMENT_END
-from binlogtool.formats.binlog_events.sql.literals import format_hex
 from binlogtool.formats.binlog_events.sql.session import ScriptSession
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_ENDING_TRANSACTIONS,
@@ -42,6 +41,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     GTID_EVENTS,
     HEADER_SIZE,
+    PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
     EventFlag,
@@ -258,11 +258,6 @@ def is_transaction_start(context: EventContext) -> bool:
 def is_transaction_end(context: EventContext) -> bool:
     """Return whether this event ends a transaction and does nothing else."""
     return context.event.code in EVENTS_ENDING_TRANSACTIONS or get_statement_kind(context) in FINISHING_STATEMENTS
-
-
-def format_xid(gtrid: bytes, bqual: bytes, format_id: int) -> bytes:
-    """Return the name of an XA transaction as it is written in statements."""
-    return b"%b,%b,%d" % (format_hex(gtrid), format_hex(bqual), format_id)
 
 
 # --- The rule of `--stop-before` ---
@@ -521,7 +516,6 @@ MAX_BINLOG_BYTES = 8 * MIB
 MAX_UNSPLIT_BYTES = 11 * MIB
 """Most bytes of one event that fit into one statement."""
 
-_HEADER = struct.Struct("<IBIIIH")
 _UNCOMPRESSED_TYPES = {
     _T.WRITE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
     _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
@@ -639,8 +633,10 @@ def build_table_map_event(template: Event, table: TableMap, description: FormatD
 def build_event(template: Event, code: int, body: bytes, description: FormatDescription) -> bytes:
     """Return an event with the time and origin of another one, and the checksum that the description asks for."""
     checksum_size = 4 if description.has_checksums else 0
-    size = _HEADER.size + len(body) + checksum_size
-    data = _HEADER.pack(template.time, code, template.server_id, size, template.end_log_pos, template.flags) + body
+    size = PACKED_HEADER.size + len(body) + checksum_size
+    data = (
+        PACKED_HEADER.pack(template.time, code, template.server_id, size, template.end_log_pos, template.flags) + body
+    )
     return data + struct.pack("<I", zlib.crc32(data)) if checksum_size else data
 
 

@@ -19,6 +19,7 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,11 +34,10 @@ from binlogtool.formats.binlog_events.replay.applier import (
     ExecutedGtids,
     as_bytes,
     as_text,
-    format_xid,
     parse_executed,
     read_listed_gtids,
 )
-from binlogtool.formats.binlog_events.transactions.boundaries import XaId
+from binlogtool.formats.binlog_events.transactions.boundaries import XaId, XaStates, parse_xa_finish
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     HEADER_SIZE,
@@ -54,7 +54,6 @@ from binlogtool.formats.mysql_binlog.index_files import (
     parse_log_name,
     to_printable,
 )
-from binlogtool.formats.mysql_binlog.validate.event_rules import parse_xa_finish
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, CheckpointEvent
 
 # --- Commit marks as MySQL's recovery reads them ---
@@ -83,7 +82,7 @@ class CommitMarks(msgspec.Struct):
 
     first_fault: tuple[int, str] | None = None
     _xids: dict[int, None] = msgspec.field(default_factory=dict)
-    _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)
+    _xa_states: XaStates = msgspec.field(default_factory=partial(XaStates, MAX_REMEMBERED))
 
     def add_mark(self, mark: CommitMark) -> None:
         """Add the next mark."""
@@ -99,10 +98,8 @@ class CommitMarks(msgspec.Struct):
         if mark.kind == "XID":
             yield from self._check_xid(body.get("xid"))
         elif mark.kind == "XA_PREPARE":
-            xa_id = XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
-            if self._prepared.get(xa_id):
-                yield f"XA transaction {format_xid(xa_id)} is prepared twice"
-            self._remember(xa_id, not body.get("one_phase"))
+            fault = self._xa_states.prepare(_get_xa_id(body), one_phase=bool(body.get("one_phase")))
+            yield from () if fault is None else (fault,)
         else:
             status = body.get("status_vars") or {}
             yield from self._check_xid(status.get("xid", status.get("ddl_logged_with_xid")))
@@ -122,19 +119,14 @@ class CommitMarks(msgspec.Struct):
         """Check and remember XA COMMIT or XA ROLLBACK."""
         if not _FINISH.match(sql):
             return
-        xa_id = parse_xa_finish(sql.encode("utf-8", "replace"))
-        if xa_id is None:
-            yield f"not an XA identifier: {sql[:80]}"
-            return
-        if self._prepared.get(xa_id) is False:
-            yield f"XA transaction {format_xid(xa_id)} is finished twice"
-        self._remember(xa_id, False)
+        finish = parse_xa_finish(sql.encode("utf-8", "replace"))
+        fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
+        yield from () if fault is None else (fault,)
 
-    def _remember(self, xa_id: XaId, is_prepared: bool) -> None:
-        """Remember the state of an XA transaction."""
-        if len(self._prepared) >= MAX_REMEMBERED:
-            self._prepared.clear()
-        self._prepared[xa_id] = is_prepared
+
+def _get_xa_id(body: Mapping[str, Any]) -> XaId:
+    """Return the transaction that XA_PREPARE prepares."""
+    return XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
 
 
 def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) -> Sequence[CommitMark]:
@@ -158,15 +150,13 @@ def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) ->
 _FATAL_DAMAGE = frozenset({"length-out-of-bounds", "bad-header", "bad-magic", "torn-tail", "zero-tail", "garbage-tail"})
 """Damage that also stops a reader that does not verify checksums."""
 
-_HEADER_SIZE, _CHECKSUM_SIZE = 19, 4
-
 
 def _decode_mark(offset: int, event: bytes, description: FormatDescription) -> Iterator[CommitMark]:
     """Yield the mark of an event, if it has one."""
-    if len(event) < _HEADER_SIZE + _CHECKSUM_SIZE or event[4] not in _MARK_EVENTS:
+    if len(event) < HEADER_SIZE + CHECKSUM_SIZE or event[4] not in _MARK_EVENTS:
         return
     try:
-        body = decode_body(event[4], event[_HEADER_SIZE:-_CHECKSUM_SIZE], description)
+        body = decode_body(event[4], event[HEADER_SIZE:-CHECKSUM_SIZE], description)
     except (MalformedError, DecompressionError):
         return
     yield CommitMark(offset, EventType(event[4]).name, body)
@@ -622,7 +612,7 @@ class CrashRecovery:
         if type_name == "XID":
             self._note_xid(body.get("xid"))
         elif type_name == "XA_PREPARE":
-            xa_id = XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
+            xa_id = _get_xa_id(body)
             if not body.get("one_phase") and len(self._prepared) < MAX_LISTED_XIDS:
                 self._prepared[xa_id] = None
         else:
@@ -630,7 +620,7 @@ class CrashRecovery:
             self._note_xid(status.get("xid", status.get("ddl_logged_with_xid")))
             sql = as_text(body.get("sql"))
             if sql[:12].upper().startswith(_XA_FINISH):
-                self._prepared = {name: None for name in self._prepared if format_xid(name) not in sql}
+                self._prepared = {name: None for name in self._prepared if name.text not in sql}
 
     def _note_xid(self, number: Any) -> None:
         """Note an XID."""
@@ -678,7 +668,7 @@ class CrashRecovery:
         name = parse_log_name(file.name)
         details["goes_on_in"] = name.make_sibling(name.number + 1) if name is not None else None
         details |= {"gtid": self.executed.text, "xids": self._xid_count, "last_xids": list(self._last_xids)}
-        details["xa_prepared"] = [format_xid(one) for one in self._prepared]
+        details["xa_prepared"] = [one.text for one in self._prepared]
         return details | {"rolled_back": self._rolled_back_gtid, "verifies_checksums": self._depends_on_checksums()}
 
     def _depends_on_checksums(self) -> bool | None:

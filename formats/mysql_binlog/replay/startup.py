@@ -20,7 +20,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
-from binlogtool.formats.binlog_events.wire_format import CHECKSUM_SIZE, ENCRYPTED_MAGIC, MAGIC, EventType
+from binlogtool.formats.binlog_events.wire_format import CHECKSUM_SIZE, ENCRYPTED_MAGIC, HEADER_SIZE, MAGIC, EventType
 from binlogtool.formats.mysql_binlog.index_files import (
     MAX_INDEX_BYTES,
     ServerList,
@@ -40,8 +40,8 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
 _MAX_LOG_NUMBER = 0x7FFFFFFF
 """`MAX_LOG_UNIQUE_FN_EXT`: the highest number of a log."""
 
-_HEADER_SIZE, _DESCRIPTION_FIXED_SIZE = 19, 57
-"""Size of an event's header, and of FORMAT_DESCRIPTION after it up to the header length."""
+_DESCRIPTION_FIXED_SIZE = 57
+"""Bytes of FORMAT_DESCRIPTION after its header, up to the header length."""
 _BODY_DAMAGE = ("checksum-mismatch", "payload-undecodable")
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
@@ -249,9 +249,9 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     reason = _find_description_fault(server, last)
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
-    body = server.read_bytes(last, len(MAGIC) + _HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
+    body = server.read_bytes(last, len(MAGIC) + HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
     has_valid_version = body[:2] == b"\x04\0" or (body[:2] == b"\0\0" and _has_known_version(server, last))
-    if len(body) < _DESCRIPTION_FIXED_SIZE or not has_valid_version or body[-1] != _HEADER_SIZE:
+    if len(body) < _DESCRIPTION_FIXED_SIZE or not has_valid_version or body[-1] != HEADER_SIZE:
         message = (
             f"the FORMAT_DESCRIPTION of {_format_name(_base_name(last))} is damaged: MariaDB may not "
             f"take it for one, and stop"
@@ -338,18 +338,18 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
     """
     for name in (server.listed.names[-1], server.listed.names[0]):
         log = server.find_log(name)
-        start = server.read_bytes(name, 0, len(MAGIC) + _HEADER_SIZE) or b""
-        if log is None or len(start) < len(MAGIC) + _HEADER_SIZE:
+        start = server.read_bytes(name, 0, len(MAGIC) + HEADER_SIZE) or b""
+        if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
         at = len(MAGIC) + int.from_bytes(start[-10:-6], "little")
         errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
-        header = server.read_bytes(name, at, _HEADER_SIZE) or b""
+        header = server.read_bytes(name, at, HEADER_SIZE) or b""
         if header[4:5] != bytes([EventType.PREVIOUS_GTIDS]):
             continue
         if not any(one.offset == at and one.id in _BODY_DAMAGE for one in errors):
             continue
         size = int.from_bytes(header[9:13], "little")
-        body = server.read_bytes(name, at + _HEADER_SIZE, max(0, size - _HEADER_SIZE - CHECKSUM_SIZE)) or b""
+        body = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE - CHECKSUM_SIZE)) or b""
         if not _is_valid_gtid_set(body):
             message = (
                 f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in "
@@ -380,14 +380,14 @@ def _is_valid_gtid_set(body: bytes) -> bool:
 
 def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None:
     """Return why MariaDB does not accept the first event as a FORMAT_DESCRIPTION."""
-    header = server.read_bytes(name, len(MAGIC), _HEADER_SIZE) or b""
+    header = server.read_bytes(name, len(MAGIC), HEADER_SIZE) or b""
     consequence = "MariaDB reads it when it starts, and stops"
-    if len(header) < _HEADER_SIZE:
+    if len(header) < HEADER_SIZE:
         return f"the file ends inside its FORMAT_DESCRIPTION event: {consequence}"
     length = int.from_bytes(header[9:13], "little")
-    if header[4] != EventType.FORMAT_DESCRIPTION or length < _HEADER_SIZE:
+    if header[4] != EventType.FORMAT_DESCRIPTION or length < HEADER_SIZE:
         return f"the first event is not a FORMAT_DESCRIPTION: {consequence}"
-    version = server.read_bytes(name, len(MAGIC) + _HEADER_SIZE, 2)
+    version = server.read_bytes(name, len(MAGIC) + HEADER_SIZE, 2)
     if version == b"\0\0" and not _has_known_version(server, name):
         return f"its FORMAT_DESCRIPTION has version 0 (Found invalid event in binary log): {consequence}"
     if len(MAGIC) + length > os.path.getsize(server.resolve_path(_base_name(name))):
@@ -400,7 +400,7 @@ def _has_known_version(server: _ServerDirectory, name: bytes) -> bool:
 
     Then a server accepts version 0 in it (observed).
     """
-    version = (server.read_bytes(name, len(MAGIC) + _HEADER_SIZE + 2, 50) or b"").partition(b"\0")[0].decode("latin-1")
+    version = (server.read_bytes(name, len(MAGIC) + HEADER_SIZE + 2, 50) or b"").partition(b"\0")[0].decode("latin-1")
     others = (log for log in server.logs if get_base_name(log.file.name) != os.fsdecode(_base_name(name)))
     return any(log.facts is not None and log.facts.server_version == version for log in others)
 
