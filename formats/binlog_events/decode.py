@@ -224,8 +224,7 @@ class EventTracker(msgspec.Struct):
     def reset(self, start: int = -1) -> None:
         """Reset the state: a part of the log was skipped, or all of it is read again.
 
-        Args:
-            start: where reading continues.
+        `start`: where reading continues.
         """
         self.transactions.reset()
         self.maps.by_id.clear()
@@ -427,12 +426,9 @@ def _is_valid_gtid(value: Mapping[str, Any]) -> bool:
 class BinlogFileContext(msgspec.Struct):
     """Context of the events of one file: its format and the state while it is read.
 
-    Attributes:
-        description: the current FORMAT_DESCRIPTION; in a relay log it changes on the way.
-        is_relay_log: a relay log.
-        events_at: offset of the first event.
-        encrypted_without_key: encrypted, and no key was given.
-        prior_events: times and servers of the events so far.
+    `description`: the current FORMAT_DESCRIPTION; in a relay log it changes on the way. `is_relay_log`: a relay log.
+    `events_at`: offset of the first event. `encrypted_without_key`: encrypted, and no key was given. `prior_events`:
+    times and servers of the events so far.
     """
 
     description: FormatDescription
@@ -532,8 +528,7 @@ _ENCRYPTED_TYPE_NAMES = _TypeNames({**EVENT_TYPE_NAMES, ENCRYPTED_TYPE: "ENCRYPT
 def type_name(code: int, *, encrypted_without_key: bool = False) -> str:
     """Return the name of an event type, also of an unknown one.
 
-    Args:
-        encrypted_without_key: the log is encrypted and no key was given.
+    `encrypted_without_key`: the log is encrypted and no key was given.
     """
     return _ENCRYPTED_TYPE_NAMES[code] if encrypted_without_key else _TYPE_NAMES[code]
 

@@ -212,8 +212,7 @@ def header_text_table(_quote: JsonEncoder) -> bytes:
 class EventKernelTables:
     """Tables and columns that the kernels need in addition to the frames, updated from batch to batch.
 
-    Args:
-        get_context: returns the context of the file.
+    `get_context`: returns the context of the file.
     """
 
     def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
@@ -282,9 +281,7 @@ def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
 class GrowingTable:
     """A text table of the entries of a list that grows, and is sometimes replaced by another list.
 
-    Args:
-        encode_entry: encodes an item of the list.
-        join_entries: joins the entries to a table.
+    `encode_entry`: encodes an item of the list. `join_entries`: joins the entries to a table.
     """
 
     def __init__(

@@ -258,12 +258,9 @@ _ZERO_POSITIONS_SINCE = (11, 4, 0)
 class FormatDescription(msgspec.Struct, frozen=True):
     """The fields of a FORMAT_DESCRIPTION event, and what follows from them.
 
-    Attributes:
-        post_header_len: one byte per event type, for type i + 1 at index i.
-        checksum_alg: None = the writer does not support checksums (then the event itself has none either).
-        flags: of its common header.
-        size: of the whole event.
-        event: bytes of the whole event.
+    `post_header_len`: one byte per event type, for type i + 1 at index i. `checksum_alg`: None = the writer does not
+    support checksums (then the event itself has none either). `flags`: of its common header. `size`: of the whole
+    event. `event`: bytes of the whole event.
     """
 
     binlog_version: int
@@ -359,9 +356,7 @@ _LENENC_NULL = 0xFB
 class BoundedReader:
     """Reads `data[offset:end]` from front to back; every error is a `MalformedError`.
 
-    Attributes:
-        label: name of the structure in errors.
-        offset: offset of the next byte.
+    `label`: name of the structure in errors. `offset`: offset of the next byte.
     """
 
     __slots__ = ("data", "end", "label", "offset")
@@ -477,8 +472,7 @@ def encode_lenenc(value: int) -> bytes:
 class WideLenenc(int):
     """A length-encoded integer that was not stored in its shortest form.
 
-    Attributes:
-        code: the first byte that it was stored with.
+    `code`: the first byte that it was stored with.
     """
 
     code: int
@@ -565,11 +559,7 @@ COMPRESSIONS = {0: "ZSTD", 255: "NONE"}
 
 
 class PayloadFieldValues(dict[str, int]):
-    """The fields before a payload by name.
-
-    Attributes:
-        raw_bytes: their stored bytes.
-    """
+    """The fields before a payload by name; `raw_bytes`: their stored bytes."""
 
     raw_bytes: bytes
 
@@ -657,30 +647,18 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
 
 
 def iter_block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
-    """Unpack a compressed block piece by piece.
-
-    Raises:
-        CodecError: as `unpack_block`, before the last piece.
-    """
+    """Unpack a compressed block piece by piece; raise CodecError as `unpack_block`, before the last piece."""
     packed, declared = _parse_block(data)
     return _iter_inflated(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
 
 
 def read_declared_size(data: bytes | memoryview) -> int:
-    """Read the unpacked size that a compressed block declares.
-
-    Raises:
-        CodecError: it is not a block.
-    """
+    """Read the unpacked size that a compressed block declares; raise CodecError if it is not a block."""
     return _parse_block(data)[1]
 
 
 def check_block(data: bytes | memoryview, limits: Limits) -> None:
-    """Unpack a compressed block without keeping the result.
-
-    Raises:
-        CodecError: as `unpack_block`.
-    """
+    """Unpack a compressed block without keeping the result; raise CodecError as `unpack_block`."""
     for _ in iter_block_pieces(data, limits):
         pass
 
@@ -752,8 +730,7 @@ def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_b
 class PayloadHeader(msgspec.Struct, frozen=True):
     """The fields of TRANSACTION_PAYLOAD; None = the field is absent.
 
-    Attributes:
-        data_at: offset of the packed bytes in the body.
+    `data_at`: offset of the packed bytes in the body.
     """
 
     data_at: int

@@ -106,18 +106,13 @@ def reframe_event(event: bytes, position: int) -> bytes:
 def encode_event(code: EventType, time: int, server_id: int, body: bytes) -> bytes:
     """Encode an event without checksum; its position is set later.
 
-    Args:
-        time: in seconds.
+    `time`: in seconds.
     """
     return PACKED_HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
 
 
 def description_for_new_file(description: FormatDescription, created: int) -> FormatDescription:
-    """Return the description for the start of a new file with checksums.
-
-    Args:
-        created: see `create_timestamp`.
-    """
+    """Return the description for the start of a new file with checksums; `created`: see `create_timestamp`."""
     post_headers = description.post_header_len or DEFAULT_DESCRIPTION.post_header_len
     crc32 = ChecksumAlgorithm.CRC32.value
     return replace(
@@ -149,11 +144,7 @@ def encode_gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
 
 
 def encode_checkpoint_body(name: str) -> bytes:
-    """Encode the body of BINLOG_CHECKPOINT.
-
-    Args:
-        name: the oldest file that crash recovery needs.
-    """
+    """Encode the body of BINLOG_CHECKPOINT; `name`: the oldest file that crash recovery needs."""
     encoded = name.encode("utf-8", "surrogateescape")
     return len(encoded).to_bytes(4, "little") + encoded
 

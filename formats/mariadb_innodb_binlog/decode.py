@@ -308,11 +308,7 @@ GtidState = Mapping[DomainServer, int]
 
 
 class _GtidSelection(msgspec.Struct, frozen=True):
-    """The selected GTIDs as intervals.
-
-    Attributes:
-        start, stop: sequence numbers by domain.
-    """
+    """The selected GTIDs as intervals; `start`, `stop`: sequence numbers by domain."""
 
     start: Mapping[int, int] | None
     stop: Mapping[int, int] | None
@@ -407,8 +403,7 @@ class _StateSearch(msgspec.Struct):
     ) -> Iterator[tuple[int, int]]:
         """Iterate over the parts between state pages that may hold selected groups.
 
-        Args:
-            last: state after the file; None = unknown.
+        `last`: state after the file; None = unknown.
         """
         page_size = self.context.page_size
         pending: list[tuple[int, int, GtidState, GtidState | None]] = [(0, len(state_pages), first, last)]

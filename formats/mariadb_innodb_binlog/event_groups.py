@@ -111,8 +111,7 @@ _NUMBERS_PER_COMMIT = 10
 class GroupHead(NamedTuple):
     """The first event of a group; None = unknown.
 
-    Attributes:
-        time: microseconds since 1970.
+    `time`: microseconds since 1970.
     """
 
     type_code: int | None
@@ -226,16 +225,11 @@ def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, hi
 class CommitNumbers(NamedTuple):
     """Facts about a COMMIT record of a batch.
 
-    Attributes:
-        record_index: index in the batch.
-        payload_at: where its events start; -1: its header is malformed, or it has out-of-band data, so nothing else is
-            known.
-        type_code: of the first event.
-        events: number of events; -1 = they do not fill the payload exactly.
-        seq_no: -1 without a GTID event.
-        xid: of the first XID event; 0 = none.
-        joined: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is more
-            than one statement although its GTID event has the flag STANDALONE.
+    `record_index`: index in the batch. `payload_at`: where its events start; -1: its header is malformed, or it has
+    out-of-band data, so nothing else is known. `type_code`: of the first event. `events`: number of events; -1 = they
+    do not fill the payload exactly. `seq_no`: -1 without a GTID event. `xid`: of the first XID event; 0 = none.
+    `joined`: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is more
+    than one statement although its GTID event has the flag STANDALONE.
     """
 
     record_index: int
@@ -289,12 +283,8 @@ _unpack_xid = make_unpacker(XID, "xid")
 class EventTilingChecker(msgspec.Struct):
     """Takes the bytes of a group in pieces.
 
-    Attributes:
-        events: complete headers so far.
-        is_broken: an impossible event size was found.
-        xid: of the first XID event; 0 = none so far.
-        after_xid: events after the XID event.
-        changes: statements, and events with rows.
+    `events`: complete headers so far. `is_broken`: an impossible event size was found. `xid`: of the first XID event; 0
+    = none so far. `after_xid`: events after the XID event. `changes`: statements, and events with rows.
     """
 
     events: int = 0
@@ -402,11 +392,7 @@ class OobForest:
         return map(self.node_place, range(self.nodes))
 
     def iter_pieces(self) -> Iterator[memoryview]:
-        """Iterate over the data, in order, chunk by chunk.
-
-        Raises:
-            UnreadableError: a record is incomplete.
-        """
+        """Iterate over the data, in order, chunk by chunk; raise UnreadableError if a record is incomplete."""
         for place in self.iter_places():
             yield from iter_node_data(self._store, place)
 
@@ -454,11 +440,7 @@ class OobForest:
 
 
 def read_node(store: PageStore, position: IbbPosition) -> OobNode:
-    """Read the header of the node at a position.
-
-    Raises:
-        UnreadableError: there is none.
-    """
+    """Read the header of the node at a position; raise UnreadableError if there is none."""
     head = b""
     for piece in store.iter_record_pieces(position, _OOB_DATA):
         head += piece[:_MAX_HEADER_AND_BYTE]
@@ -499,15 +481,10 @@ FINDING_IDS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodab
 class EventGroup(msgspec.Struct, frozen=True):
     """One event group.
 
-    Attributes:
-        position: position of its COMMIT record.
-        size: bytes of the COMMIT record in the file.
-        record: number of the COMMIT record in the file.
-        head: its first event.
-        references: of its out-of-band data.
-        payload_size: bytes of `data` that are in the COMMIT record.
-        data: all events, consecutive, without checksums.
-        problem: what is wrong although all data is present.
+    `position`: position of its COMMIT record. `size`: bytes of the COMMIT record in the file. `record`: number of the
+    COMMIT record in the file. `head`: its first event. `references`: of its out-of-band data. `payload_size`: bytes of
+    `data` that are in the COMMIT record. `data`: all events, consecutive, without checksums. `problem`: what is wrong
+    although all data is present.
     """
 
     position: IbbPosition

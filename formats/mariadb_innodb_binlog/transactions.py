@@ -121,9 +121,8 @@ def make_event_group_reader(layout: LogFileLayout, limits: Limits) -> IbbEventGr
 class GroupStatements(msgspec.Struct):
     """`ScriptWriter` of batches of events.
 
-    Attributes:
-        _descriptions: the description in the log, and the one passed to `writer`, which many files may share.
-        _contexts: the context of a file, and the one passed to `writer`.
+    `_descriptions`: the description in the log, and the one passed to `writer`, which many files may share.
+    `_contexts`: the context of a file, and the one passed to `writer`.
     """
 
     writer: ScriptWriter
@@ -133,11 +132,7 @@ class GroupStatements(msgspec.Struct):
     def read_records(
         self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
-        """Return the text for each event.
-
-        Raises:
-            UsageError: the records are not events.
-        """
+        """Return the text for each event; raise UsageError if the records are not events."""
         if context.events is None:
             raise UsageError(f"--level {context.level}: records of this level have no statements; use --level event")
         return self.writer.read_records(

@@ -553,11 +553,7 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
 
 
 def _parse_schema(schema: Construct, data: bytes) -> Struct:
-    """Parse bytes by a schema.
-
-    Raises:
-        MalformedError: they do not match.
-    """
+    """Parse bytes by a schema; raise MalformedError if they do not match."""
     try:
         return schema.parse(data)
     except ConstructError as error:
@@ -600,8 +596,7 @@ def _is_plain_log(start: bytes) -> bool:
 def _create_stream_decryptor(secret: bytes) -> BufferDecryptor:
     """Return the AES-256-CTR decryptor for what follows the header.
 
-    Args:
-        secret: 32 bytes of key, 8 bytes before the block counter.
+    `secret`: 32 bytes of key, 8 bytes before the block counter.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 

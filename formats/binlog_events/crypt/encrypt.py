@@ -210,11 +210,7 @@ def to_stream(event: bytes) -> bytes:
 
 
 def from_stream(stream: bytes, size: bytes) -> bytes:
-    """Return the event from its stream.
-
-    Args:
-        size: its four bytes event_size.
-    """
+    """Return the event from its stream; `size`: its four bytes event_size."""
     return stream[5:9] + stream[:5] + size + stream[9:]
 
 
@@ -231,8 +227,7 @@ class EventCipher(Protocol):
     def decrypt_part(self, at: int, block: int, previous_block: bytes, data: bytes) -> bytes:
         """Decrypt a part of a stream, from block `block` to a block boundary or its end.
 
-        Args:
-            previous_block: the preceding cipher block; ignored for block 0.
+        `previous_block`: the preceding cipher block; ignored for block 0.
         """
 
     def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
@@ -283,11 +278,9 @@ def _create_cipher(key: bytes, mode: Any) -> Any:
 def _restore_events(raw: bytes, offsets: list[int], plain: bytes, remainders: bytes) -> bytes:
     """Return the events in their byte order.
 
-    Args:
-        raw: the encrypted bytes.
-        offsets: offsets in `raw` where the events start, and where the last one ends.
-        plain: for each event a block to drop and its whole blocks.
-        remainders: for each event 16 bytes, its remaining ones first.
+    `raw`: the encrypted bytes. `offsets`: offsets in `raw` where the events start, and where the last one ends.
+    `plain`: for each event a block to drop and its whole blocks. `remainders`: for each event 16 bytes, its remaining
+    ones first.
     """
     parts: list[bytes] = []
     plain_at, ends_at, start = BLOCK_SIZE, 0, offsets[0]

@@ -379,11 +379,7 @@ class _AlterTable(msgspec.Struct):
     in_order_by: bool = False
 
     def add_clause(self, clause: Sequence[SqlWord]) -> None:
-        """Add one clause.
-
-        Raises:
-            UsageError: the clause is not supported.
-        """
+        """Add one clause; raise UsageError if the clause is not supported."""
         clause_words = _strip_partitioning(clause)
         if not clause_words:
             return
@@ -505,11 +501,7 @@ class _AlterTable(msgspec.Struct):
             self.key = ((_lower_name(hint), 0),)
 
     def build_definition(self) -> TableDefinition:
-        """Return the table after the statement.
-
-        Raises:
-            UsageError: no server accepts such a table.
-        """
+        """Return the table after the statement; raise UsageError if no server accepts such a table."""
         replaced = {one.old: one for one in self.new_columns if one.old is not None}
         implicit = [c for c in self.before.columns if c in ROW_TIMES]
         columns: list[ColumnHint] = []

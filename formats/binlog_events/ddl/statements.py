@@ -150,11 +150,7 @@ def _find_for_end(sql: str, at: int) -> int | None:
 
 
 def split_words(statement: SqlStatement) -> list[SqlWord]:
-    """Return the words of a statement.
-
-    Raises:
-        UsageError: it does not follow the lexical rules.
-    """
+    """Return the words of a statement; raise UsageError if it does not follow the lexical rules."""
     from sqlglot.errors import SqlglotError
 
     splitter = _split_cached if len(statement.text) <= _MAX_CACHED_LENGTH else _tokenize
@@ -207,11 +203,7 @@ def normalize_statement(sql: bytes, parts: QueryParts) -> str:
 
 
 def normalize_quotes(sql: str, mode: int) -> str:
-    """Return the statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES.
-
-    Args:
-        mode: its sql_mode.
-    """
+    """Return the statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES; `mode`: its sql_mode."""
     mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
     return sql if not mode else _quoting_pattern(mode).sub(lambda match: _normalize_part(match[0], mode), sql)
 

@@ -277,11 +277,7 @@ RowsGetter = Callable[[], Sequence[Mapping[str, Any]]]
 
 
 class CascadeReporter(msgspec.Struct):
-    """Reports foreign-key cascades once for each table whose rows may change.
-
-    Attributes:
-        reported: tables that were reported.
-    """
+    """Reports foreign-key cascades once for each table whose rows may change; `reported`: tables that were reported."""
 
     reported: set[str] = msgspec.field(default_factory=set)
 
@@ -314,8 +310,7 @@ class CascadeReporter(msgspec.Struct):
     ) -> Iterator[Finding]:
         """Report cascades of a change to a table.
 
-        Args:
-            changed_columns: updated columns, in lower case; None = rows are deleted.
+        `changed_columns`: updated columns, in lower case; None = rows are deleted.
         """
         for key, action in keys.iter_affected(table, changed_columns):
             if key.child in self.reported:
@@ -389,11 +384,7 @@ class TableKnowledge(msgspec.Struct):
             self._apply_other_facts(statement.text, statement.database)
 
     def apply_statement(self, sql: bytes, parts: QueryParts) -> None:
-        """Apply a statement of the log, uncompressed.
-
-        Raises:
-            MalformedError: its status variables cannot be read.
-        """
+        """Apply a statement of the log, uncompressed; raise MalformedError if its status variables cannot be read."""
         if may_be_table_statement(sql):
             text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
             self._apply_other_facts(text, database)

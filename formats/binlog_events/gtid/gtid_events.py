@@ -127,11 +127,7 @@ def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Read the length of a tag.
-
-    Raises:
-        MalformedError: it is cut off by `end`, or longer than a tag may be.
-    """
+    """Read the length of a tag; raise MalformedError if it is cut off by `end`, or longer than a tag may be."""
     size, at = read_number(data, at, end)
     if size > MAX_TAG_SIZE:
         raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
@@ -538,11 +534,7 @@ def read_mysql_gtid(type_code: int, body: bytes) -> MysqlGtid:
 
 
 def read_tagged_gtid(body: bytes) -> MysqlGtid:
-    """Read the fields of GTID_TAGGED_LOG.
-
-    Raises:
-        MalformedError: the body is not such a message, or has no GTID.
-    """
+    """Read the fields of GTID_TAGGED_LOG; raise MalformedError if the body is not such a message, or has no GTID."""
     flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
     if sid is None or gno is None:
         raise MalformedError("the message has no GTID")

@@ -125,11 +125,7 @@ def get_source_domain(source: str) -> int | None:
 
 
 def parse_gtid_set(text: str) -> GtidSet:
-    """Parse a set of GTIDs.
-
-    Raises:
-        UsageError: the text is not a set.
-    """
+    """Parse a set of GTIDs; raise UsageError if the text is not a set."""
     sources: dict[str, IntervalSet] = {}
     domains: set[int] = set()
     for item in _SPACE.sub("", text).lower().split(","):
@@ -217,11 +213,7 @@ def _format_range(low: int, high: int, separator: str) -> str:
 
 
 def parse_membership(text: str) -> TransactionPredicate:
-    """Return a predicate: is a transaction in this set.
-
-    Raises:
-        UsageError: the text is not a set.
-    """
+    """Return a predicate: is a transaction in this set; raise UsageError if the text is not a set."""
     return parse_gtid_set(text).__contains__
 
 

@@ -206,8 +206,7 @@ def load_nested_events(
 ) -> ScriptEvents | None:  # fmt: skip
     """Return the events of a run with nested ones; None if they are too large or one is invalid.
 
-    Args:
-        find_maps: returns the table maps from the kernel columns, the container offsets and the bytes.
+    `find_maps`: returns the table maps from the kernel columns, the container offsets and the bytes.
     """
     named_columns = {name: run.copy_column(name) for name in _COLUMN_NAMES}
     window, bases, holders = _concatenate(run, named_columns)
@@ -469,11 +468,7 @@ class StatementTemplates:
         self._texts = self._prefix = texts
 
     def get_texts(self, maps: list[TableMap], rows: RowEventWriter, description: FormatDescription) -> bytes:
-        """Return all texts of the kernels.
-
-        Args:
-            maps: the table maps, a list that only grows, or another list.
-        """
+        """Return all texts of the kernels; `maps`: the table maps, a list that only grows, or another list."""
         state = (len(maps), rows.knowledge.version, len(rows.reported))
         if self._state[0] is not maps or self._state[1] != state:
             self._state, bytes_left, records = (maps, state), _MAX_TEMPLATE_BYTES, list[bytes]()

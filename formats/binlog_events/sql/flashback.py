@@ -327,8 +327,7 @@ _WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
 def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) -> list[str] | None:
     """Return the tables that a statement creates, changes, empties or drops; None if it defines nothing.
 
-    Args:
-        changed_tables: tables whose rows changed before it; of these the result has the ones in a dropped database.
+    `changed_tables`: tables whose rows changed before it; of these the result has the ones in a dropped database.
     """
     start = skip_gap(sql)
     dropped = find_dropped_database(sql)
@@ -455,11 +454,7 @@ class FlashbackScript(msgspec.Struct):
         return b""
 
     def finish(self) -> bytes:
-        """Return the beginning of the script.
-
-        Raises:
-            RefusedError: the last transaction is incomplete.
-        """
+        """Return the beginning of the script; raise RefusedError if the last transaction is incomplete."""
         if self.changed:
             raise RefusedError(f"{self.label} is incomplete and cannot be reversed; choose an earlier --stop-position")
         if self.description is None:
@@ -535,11 +530,7 @@ class FlashbackScript(msgspec.Struct):
         return BodyWithFindings(before, (result,))
 
     def _open_transaction(self, event: Event, owner: TransactionOwner, step: GroupStep) -> None:
-        """Note the beginning of a transaction.
-
-        Raises:
-            Irreversible: it is only prepared.
-        """
+        """Note the beginning of a transaction; raise Irreversible if it is only prepared."""
         if step is not GroupStep.OPENS:
             return
         self.label = _transaction_label(owner) or f"the transaction at {event.start}"

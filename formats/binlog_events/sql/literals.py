@@ -473,11 +473,7 @@ def put_fixed_literal(
     o: int,
     z: int,
 ) -> int:
-    """Write a value of fixed width.
-
-    Args:
-        base: offset of the texts of an ENUM or SET, or -1.
-    """
+    """Write a value of fixed width; `base`: offset of the texts of an ENUM or SET, or -1."""
     if kind >= FIRST_TEMPORAL:
         return put_temporal(buf, p, kind, parameter, out, o)
     if kind == DECIMAL:

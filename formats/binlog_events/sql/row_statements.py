@@ -199,11 +199,7 @@ def _find_missing_columns(bitmap: bytes | None, head: RowsHead, table: TableMap)
 
 
 def _require_full_images(head: RowsHead, table: TableMap) -> None:
-    """Check that all images of a row event have all columns.
-
-    Raises:
-        Irreversible: they do not.
-    """
+    """Check that all images of a row event have all columns; raise Irreversible if they do not."""
     for image, bitmap in (("before", head.before), ("after", head.after)):
         missing = [] if bitmap is None else _find_missing_columns(bitmap, head, table)
         if missing:
@@ -415,11 +411,7 @@ class _RowStatementWriter(msgspec.Struct):
         return pairs
 
     def _require_literal(self, value: ImageValue, column: TableMapColumn) -> bytes:
-        """Return a value as a literal.
-
-        Raises:
-            Inexact: there is none.
-        """
+        """Return a value as a literal; raise Inexact if there is none."""
         text = self._format_value(value, column)
         if text is None:
             raise self._inexact_error(value)
@@ -567,9 +559,7 @@ class RowEventWriter(msgspec.Struct):
     def _frame_event(context: EventContext, body: bytes | None = None) -> bytes:
         """Return the event as a server with the log's FORMAT_DESCRIPTION reads it.
 
-        Args:
-            context: the event.
-            body: a body to use in place of the event's own.
+        `context`: the event. `body`: a body to use in place of the event's own.
         """
         event, description = context.event, context.file.description
         if _checksum_size(context) == (4 if description.has_checksums else 0) and (body is None or body == event.body):

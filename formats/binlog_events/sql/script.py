@@ -148,8 +148,7 @@ class ScriptFrame(msgspec.Struct):
     def write_footer(self, session: ScriptSession, stopped: Sequence[str]) -> bytes:
         """Return what restores the client's state and comments about what is missing.
 
-        Args:
-            stopped: why the script ends before the log does.
+        `stopped`: why the script ends before the log does.
         """
         last = (
             client_text.terminate_safe(SET_GTID_AUTOMATIC)
@@ -703,10 +702,7 @@ class SqlScript(EventStatementWriter):
     def _write_event(self, context: EventContext, step: GroupStep, prefix: bytes) -> bytes | BodyWithFindings:
         """Return the text of a record, with findings where something is missing.
 
-        Args:
-            context: the event.
-            step: its place in its transaction.
-            prefix: the text before it.
+        `context`: the event. `step`: its place in its transaction. `prefix`: the text before it.
         """
         session = self.session.copy()
         try:

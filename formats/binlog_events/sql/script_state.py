@@ -544,11 +544,7 @@ Statement = bytes | TerminatedStatement
 
 
 def terminate_statements(statements: Sequence[Statement], charset: str | None) -> list[bytes]:
-    """Return statements with their delimiters.
-
-    Args:
-        charset: character set of the last one.
-    """
+    """Return statements with their delimiters; `charset`: character set of the last one."""
     parts = list[bytes]()
     for i, statement in enumerate(statements):
         parts += (
@@ -608,11 +604,7 @@ def format_rows_binlog(event: Event, table: TableMap, description: FormatDescrip
 
 
 def set_statement_end(body: bytes, id_size: int) -> bytes:
-    """Return the body of a row event with the STMT_END flag.
-
-    Args:
-        id_size: size of a table id in bytes.
-    """
+    """Return the body of a row event with the STMT_END flag; `id_size`: size of a table id in bytes."""
     return body[:id_size] + bytes([body[id_size] | STMT_END]) + body[id_size + 1 :]
 
 

@@ -409,8 +409,7 @@ def set_parallel_replication(session: ScriptSession, *, allowed: bool) -> list[b
 def set_mysql_gtid(event: Event, gtid: MysqlGtid, gtid_text: str | None, session: ScriptSession) -> list[bytes]:
     """Return the SET statements for the GTID of the next transaction in MySQL, and for its origin.
 
-    Args:
-        gtid_text: the GTID; None if there is none.
+    `gtid_text`: the GTID; None if there is none.
     """
     statements = [] if gtid.flags & _MAY_HAVE_STATEMENTS else [_SET_READ_COMMITTED]
     statements += _set_origin(gtid, session)

@@ -356,11 +356,7 @@ _EVENTS_BY_TRAIT: Mapping[int, Iterable[int]] = {
 
 
 def build_traits(unsupported: Iterable[int]) -> array[int]:
-    """Return the traits of all event types.
-
-    Args:
-        unsupported: types that the kernel does not support.
-    """
+    """Return the traits of all event types; `unsupported`: types that the kernel does not support."""
     table = array("q", bytes(8 * 256))
     for mark, codes in _EVENTS_BY_MARK.items():
         for code in codes:
@@ -436,11 +432,7 @@ class TransactionGroups(msgspec.Struct):
         return is_transaction_begin(self._last_step)
 
     def add_event(self, code: int, body: bytes | memoryview) -> GroupStep:
-        """Follow the next event.
-
-        Args:
-            body: its bytes without header and checksum.
-        """
+        """Follow the next event; `body`: its bytes without header and checksum."""
         mark = _event_mark(code, body)
         result = self._last_step = STEP_TABLE[mark << 2 | self.group]
         self.group = result & GROUP_BITS

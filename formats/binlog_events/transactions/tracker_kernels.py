@@ -468,11 +468,7 @@ class CompiledTracker:
             }
 
     def _import_state(self, new_maps: Sequence[TableMap | None] = ()) -> None:
-        """Copy the tracker's state to the kernel.
-
-        Args:
-            new_maps: table maps that the tracker found.
-        """
+        """Copy the tracker's state to the kernel; `new_maps`: table maps that the tracker found."""
         state, tracker = self._state, self._tracker
         transactions, owner = tracker.transactions, tracker.current_owner
         state[GROUP_STATE] = transactions.group
@@ -544,8 +540,7 @@ def track_nested(
 ) -> int:
     """Fill `maps` for the nested events from `i` on; return where it stopped: at a TABLE_MAP that is not registered.
 
-    Args:
-        seen: by number of a table map, the turn in which it was last defined.
+    `seen`: by number of a table map, the turn in which it was last defined.
     """
     while i < stop:
         trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
@@ -600,11 +595,7 @@ class NestedTableMaps:
         self._state[ID_SIZE] = self._maps.id_size
 
     def fill_map_numbers(self, columns: tuple[Any, ...], containers: Any, window: Any, map_numbers: array[int]) -> None:
-        """Fill in the table map numbers of nested events.
-
-        Args:
-            columns: type, body start and body end.
-        """
+        """Fill in the table map numbers of nested events; `columns`: type, body start and body end."""
         if (
             self._registered_maps is not self._table_tracker.table_maps
             or self._maps_version != self._tracker.maps.version

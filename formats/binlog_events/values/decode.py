@@ -339,10 +339,7 @@ def has_opaque_value(data: bytes, max_depth: int) -> bool:
 class JsonChange(NamedTuple):
     """One change of a partial update.
 
-    Attributes:
-        operation: REPLACE, INSERT or REMOVE.
-        path: JSON path.
-        value: binary JSON; None for REMOVE.
+    `operation`: REPLACE, INSERT or REMOVE. `path`: JSON path. `value`: binary JSON; None for REMOVE.
     """
 
     operation: str
@@ -383,10 +380,7 @@ def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
 class _JsonDecoder:
     """Decodes one value. All offsets count from the start of `data`.
 
-    Attributes:
-        max_depth: allowed nesting.
-        bytes_left: bytes that may still be read.
-        has_opaque: an opaque value was decoded.
+    `max_depth`: allowed nesting. `bytes_left`: bytes that may still be read. `has_opaque`: an opaque value was decoded.
     """
 
     __slots__ = ("bytes_left", "data", "has_opaque", "max_depth")
@@ -537,10 +531,8 @@ def _decode_opaque(code: int, raw: bytes) -> Any:
 class DecodeBudget:
     """Memory and nesting that the values of one event may still use.
 
-    Attributes:
-        inflate: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value is
-            copied several times on its way to the output.
-        max_depth: allowed nesting of JSON.
+    `inflate`: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value is
+    copied several times on its way to the output. `max_depth`: allowed nesting of JSON.
     """
 
     __slots__ = ("inflate", "max_depth")

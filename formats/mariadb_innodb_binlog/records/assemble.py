@@ -134,11 +134,7 @@ def process_chunk(
     rows: MutableInt64s,
     specials: MutableInt64s,
 ) -> int:
-    """Process a chunk with valid type and length.
-
-    Args:
-        flags: the two upper bits of its type byte.
-    """
+    """Process a chunk with valid type and length; `flags`: the two upper bits of its type byte."""
     if state[NESTED_TYPE] != 0:
         if record_type == state[NESTED_TYPE] and flags & CONTINUATION_FLAG:
             append_row(
@@ -294,10 +290,8 @@ def walk_pages(
 class ChunkWalker:
     """Runs `walk_pages`.
 
-    Attributes:
-        rows: four numbers per row.
-        specials: rows that are not whole records.
-        pages: maximum number of pages per call.
+    `rows`: four numbers per row. `specials`: rows that are not whole records. `pages`: maximum number of pages per
+    call.
     """
 
     def __init__(self, page_size: int, compile_kernel: Callable[[Kernel], Kernel]) -> None:
@@ -337,11 +331,8 @@ _FINDING_KINDS = {
 class PartialRecord(msgspec.Struct):
     """A record of several chunks, as far as they were read.
 
-    Attributes:
-        offset: file offset of its first chunk.
-        size: bytes of its chunks so far.
-        stop: file offset after its last chunk so far.
-        too_long: it exceeds the size limit; its data is incomplete.
+    `offset`: file offset of its first chunk. `size`: bytes of its chunks so far. `stop`: file offset after its last
+    chunk so far. `too_long`: it exceeds the size limit; its data is incomplete.
     """
 
     kind: int

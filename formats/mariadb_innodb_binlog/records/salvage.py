@@ -107,8 +107,7 @@ def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) 
 def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
     """Check if these bytes begin with the first event of a group.
 
-    Args:
-        must_be_complete: the bytes must also be filled by events exactly.
+    `must_be_complete`: the bytes must also be filled by events exactly.
     """
     offset, end = 0, len(events)
     while end - offset >= HEADER_SIZE:
@@ -127,8 +126,7 @@ def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
 class _SalvageAssembler(RecordAssembler):
     """Assembles the records of one file, also from unproven pages of the next file.
 
-    Attributes:
-        crossed: why pages of the next file that were used are unproven.
+    `crossed`: why pages of the next file that were used are unproven.
     """
 
     def __init__(
@@ -279,8 +277,7 @@ _NO_OOB_BYTE = 0
 class _SalvagePageStore(PageStore):
     """Reads pages anywhere in the log, also unproven ones.
 
-    Attributes:
-        used: unproven pages that were read, and why they are unproven.
+    `used`: unproven pages that were read, and why they are unproven.
     """
 
     def __init__(self, context: IbbFileContext, correct_page: FrameCorrector) -> None:

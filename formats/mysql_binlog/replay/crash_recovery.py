@@ -54,7 +54,7 @@ from binlogtool.formats.mysql_binlog.index_files import (
     parse_log_name,
     to_printable,
 )
-from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, CheckpointEvent
+from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
 
 # --- Commit marks as MySQL's recovery reads them ---
 
@@ -132,8 +132,7 @@ def _get_xa_id(body: Mapping[str, Any]) -> XaId:
 def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) -> Sequence[CommitMark]:
     """Return the marks of events with wrong checksums before the first damage that ends recovery.
 
-    Args:
-        read_range: the bytes of the file; None if it cannot be read.
+    `read_range`: the bytes of the file; None if it cannot be read.
     """
     if read_range is None or file.layout is None or file.layout.decrypt is not None:
         return ()
@@ -397,7 +396,7 @@ class RecoveryExtent(msgspec.Struct, frozen=True):
 
     end: int
     uncertain_from: int | None = None
-    checkpoints: tuple[CheckpointEvent, ...] = ()
+    checkpoints: tuple[FileReference, ...] = ()
 
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
@@ -452,7 +451,7 @@ class _RecoveryWalk:
     """One pass over the events from the first damage on."""
 
     def __init__(
-        self, log: ReplayedLog, read: RangeReader, described: FormatDescription, marks: list[CheckpointEvent]
+        self, log: ReplayedLog, read: RangeReader, described: FormatDescription, marks: list[FileReference]
     ) -> None:
         self._read_range, self._description, self._checkpoints = read, described, marks
         self._size = log.file.size
@@ -469,7 +468,7 @@ class _RecoveryWalk:
             if reaction is _ReaderReaction.UNCERTAIN and self.uncertain_from is None:
                 self.uncertain_from = at
             if event[4] == _T.BINLOG_CHECKPOINT and reaction is _ReaderReaction.READ:
-                self._checkpoints.append(CheckpointEvent(_read_checkpoint_name(self._get_body(event)), at))
+                self._checkpoints.append(FileReference(_read_checkpoint_name(self._get_body(event)), at))
             at += len(event)
         else:
             self.uncertain_from = at if self.uncertain_from is None else self.uncertain_from

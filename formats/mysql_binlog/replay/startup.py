@@ -212,8 +212,7 @@ def _base_name(name: bytes) -> bytes:
 def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | None:
     """Return the prediction if something keeps the server from starting, or may; None otherwise.
 
-    Args:
-        last: the file that it opens.
+    `last`: the file that it opens.
     """
     assert server.index is not None
     if server.is_mysql and not last:

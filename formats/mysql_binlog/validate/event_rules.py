@@ -258,8 +258,7 @@ def find_misplacement(
 ) -> str | None:
     """Return the nesting rule that an event breaks, in words; None if it breaks none.
 
-    Args:
-        groups: the state before the event.
+    `groups`: the state before the event.
     """
     if event.code in ROW_EVENTS and not groups.is_open and uses_gtids:
         return "a row event outside a transaction"
@@ -401,8 +400,7 @@ class RowRules:
     def check_rows(self, event: Event, window: memoryview, repeat_reports: bool) -> Iterator[EventFault]:
         """Yield faults of a row event.
 
-        Args:
-            repeat_reports: also report what was reported for the first statement with its map.
+        `repeat_reports`: also report what was reported for the first statement with its map.
         """
         header = parse_rows_head(event.code, event.body, self.maps.id_size)
         is_last = bool(header.flags & STMT_END)

@@ -67,7 +67,7 @@ from binlogtool.formats.mysql_binlog.validate.event_rules import (
 )
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
     BinlogFacts,
-    CheckpointEvent,
+    FileReference,
     GtidOrderRules,
     NumberRange,
     RotateEvent,
@@ -107,7 +107,7 @@ class LogEndRules:
         self.last_event: Event | None = None
         self.rotation: RotateEvent | None = None
         self.sources: list[str] = []
-        self.checkpoints: list[CheckpointEvent] = []
+        self.checkpoints: list[FileReference] = []
         self._has_damage = False
         self._open_at_damage: int | None = None
         self._header_end = judge.layout.frames_at
@@ -173,7 +173,7 @@ class LogEndRules:
             return
         name, is_relay = _decode_name(body.get("name")), bool(self._state[kernels.IS_RELAY])
         if event.code == _T.BINLOG_CHECKPOINT and len(self.checkpoints) < _MAX_REMEMBERED and not is_relay:
-            self.checkpoints.append(CheckpointEvent(name, event.start))
+            self.checkpoints.append(FileReference(name, event.start))
         elif event.code == _T.ROTATE and not is_relay:
             self.rotation = RotateEvent(name, int(body.get("position", 0)), event.start)
         elif event.code == _T.ROTATE and name not in self.sources[-1:] and len(self.sources) < _MAX_REMEMBERED:
@@ -627,11 +627,7 @@ class BinlogValidator:
         return is_start
 
     def _finish_event(self, event: Event, step: GroupStep, is_valid: bool) -> None:
-        """Update the boundary and the counts after an event.
-
-        Args:
-            is_valid: whether it broke no rule.
-        """
+        """Update the boundary and the counts after an event; `is_valid`: whether it broke no rule."""
         state = self.state
         if step is GroupStep.ENDS or step is GroupStep.ALONE:
             self._end_group(event, step)

@@ -54,11 +54,11 @@ class RotateEvent(msgspec.Struct, frozen=True):
     offset: int
 
 
-class CheckpointEvent(NamedTuple):
-    """A BINLOG_CHECKPOINT event: the oldest file that crash recovery needs; `offset`: of the event."""
+class FileReference(NamedTuple):
+    """Event that names a file of the log, such as BINLOG_CHECKPOINT; `offset`: of the event, where known."""
 
     name: str
-    offset: int
+    offset: int = 0
 
 
 class BinlogFacts(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class BinlogFacts(msgspec.Struct, frozen=True):
     lost_ranges: tuple[tuple[str, int, int], ...]
     rotation: RotateEvent | None
     sources: tuple[str, ...]
-    checkpoints: tuple[CheckpointEvent, ...]
+    checkpoints: tuple[FileReference, ...]
     open_group: int | None
     ends_with_stop: bool
     is_damaged: bool
@@ -379,13 +379,6 @@ def format_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
 # --- Facts about one file for the rules of a log set ---
 
 
-class FileReference(NamedTuple):
-    """Event that names a file of the log; `offset`: where known."""
-
-    name: str
-    offset: int = 0
-
-
 class BinlogFileFacts(msgspec.Struct, frozen=True, eq=False):
     """One binary or relay log.
 
@@ -437,8 +430,7 @@ def _get_states(facts: BinlogFileFacts) -> _GtidStates:
 def make_file_facts(facts: object, layout: LogFileLayout | None, base: str) -> BinlogFileFacts | None:
     """Return the facts that the rules need from those of a validator; None if the file was not read.
 
-    Args:
-        base: base name of the file.
+    `base`: base name of the file.
     """
     if not isinstance(facts, BinlogFacts) or layout is None:
         return None
@@ -457,7 +449,7 @@ def make_file_facts(facts: object, layout: LogFileLayout | None, base: str) -> B
         head_size=description.size,
         previous_at=layout.frames_at + description.size,
         rotation=rotation,
-        checkpoints=tuple(FileReference(mark.name, mark.offset) for mark in facts.checkpoints),
+        checkpoints=facts.checkpoints,
         sources=tuple(one for one in sources if one not in own_rotations),
         open_at=facts.open_group,
         begins_in_group=facts.begins_in_group,

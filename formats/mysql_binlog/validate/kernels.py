@@ -167,8 +167,7 @@ XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
 def end_group(group: int, end: int, state: MutableInt64s) -> bool:
     """End the transaction; return False if its length or its last statement is unexpected.
 
-    Args:
-        group: state after it.
+    `group`: state after it.
     """
     if state[MAP_COUNT] != 0 or (state[EXPECTED_GROUP_END] != 0 and state[EXPECTED_GROUP_END] != end):
         return False

@@ -132,11 +132,7 @@ def put_table_map(
 def put_last_event(
     p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
-    """Write the row event `buf[p:n]` with the STMT_END flag.
-
-    Args:
-        flags: offset of the event's flags.
-    """
+    """Write the row event `buf[p:n]` with the STMT_END flag; `flags`: offset of the event's flags."""
     for i in range(n - p - checksum_size):
         out[o + i] = buf[p + i] + 0
     out[o + flags - p] = buf[flags] | 1
@@ -456,8 +452,7 @@ def put_column_names(buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out
 def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, o: int) -> int:
     """Write what precedes a value after `count` others, or the whole condition for NULL.
 
-    Args:
-        clause: 0 = VALUES, 1 = SET, 2 = WHERE.
+    `clause`: 0 = VALUES, 1 = SET, 2 = WHERE.
     """
     if count > 0:
         if clause == 2:
@@ -679,8 +674,7 @@ def put_row(
 ) -> tuple[int, int]:
     """Write one row; return (offset after its images, end of the output).
 
-    Args:
-        kind: INSERTED, UPDATED or DELETED.
+    `kind`: INSERTED, UPDATED or DELETED.
     """
     middle = p
     if kind == UPDATED:

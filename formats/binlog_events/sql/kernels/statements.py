@@ -649,8 +649,7 @@ def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemo
 def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
     """Return whether the GTID body has exactly one server version, and it is this one.
 
-    Args:
-        p: offset after its commit timestamps.
+    `p`: offset after its commit timestamps.
     """
     if n - p < 5:
         return False
@@ -757,11 +756,7 @@ def put_change_statement(i: int, last: int, place: int, events: EventColumns, me
 
 
 def build_texts(names: dict[int, str]) -> bytes:
-    """Build the texts of the kernel.
-
-    Args:
-        names: names of event types by code.
-    """
+    """Build the texts of the kernel; `names`: names of event types by code."""
     lines = (f" {names.get(code, '')}\n".encode() for code in range(256))
     entries = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in lines)
     return build_tables() + b"".join(_PIECES) + b"".join(entries) + bytes(16)
