@@ -1,11 +1,8 @@
 """Schemas of event frames and of the bodies of all event types; decode bodies to JSON-able values.
 
-See docs/spec/mysql_binlog.md#event-bodies. The body is the whole stream of each schema. Types without a described body
-are opaque `data`.
-
-Flags stay numbers, other codes become their names. Text that is not valid UTF-8 stays bytes.
-
-See docs/spec/mysql_binlog.md#format_description-and-checksums.
+See docs/spec/mysql_binlog.md#event-bodies and #format_description-and-checksums. The body is the whole stream of each
+schema. Types without a described body are opaque `data`. Flags stay numbers, other codes become their names. Text that
+is not valid UTF-8 stays bytes.
 """
 
 from __future__ import annotations

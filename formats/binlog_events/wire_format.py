@@ -168,6 +168,10 @@ COMPRESSED_ROW_EVENTS_V2 = frozenset(
     {_T.WRITE_ROWS_COMPRESSED_V2, _T.UPDATE_ROWS_COMPRESSED_V2, _T.DELETE_ROWS_COMPRESSED_V2}
 )
 COMPRESSED_ROW_EVENTS = COMPRESSED_ROW_EVENTS_V1 | COMPRESSED_ROW_EVENTS_V2
+UNCOMPRESSED_ROW_EVENTS: Mapping[int, EventType] = MappingProxyType(
+    {kind: EventType[kind.name.replace("_COMPRESSED", "")] for kind in COMPRESSED_ROW_EVENTS}
+)
+"""Types of compressed row events -> the types without compression, the only ones that servers take in a BINLOG."""
 ROW_EVENTS_WITH_EXTRA_DATA = ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS_V2
 """Row events whose post-header has extra data (v2)."""
 ROW_EVENTS = ROW_EVENTS_V1 | ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS
@@ -181,6 +185,7 @@ DELETE_ROW_EVENTS = frozenset(
 )
 """Row events with a before image per row; all others have an after image."""
 QUERY_EVENTS = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
+STATEMENT_EVENTS = QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY}
 """Statements as text."""
 MYSQL_GTID_EVENTS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
 GTID_EVENTS = MYSQL_GTID_EVENTS | {_T.GTID}
@@ -244,6 +249,22 @@ SERVER_ID_AT = field_offset(HEADER, "server_id")
 EVENT_SIZE_AT = field_offset(HEADER, "event_size")
 END_LOG_POS_AT = field_offset(HEADER, "end_log_pos")
 FLAGS_AT = field_offset(HEADER, "flags")
+
+
+def read_event_size(data: bytes | memoryview, at: int = 0) -> int:
+    """Return the event_size of the event at `data[at]`; 0 if there are too few bytes."""
+    end = at + END_LOG_POS_AT
+    return int.from_bytes(data[at + EVENT_SIZE_AT : end], "little") if len(data) >= end else 0
+
+
+def has_valid_checksum(event: bytes | memoryview) -> bool:
+    """Check the CRC-32 in the last bytes of an event."""
+    return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+
+
+def clear_in_use_flag(event: bytes) -> bytes:
+    """Return a FORMAT_DESCRIPTION event without the in-use flag, as its checksum was computed."""
+    return event[:FLAGS_AT] + bytes([event[FLAGS_AT] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[FLAGS_AT + 1 :]
 
 
 # --- FORMAT_DESCRIPTION ---

@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids
-from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set
+from binlogtool.formats.binlog_events.gtid.gtid_events import format_range
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set, subtract_intervals
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
-    END_LOG_POS_AT,
     EVENT_SIZE_AT,
     FLAGS_AT,
     HEADER_SIZE,
@@ -36,6 +36,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     FormatDescription,
     parse_description,
+    read_event_size,
 )
 from binlogtool.limits import MIB
 
@@ -84,7 +85,7 @@ def split_events(data: bytes) -> list[bytes]:
     events: list[bytes] = []
     offset, size = 0, len(data)
     while offset < size:
-        length = int.from_bytes(data[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little")
+        length = read_event_size(data, offset)
         if size - offset < HEADER_SIZE or not HEADER_SIZE <= length <= size - offset:
             raise MalformedError(f"{size - offset:,} bytes after event {len(events)} of the group are not an event")
         events.append(data[offset : offset + length])
@@ -201,7 +202,7 @@ class GtidContinuity(msgspec.Struct):
         """Return the transactions that are missing and did not appear elsewhere, by source: `0-1-5..7`."""
         missed: dict[str, IntervalSet] = {}
         for source, low, high in self._lost:
-            for start, stop in _subtract_intervals(self._seen.get(source, ()), low, high):
+            for start, stop in subtract_intervals([(low, high)], list(self._seen.get(source, ()))):
                 missed.setdefault(source, IntervalSet()).add(start, stop)
         return [item for item in format_gtid_set(GtidSet(missed)).split(",") if item]
 
@@ -246,17 +247,6 @@ class GtidContinuity(msgspec.Struct):
         self._last[domain] = number
 
 
-def _subtract_intervals(seen: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of `[low, high)` outside of the intervals of an ordered set."""
-    for start, stop in seen:
-        if low < stop and start < high:
-            if low < start:
-                yield low, start
-            low = stop
-    if low < high:
-        yield low, high
-
-
 # --- Digest of transactions ---
 
 _MUTABLE_BYTES = slice(EVENT_SIZE_AT, FLAGS_AT)
@@ -281,9 +271,7 @@ class GtidRuns(msgspec.Struct):
     def to_texts(self) -> list[str]:
         """Return a text such as `0-1-5..42` for each run."""
         return [
-            f"{source}-{low}" if low == high else f"{source}-{low}..{high}"
-            for source, runs in self.runs.items()
-            for low, high in runs
+            f"{source}-{format_range(low, high + 1, '..')}" for source, runs in self.runs.items() for low, high in runs
         ]
 
 

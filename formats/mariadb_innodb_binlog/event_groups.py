@@ -1,27 +1,19 @@
 """Read event groups: a COMMIT record, its out-of-band data, and the events in commit order.
 
-See docs/spec/mariadb_innodb_binlog.md#commit. Here the record says where a group ends, so
-`binlog_events.transactions.boundaries` is not used: only checked is whether the events are one transaction, or a single
-statement, as their GTID event says.
+See docs/spec/mariadb_innodb_binlog.md#commit, #out-of-band-data and #payload-events. Here the record says where a
+group ends, so `binlog_events.transactions.boundaries` is not used: only checked is whether the events are one
+transaction, or a single statement, as their GTID event says.
 
-See docs/spec/mariadb_innodb_binlog.md#out-of-band-data. The shape is a function of the number of nodes. Node i has
+The shape of a forest of out-of-band data is a function of the number of nodes. Node i has
 height 1 (a leaf), or is the parent of the last two trees if these have the same height; in both cases its right link
 leads to node i - 1. So the right links alone give all positions, from the last to the first, each smaller than the one
 before; the left links must agree with them.
-
-See docs/spec/mariadb_innodb_binlog.md#commit.
-
-    group = CommitGroupReader(layout.context).read_group(batch, index)     # of a COMMIT record
-
-`batch` comes from a scan of the file at level "record". For a whole log: each file in its order, each batch of it.
-
-See docs/spec/mariadb_innodb_binlog.md#payload-events.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -40,9 +32,7 @@ from binlogtool.format_api.field_types import (
     load_uint32,
     make_unpacker,
 )
-from binlogtool.format_api.format import EnvelopeColumns
-from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
-from binlogtool.formats.binlog_events import decode
+from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.decode import (
     NO_OWNER,
@@ -82,6 +72,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     supports_checksums,
 )
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     NO_POSITION,
     CommitRecord,
@@ -96,7 +87,6 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     parse_node,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT, IbbFileContext, IbbRecordType, read_compr_int
-from binlogtool.limits import Limits
 
 # --- COMMIT records and their event groups ---
 
@@ -742,18 +732,6 @@ class GroupEventDecoder:
         """Record that groups are missing, and with them perhaps a DDL statement."""
         self.context.tracker.reset()
 
-    def describe(self, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-        """Return the envelopes of events."""
-        return decode.describe_events(self.context, batch, start, stop)
-
-    def bodies(self, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-        """Decode the bodies of events."""
-        return decode.decode_bodies(self.context, batch, start, stop, limits)
-
-    def extras(self, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-        """Return the common headers of events."""
-        return decode.header_extras(self.context, batch, start, stop)
-
 
 class EventAssembler:
     """`Assembler` of the events of groups, from their COMMIT records.
@@ -761,8 +739,8 @@ class EventAssembler:
     A batch has the events of many groups without out-of-band data, or of one group with it.
     """
 
-    def __init__(self, context: IbbFileContext, records: Assembler, compile_kernel: Callable[[Kernel], Kernel]) -> None:
-        self._records = records
+    def __init__(self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel]) -> None:
+        self._records = RecordAssembler(context, compile_kernel)
         self._groups, self._plain_groups = CommitGroupReader(context), PlainGroupReader(compile_kernel)
         self.events = context.events = GroupEventDecoder(context)
 
@@ -853,14 +831,3 @@ class EventAssembler:
             return 0
         self.events.set_description(description)
         return CHECKSUM_SIZE if supports_checksums(description.server_version) else 0
-
-
-def make_event_assembler(
-    context: IbbFileContext, records: Callable[[Callable[[Kernel], Kernel]], Assembler]
-) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
-    """Return the function that creates an `EventAssembler`, for `LogFileLayout.make_assembler` at level `event`."""
-
-    def make_assembler(compile_kernel: Callable[[Kernel], Kernel]) -> Assembler:
-        return EventAssembler(context, records(compile_kernel), compile_kernel)
-
-    return make_assembler

@@ -32,7 +32,7 @@ FORMAT = Format(
         detect=detect_format,
         layout=make_layout,
         find_header_flips=LazyRef("mariadb_innodb_binlog.damage:find_header_bit_flips"),
-        event_groups=LazyRef("mariadb_innodb_binlog.transactions:make_event_group_reader"),
+        event_groups=LazyRef("mariadb_innodb_binlog.transactions:IbbEventGroupReader"),
         schemas={
             "header_page": schema.header_page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
             "page": schema.page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),

@@ -1,9 +1,7 @@
 """Codes and schemas of header page, data pages and record contents, and what is known of a file while it is read.
 
-See docs/spec/mariadb_innodb_binlog.md#compressed-integers (`mysys/my_compr_int.cc`).
-
 Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `handler/innodb_binlog.cc`
-(`ibb_write_header_page`). See docs/spec/mariadb_innodb_binlog.md.
+(`ibb_write_header_page`), `mysys/my_compr_int.cc`. See docs/spec/mariadb_innodb_binlog.md.
 """
 
 from __future__ import annotations

@@ -11,8 +11,18 @@ from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.outputs import ChangeReader, RecordChanges, RecordTableRows, TableSchema, TableSupport
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
+from binlogtool.formats.binlog_events.decode import BinlogFileContext
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
 from binlogtool.limits import Limits
+
+
+def _get_event_context(context: IbbFileContext, what: str) -> BinlogFileContext:
+    """Return the context of the events; raise UsageError for a level whose records are no events."""
+    if context.events is None:
+        raise UsageError(f"--level {context.level}: records of this level have no {what}; use --level event")
+    event_context: BinlogFileContext = context.events.context
+    return event_context
+
 
 # --- Row changes of event groups ---
 
@@ -30,9 +40,7 @@ class GroupChanges(msgspec.Struct):
         Raises:
             UsageError: the records are not events.
         """
-        if context.events is None:
-            raise UsageError(f"--level {context.level}: records of this level have no row changes; use --level event")
-        return self.reader.read_records(context.events.context, batch, start, stop, limits)
+        return self.reader.read_records(_get_event_context(context, "row changes"), batch, start, stop, limits)
 
     def note_gap(self) -> None:
         """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
@@ -60,9 +68,7 @@ class GroupTables(msgspec.Struct):
         Raises:
             UsageError: the records are not events.
         """
-        if context.events is None:
-            raise UsageError(f"--level {context.level}: records of this level have no table rows; use --level event")
-        return self.reader.read_records(context.events.context, batch, start, stop, limits)
+        return self.reader.read_records(_get_event_context(context, "table rows"), batch, start, stop, limits)
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Take descriptions of tables from other files; they apply where the records' own file has none."""

@@ -49,9 +49,9 @@ _COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
 class IbbEventGroupReader:
     """`format_api.outputs.EventGroupReader` of one file, fed with batches of records."""
 
-    def __init__(self, context: IbbFileContext) -> None:
-        self._context = context
-        self._groups = CommitGroupReader(context)
+    def __init__(self, layout: LogFileLayout, limits: Limits) -> None:
+        self._context: IbbFileContext = layout.context
+        self._groups = CommitGroupReader(self._context)
 
     def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
         """Iterate over the event groups and states of a batch."""
@@ -108,11 +108,6 @@ def _report_misaligned(group: EventGroup, reason: str) -> Finding:
     problem = make_finding("payload-undecodable", group.position.offset, group.size, f"event-misaligned: {reason}")
     gtid = None if group.gtid is None else str(group.gtid)
     return replace(problem, record=group.record, facts={"diagnosis": "event-misaligned", "gtid": gtid})
-
-
-def make_event_group_reader(layout: LogFileLayout, limits: Limits) -> IbbEventGroupReader:
-    """Create the reader of the event groups of a file (`format_api.format.ReadRules.event_groups`)."""
-    return IbbEventGroupReader(layout.context)
 
 
 # --- The log as SQL statements ---

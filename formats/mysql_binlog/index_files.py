@@ -659,7 +659,6 @@ class GtidIndexContext(msgspec.Struct):
 
     page_size: int = 0
     pages: int = 0
-    bad_pages: int = 0
     has_root: bool = False
     remainders: dict[int, PageRemainder] = msgspec.field(default_factory=dict)
 
@@ -876,10 +875,8 @@ def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterat
             yield make_finding("preallocated-tail", start, size - start, text, severity=Severity.NOTE)
             break
         stored, computed = int.from_bytes(page[-_CRC_SIZE:], "little"), zlib.crc32(page[:-_CRC_SIZE])
-        if stored != computed:
-            context.bad_pages += 1
-            if len(wrong_pages) < 20:
-                wrong_pages.append(_page_checksum_finding(number, start, context.page_size, stored, computed))
+        if stored != computed and len(wrong_pages) < 20:
+            wrong_pages.append(_page_checksum_finding(number, start, context.page_size, stored, computed))
         flags, remainder = _read_page(page, start, FIRST_PAGE_AT if not number else 0, remainder, context)
         context.pages = number + 1
     yield from wrong_pages

@@ -53,7 +53,6 @@ from binlogtool.formats.binlog_events.crypt.encrypt import (
     decrypt_aes_cbc,
     decrypt_header,
     from_stream,
-    read_event_size,
     to_stream,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -69,6 +68,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     TYPE_AT,
     EventFlag,
     EventType,
+    read_event_size,
 )
 
 # --- Random-access decryption of MariaDB's encrypted events ---

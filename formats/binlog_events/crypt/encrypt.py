@@ -1,11 +1,9 @@
 """Keys of encrypted logs and the cipher of one event.
 
-Sources: docs/spec/mysql_binlog.md#encryption; MariaDB plugin `file_key_management` (`Parser`), the `openssl enc`
-program, MySQL `component_keyring_file`.
-
 Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes 9..12, the size,
 stay readable. The IV is the nonce of the file and the offset at which the event was written. Sources:
-docs/spec/mysql_binlog.md#encryption; `Log_event_writer` in `sql/log_event.cc`.
+docs/spec/mysql_binlog.md#encryption; MariaDB `sql/log_event.cc` (`Log_event_writer`), its plugin `file_key_management`
+(`Parser`), the `openssl enc` program, MySQL `component_keyring_file`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,13 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.binlog_events.wire_format import END_LOG_POS_AT, EVENT_SIZE_AT, HEADER_SIZE, TYPE_AT
+from binlogtool.formats.binlog_events.wire_format import (
+    END_LOG_POS_AT,
+    EVENT_SIZE_AT,
+    HEADER_SIZE,
+    TYPE_AT,
+    read_event_size,
+)
 
 # --- Keys of encrypted logs ---
 
@@ -197,11 +201,6 @@ FIRST_BLOCK_END = 20
 
 _U32 = (1 << 32) - 1
 _pack_uint32 = struct.Struct("<I").pack
-
-
-def read_event_size(event: bytes) -> int:
-    """Return the readable event_size of an event; 0 if there are too few bytes."""
-    return int.from_bytes(event[EVENT_SIZE_AT:END_LOG_POS_AT], "little") if len(event) >= END_LOG_POS_AT else 0
 
 
 def to_stream(event: bytes) -> bytes:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import GtidParsers, TransactionPredicate
-from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids, format_source
+from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids, format_range, format_source
 
 # --- Sets of integers as intervals ---
 
@@ -84,8 +85,7 @@ class IntervalSet:
 
     def format_text(self, limit: int = 100) -> str:
         """Return the set as MySQL writes it, `1-5:7`, with at most `limit` intervals."""
-        parts = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in list(self)[:limit]]
-        return ":".join(parts) + (":…" if len(self) > limit else "")
+        return ":".join(format_range(*one) for one in islice(self, limit)) + (":…" if len(self) > limit else "")
 
 
 # --- GTID sets and positions as people write them for MySQL and MariaDB ---
@@ -198,15 +198,10 @@ def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
 def _format_source(source: str, intervals: IntervalSet) -> str:
     """Return the numbers of one source as text."""
     if get_source_domain(source) is None:
-        return ":".join((source, *(_format_range(low, high, "-") for low, high in intervals)))
+        return ":".join((source, *(format_range(low, high) for low, high in intervals)))
     if list(intervals) == [(0, _END_NUMBER)]:
         return source
-    return ",".join(f"{source}-{_format_range(low, high, '..')}" for low, high in intervals)
-
-
-def _format_range(low: int, high: int, separator: str) -> str:
-    """Return a half-open interval as text."""
-    return str(low) if high == low + 1 else f"{low}{separator}{high - 1}"
+    return ",".join(f"{source}-{format_range(low, high, '..')}" for low, high in intervals)
 
 
 # -- selection ---------------------------------------------------------------------------------------------------------
@@ -295,10 +290,8 @@ class GtidRange(NamedTuple):
     @property
     def text(self) -> str:
         """The range as servers write GTIDs."""
-        if self.is_mariadb:
-            first, last = f"{self.source}-{self.first}", f"{self.source}-{self.last}"
-            return first if self.first == self.last else f"{first} to {last}"
-        return f"{self.source}:{self.first}" + (f"-{self.last}" if self.last != self.first else "")
+        separator, until = ("-", f" to {self.source}-") if self.is_mariadb else (":", "-")
+        return self.source + separator + format_range(self.first, self.last + 1, until)
 
 
 class GtidState(Protocol):
@@ -327,11 +320,13 @@ class MysqlGtidState(msgspec.Struct):
         return [
             GtidRange(source, low, high - 1, False)
             for source, own in sorted(later.intervals.items())
-            for low, high in _subtract(own, self.intervals.get(source, []))
+            for low, high in subtract_intervals(own, self.intervals.get(source, []))
         ]
 
 
-def _subtract(intervals: Iterable[tuple[int, int]], covered: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def subtract_intervals(
+    intervals: Iterable[tuple[int, int]], covered: list[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
     """Yield the parts of intervals that others do not cover; both are ascending."""
     index = 0
     for start, end in intervals:

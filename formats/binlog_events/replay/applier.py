@@ -255,7 +255,6 @@ class EventApplier:
         self.applied_end: int | None = None
         self.skipped_rows: list[SkippedRows] = []
         self.events_without_map: frozenset[int] = frozenset()
-        self.last_rolled_back: ApplierTransaction | None = None
         self._ordered, self._trusts_prepared, self._skips_failures = ordered, trusts_prepared, skip_failures
         self._executed_before = executed.copy()
         self._first_numbers: dict[int, int] = {}
@@ -303,7 +302,6 @@ class EventApplier:
         if transaction is not None:
             self._release_gtid(transaction)
             if transaction.needs_commit and transaction.verdict is None:
-                self.last_rolled_back = transaction
                 transaction.roll_back(transaction.first_record, stop, verdict)
             yield from transaction.iter_rulings(stop, verdict)
 

@@ -488,7 +488,11 @@ def terminate_safe(sql: bytes) -> bytes:
 
 
 def format_script_header(writer: str) -> bytes:
-    """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session."""
+    """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session.
+
+    `writer`: the version of the server that wrote the log.
+    """
+    writer = writer if writer.isprintable() else "a server"
     usage = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
     return f"# Statements from a log of {writer}; {usage}\n".encode() + _SCRIPT_SETUP
 

@@ -34,7 +34,6 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     read_mysql_gtid,
 )
 from binlogtool.formats.binlog_events.rows.rows_event import count_rows
-from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_text
 from binlogtool.formats.binlog_events.sql.client_text import (
     has_lossy_backslashes,
@@ -95,6 +94,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
+    STATEMENT_EVENTS,
     EventFlag,
     EventType,
     FormatDescription,
@@ -130,12 +130,7 @@ class ScriptFrame(msgspec.Struct):
             return b""
         if not description.event:
             return b"" if previous is not None else client_text.format_script_header("a server")
-        writer = description.server_version
-        text = (
-            b""
-            if previous is not None
-            else client_text.format_script_header(writer if writer.isprintable() else "a server")
-        )
+        text = b"" if previous is not None else client_text.format_script_header(description.server_version)
         text += client_text.terminate_safe(b"ROLLBACK") if description.create_timestamp or previous is None else b""
         text += client_text.terminate_safe(format_description_binlog(description))
         return text + (client_text.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
@@ -297,7 +292,6 @@ def _format_user_value(body: Mapping[str, Any]) -> bytes:
 
 # --- Statements of single events ---
 
-STATEMENT_EVENTS = (*QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
 _CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
 _PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
 """A database name that a client without --binary-mode may read in a USE command; others are hidden in a comment."""
@@ -584,7 +578,7 @@ class SqlScript(EventStatementWriter):
             if (
                 code in verbatim_types
                 and high - end == checksum_size
-                and self._append_unchanged(window[low:high], table, context, limits)
+                and self.rows.append_unchanged(window[low:high], table, context.description, limits)
             ):
                 texts.append(b"")
                 continue
@@ -595,15 +589,6 @@ class SqlScript(EventStatementWriter):
             )
         self.rows.copy_borrowed_bytes()
         return texts
-
-    def _append_unchanged(
-        self, raw: memoryview, table: TableMap | None, context: BinlogFileContext, limits: Limits
-    ) -> bool:
-        """Append a row event in the middle of its statement unchanged; return whether that was done."""
-        try:
-            return self.rows.append_unchanged(raw, table, context.description, limits)
-        except (MalformedError, DecompressionError):
-            return False  # `_write_record` reports what is wrong
 
     def write_compiled(
         self,

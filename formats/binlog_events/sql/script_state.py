@@ -44,9 +44,10 @@ from binlogtool.formats.binlog_events.wire_format import (
     PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
-    EventFlag,
+    UNCOMPRESSED_ROW_EVENTS,
     EventType,
     FormatDescription,
+    clear_in_use_flag,
     unpack_block,
 )
 from binlogtool.limits import MIB, Limits
@@ -131,9 +132,13 @@ def read_query(context: EventContext) -> tuple[QueryParts, bytes]:
     Raises:
         MalformedError, DecompressionError: it cannot be read.
     """
-    event = context.event
+    return read_statement(context.event, context.limits)
+
+
+def read_statement(event: Event, limits: Limits) -> tuple[QueryParts, bytes]:
+    """Return the parts of a QUERY or LOAD DATA event, and its text; raise errors as `read_query`."""
     parts = (parse_load_query if event.code == EventType.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
-    return parts, unpack_block(parts.sql, context.limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
+    return parts, unpack_block(parts.sql, limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
 
 
 def format_event_comment(context: EventContext) -> bytes:
@@ -504,7 +509,11 @@ class PartialTransactions(msgspec.Struct):
 
 def event_finding(context: EventContext, id_: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
     """Create a finding about an event."""
-    event = context.event
+    return make_event_finding(context.event, id_, message, severity)
+
+
+def make_event_finding(event: Event, id_: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
+    """Create a finding about an event without its context."""
     return make_finding(id_, event.start, event.end - event.start, message, record=event.record, severity=severity)
 
 
@@ -515,17 +524,6 @@ MAX_BINLOG_BYTES = 8 * MIB
 
 MAX_UNSPLIT_BYTES = 11 * MIB
 """Most bytes of one event that fit into one statement."""
-
-_UNCOMPRESSED_TYPES = {
-    _T.WRITE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
-    _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
-    _T.DELETE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
-    _T.WRITE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
-    _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
-    _T.DELETE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
-}
-"""Servers accept compressed row events only through replication."""
-
 
 _BEGIN = b"BINLOG '\n"
 
@@ -573,9 +571,7 @@ def split_large_binlog(statement: bytes, description: FormatDescription) -> list
 
 def format_description_binlog(description: FormatDescription) -> bytes:
     """Return the BINLOG statement with the FORMAT_DESCRIPTION."""
-    event = description.event
-    flags = event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF  # its checksum was computed without this flag
-    return format_binlog(event[:17] + bytes([flags]) + event[18:])
+    return format_binlog(clear_in_use_flag(description.event))
 
 
 def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
@@ -587,7 +583,7 @@ def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, by
     if event.code not in COMPRESSED_ROW_EVENTS:
         return event.code, bytes(event.body)
     at = parse_rows_head(event.code, event.body, id_size).images_at
-    return _UNCOMPRESSED_TYPES[EventType(event.code)], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
+    return UNCOMPRESSED_ROW_EVENTS[event.code], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
 
 
 def format_rows_binlog(event: Event, table: TableMap, description: FormatDescription, limits: Limits) -> bytes:

@@ -1,12 +1,8 @@
 """Find the boundaries of transactions: which event opens, continues or ends a group of events.
 
-Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
-
 This is the only place that decides it, for all readers, compiled or not. It reads no bytes: `marks` gives it the mark
 of an event. MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc), MariaDB's are
 is_group_event and is_part_of_group (sql/log_event.h). See docs/spec/mysql_binlog.md#transactions-and-truncation.
-
-Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     MYSQL_GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
+    STATEMENT_EVENTS,
     EventType,
 )
 
@@ -343,7 +340,7 @@ _EVENTS_BY_MARK = {
     ROW_EVENT: ROW_EVENTS,
     COMMIT_EVENT: {_T.XID},
     OTHER_END: {_T.XA_PREPARE, _T.TRANSACTION_PAYLOAD},
-    STATEMENT: QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY},
+    STATEMENT: STATEMENT_EVENTS,
 }
 """Event types by mark; later entries override earlier ones."""
 

@@ -1,10 +1,8 @@
 """Predict the binlog files that crash recovery with the redo log leaves.
 
 Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery`; see
-docs/spec/mariadb_innodb_binlog.md#crash-recovery. Pages are built from the redo log alone, never from the content of
-the file.
-
-See docs/spec/mariadb_innodb_binlog.md#with-the-redo-log.
+docs/spec/mariadb_innodb_binlog.md#crash-recovery and #with-the-redo-log. Pages are built from the redo log alone, never
+from the content of the file.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ The log sequence number (LSN) counts bytes of the log since the server was set u
 of them. There is no length or block besides the records themselves: the end of the log is the first position without a
 valid mini-transaction of the right round. See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
 
-    log = RedoLog(read, size)
-    summary = summarize_redo_log(log)
-    for write in iter_page_writes(log): ...
-
 Older formats and encrypted logs are recognized by their header, see `RedoLog.findings`.
 """
 

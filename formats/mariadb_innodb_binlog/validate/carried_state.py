@@ -189,23 +189,16 @@ MAX_TRACKED_RECORDS = 1 << 17
 class UnreferencedOobTracker(msgspec.Struct):
     """Tracks the OOB_DATA records of a log.
 
-    `first_file`: first of the files that were followed without a gap. `records`, `bytes`: of all records. `reached`,
-    `reached_bytes`: of records that a COMMIT record refers to. `forgotten`: number of records that are no longer
+    `first_file`: first of the files that were followed without a gap. `forgotten`: number of records that are no longer
     tracked.
     """
 
     first_file: int | None = None
-    records: int = 0
-    bytes: int = 0
-    reached: int = 0
-    reached_bytes: int = 0
     forgotten: int = 0
     _sizes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
 
     def add_records(self, places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> None:
         """Add records, in order."""
-        self.records += len(sizes)
-        self.bytes += sum(sizes)
         self._sizes.update(zip(places, sizes, strict=True))
         too_many = len(self._sizes) - MAX_TRACKED_RECORDS
         if too_many > 0:
@@ -221,12 +214,8 @@ class UnreferencedOobTracker(msgspec.Struct):
         """Mark the records that a COMMIT record refers to; returns one that was referred to before."""
         shared = None
         for place in places:
-            size = self._sizes.pop(place, None)
-            if size is None:
+            if self._sizes.pop(place, None) is None:
                 shared = shared or (place if self.would_know(place) else None)
-            else:
-                self.reached += 1
-                self.reached_bytes += size
         return shared
 
     def restart_at(self, next_file: int) -> None:

@@ -1,8 +1,6 @@
 """Validate one file in file order: records, states, references, events.
 
 See docs/spec/mariadb_innodb_binlog.md#validation.
-
-See docs/spec/mariadb_innodb_binlog.md#validation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Predict crash recovery: how the server reads its newest log and decides over prepared transactions.
 
-It verifies checksums only with `source_verify_checksum`, which is off by default, so that an event with a wrong
-checksum counts like any other (`binlog::Binlog_recovery`).
-
 MariaDB (`TC_LOG_BINLOG::recover`) and MySQL (`binlog::Binlog_recovery`) verify checksums only with
 master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as long as its
 length and body can be read.
@@ -16,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import re
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -40,12 +36,16 @@ from binlogtool.formats.binlog_events.replay.applier import (
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId, XaStates, parse_xa_finish
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
+    FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
     MAX_EVENT_SIZE,
+    TYPE_AT,
     EventFlag,
     EventType,
     FormatDescription,
+    has_valid_checksum,
+    read_event_size,
 )
 from binlogtool.formats.mysql_binlog.index_files import (
     GtidIndexContext,
@@ -152,13 +152,13 @@ _FATAL_DAMAGE = frozenset({"length-out-of-bounds", "bad-header", "bad-magic", "t
 
 def _decode_mark(offset: int, event: bytes, description: FormatDescription) -> Iterator[CommitMark]:
     """Yield the mark of an event, if it has one."""
-    if len(event) < HEADER_SIZE + CHECKSUM_SIZE or event[4] not in _MARK_EVENTS:
+    if len(event) < HEADER_SIZE + CHECKSUM_SIZE or event[TYPE_AT] not in _MARK_EVENTS:
         return
     try:
-        body = decode_body(event[4], event[HEADER_SIZE:-CHECKSUM_SIZE], description)
+        body = decode_body(event[TYPE_AT], event[HEADER_SIZE:-CHECKSUM_SIZE], description)
     except (MalformedError, DecompressionError):
         return
-    yield CommitMark(offset, EventType(event[4]).name, body)
+    yield CommitMark(offset, EventType(event[TYPE_AT]).name, body)
 
 
 # --- Selection of the applied files ---
@@ -467,7 +467,7 @@ class _RecoveryWalk:
                 break
             if reaction is _ReaderReaction.UNCERTAIN and self.uncertain_from is None:
                 self.uncertain_from = at
-            if event[4] == _T.BINLOG_CHECKPOINT and reaction is _ReaderReaction.READ:
+            if event[TYPE_AT] == _T.BINLOG_CHECKPOINT and reaction is _ReaderReaction.READ:
                 self._checkpoints.append(FileReference(_read_checkpoint_name(self._get_body(event)), at))
             at += len(event)
         else:
@@ -477,7 +477,7 @@ class _RecoveryWalk:
     def _read_event(self, at: int) -> bytes | None:
         """Return the event at an offset; None if its length is impossible."""
         header = self._read_range(at, HEADER_SIZE)
-        size = int.from_bytes(header[9:13], "little") if len(header) == HEADER_SIZE else 0
+        size = read_event_size(header) if len(header) == HEADER_SIZE else 0
         if not HEADER_SIZE <= size <= min(self._size - at, MAX_EVENT_SIZE):
             return None
         return self._read_range(at, size)
@@ -489,7 +489,7 @@ class _RecoveryWalk:
     def _react(self, at: int, event: bytes) -> _ReaderReaction:
         """Return the reader's reaction to an event."""
         if self._description.has_checksums:
-            if zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
+            if has_valid_checksum(event):
                 return _ReaderReaction.READ
         elif at not in self._damaged_offsets:
             return _ReaderReaction.READ
@@ -497,7 +497,7 @@ class _RecoveryWalk:
 
     def _react_to_damage(self, event: bytes) -> _ReaderReaction:
         """Return the reader's reaction to a damaged event."""
-        code, flags = event[4], int.from_bytes(event[17:19], "little")
+        code, flags = event[TYPE_AT], int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
         is_foreign = code in _MYSQL_ONLY if self._description.is_mariadb else code >= _FIRST_MARIADB_TYPE
         if code not in _T.__members__.values() or code == _T.UNKNOWN or is_foreign:
             return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END

@@ -20,7 +20,15 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
-from binlogtool.formats.binlog_events.wire_format import CHECKSUM_SIZE, ENCRYPTED_MAGIC, HEADER_SIZE, MAGIC, EventType
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    ENCRYPTED_MAGIC,
+    HEADER_SIZE,
+    MAGIC,
+    TYPE_AT,
+    EventType,
+    read_event_size,
+)
 from binlogtool.formats.mysql_binlog.index_files import (
     MAX_INDEX_BYTES,
     ServerList,
@@ -340,14 +348,14 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         start = server.read_bytes(name, 0, len(MAGIC) + HEADER_SIZE) or b""
         if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
-        at = len(MAGIC) + int.from_bytes(start[-10:-6], "little")
+        at = len(MAGIC) + read_event_size(start, len(MAGIC))
         errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
         header = server.read_bytes(name, at, HEADER_SIZE) or b""
-        if header[4:5] != bytes([EventType.PREVIOUS_GTIDS]):
+        if header[TYPE_AT : TYPE_AT + 1] != bytes([EventType.PREVIOUS_GTIDS]):
             continue
         if not any(one.offset == at and one.id in _BODY_DAMAGE for one in errors):
             continue
-        size = int.from_bytes(header[9:13], "little")
+        size = read_event_size(header)
         body = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE - CHECKSUM_SIZE)) or b""
         if not _is_valid_gtid_set(body):
             message = (
@@ -383,8 +391,8 @@ def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None
     consequence = "MariaDB reads it when it starts, and stops"
     if len(header) < HEADER_SIZE:
         return f"the file ends inside its FORMAT_DESCRIPTION event: {consequence}"
-    length = int.from_bytes(header[9:13], "little")
-    if header[4] != EventType.FORMAT_DESCRIPTION or length < HEADER_SIZE:
+    length = read_event_size(header)
+    if header[TYPE_AT] != EventType.FORMAT_DESCRIPTION or length < HEADER_SIZE:
         return f"the first event is not a FORMAT_DESCRIPTION: {consequence}"
     version = server.read_bytes(name, len(MAGIC) + HEADER_SIZE, 2)
     if version == b"\0\0" and not _has_known_version(server, name):

@@ -1,12 +1,6 @@
 """Rules about single events, positions, row events, commit marks and compressed transactions.
 
-Source: docs/spec/mysql_binlog.md#common-header.
-
-Source: docs/spec/mysql_binlog.md#validation (rules 4, 5, 7 and 13).
-
-Source: docs/spec/mysql_binlog.md#validation (rule 8).
-
-Source: docs/spec/mysql_binlog.md#validation (rule 9).
+Source: docs/spec/mysql_binlog.md#common-header and #validation (rules 4, 5, 7, 8, 9 and 13).
 """
 
 from __future__ import annotations
