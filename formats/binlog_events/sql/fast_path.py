@@ -664,9 +664,15 @@ class FastScriptWriter:
     def _can_write(self, script: SqlScript) -> bool:
         """Return whether no option and no pending state needs the general writer."""
         wording = script.options
-        needs_text = wording.comments or wording.flat or wording.rename_databases or wording.stop_before
-        selects = wording.only_databases or wording.includes_table is not None
-        return not (needs_text or selects or script.definitions.filling) and script.is_idle
+        is_plain = not (
+            wording.comments
+            or wording.flat
+            or wording.rename_databases
+            or wording.only_databases
+            or wording.stop_before
+            or script.definitions.filling
+        )
+        return is_plain and wording.includes_table is None and script.is_idle
 
     def _continue_statement(self, script: SqlScript, batch: Batch | FlatRecords, start: int, stop: int) -> int:
         """Add row events in the middle of a statement; return the index where they end."""
