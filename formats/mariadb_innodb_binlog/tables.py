@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -11,17 +12,15 @@ from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.outputs import ChangeReader, RecordChanges, RecordTableRows, TableSchema, TableSupport
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
-from binlogtool.formats.binlog_events.decode import BinlogFileContext
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
 from binlogtool.limits import Limits
 
 
-def _get_event_context(context: IbbFileContext, what: str) -> BinlogFileContext:
+def _get_event_context(context: IbbFileContext, what: str) -> Any:
     """Return the context of the events; raise UsageError for a level whose records are no events."""
     if context.events is None:
         raise UsageError(f"--level {context.level}: records of this level have no {what}; use --level event")
-    event_context: BinlogFileContext = context.events.context
-    return event_context
+    return context.events.context
 
 
 # --- Row changes of event groups ---
