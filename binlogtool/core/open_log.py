@@ -71,13 +71,21 @@ from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, U
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles, TransactionPredicate
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
-from binlogtool.format_api.outputs import ChangeReader, ScriptOptions, ScriptWriter, TableReader, TableSchema
+from binlogtool.format_api.outputs import (
+    ChangeReader,
+    CompiledTableReader,
+    ScriptOptions,
+    ScriptWriter,
+    TableReader,
+    TableSchema,
+)
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import ColumnTracker, CompiledCondition, RowCondition
     from binlogtool.format_api.layout import CarryingSplitFinder
+    from binlogtool.query.evaluate import Condition
 
 
 # --- Splits of a big file ---
@@ -625,11 +633,22 @@ class LogReader(LogFiles):
         *,
         known_tables: Sequence[TableSchema] = (),
         is_selected: Callable[[TableSchema], bool] | None = None,
+        condition: Condition | None = None,
+        cells: bool = True,
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
-        """Yield table rows as `table_rows` does, with rows as cells, and many records at once in compiled code."""
-        return self._read_tables(
-            selection, RowBatchSplitter().split_batch, known_tables, is_selected, WHOLE_FILE, cells=True
-        )
+        """Yield table rows as `table_rows` does, and many records at once in compiled code.
+
+        Args:
+            condition: a condition on rows: sets `RowBatch.row_marks`; the rows of blocks are not selected.
+            cells: rows of blocks may be yielded as cells.
+        """
+        matcher = None
+        if condition is not None:
+            from binlogtool.core.where_filter import CompiledRowCondition
+
+            matcher = CompiledRowCondition(condition)
+        split = RowBatchSplitter(matcher).split_batch
+        return self._read_tables(selection, split, known_tables, is_selected, WHOLE_FILE, cells=True, values=not cells)
 
     def _read_tables(
         self,
@@ -640,6 +659,7 @@ class LogReader(LogFiles):
         part: FilePart,
         *,
         cells: bool,
+        values: bool = False,
     ) -> Iterator[S | RecordBlock | FileFinding]:
         refuse_salvage(selection, "table rows")
         readers: dict[str, TableReader] = {}
@@ -654,6 +674,8 @@ class LogReader(LogFiles):
                 readers[format_.name].add_known_tables(known_tables)
                 if is_selected is not None:
                     readers[format_.name].limit_to(is_selected)
+                if values and isinstance(reader := readers[format_.name], CompiledTableReader):
+                    reader.store_no_cells()
             return readers[format_.name]
 
         for item in self._run_pass(selection, PassOptions(lambda _: split, reader_of=reader_of), part):

@@ -75,6 +75,8 @@ class RowBatch(NamedTuple):
         record: number in the file of the batch's first record.
         base: file offset of the batch's window.
         end: where the last record ends.
+        row_marks: a byte for each row, in the order of the log, 0 for those that a condition rules out; None = there is
+            no condition.
     """
 
     file: str
@@ -83,6 +85,7 @@ class RowBatch(NamedTuple):
     base: int
     end: int
     rows: EventRows
+    row_marks: bytes | None = None
 
 
 class ScriptSummary(NamedTuple):

@@ -544,18 +544,31 @@ def type_name(code: int, *, encrypted_without_key: bool = False) -> str:
 
 def describe_events(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
     """Return the envelopes of events; also records table maps and transactions for later events."""
-    table, notes = batch.frames, context.tracker.track_batch(batch)
-    times = to_int_list(table["timestamp"], start, stop)
-    names = _ENCRYPTED_TYPE_NAMES if context.encrypted_without_key else _TYPE_NAMES
-    owners = notes.owners[start:stop]
+    owners = context.tracker.track_batch(batch).owners[start:stop]
     return EnvelopeColumns(
-        type=[names[code] for code in to_int_list(table["type_code"], start, stop)],
+        type=decode_event_column(context, batch, "type", start, stop),
         seq=[owner.seq for owner in owners],
-        time=[second * 1_000_000 if second else None for second in times],
-        object=[None if known is None else known.qualified_name for known in notes.maps[start:stop]],
-        origin=list(to_int_list(table["server_id"], start, stop)),
+        time=decode_event_column(context, batch, "time", start, stop),
+        object=decode_event_column(context, batch, "object", start, stop),
+        origin=decode_event_column(context, batch, "origin", start, stop),
         txn=[owner.gtid for owner in owners],
     )
+
+
+def decode_event_column(context: BinlogFileContext, batch: Batch, name: str, start: int, stop: int) -> list[Any]:
+    """Return one column of the envelopes of events."""
+    table, notes = batch.frames, context.tracker.track_batch(batch)
+    if name == "type":
+        names = _ENCRYPTED_TYPE_NAMES if context.encrypted_without_key else _TYPE_NAMES
+        return [names[code] for code in to_int_list(table["type_code"], start, stop)]
+    if name == "time":
+        times = to_int_list(table["timestamp"], start, stop)
+        return [second * 1_000_000 if second else None for second in times]
+    if name == "origin":
+        return list(to_int_list(table["server_id"], start, stop))
+    if name == "object":
+        return [None if known is None else known.qualified_name for known in notes.maps[start:stop]]
+    return [getattr(owner, "gtid" if name == "txn" else name) for owner in notes.owners[start:stop]]
 
 
 def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
