@@ -567,20 +567,18 @@ class LogReader(LogFiles):
         *,
         part: FilePart = WHOLE_FILE,
         known_tables: Sequence[TableSchema] = (),
-        cells: bool = False,
         is_selected: Callable[[TableSchema], bool] | None = None,
     ) -> Iterator[RecordBlock | FileFinding]:
         """Yield the table rows of the selected records: blocks whose bodies are `format_api.outputs.RecordTableRows`.
 
         Args:
             known_tables: table descriptions from other files.
-            cells: rows may be yielded as cells.
             is_selected: rows of other tables may be left out; None = all are selected.
 
         Raises:
             UsageError: the format has no tables, or unproven records are requested.
         """
-        return self._read_tables(selection, BlockDecoder.decode_batch, known_tables, is_selected, part, cells=cells)
+        return self._read_tables(selection, BlockDecoder.decode_batch, known_tables, is_selected, part)
 
     def require_columns(self, where: str) -> None:
         """Check that a table of the log has each column that a condition names; for a condition that selected nothing.
@@ -605,7 +603,6 @@ class LogReader(LogFiles):
 
     def track_names(self, selection: Selection) -> None:
         """Prepare `find_unmatched` for this selection on a stream, before the next pass."""
-
         census = NameCensus(selection, self._hints.schema)
         self._name_census = census if self.is_stream and census.is_needed else None
 
@@ -614,7 +611,6 @@ class LogReader(LogFiles):
 
         selected_count: how many records the pass selected.
         """
-
         census, last_filter = NameCensus(selection, self._hints.schema), self._last_filter
         if not census.is_needed or (
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
@@ -638,17 +634,12 @@ class LogReader(LogFiles):
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
         """Yield table rows as `table_rows` does, and many records at once in compiled code.
 
-        Args:
-            condition: a condition on rows: sets `RowBatch.row_marks`; the rows of blocks are not selected.
-            cells: rows of blocks may be yielded as cells.
+        condition: sets `RowBatch.row_marks`; rows of blocks are not selected. cells: these may be yielded as cells.
         """
-        matcher = None
-        if condition is not None:
-            from binlogtool.core.where_filter import CompiledRowCondition
+        from binlogtool.core.where_filter import CompiledRowCondition
 
-            matcher = CompiledRowCondition(condition)
-        split = RowBatchSplitter(matcher).split_batch
-        return self._read_tables(selection, split, known_tables, is_selected, WHOLE_FILE, cells=True, values=not cells)
+        split = RowBatchSplitter(None if condition is None else CompiledRowCondition(condition)).split_batch
+        return self._read_tables(selection, split, known_tables, is_selected, compiled=True, cells=cells)
 
     def _read_tables(
         self,
@@ -656,10 +647,10 @@ class LogReader(LogFiles):
         split: Splitter[S],
         known_tables: Sequence[TableSchema],
         is_selected: Callable[[TableSchema], bool] | None,
-        part: FilePart,
+        part: FilePart = WHOLE_FILE,
         *,
-        cells: bool,
-        values: bool = False,
+        compiled: bool = False,
+        cells: bool = False,
     ) -> Iterator[S | RecordBlock | FileFinding]:
         refuse_salvage(selection, "table rows")
         readers: dict[str, TableReader] = {}
@@ -669,12 +660,12 @@ class LogReader(LogFiles):
                 raise UsageError(f"the records of {format_.name} have no tables; convert them without --object")
             if format_.name not in readers:
                 rules, backend = format_.tables(), backends.choose_backend(self._backend)
-                compiled = rules.make_compiled_reader if cells and backend.name == "native" else None
-                readers[format_.name] = rules.make_reader() if compiled is None else compiled(backend.compile_kernel)
+                make = rules.make_compiled_reader if compiled and backend.name == "native" else None
+                readers[format_.name] = rules.make_reader() if make is None else make(backend.compile_kernel)
                 readers[format_.name].add_known_tables(known_tables)
                 if is_selected is not None:
                     readers[format_.name].limit_to(is_selected)
-                if values and isinstance(reader := readers[format_.name], CompiledTableReader):
+                if not cells and isinstance(reader := readers[format_.name], CompiledTableReader):
                     reader.store_no_cells()
             return readers[format_.name]
 

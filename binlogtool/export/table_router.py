@@ -586,9 +586,10 @@ class TableRouter:
     Attributes:
         seen: tables of the log, selected or not.
         remarks: texts about changes of tables, with their place; at most MAX_LISTED_FINDINGS.
-        untold: number of records whose rows are not in the log.
-        others: number of further such records, of tables that are not selected.
-        taken: number of rows by file.
+        unlogged_records: number of records whose rows are not in the log.
+        other_unlogged_records: number of further such records, of tables that are not selected.
+        rows_by_file: number of rows by file.
+        general_rows: number of rows that were decoded record by record, by the reason.
     """
 
     def __init__(
@@ -598,7 +599,7 @@ class TableRouter:
         self.remarks: list[str] = []
         self.unlogged_records = self.other_unlogged_records = 0
         self._remarked_tables = set[str]()
-        self.rows_by_file = Counter[str]()
+        self.rows_by_file, self.general_rows = Counter[str](), Counter[str]()
         self._options, self._sink, self._limits, self._keeps_undecoded = options, sink, limits, keeps_undecoded
         self._tables: dict[str, _PendingRows] = {}
         self._last: _LastRow | None = None
@@ -739,6 +740,8 @@ class TableRouter:
         ):
             self.unlogged_records += any(one.severity is Severity.ERROR for one in findings)
             self._add_undecoded_record(meta, block.envelope.object[i])
+        if content.reason:
+            self.general_rows[content.reason] += len(content.rows) if content.cells is None else content.cells.size
         if content.cells is not None:
             self._add_cells(content.cells, meta, block, i)
         for row_index, row in self._select_rows(content.rows, i):

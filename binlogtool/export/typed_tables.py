@@ -521,6 +521,8 @@ class _TypedJobState:
         details: dict[str, Any] = {"tables": list(self._describe_tables())} if complete else {}
         if self.router.remarks:
             details["remarks"] = self.router.remarks
+        if self.router.general_rows:
+            details["general_rows"] = dict(self.router.general_rows)
         if self.router.unlogged_records:
             details["untold"] = self.router.unlogged_records
         return Manifest(

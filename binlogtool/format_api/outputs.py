@@ -245,6 +245,7 @@ class RecordTableRows(msgspec.Struct, frozen=True):
         cells: several rows, in place of `rows`.
         changes: the only table that it is known to change, where its rows are not known; None = it may be any.
         emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
+        reason: why compiled code did not decode the rows together with those of other records, as text about the rows.
     """
 
     rows: Sequence[TableRow] = ()
@@ -257,6 +258,7 @@ class RecordTableRows(msgspec.Struct, frozen=True):
     cells: CellSlice | None = None
     changes: TableSchema | None = None
     emptied: Sequence[TableRow] = ()
+    reason: str = ""
 
 
 NO_ROWS = RecordTableRows()

@@ -1,8 +1,5 @@
 """The tables of ROWS events with their columns and rows.
 
-`follow_row_events` lists the row events to read, their transactions and times, and where transactions end. It stops
-before each event that it does not know enough of; nothing has been recorded for that event.
-
 An event that the kernels do not know enough of takes the general path (`RowTables.read_records`), and so does one whose
 rows they cannot decode: then the events before it are processed again, without those after it. A value that only Python
 can decode does not stop them (`typed_cells`).
@@ -22,7 +19,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, Severity, make_finding
-from binlogtool.format_api.field_types import Int64s, MalformedError, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
 from binlogtool.format_api.outputs import (
     GEOMETRY,
@@ -42,6 +39,23 @@ from binlogtool.format_api.outputs import (
     split_name,
 )
 from binlogtool.formats.binlog_events.changes import typed_cells
+from binlogtool.formats.binlog_events.changes.row_event_kernels import (
+    CLOSED_BY,
+    CLOSED_BY_END,
+    CLOSED_BY_NEXT,
+    COUNT,
+    GROUP_STATE,
+    STATE_SIZE,
+    TIME,
+    TRANSACTION_OPEN,
+    UNKNOWN,
+    UNWANTED,
+    WANTED,
+    FoundRows,
+    KnownMaps,
+    RowEventColumns,
+    follow_row_events,
+)
 from binlogtool.formats.binlog_events.changes.typed_cells import (
     MAX_COMPILED_COLUMNS,
     MAX_FILLER_ROWS,
@@ -75,38 +89,22 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     read_query,
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import (
-    ENDS,
-    GROUP_BITS,
-    IS_GTID,
-    IS_MAP,
-    IS_QUERY,
-    IS_ROWS,
     NEEDS_TRACKER,
-    OPENS,
-    STATEMENT,
-    STEP_AT,
-    STEP_BITS,
     WORD_TABLE_WITHOUT_ROLLBACK,
     GroupStep,
     QueryKind,
     TransactionGroups,
     build_traits,
-    get_mark,
-    is_possible_ddl,
-    is_transaction_begin,
-    step_group,
 )
 from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     MAX_CACHED,
     UNSUPPORTED_EVENTS,
     CompiledTracker,
     as_int_column,
-    is_known_body,
 )
 from binlogtool.formats.binlog_events.values.column_types import BLOBS, ColumnType, LogicalType, TableMapColumn
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
-    GTID,
     GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
@@ -116,224 +114,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     unpack_block,
 )
 from binlogtool.limits import Limits
-
-# --- Kernels for frequent events ---
-
-# State: an array of 64-bit integers.
-GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, GROUP_COUNT, STATE_SIZE = range(7)
-"""GROUP_STATE: the open group, as in `transactions.boundaries`. TIME: commit time of the open transaction,
-microseconds; 0 = unknown. COUNT: row events found. CLOSED_BY: how the transaction that was open at the start was closed
-before any row event: by its end, or by the next one. TRANSACTION_OPEN: that of the last row event has not ended.
-GROUP_COUNT: transactions that began or ended in these events."""
-CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
-
-UNKNOWN, UNWANTED, WANTED = range(3)
-"""State of a map: not resolved; its rows are not selected; its rows are selected."""
-HEAD_ENTRY_WORDS = 4
-"""Words of a known head before its bytes: position of the next one of the same map (0 = none), its type, its size in
-bytes, its number."""
-
-
-class RowEventColumns(NamedTuple):
-    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.track_events`."""
-
-    codes: Int64s
-    servers: Int64s
-    stamps: Int64s
-    offsets: Int64s
-    starts: Int64s
-    ends: Int64s
-    sources: Int64s
-    numbers: Int64s
-    maps: Int64s
-
-
-class KnownMaps(NamedTuple):
-    """State of the table maps read so far, for kernels.
-
-    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads` (0
-    = there is none). head_at: bytes of a body before its head.
-    """
-
-    known: Int64s
-    heads: Int64s
-    head_at: int
-
-
-class FoundRows(NamedTuple):
-    """One entry for each row event that is wanted.
-
-    which, places: its number and its place. layouts, tables: the numbers of its head and of its map. times: -1 = none.
-    origins: its server. owners, serials: source and number of its transaction. commits: does that end after it?
-    groups: number of its transaction in these events.
-    """
-
-    which: MutableInt64s
-    places: MutableInt64s
-    layouts: MutableInt64s
-    tables: MutableInt64s
-    times: MutableInt64s
-    origins: MutableInt64s
-    owners: MutableInt64s
-    serials: MutableInt64s
-    commits: MutableInt64s
-    groups: MutableInt64s
-
-
-@kernel()
-def is_readable_query(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Check if the QUERY with the body `buf[pos:limit]` can be read (`decoding.parse_query`)."""
-    if limit - pos < 13:
-        return False
-    return bool(pos + 13 + buf[pos + 8] + (buf[pos + 11] | buf[pos + 12] << 8) < limit)
-
-
-@kernel(load_little_endian)
-def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
-    """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
-
-    Returns:
-        Microseconds; 0 = none (also for a GTID of MariaDB); -2 = the body is not of a usual form.
-    """
-    if code == GTID or limit - pos == 25 or limit - pos == 42:
-        return 0
-    if limit - pos < 49:
-        return -2
-    pos += 42
-    time = load_little_endian(buf, pos, 7)
-    pos += 7
-    if time & 0x80000000000000:
-        if limit - pos < 7:
-            return -2
-        time = load_little_endian(buf, pos, 7)
-        pos += 7
-    if pos == limit:
-        return time
-    first = buf[pos] + 0
-    pos += 1
-    if first >= 251:
-        if first == 251 or first == 255:
-            return -2
-        pos += first - 250 if first < 254 else 8
-    if pos == limit:
-        return time
-    if limit - pos < 4:
-        return -2
-    pos += 8 if buf[pos + 3] & 128 else 4
-    return time if pos == limit or limit - pos >= 8 else -2
-
-
-@kernel(is_known_body)
-def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
-    """Find the number of the known head at `buf[pos]`; -1 if it is unknown.
-
-    Args:
-        entry: position in `heads` of the first head of the event's map; 0 = none.
-    """
-    while entry > 0:
-        size = heads[entry + 2]
-        if heads[entry + 1] == code and size <= limit - pos and is_known_body(heads, entry + 4, buf, pos, pos + size):
-            return heads[entry + 3] + 0
-        entry = heads[entry]
-    return -1
-
-
-@kernel(
-    is_transaction_begin, load_commit_time, find_known_head, is_readable_query, get_mark, is_possible_ddl, step_group
-)
-def follow_row_events(
-    event: int,
-    stop: int,
-    selected: UInt8s,
-    events: RowEventColumns,
-    buf: UInt8s,
-    traits: Int64s,
-    words: Int64s,
-    state: MutableInt64s,
-    known_maps: KnownMaps,
-    rows: FoundRows,
-) -> int:
-    """Follow the events `[event, stop)`; return the index of the event where it stopped.
-
-    Args:
-        selected: a byte for each event, 0 for those to be passed over.
-        rows: output.
-    """
-    while event < stop:
-        if selected[event] == 0:
-            event += 1
-            continue
-        code = events.codes[event]
-        trait = traits[code]
-        pos = events.starts[event]
-        limit = events.ends[event]
-        head = -1
-        if trait & NEEDS_TRACKER or (
-            trait & IS_QUERY and (is_possible_ddl(buf, pos, limit) or not is_readable_query(buf, pos, limit))
-        ):
-            return event
-        if trait & (IS_ROWS | IS_MAP):
-            map_number = events.maps[event]
-            if map_number < 0 and trait & IS_ROWS:
-                return event
-            map_state = known_maps.known[2 * map_number] + 0 if map_number >= 0 else UNWANTED
-            if map_state == UNKNOWN:
-                return event
-            if map_state == WANTED and trait & IS_ROWS:
-                head = find_known_head(
-                    code,
-                    buf,
-                    pos + known_maps.head_at,
-                    limit,
-                    known_maps.heads,
-                    known_maps.known[2 * map_number + 1] + 0,
-                )
-                if head < 0:
-                    return event
-        mark = get_mark(trait, words, buf, pos, limit)
-        if mark == STATEMENT:
-            return event
-        if trait & IS_GTID:
-            time = load_commit_time(code, buf, pos, limit)
-            if time < 0:
-                return event
-            state[TIME] = time
-        step_result = step_group(state[GROUP_STATE], mark)
-        state[GROUP_STATE] = step_result & GROUP_BITS
-        outcome = step_result >> STEP_AT & STEP_BITS
-        if is_transaction_begin(step_result):
-            state[TRANSACTION_OPEN] = 0
-            state[GROUP_COUNT] += 1
-            if state[COUNT] == 0 and state[CLOSED_BY] == 0:
-                state[CLOSED_BY] = CLOSED_BY_NEXT
-        if outcome == OPENS and not trait & IS_GTID:
-            state[TIME] = 0
-        count = state[COUNT]
-        if head >= 0:
-            rows.which[count] = event
-            rows.places[count] = events.offsets[event]
-            rows.layouts[count] = head
-            rows.tables[count] = events.maps[event]
-            rows.origins[count] = events.servers[event]
-            rows.times[count] = (
-                state[TIME] if state[TIME] else (events.stamps[event] * 1000000 if events.stamps[event] else -1)
-            )
-            rows.owners[count] = events.sources[event] + 0
-            rows.serials[count] = events.numbers[event] + 0
-            rows.commits[count] = 0
-            rows.groups[count] = state[GROUP_COUNT]
-            state[COUNT] = count + 1
-            state[TRANSACTION_OPEN] = 1
-        if outcome == ENDS:
-            if state[TRANSACTION_OPEN]:
-                rows.commits[state[COUNT] - 1] = 1
-                state[TRANSACTION_OPEN] = 0
-            elif state[COUNT] == 0 and state[CLOSED_BY] == 0:
-                state[CLOSED_BY] = CLOSED_BY_END
-            state[GROUP_COUNT] += 1
-        event += 1
-    return stop
-
 
 # --- Runs of events ---
 
@@ -351,16 +131,29 @@ _STOP_EVENTS = UNSUPPORTED_EVENTS | {EventType.PARTIAL_UPDATE_ROWS, EventType.EX
 WRITE_EVENTS = ROW_EVENTS - UPDATE_ROW_EVENTS - DELETE_ROW_EVENTS
 
 
+_STATEMENTS = "statements that may change tables are between the rows"
+_NESTED = "they are inside compressed transactions"
+_MANY_TABLES = f"more than {MAX_CACHED:,} table maps are in use"
+_MANY_FORMS = "their row events have too many forms"
+_UNCERTAIN = "the names of their columns are not certain"
+_CASCADES = "foreign keys are checked"
+_OTHER_HEAD = f"they have more than {MAX_COMPILED_COLUMNS} columns, or other columns than their table map"
+_PARTIAL_JSON = "they have parts of JSON values"
+_INVALID_ROWS = "they are not valid, or too large"
+_UNPACKED = f"compressed events have more than {_MAX_UNPACKED_BYTES >> 20} MiB"
+
+
 class _UnsupportedEvent(Exception):
     """Raised for an event whose rows compiled code cannot decode.
 
     Attributes:
         index: of the event in its batch.
+        reason: why, as text about the rows.
     """
 
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
+    def __init__(self, index: int, reason: str = _INVALID_ROWS) -> None:
+        super().__init__(index, reason)
+        self.index, self.reason = index, reason
 
 
 class _KernelBatch(NamedTuple):
@@ -388,6 +181,9 @@ class RowEventRuns:
     """Processes runs of row events of the files of a log, one after the other.
 
     What it knows of maps is indexed by the numbers that the follower of the file gives them.
+
+    Attributes:
+        reason: why the event after the last run takes the general path, as text about its rows.
     """
 
     def __init__(self, fillers: RowCellFillers, compile_kernel: Callable[[Kernel], Kernel]) -> None:
@@ -400,6 +196,7 @@ class RowEventRuns:
         self._state = array("q", bytes(8 * STATE_SIZE))
         self._outputs = [array("q") for _ in _OUTPUT_COLUMNS]
         self._described: list[TableSchema] = []
+        self.reason = ""
         self._reset_maps([], -1)
 
     def _reset_maps(self, maps: list[TableMap], version: int) -> None:
@@ -433,6 +230,7 @@ class RowEventRuns:
         Args:
             marks: see `CompiledTableReader.read_events`.
         """
+        self.reason = _STATEMENTS if batch.container is None else _NESTED
         source = (
             None
             if context.encrypted_without_key or batch.container is not None
@@ -449,7 +247,7 @@ class RowEventRuns:
             try:
                 runs, sizes = self._store_found_events(source, limits)
             except _UnsupportedEvent as error:
-                stop = error.index
+                stop, self.reason = error.index, error.reason
                 continue
             if next_event == start:
                 break
@@ -462,7 +260,7 @@ class RowEventRuns:
     def _prepare_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
         tracker, count = context.tracker, batch.frames.count
         if len(tracker.maps.by_id) > MAX_CACHED:
-            tracker.compiled_tracker = None
+            tracker.compiled_tracker, self.reason = None, _MANY_TABLES
             return None
         if not isinstance(tracker.compiled_tracker, CompiledTracker):
             tracker.compiled_tracker = CompiledTracker(tracker, self._compile_kernel)
@@ -530,13 +328,16 @@ class RowEventRuns:
         """Resolve what the kernel lacked for the event where it stopped; True if it takes the event now."""
         code, number = source.frames[_CODES][event], source.owners[2][event]
         if number < 0 or self._traits[code] & NEEDS_TRACKER:
+            self.reason = _PARTIAL_JSON if code == EventType.PARTIAL_UPDATE_ROWS else _STATEMENTS
             return False
         try:
             if self._map_states[2 * number] == UNKNOWN:
                 keyed_map, exported_table, is_wanted = reader.resolve_map(self._maps[number])
-                if (is_wanted and reader.has_unreported_doubt(keyed_map)) or (
-                    reader.must_check_events(exported_table) and (code not in WRITE_EVENTS or not is_wanted)
-                ):
+                if is_wanted and reader.has_unreported_doubt(keyed_map):
+                    self.reason = _UNCERTAIN
+                    return False
+                if reader.must_check_events(exported_table) and (code not in WRITE_EVENTS or not is_wanted):
+                    self.reason = _CASCADES
                     return False
                 self._tables[number] = keyed_map, exported_table
                 self._map_states[2 * number] = WANTED if is_wanted else UNWANTED
@@ -544,15 +345,18 @@ class RowEventRuns:
                 return True
             body = source.window[source.frames[_STARTS][event] : source.frames[_ENDS][event]]
             if code not in WRITE_EVENTS and reader.must_check_events(self._tables[number][1]):
+                self.reason = _CASCADES
                 return False
             return code in ROW_EVENTS and self._learn_head(code, body, number, id_size + 2, limits)
         except (MalformedError, DecompressionError):
+            self.reason = _INVALID_ROWS
             return False
 
     def _learn_head(self, code: int, body: memoryview, number: int, head_at: int, limits: Limits) -> bool:
         table_map, table = self._tables[number]
         layout = parse_image_layout(code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
         if layout is None or self._has_too_many_heads:
+            self.reason = _OTHER_HEAD if layout is None else _MANY_FORMS
             return False
         head, entry = bytes(body[head_at : layout.images_at]), len(self._heads)
         self._heads.extend([self._map_states[2 * number + 1], code, len(head), len(self._layout_kinds)])
@@ -611,7 +415,7 @@ class RowEventRuns:
                     layout = parse_image_layout(source.frames[_CODES][event], body, self._tables[map_number][0])
                     block = body[layout.images_at if layout is not None else 0 :]
                     if data and len(data) + read_declared_size(block) > _MAX_UNPACKED_BYTES:
-                        raise _UnsupportedEvent(event)
+                        raise _UnsupportedEvent(event, _UNPACKED)
                     body = memoryview(unpack_block(block, limits))
             except (MalformedError, DecompressionError):
                 raise _UnsupportedEvent(event) from None
@@ -963,20 +767,20 @@ class RowTables(msgspec.Struct):
         if self.has_unreported_doubt(keyed_map):
             self.reported.add(keyed_map.uncertain)
             findings = (*findings, report_event(event, "meta-mismatch", keyed_map.uncertain, Severity.WARNING))
+        reason = "" if self.runs is None else self.runs.reason
         cells = (
             None
             if self.fillers is None or self.records_as_values
             else self.fillers.store_event(event.code, event.body, keyed_map, exported_table, limits)
         )
         if cells is not None:
-            return RecordTableRows(cells=cells, time=self.time, ends=ends, findings=findings)
+            return RecordTableRows(cells=cells, time=self.time, ends=ends, findings=findings, reason=reason)
         padded_sizes = _padded_sizes(keyed_map)
         rows = decode()
         if event.code == EventType.PARTIAL_UPDATE_ROWS:
             rows = [{**row, "after": fill_unchanged_json(row["before"], row["after"])} for row in rows]
-        return RecordTableRows(
-            [_make_row(exported_table, row, padded_sizes) for row in rows], time=self.time, ends=ends, findings=findings
-        )
+        table_rows = [_make_row(exported_table, row, padded_sizes) for row in rows]
+        return RecordTableRows(table_rows, time=self.time, ends=ends, findings=findings, reason=reason)
 
 
 def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
