@@ -15,6 +15,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, repeat
@@ -73,6 +74,7 @@ from binlogtool.format_api.layout import (
 from binlogtool.format_api.outputs import (
     CompiledTableReader,
     EventGroupReader,
+    EventRows,
     PortableEventGroup,
     PriorGtids,
     ScriptWriter,
@@ -631,7 +633,7 @@ class RowBatchSplitter:
             else:
                 reader.read_column(context, batch, "type", 0, 0)  # notes what later batches need
             return
-        for part in decoder.split_batch(batch, record_filter):
+        for part in decoder.split_batch(batch, record_filter, inside=True):
             if isinstance(part, RecordRange):
                 yield from self._read_range(part, reader)
             else:
@@ -643,17 +645,32 @@ class RowBatchSplitter:
             marks = record_range.marks_from(position)
             rows, reached = reader.read_events(decoder.layout.context, batch, position, stop, decoder.limits, marks)
             if rows is not None:
-                end = batch.base + int(batch.frames["end"][reached - 1])
                 row_marks = None
                 if self._matcher is not None:
                     row_marks = self._matcher.match_rows(decoder, batch, rows.record_indexes, rows.row_counts)
-                yield RowBatch(decoder.file, decoder.format.name, batch.first_record, batch.base, end, rows, row_marks)
+                yield _make_row_batch(decoder, batch, reached, rows, row_marks)
             if reached < stop:
                 self._python_run = next_python_run(self._python_run, reached - position, MIN_COMPILED_RUN)
                 after = min(reached + self._python_run, stop)
                 yield from record_range.decode_blocks(reached, after)
                 reached = after
             position = reached
+
+
+def _make_row_batch(
+    decoder: BlockDecoder, batch: Batch, reached: int, rows: EventRows, row_marks: bytes | None
+) -> RowBatch:
+    """Return the rows of the records before `reached` as a row batch."""
+    record, base = batch.first_record, batch.base
+    if batch.container is None and batch.positions is None:
+        end = base + int(batch.frames["end"][reached - 1])
+    else:
+        places = [batch.container_position(index) for index in rows.record_indexes]
+        numbers, offsets = array("q", [one.record for one in places]), array("q", [one.offset for one in places])
+        rows, record, base = rows._replace(record_indexes=numbers, offsets=offsets), 0, 0
+        last = batch.container_position(reached - 1)
+        end = last.offset + last.size
+    return RowBatch(decoder.file, decoder.format.name, record, base, end, rows, row_marks)
 
 
 # --- SQL fragments ---

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.outputs import ChangeReader, RecordChanges, RecordTableRows, TableSchema, TableSupport
+from binlogtool.format_api.outputs import (
+    ChangeReader,
+    EventRows,
+    RecordChanges,
+    RecordTableRows,
+    TableSchema,
+    TableSupport,
+)
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
+from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
 from binlogtool.limits import Limits
 
@@ -63,6 +72,29 @@ class GroupTables(msgspec.Struct):
         if context.events is None:
             raise UsageError(f"--level {context.level}: records of this level have no table rows; use --level event")
         return self.reader.read_records(context.events.context, batch, start, stop, limits)
+
+    def read_events(
+        self,
+        context: IbbFileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        marks: bytes | None = None,
+    ) -> tuple[EventRows | None, int]:
+        """Return the content of the first of these records, and the next record, which needs `read_records`."""
+        if context.events is None:
+            return None, start
+        return self.reader.read_events(context.events.context, batch, start, stop, limits, marks)
+
+    def read_column(self, context: IbbFileContext, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
+        """Return one column of the envelopes of these records."""
+        column: Sequence[Any] = getattr(describe_records(context, batch, start, stop), name)
+        return column
+
+    def store_no_cells(self) -> None:
+        """Make `read_records` yield rows as values."""
+        self.reader.store_no_cells()
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Take descriptions of tables from other files; they apply where the records' own file has none."""

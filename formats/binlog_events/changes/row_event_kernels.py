@@ -26,7 +26,10 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     step_group,
 )
 from binlogtool.formats.binlog_events.transactions.tracker_kernels import is_known_body
-from binlogtool.formats.binlog_events.wire_format import GTID
+from binlogtool.formats.binlog_events.wire_format import GTID, EventType
+
+TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
+"""An event that contains others: these follow as a batch of their own."""
 
 # State: an array of 64-bit integers.
 GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, GROUP_COUNT, STATE_SIZE = range(7)
@@ -196,6 +199,9 @@ def follow_row_events(
             event += 1
             continue
         code = events.codes[event]
+        if code == TRANSACTION_PAYLOAD:
+            event += 1
+            continue
         trait = traits[code]
         pos = events.starts[event]
         limit = events.ends[event]

@@ -77,7 +77,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     skip_gap,
 )
 from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableKnowledge
-from binlogtool.formats.binlog_events.decode import BinlogFileContext, decode_event_column, type_name
+from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, decode_event_column, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mysql_gtid
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, decode_rows, fill_unchanged_json
@@ -132,7 +132,6 @@ WRITE_EVENTS = ROW_EVENTS - UPDATE_ROW_EVENTS - DELETE_ROW_EVENTS
 
 
 _STATEMENTS = "statements that may change tables are between the rows"
-_NESTED = "they are inside compressed transactions"
 _MANY_TABLES = f"more than {MAX_CACHED:,} table maps are in use"
 _MANY_FORMS = "their row events have too many forms"
 _UNCERTAIN = "the names of their columns are not certain"
@@ -161,12 +160,14 @@ class _KernelBatch(NamedTuple):
 
     Attributes:
         owners: source, number and map of each event, see `Follower.columns`.
+        sources: see `EventRows`.
     """
 
     window: Any
     frames: list[Any]
     owners: list[Any]
     follower: CompiledTracker
+    sources: list[tuple[str | None, int | None]]
 
 
 class _RowImages(NamedTuple):
@@ -230,12 +231,8 @@ class RowEventRuns:
         Args:
             marks: see `CompiledTableReader.read_events`.
         """
-        self.reason = _STATEMENTS if batch.container is None else _NESTED
-        source = (
-            None
-            if context.encrypted_without_key or batch.container is not None
-            else self._prepare_batch(context, batch)
-        )
+        self.reason = _STATEMENTS
+        source = None if context.encrypted_without_key else self._prepare_batch(context, batch)
         if source is None:
             return None, start
         selected = _ALL_SELECTED if marks is None else bytes(start) + marks
@@ -254,7 +251,7 @@ class RowEventRuns:
             state, groups = self._state, reader.groups
             groups.group = state[GROUP_STATE]
             reader.time = state[TIME] or None
-            return self._make_events(source.follower, runs, sizes), next_event
+            return self._make_events(source.sources, runs, sizes), next_event
         return None, start
 
     def _prepare_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
@@ -265,9 +262,21 @@ class RowEventRuns:
         if not isinstance(tracker.compiled_tracker, CompiledTracker):
             tracker.compiled_tracker = CompiledTracker(tracker, self._compile_kernel)
         follower = tracker.compiled_tracker
-        columns = follower.columns(tracker.track_batch(batch))
-        frames = [as_int_column(batch.frames[name], count) for name in _FRAME_COLUMNS]
-        return _KernelBatch(batch.window, frames, [columns[name] for name in ("source", "number", "map")], follower)
+        frames, notes = (
+            [as_int_column(batch.frames[name], count) for name in _FRAME_COLUMNS],
+            tracker.track_batch(batch),
+        )
+        if batch.container is not None:
+            owner = notes.owners[0] if count else NO_OWNER
+            columns = [array("q", [0 if owner.gtid else -1]) * count, array("q", [-1]) * count]
+            return _KernelBatch(
+                batch.window, frames, [*columns, follower.map_numbers(notes.maps)], follower, [(owner.gtid, owner.seq)]
+            )
+        by_name = follower.columns(notes)
+        sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
+        return _KernelBatch(
+            batch.window, frames, [by_name[name] for name in ("source", "number", "map")], follower, sources
+        )
 
     def _sync_maps(self, reader: RowTables, follower: CompiledTracker) -> None:
         version = reader.version
@@ -308,12 +317,13 @@ class RowEventRuns:
             if event == stop or not self._learn_event(reader, source, event, id_size, limits):
                 return int(event)
 
-    def _make_events(self, follower: CompiledTracker, runs: list[CellRun], sizes: array[int]) -> EventRows:
+    def _make_events(
+        self, sources: list[tuple[str | None, int | None]], runs: list[CellRun], sizes: array[int]
+    ) -> EventRows:
         state, count = self._state, self._state[COUNT]
         which, places, layouts, _, times, origins, owners, serials, commits, groups = (
             one[:count] for one in self._outputs
         )
-        sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
         described, self._described = self._described, []
         closes = state[CLOSED_BY]
         return EventRows(

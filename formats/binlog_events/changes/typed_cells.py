@@ -670,16 +670,17 @@ class RowCellFiller:
         plan_at, target = PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index, self.target
         strip, flags, area = (self._plan[plan_at + k + side] for k in (4, 6, 8))
         strip, flags = strip * target.stride, flags * target.stride
-        valid = target.out[flags + start : flags + stop]
         column, column_kind = self._table_map.columns[index], column_kinds(self._table_map)[index]
         decode_leaf = _make_leaf_decoder(value_converter(column, column_kind))
+        all_cells, all_bytes = memoryview(target.cells), memoryview(target.out)  # type: ignore[arg-type]
+        valid = all_bytes[flags + start : flags + stop]
         if kind >= FIRST_TEXT_KIND:
-            ends = target.cells[strip + start : strip + stop + 1]
+            ends = all_cells[strip + start : strip + stop + 1]
             base = target.texts_at + area * target.text_bytes
-            return ColumnCells(ends, valid, target.out[base : base + target.text_bytes], decode_leaf)
+            return ColumnCells(ends, valid, all_bytes[base : base + target.text_bytes], decode_leaf)
         is_wide = kind in _WIDE_KINDS
         width = 2 if is_wide else 1
-        values = target.cells[strip + width * start : strip + width * stop]
+        values = all_cells[strip + width * start : strip + width * stop]
         texts = column.values if kind == ENUM_OR_SET else None
         return ColumnCells(values, valid, None, decode_leaf, column_kind.fixed, is_wide, texts)
 
