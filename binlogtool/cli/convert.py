@@ -73,7 +73,8 @@ def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
         manifest = _call_convert(run, paths, selection_values, command_options)
         run.say_skipped_files()
         for reason, count in manifest.details.get("general_rows", {}).items():
-            run.say(f"{count:,} rows were decoded one record at a time, more slowly: {reason}", level=1)
+            rows = "1 row was" if count == 1 else f"{count:,} rows were"
+            run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
         run.status = manifest.exit_code
         if form == "json":
             out.write(binlogtool.manifest_as_json(manifest))

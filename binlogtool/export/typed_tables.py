@@ -61,6 +61,9 @@ _DEFAULT_COPY_FACTOR = 4
 longest values of each level of its statistics."""
 _MAX_QUEUED_GROUPS = 1
 """Maximum number of groups that wait to be written; none if they are large."""
+_ARRAY_BYTES = 512
+"""Memory of an Arrow array in addition to its values."""
+_MAX_OPEN_SPOOLS = 64
 _SPOOL_FOLDER = ".aside"
 
 
@@ -133,7 +136,7 @@ class TableOutput:
         """Add rows."""
         self._pending.append(table_batch)
         self._pending_rows += table_batch.batch.num_rows
-        self._pending_bytes += table_batch.batch.nbytes
+        self._pending_bytes += table_batch.batch.nbytes + _ARRAY_BYTES * table_batch.array_count
         self.rows += table_batch.batch.num_rows
         if self._pending_rows >= _MAX_GROUP_ROWS or self._pending_bytes >= self._max_group_bytes:
             self.spool_pending()
@@ -142,6 +145,11 @@ class TableOutput:
     def pending_bytes(self) -> int:
         """Bytes of the rows in memory."""
         return self._pending_bytes
+
+    @property
+    def has_open_spool(self) -> bool:
+        """True if a spool file is open, or will be by a queued write."""
+        return self._open_spool is not None or bool(self._queued_writes)
 
     def spool_pending(self) -> None:
         """Write the pending rows to the spool in the background."""
@@ -406,6 +414,7 @@ class _TypedJobState:
         self.job, self.inputs, self.stage, self.pool = job, inputs, stage, pool
         self.finding_tally = FindingTally()
         self._targets: dict[str, TableOutput] = {}
+        self._pending_bytes, self._open_spools = 0, dict[str, TableOutput]()
         self._directories = TableDirectories()
         rules = [table_rules(i.path, i.format) for i in inputs]
         self._operations = any(one is not None and one.operations for one in rules)
@@ -463,11 +472,20 @@ class _TypedJobState:
 
     def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
-        self._get_target(name).add_batch(table_batch)
-        if sum(one.pending_bytes for one in self.targets) > self.job.limits.max_memory // _MEMORY_DIVISOR:
-            for target in self.targets:
-                target.spool_pending()
-                target.close_spool()
+        target = self._get_target(name)
+        self._pending_bytes -= target.pending_bytes
+        target.add_batch(table_batch)
+        self._pending_bytes += target.pending_bytes
+        if target.has_open_spool:
+            self._open_spools.pop(name, None)
+            self._open_spools[name] = target
+        if self._pending_bytes > self.job.limits.max_memory // _MEMORY_DIVISOR:
+            for one in self.targets:
+                one.spool_pending()
+                one.close_spool()
+            self._pending_bytes, self._open_spools = 0, {}
+        elif len(self._open_spools) > _MAX_OPEN_SPOOLS:
+            self._open_spools.pop(next(iter(self._open_spools))).close_spool()
 
     def report_finding(self, file: str, finding: Finding) -> None:
         """Record a finding; see `TableRowSink`."""

@@ -485,7 +485,9 @@ def _check_raw_values(
     Raises:
         _UnsupportedEvent: a value cannot be decoded.
     """
-    row = run.start
+    row, stop = run.start, run.start + sum(sizes[event] for event in run.event_numbers)
+    if filler.can_decode_raw_values(row, stop, limits):
+        return
     for event in run.event_numbers:
         if not filler.can_decode_raw_values(row, row + sizes[event], limits):
             raise _UnsupportedEvent(found_events[event])

@@ -503,6 +503,8 @@ def _kernel_kind(column: TableMapColumn, kind: ColumnKind) -> tuple[int, int]:
         return DECIMAL, kind.parameter
     if value_kind == ValueKind.ENUM:
         return ENUM_OR_SET, (1 << 16) - 1 if column.values is None else len(column.values)
+    if value_kind == ValueKind.SET and column.values is None:
+        return WIDE, 0
     if value_kind == ValueKind.SET and column.values is not None and len(column.values) < 63:
         return ENUM_OR_SET, (1 << len(column.values)) - 1
     if value_kind == ValueKind.TIME2:
