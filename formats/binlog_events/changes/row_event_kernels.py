@@ -195,11 +195,8 @@ def follow_row_events(
         rows: output.
     """
     while event < stop:
-        if selected[event] == 0:
-            event += 1
-            continue
         code = events.codes[event]
-        if code == TRANSACTION_PAYLOAD:
+        if selected[event] == 0 or code == TRANSACTION_PAYLOAD:
             event += 1
             continue
         trait = traits[code]
