@@ -629,6 +629,7 @@ class LogReader(LogFiles):
         *,
         known_tables: Sequence[TableSchema] = (),
         is_selected: Callable[[TableSchema], bool] | None = None,
+        part: FilePart = WHOLE_FILE,
         condition: Condition | None = None,
         cells: bool = True,
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
@@ -639,7 +640,7 @@ class LogReader(LogFiles):
         from binlogtool.core.where_filter import CompiledRowCondition
 
         split = RowBatchSplitter(None if condition is None else CompiledRowCondition(condition)).split_batch
-        return self._read_tables(selection, split, known_tables, is_selected, compiled=True, cells=cells)
+        return self._read_tables(selection, split, known_tables, is_selected, part, compiled=True, cells=cells)
 
     def _read_tables(
         self,

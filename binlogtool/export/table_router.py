@@ -23,7 +23,7 @@ from msgspec import structs
 from binlogtool import limits as limits_module
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import findings_to_json, to_json_text
-from binlogtool.core.open_log import LogReader
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
 from binlogtool.errors import UsageError
@@ -614,7 +614,7 @@ class TableRouter:
         self.is_selected = TableFilter(options)
 
     def read_log(
-        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema]
+        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart = WHOLE_FILE
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
         """Return the parts of a log in the fastest form that the options allow.
 
@@ -624,6 +624,7 @@ class TableRouter:
         needs_values = bool(self._options.skip) or (condition is not None and condition.needs_body)
         return log.row_batches(
             selection,
+            part=part,
             known_tables=known_tables,
             is_selected=self.is_selected,
             condition=condition,

@@ -258,6 +258,31 @@ class TableOutput:
         return self._outputs
 
 
+class TableMemory:
+    """Bounds the memory and the open spool files of many tables. max_bytes: of the pending rows of all of them."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._pending_bytes = max_bytes, 0
+        self._pending, self._open_spools = dict[str, TableOutput](), dict[str, TableOutput]()
+
+    def add_batch(self, target: TableOutput, table_batch: TableBatch) -> None:
+        """Add rows to a table; write those of all tables if they need too much memory."""
+        self._pending_bytes -= target.pending_bytes
+        target.add_batch(table_batch)
+        self._pending_bytes += target.pending_bytes
+        self._pending[target.name] = target
+        if target.has_open_spool:
+            self._open_spools.pop(target.name, None)
+            self._open_spools[target.name] = target
+        if self._pending_bytes > self._max_bytes:
+            for one in self._pending.values():
+                one.spool_pending()
+                one.close_spool()
+            self._pending_bytes, self._pending, self._open_spools = 0, {}, {}
+        elif len(self._open_spools) > _MAX_OPEN_SPOOLS:
+            self._open_spools.pop(next(iter(self._open_spools))).close_spool()
+
+
 def check_text_bytes(targets: Iterable[TableOutput]) -> None:
     """Raise InputOutputError if the texts in the files of all tables are not those that were written."""
     if any(target.text_bytes for target in targets):
@@ -414,7 +439,7 @@ class _TypedJobState:
         self.job, self.inputs, self.stage, self.pool = job, inputs, stage, pool
         self.finding_tally = FindingTally()
         self._targets: dict[str, TableOutput] = {}
-        self._pending_bytes, self._open_spools = 0, dict[str, TableOutput]()
+        self._memory = TableMemory(job.limits.max_memory // _MEMORY_DIVISOR)
         self._directories = TableDirectories()
         rules = [table_rules(i.path, i.format) for i in inputs]
         self._operations = any(one is not None and one.operations for one in rules)
@@ -472,20 +497,7 @@ class _TypedJobState:
 
     def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
-        target = self._get_target(name)
-        self._pending_bytes -= target.pending_bytes
-        target.add_batch(table_batch)
-        self._pending_bytes += target.pending_bytes
-        if target.has_open_spool:
-            self._open_spools.pop(name, None)
-            self._open_spools[name] = target
-        if self._pending_bytes > self.job.limits.max_memory // _MEMORY_DIVISOR:
-            for one in self.targets:
-                one.spool_pending()
-                one.close_spool()
-            self._pending_bytes, self._open_spools = 0, {}
-        elif len(self._open_spools) > _MAX_OPEN_SPOOLS:
-            self._open_spools.pop(next(iter(self._open_spools))).close_spool()
+        self._memory.add_batch(self._get_target(name), table_batch)
 
     def report_finding(self, file: str, finding: Finding) -> None:
         """Record a finding; see `TableRowSink`."""
