@@ -5,6 +5,7 @@ Each call imports what it needs when it runs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from os import PathLike, fspath
@@ -18,16 +19,15 @@ from binlogtool.findings import Severity
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from pathlib import Path as FilePath
-
     from binlogtool.annotation.annotate_file import LogAnnotation
     from binlogtool.annotation.compare_logs import LogComparison
     from binlogtool.core.follow import LogFollower
     from binlogtool.core.open_log import LogReader
     from binlogtool.core.progress import ProgressListener
     from binlogtool.core.record_selection import ReadOptionArguments, Selection
-    from binlogtool.export.manifest import Manifest, ManifestInput, ProgressCallback
+    from binlogtool.export.manifest import Manifest, ProgressCallback
     from binlogtool.export.notebook_log import Log as OpenedLog
+    from binlogtool.export.run_tasks import JobOptions, TaskRunner
     from binlogtool.export.spark_master import SparkMaster
     from binlogtool.format_api.format import Hints
     from binlogtool.format_api.outputs import ScriptOptions
@@ -247,9 +247,9 @@ def replay(
     from binlogtool.spark.fleet import SparkJobRunner, replay_on_spark
 
     path_names = _to_path_list(paths)
-    fleet = SparkJobRunner(
-        master or "", session, on_step, replay_options.limits.timeout, work=describe_work("replay-dry-run", path_names)
-    )
+    timeout = replay_options.limits.timeout
+    deadline = None if timeout is None else time.monotonic() + timeout
+    fleet = SparkJobRunner(master or "", session, on_step, deadline, work=describe_work("replay-dry-run", path_names))
     return replay_on_spark(path_names, format_name, replay_options, fleet)
 
 
@@ -369,14 +369,16 @@ def convert(
         return convert_module.append(_to_path_list(paths), to, output, final=final, **options)
     if final:
         raise UsageError("--final is for --append")
-    return convert_module.convert(_to_path_list(paths), to, output, make_table_writer=_make_table_writer, **options)
+    return convert_module.convert(_to_path_list(paths), to, output, open_spark_runner=_open_spark_runner, **options)
 
 
-def _make_table_writer(*job_arguments: Any) -> Callable[[list[ManifestInput], FilePath], Manifest]:
-    """Return the function that writes tables of records on Spark. job_arguments: as for `TableJob`."""
-    from binlogtool.spark.table_job import TableJob
+def _open_spark_runner(
+    options: JobOptions, master: str | SparkMaster | None, session: SparkJobSession | None
+) -> AbstractContextManager[TaskRunner]:
+    """Open what runs a conversion's tasks on Spark; see `spark.fleet.open_spark_runner`."""
+    from binlogtool.spark.fleet import open_spark_runner
 
-    return TableJob(*job_arguments).write
+    return open_spark_runner(options, master, session)
 
 
 # --- Public calls that plan repairs, apply them and undo them ---

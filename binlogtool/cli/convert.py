@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 
 _MAX_SHOWN = 5
-_EMBEDDED_MASTER = "local[*]"
 _TABLES = ("parquet", "orc", "csv", "json", "avro")
 _SPARK_OPTIONS = ("master", "conf")
 _TARGETS = (*_TABLES, "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
@@ -87,9 +86,7 @@ def _call_convert(
     """Call the library with the options of the command line."""
     import binlogtool
 
-    settings, master = run.settings, pop_master(command_options)
-    if master == _EMBEDDED_MASTER and _find_option_source("master") is ParameterSource.DEFAULT:
-        master = None
+    settings = run.settings
     if command_options["append"] or command_options["to"] not in _TABLES:
         subject = "--append works" if command_options["append"] else f"--to {command_options['to']} is written"
         for name in _SPARK_OPTIONS:
@@ -98,7 +95,10 @@ def _call_convert(
                 f"{subject} in this process; it cannot be combined with --{name} "
                 f"(--master is for {', '.join(_TABLES)})",
             )
-    _refuse_command_line_option("jobs", "--jobs is for verify; to convert tables in parallel use --master 'local[N]'")
+            command_options[name] = () if name == "conf" else None
+    master = pop_master(command_options)
+    if master is not None:
+        _refuse_command_line_option("jobs", "--jobs is for conversions without Spark; use --master 'local[N]'")
     return binlogtool.convert(
         paths,
         command_options["to"],
@@ -109,6 +109,7 @@ def _call_convert(
         hints=pop_hints(command_options),
         selection=build_selection(selection_values, on_damage="stop"),
         master=master,
+        jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
         manifest=command_options["manifest"],
         overwrite=settings.overwrite,
         max_binlog_size=command_options["max_binlog_size"],
@@ -226,7 +227,7 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(["--to"], type=click.Choice(_TARGETS), help="What to write."),
-        *spark_options("Spark's master for tables (default: local[*], embedded).", _EMBEDDED_MASTER),
+        *spark_options("Tables of records on Spark: local[*] (embedded), spark://HOST:PORT, … (default: no Spark)."),
         option(
             ["--max-binlog-size"],
             type=SIZE,
@@ -299,8 +300,9 @@ command = Command(
     otherwise. The manifest has the hash of each input and output and proves, by reading the output again with another
     reader, that it contains every input record.
 
-    Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files, made on the embedded Spark or
-    on the cluster of --master; they need the extra `spark`. A column of --partition-by is in the names of directories
+    Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files; they need the extra `arrow`.
+    Tables of records are written by this process, by --jobs N processes, or with --master on Spark: embedded (local[*],
+    which brings its own Java; extra `spark`) or on a cluster. A column of --partition-by is in the names of directories
     (type=INSERT/), no longer in the files; a text that is null or empty has the directory __none__ (object=__none__/),
     a number, date or hour __HIVE_DEFAULT_PARTITION__, which Spark and Hive read as null. In CSV an empty text is "",
     null is nothing. A row of type DAMAGE represents bytes that could not be read; a mere note (reserved space

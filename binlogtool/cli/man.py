@@ -36,9 +36,6 @@ ENVIRONMENT = (
     ("NO_COLOR, FORCE_COLOR, TERM", "Control colour."),
     ("COLUMNS", "The width of tables."),
     ("TMPDIR", "Where temporary files go."),
-    ("BINLOGTOOL_JAVA_CACHE", "A directory, writable only by this user, for a cache of Java classes that "
-        "Spark jobs on this machine "
-     "share to start faster."),
     ("SOURCE_DATE_EPOCH", "If set, reports contain no times of this run."),
     ("GITHUB_STEP_SUMMARY", "Where --report github writes its summary."),
 )  # fmt: skip

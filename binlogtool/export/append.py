@@ -226,11 +226,12 @@ class TableRunFile:
         import pyarrow as pa
 
         from binlogtool.export import record_rows
-        from binlogtool.export.parquet_files import create_table_file
+        from binlogtool.export.table_files import create_table_file, stored_text_columns
 
         self.finding_tally, self.rows = FindingTally(), 0
         self._path, self._file_options, self._text_bytes, self._finding_rows = path, file_options, 0, 0
         self._schema = record_rows.SCHEMA.append(pa.field("generation", pa.int64()))
+        self._text_columns = stored_text_columns(file_options, self._schema)
         self._pending, self._pending_rows, self._pending_bytes = list[Any](), 0, 0
         self._file = create_table_file(file_options, path, self._schema)
 
@@ -274,9 +275,11 @@ class TableRunFile:
     def _flush(self) -> None:
         import pyarrow as pa
 
+        from binlogtool.export.table_files import count_text_bytes
+
         if self._pending:
             table = pa.Table.from_batches(self._pending, self._schema)
-            self._text_bytes += _count_text_bytes(table, self._file_options)
+            self._text_bytes += count_text_bytes(table, self._text_columns, self._file_options)
             self._file.write(table)
             self.rows += table.num_rows
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
@@ -288,12 +291,12 @@ class TableRunFile:
 
     def check_output(self) -> str:
         """Compare the file with what was written; see `RunFileWriter`."""
-        from binlogtool.export.parquet_files import PartFile, count_part
+        from binlogtool.export.record_tables import OutputCounts
 
         if not self.rows:
             return "no rows"
-        size = self._path.stat().st_size
-        counts = count_part(PartFile(str(self._path.parent), self._path.name, size), self._file_options)
+        counts = OutputCounts()
+        counts.add_file(self._path.parent, self._path, self._file_options, self._schema)
         self.finding_tally.merge(counts.finding_tally)
         self.finding_tally.errors -= self._finding_rows
         if (counts.rows, counts.text_bytes) != (self.rows, self._text_bytes):
@@ -303,24 +306,17 @@ class TableRunFile:
 
     def read_keys(self) -> Iterator[RowKeyTuple]:
         """Yield the keys of all rows; see `RunFileWriter`."""
-        from binlogtool.export.parquet_files import read_tables
+        import pyarrow as pa
+
+        from binlogtool.export.table_files import read_tables
 
         if not self.rows:
             return  # a file without rows may be invalid in its format
-        for table in read_tables(self._file_options.to, self._path, ("generation", "file", "record", "inner_offset")):
+        schema = pa.schema([self._schema.field(name) for name in ("generation", "file", "record", "inner_offset")])
+        for table in read_tables(self._file_options.to, self._path, schema):
             for generation, file, record, inner in zip(*(one.to_pylist() for one in table.columns), strict=True):
                 if record is not None:
                     yield generation, file, record, -1 if inner is None else inner
-
-
-def _count_text_bytes(table: pa.Table, file_options: TableFileOptions) -> int:
-    import pyarrow.compute as compute
-
-    from binlogtool.export.output_options import stored_text_columns
-
-    return sum(
-        compute.sum(compute.binary_length(table[name])).as_py() or 0 for name in stored_text_columns(file_options)
-    )
 
 
 # --- `convert --append` ---
@@ -567,7 +563,7 @@ def _file_suffix(file_options: TableFileOptions) -> str:
     """Return the suffix of the output's files, with the dot."""
     if file_options.to not in COMPRESSIONS:
         return f".{file_options.to}"
-    from binlogtool.export.parquet_files import file_suffix
+    from binlogtool.export.table_files import file_suffix
 
     return file_suffix(file_options)
 

@@ -7,12 +7,11 @@ are no partitions, the spool file becomes the output.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -26,7 +25,7 @@ from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import FileFinding, ReadOptions, RowBatch, Selection, add_selection_hints
 from binlogtool.errors import InputOutputError
-from binlogtool.export import parquet_files
+from binlogtool.export import table_files
 from binlogtool.export.atomic_output import TABLES_FILE
 from binlogtool.export.incremental import is_closed, is_damage
 from binlogtool.export.manifest import (
@@ -40,10 +39,9 @@ from binlogtool.export.manifest import (
     ProgressStep,
     TaskFile,
     absolute_path,
-    hash_file,
 )
-from binlogtool.export.output_options import NO_TEXT, NULL_PARTITION, TableFileOptions, TypedRowOptions, typed_selection
-from binlogtool.export.parquet_files import ParquetTableFile, TableFile
+from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, typed_selection
+from binlogtool.export.table_files import ParquetTableFile, TableFileSink
 from binlogtool.export.table_router import TableDirectories, TableRouter
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, TableLayout, read_older_tables, table_rules
 from binlogtool.findings import Finding
@@ -55,10 +53,8 @@ from binlogtool.limits import Limits
 
 _MAX_GROUP_ROWS, _MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
 """Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
-_WRITE_MEMORY_FACTOR, _COPY_MEMORY_FACTORS = 2, {"orc": 16}
-_DEFAULT_COPY_FACTOR = 4
-"""Memory for writing a group, as a multiple of its size: to Parquet, and from there to another format. ORC keeps the
-longest values of each level of its statistics."""
+_WRITE_MEMORY_FACTOR = 2
+"""Memory for writing a group to the spool, as a multiple of its size."""
 _MAX_QUEUED_GROUPS = 1
 """Maximum number of groups that wait to be written; none if they are large."""
 _SPOOL_FOLDER = ".aside"
@@ -101,7 +97,7 @@ class TableOutput:
         self.evolution = TableEvolution()
         self._file_options, self._options, self._operations = file_options, options, operations
         self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0
-        self._pool, self._queued_writes = pool, list[Future[None]]()
+        self._pool, self._queued_writes, self._max_memory = pool, list[Future[None]](), max_memory
         self._max_group_bytes = min(_MAX_GROUP_BYTES, max_memory // _GROUP_MEMORY_DIVISOR)
         self._spool_paths: list[Path] = []
         self._open_spool: tuple[FileLayout, bool, ParquetTableFile] | None = None
@@ -192,57 +188,38 @@ class TableOutput:
         """
         self.spool_pending()
         self.close_spool()
-        layout, writers = self.layout, _PartitionWriters(self.folder, self._file_options)
+        schema = self.layout.schema
+        sink = TableFileSink(self.folder, self._file_options, schema, self._max_memory)
         for path in self._spool_paths:
-            self._publish_spool_file(path, layout, writers)
-        writers.close()
+            self._publish_spool_file(path, schema, sink)
+        sink.close()
+        self.text_bytes += sink.text_bytes
         if self._spool_paths:
             (self.folder / _SPOOL_FOLDER).rmdir()
-        self._outputs = [self._count_output(path, layout) for path in writers.paths]
+        for path in sink.paths:
+            counts = table_files.count_file(self._file_options, self.folder, path, schema)
+            self._outputs.append(counts.output)
+            self.text_bytes -= counts.text_bytes
         written_rows = sum(one.rows for one in self._outputs)
         if written_rows != self.rows:
             text = f"{self.rows:,} rows were converted and {written_rows:,} written"
             raise InputOutputError(f"{self.name}: {text}; the output is not usable")
 
-    def _publish_spool_file(self, path: Path, layout: FileLayout, writers: _PartitionWriters) -> None:
+    def _publish_spool_file(self, path: Path, schema: pa.Schema, sink: TableFileSink) -> None:
         import pyarrow.parquet as parquet
 
         with parquet.ParquetFile(path) as file:
             can_rename = self._file_options.to == "parquet" and not self._file_options.partition_by
-            if can_rename and file.schema_arrow.equals(layout.schema):
+            if can_rename and file.schema_arrow.equals(schema):
+                columns = table_files.stored_text_columns(self._file_options, schema)
                 for i in range(file.num_row_groups):
-                    self._add_text_bytes(file.read_row_group(i, columns=self._text_columns(layout)), layout)
-                path.rename(writers.new_path(""))
+                    texts = file.read_row_group(i, columns=columns)
+                    self.text_bytes += table_files.count_text_bytes(texts, columns, self._file_options)
+                path.rename(sink.new_path(""))
                 return
-            for batch in parquet_files.read_row_groups(file):
-                limits.require_bytes(
-                    _COPY_MEMORY_FACTORS.get(self._file_options.to, _DEFAULT_COPY_FACTOR) * batch.nbytes
-                )
-                table = conform_table(pa.Table.from_batches([batch]), layout.schema)
-                self._add_text_bytes(table, layout)
-                writers.write(table)
+            for batch in table_files.read_row_groups(file):
+                sink.add(conform_table(pa.Table.from_batches([batch]), schema))
         path.unlink()
-
-    def _text_columns(self, layout: FileLayout) -> list[str]:
-        return [
-            field.name
-            for field in layout.schema
-            if pa.types.is_string(field.type) and field.name not in self._file_options.partition_by
-        ]
-
-    def _add_text_bytes(self, table: pa.Table, layout: FileLayout) -> None:
-        if not self._file_options.csv_safe:
-            self.text_bytes += parquet_files.count_text_bytes(table, self._text_columns(layout))
-
-    def _count_output(self, path: Path, layout: FileLayout) -> ManifestOutput:
-        """Read a file back, and return its manifest entry."""
-        counts = parquet_files.count_file(
-            self._file_options, path, [] if self._file_options.csv_safe else self._text_columns(layout)
-        )
-        self.text_bytes -= counts.text_bytes
-        return ManifestOutput(
-            str(path.relative_to(self.folder)), counts.rows, path.stat().st_size, hash_file(str(path))
-        )
 
     @property
     def outputs(self) -> Sequence[ManifestOutput]:
@@ -254,40 +231,6 @@ def check_text_bytes(targets: Iterable[TableOutput]) -> None:
     """Raise InputOutputError if the texts in the files of all tables are not those that were written."""
     if any(target.text_bytes for target in targets):
         raise InputOutputError("the texts of the output differ from those that were read; the output is not usable")
-
-
-class _PartitionWriters:
-    """Files of a table, one for each combination of partition values."""
-
-    def __init__(self, folder: Path, file_options: TableFileOptions) -> None:
-        self._folder, self._file_options = folder, file_options
-        self._open: dict[str, TableFile] = {}
-        self.paths: list[Path] = []
-
-    def new_path(self, partition: str) -> Path:
-        """Return the path of the next file."""
-        partition_folder = self._folder / partition
-        partition_folder.mkdir(parents=True, exist_ok=True)
-        self.paths.append(
-            partition_folder / f"part-{len(self.paths):05}{parquet_files.file_suffix(self._file_options)}"
-        )
-        return self.paths[-1]
-
-    def write(self, table: pa.Table) -> None:
-        """Write rows into the files of their partitions."""
-        for partition, part in _split_by_partition(table, self._file_options.partition_by):
-            if partition not in self._open:
-                if len(self._open) >= 64:
-                    self._open.pop(next(iter(self._open))).close()
-                self._open[partition] = parquet_files.create_table_file(
-                    self._file_options, self.new_path(partition), part.schema
-                )
-            self._open[partition].write(part)
-
-    def close(self) -> None:
-        """Complete all files."""
-        for file in self._open.values():
-            file.close()
 
 
 def conform_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -313,37 +256,6 @@ def _widen_column(column: Any, kind: pa.DataType) -> Any:
         _widen_column(members[f.name], f.type) if f.name in members else pa.nulls(len(structs), f.type) for f in kind
     ]
     return pa.StructArray.from_arrays(inside, fields=list(kind), mask=structs.is_null() if structs.null_count else None)
-
-
-def _split_by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each partition, without the columns that are in directory names."""
-    if not names:
-        yield "", table
-        return
-    values = pa.table([_partition_column(table, name) for name in names], names=list(names))
-    stored = table.drop_columns([name for name in names if name in table.schema.names])
-    for row in values.group_by(list(names), use_threads=False).aggregate([]).to_pylist():
-        mask = pa.array([True] * len(table))
-        for name in names:
-            column = values[name]
-            mask = compute.and_(mask, column.is_null() if row[name] is None else compute.fill_null(
-                compute.equal(column, row[name]), False))  # fmt: skip
-        yield "/".join(f"{name}={_partition_folder_name(name, row)}" for name in names), stored.filter(mask)
-
-
-def _partition_column(table: pa.Table, name: str) -> Any:
-    if name == "date":
-        return compute.strftime(table["time"].cast(pa.timestamp("s"), safe=False), format="%Y-%m-%d")
-    if name == "hour":
-        return compute.hour(table["time"].cast(pa.timestamp("us")))
-    return table[name]
-
-
-def _partition_folder_name(name: str, row: Mapping[str, Any]) -> str:
-    value = row[name]
-    if value is None or value == "":
-        return NO_TEXT if name in ("op", "file") else NULL_PARTITION
-    return quote(str(value), safe=" ")
 
 
 # --- Typed tables of a log ---
