@@ -359,9 +359,10 @@ def convert(
 
     append, final = options.pop("append", False), options.pop("final", False)
     if to == "jsonl" and options.get("lines") is None:
-        from binlogtool.report.dump import RecordJsonEncoder
+        from binlogtool.report.dump import CompiledLineEncoder, RecordJsonEncoder
 
         options["lines"] = RecordJsonEncoder().encode_lines
+        options["compiled_lines"] = CompiledLineEncoder().encode_ranges
         if not append:
             options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG_VALUE_BYTES)
     options["selection"] = selection or STOP_AT_DAMAGE

@@ -53,7 +53,7 @@ class WithoutPandas:
 def prepare_process() -> None:
     """Make rarely used standard modules lazy, hide pandas, and raise the garbage collector's threshold."""
     gc.set_threshold(_GC_THRESHOLD)
-    sys.meta_path.insert(0, WithoutPandas)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, WithoutPandas)
     for name in _LAZY_MODULES:
         spec = None if name in sys.modules else find_spec(name)
         if spec is not None:

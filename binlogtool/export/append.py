@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,7 +24,7 @@ from msgspec.structs import asdict, replace
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection, SqlFragment
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
 from binlogtool.export.incremental import (
     AppendCommit,
@@ -54,6 +54,7 @@ from binlogtool.export.manifest import (
     can_split,
     check_columns_exist,
 )
+from binlogtool.export.ordered_output import CompiledLines, LineEncoder
 from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.format import Hints
@@ -149,16 +150,25 @@ class RunFileWriter(Protocol):
 
 
 class JsonlRunFile:
-    """JSON lines as `dump` writes them. encode: encodes a block."""
+    """JSON lines as `dump` writes them. encode: encodes a block; compiled_lines: ranges of records."""
 
-    def __init__(self, path: Path, encode: Callable[[RecordBlock], bytes]) -> None:
+    def __init__(self, path: Path, encode: LineEncoder, compiled_lines: CompiledLines | None) -> None:
         self.finding_tally, self.rows = FindingTally(), 0
-        self._path, self._encode = path, encode
+        self._path, self._encode, self._compiled_lines = path, encode, compiled_lines
         self._file, self._hash = path.open("xb"), hashlib.sha256()
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part; see `RunFileWriter`."""
-        for part_content in log.blocks(selection, part=part):
+        parts = (
+            log.blocks(selection, part=part)
+            if self._compiled_lines is None
+            else self._compiled_lines(log.record_ranges(selection, part=part))
+        )
+        for part_content in parts:
+            if isinstance(part_content, SqlFragment):
+                self._write_lines(bytes(part_content.data), generation)
+                self.rows += len(part_content.record)
+                continue
             if isinstance(part_content, FileFinding):
                 self.finding_tally.add(
                     part_content.file,
@@ -341,7 +351,8 @@ class AppendJob(msgspec.Struct, frozen=True):
     backend: str
     selection: Selection
     hints: Hints | None = None
-    lines: Callable[[RecordBlock], bytes] | None = None
+    lines: LineEncoder | None = None
+    compiled_lines: CompiledLines | None = None
     on_step: ProgressCallback | None = None
     final: bool = False
 
@@ -415,7 +426,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         target = store.part_path(commit_number, _file_suffix(self.shape))
         pending = store.pending_path(target)
         writer: RunFileWriter = (
-            TableRunFile(pending, self.shape) if self.lines is None else JsonlRunFile(pending, self.lines)
+            TableRunFile(pending, self.shape)
+            if self.lines is None
+            else JsonlRunFile(pending, self.lines, self.compiled_lines)
         )
         try:
             hashes = self._write_rows(source, pieces, writer, known_inputs)

@@ -36,7 +36,7 @@ from binlogtool.export.manifest import (
     hash_file,
     read_stamp,
 )
-from binlogtool.export.ordered_output import LineEncoder, StreamJob
+from binlogtool.export.ordered_output import CompiledLines, LineEncoder, StreamJob
 from binlogtool.export.output_options import (
     COMPRESSIONS,
     EnvelopeOptions,
@@ -63,10 +63,10 @@ STOP_AT_DAMAGE = Selection(on_damage="stop")
 class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
     """Options of a conversion, and how the logs are read.
 
-    master, session: of Spark, which writes tables of records; None = no Spark, but `jobs` processes
-    (1 = this one). manifest: where to write it as JSON.
-    lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see
-    `BinlogJob`. partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
+    master, session: of Spark, which writes tables of records; None = no Spark, but `jobs` processes (1 = this one).
+    manifest: where to write it as JSON. lines: encodes a block as lines of jsonl; compiled_lines: the same for ranges
+    of records. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see `BinlogJob`. partition_by,
+    compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
     `parse_envelope_options`.
     """
 
@@ -77,6 +77,7 @@ class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
     manifest: str | PathLike[str] | None = None
     overwrite: bool = False
     lines: LineEncoder | None = None
+    compiled_lines: CompiledLines | None = None
     on_step: ProgressCallback | None = None
     max_binlog_size: int | None = None
     allow_rule_breaks: bool = False
@@ -170,7 +171,9 @@ def convert(
     job_arguments = limits, backend, selection, hints
     work: _WriteJob
     if to in STREAM_TARGETS:
-        job = StreamJob(to, *job_arguments, settings.lines, wording, on_step, message_options)
+        job = StreamJob(
+            to, *job_arguments, settings.lines, wording, on_step, message_options, settings.compiled_lines
+        )  # fmt: skip
         work = partial(job.write, settings.format)
     elif message_options is not None:
         from binlogtool.export.envelopes.message_tables import MessagesJob
@@ -225,7 +228,8 @@ def append(
     _refuse_existing_manifest(settings.manifest, overwrite=False)
     hints = add_selection_hints(settings.selection, settings.hints)
     job = AppendJob(
-        shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.on_step, final
+        shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.compiled_lines,
+        settings.on_step, final,
     )  # fmt: skip
     manifest = job.run([fspath(path) for path in paths], settings.format, output)
     return _save_manifest(manifest, [], settings.manifest, overwrite=False)

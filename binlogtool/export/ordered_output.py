@@ -18,6 +18,7 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_blocks import LongValueWriter, SelectedEventGroup
+from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import (
     FileFinding,
     ReadOptions,
@@ -42,13 +43,13 @@ from binlogtool.export.manifest import (
     ManifestOutput,
     ProgressCallback,
     ProgressStep,
-    hash_file,
 )
 from binlogtool.export.output_options import EnvelopeOptions
 from binlogtool.export.sql_scripts import count_statements, record_texts, script_selection
 from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.outputs import ChangeReader, PortableEventGroup, PriorGtids, ScriptOptions
 from binlogtool.formats.binlog_events.write_log import (
     DEFAULT_MAX_FILE_SIZE,
@@ -114,6 +115,11 @@ class ReverseSpool:
 LineEncoder = Callable[[RecordBlock], bytes]
 """Encodes a block as lines, one per record, each with its line end."""
 
+CompiledLines = Callable[
+    [Iterable[RecordRange | RecordBlock | FileFinding]], Iterator[SqlFragment | RecordBlock | FileFinding]
+]
+"""Replaces ranges of records by finished lines, and by blocks for `LineEncoder`."""
+
 StreamPart = RecordBlock | SqlFragment | ScriptText | FileFinding
 
 
@@ -133,6 +139,7 @@ class StreamJob(msgspec.Struct):
     wording: ScriptOptions = ScriptOptions()
     on_step: ProgressCallback | None = None
     envelope: EnvelopeOptions | None = None
+    compiled_lines: CompiledLines | None = None
     message_sink: Callable[[MessageLine], None] | None = None
     messages: list[MessageScript] = msgspec.field(default_factory=list)
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
@@ -160,19 +167,21 @@ class StreamJob(msgspec.Struct):
             stage.open("xb") as out,
         ):
             chunks = self._encode_parts(self.account_parts(self.read_parts(log), inputs), stage.parent)
-            digest = hashlib.sha256()
+            checksum = 0
             for data in chunks:
-                digest.update(data)
+                checksum = CRC32.kernel(data, checksum)
                 out.write(data)
             if not self.damaged and self.finding_tally.errors <= int(self.has_left_out):
                 self._check_names_exist(log)
         if self.wording.flashback:
             self.remarks += tuple(_remark_unread_logs(inputs))
         stopped = self.selection.on_damage == "stop" and self.finding_tally.errors > 0
-        checks = () if stopped else tuple(self._check_output(stage, digest.hexdigest()))
-        row_count = self._row_count
-        output = ManifestOutput(stage.name, row_count, stage.stat().st_size)
-        return self.build_manifest(inputs, (output,), checks, complete=not stopped)
+        if stopped:
+            return self.build_manifest(inputs, (), (), complete=False)
+        found = read_file_back(stage)
+        checks = tuple(self._check_output(found, checksum))
+        output = ManifestOutput(stage.name, self._row_count, found.size, found.sha256)
+        return self.build_manifest(inputs, (output,), checks, complete=True)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -226,6 +235,8 @@ class StreamJob(msgspec.Struct):
                 return self.messages[-1]
 
             return iter(log.change_messages(script_selection(self.selection), start_messages))
+        if self.compiled_lines is not None:
+            return self.compiled_lines(log.record_ranges(self.selection))
         return iter(log.blocks(self.selection))
 
     def account_parts(
@@ -244,6 +255,9 @@ class StreamJob(msgspec.Struct):
                 self.script_ends.append(part.end)
             if isinstance(part, SqlFragment):
                 self.records_by_file[part.file] += len(part.record)
+                if self.on_step is not None and not self._is_script:
+                    done = before[part.file] + part.offset[0]
+                    self.on_step(ProgressStep("converting", done, total, self.records_by_file.total()))
             if isinstance(part, RecordBlock) and len(part):
                 self._count_block(part)
                 if self.on_step is not None:
@@ -295,19 +309,19 @@ class StreamJob(msgspec.Struct):
 
     # -- the proof -----------------------------------------------------------------------------------------------------
 
-    def _check_output(self, stage: Path, digest: str) -> Iterator[ManifestCheck]:
-        rows, size, digest_back = self.records_by_file.total(), stage.stat().st_size, hash_file(str(stage))
-        if digest_back != digest:
+    def _check_output(self, found: FileContent, checksum: int) -> Iterator[ManifestCheck]:
+        """Yield the checks of the file. found: what was read back. checksum: CRC-32 of what was written."""
+        stage, rows, size, lines = found.path, self.records_by_file.total(), found.size, found.lines
+        if found.checksum != checksum:
             raise InputOutputError(f"{stage}: what was read back differs from what was written")
         if self.envelope is not None:
-            lines, written = _count_lines(stage), self.message_count
+            written = self.message_count
             if lines != written:
                 raise InputOutputError(f"{stage}: {lines:,} lines were found where {written:,} were written")
             yield ManifestCheck(
                 "messages-in-equal-lines-out", f"{written:,} messages of {rows:,} records, {lines:,} lines"
             )
         elif self.to == "jsonl":
-            lines = _count_lines(stage)
             if lines != rows:
                 raise InputOutputError(f"{stage}: {lines:,} lines were found where {rows:,} were written")
             yield ManifestCheck(
@@ -324,7 +338,7 @@ class StreamJob(msgspec.Struct):
             yield ManifestCheck(
                 "statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records{changes_text}"
             )
-        yield ManifestCheck("read-back-equal", f"sha256 {digest} of {size:,} bytes")
+        yield ManifestCheck("read-back-equal", f"sha256 {found.sha256} of {size:,} bytes")
 
     def build_manifest(
         self,
@@ -388,9 +402,27 @@ def _cumulative_sizes(inputs: list[ManifestInput]) -> tuple[dict[str, int], int]
     return before, total
 
 
-def _count_lines(path: Path) -> int:
+class FileContent(msgspec.Struct, frozen=True):
+    """Facts about the bytes of a file. checksum: CRC-32. lines: number of line ends."""
+
+    path: Path
+    size: int
+    checksum: int
+    sha256: str
+    lines: int
+
+
+def read_file_back(path: Path) -> FileContent:
+    """Read a finished file in one pass."""
+    size = checksum = lines = 0
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+        while data := file.read(1 << 20):
+            size += len(data)
+            checksum = CRC32.kernel(data, checksum)
+            digest.update(data)
+            lines += data.count(b"\n")
+    return FileContent(path, size, checksum, digest.hexdigest(), lines)
 
 
 # --- Transactions copied to a MariaDB log ---

@@ -10,14 +10,14 @@ import functools
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from binlogtool.core.json_text import BodyEncoder, encode_json, encode_json_lines, finding_to_value, to_json_bytes
 from binlogtool.core.record_blocks import BlockDecoder, CompiledSplitter, LongValueWriter
 from binlogtool.core.record_filter import RecordRange, suggest_names
-from binlogtool.core.record_selection import InnerPosition, Record, RecordBlock, RecordChecksum
+from binlogtool.core.record_selection import InnerPosition, Record, RecordBlock, RecordChecksum, SqlFragment
 from binlogtool.format_api.format import JsonLine
 from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
 from binlogtool.terminal.escape import escape, escape_json
@@ -216,18 +216,10 @@ def find_member(value: Any, path: str) -> Any:
 T = TypeVar("T")
 
 
-class EncodedLines(NamedTuple):
-    """Finished lines of some records of a file; the bytes are valid until the next lines are made.
+class EncodedLines(SqlFragment):
+    """Finished lines of some records of a file; the bytes are valid until the next lines are made."""
 
-    Attributes:
-        record: Numbers of the records in the file, in order.
-        offset: Of the frame of the last one, in the file.
-    """
-
-    file: str
-    record: Sequence[int]
-    offset: tuple[int]
-    data: memoryview
+    __slots__ = ()
 
 
 class CompiledLineEncoder:

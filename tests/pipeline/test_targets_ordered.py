@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export.manifest import Manifest, ProgressStep
 from binlogtool.export.ordered_output import ReverseSpool
 from binlogtool.export.sql_scripts import count_statements
+from binlogtool.report.dump import CompiledLineEncoder
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
@@ -237,3 +240,31 @@ def test_an_interrupt_leaves_nothing(to: str, tmp_path: Path) -> None:
     assert process.returncode == 130
     assert time.monotonic() - sent < 3
     assert os.listdir(work) == []
+
+
+@pytest.mark.parametrize("name", ["mysql_binlog/sets/mariadb", "guides/tarantool", "drizzle/basic-checksum.log"])
+def test_json_lines_are_those_of_dump_and_are_made_by_the_same_code(
+    name: str, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    encode = CompiledLineEncoder.encode_ranges
+
+    def watched(encoder: CompiledLineEncoder, parts: Any) -> Any:
+        for part in encode(encoder, parts):
+            made.append(type(part).__name__)
+            yield part
+
+    monkeypatch.setattr(CompiledLineEncoder, "encode_ranges", watched)
+    log = str(samples / name)
+    for words in ((), ("--append", "--final")):
+        made.clear()
+        done = invoke("convert", *words, "--to", "jsonl", "-o", str(tmp_path / f"out{len(words)}"), log)
+        assert done.code == 0 and "EncodedLines" in made, done.err
+    dumped = invoke("dump", "-O", "jsonl", log).out
+    assert (tmp_path / "out0").read_bytes() == dumped
+    (part,) = (tmp_path / "out2").glob("part-*.jsonl")
+    appended = [json.loads(line) for line in part.read_bytes().splitlines()]
+    expected = [json.loads(line) for line in dumped.splitlines()]
+    assert [{**one, "file": Path(one["file"]).name} for one in appended] == [
+        {"generation": 0, **one, "file": Path(one["file"]).name} for one in expected
+    ]
