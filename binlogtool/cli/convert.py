@@ -280,7 +280,7 @@ command = Command(
         option(
             ["--append"],
             is_flag=True,
-            help="jsonl and tables: add only what is new since the last run, each record exactly once.",
+            help="jsonl and tables, also typed: add only what is new since the last run, each row exactly once.",
         ),
         option(
             ["--final"],

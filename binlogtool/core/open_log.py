@@ -623,13 +623,12 @@ class LogReader(LogFiles):
         self,
         selection: Selection,
         *,
+        part: FilePart = WHOLE_FILE,
         known_tables: Sequence[TableSchema] = (),
         is_selected: Callable[[TableSchema], bool] | None = None,
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
         """Yield table rows as `table_rows` does, with rows as cells, and many records at once in compiled code."""
-        return self._read_tables(
-            selection, RowBatchSplitter().split_batch, known_tables, is_selected, WHOLE_FILE, cells=True
-        )
+        return self._read_tables(selection, RowBatchSplitter().split_batch, known_tables, is_selected, part, cells=True)
 
     def _read_tables(
         self,

@@ -217,6 +217,7 @@ def append(
             f"--append writes one file per run; it cannot be combined with --{refused[0].replace('_', '-')}"
         )
     settings, kind_options = split_options(options)
+    typed_options = _typed_options(to, settings.selection, settings.hints, settings.master, kind_options, None)
     shape = settings.table_options(to, typed=to != "jsonl")
     _refuse_options(to, fspath(output), shape, sql_scripts.ScriptRequest(**kind_options))
     if _message_options(to, settings.lines, settings.envelope, settings.selection) is not None:
@@ -224,27 +225,18 @@ def append(
     if settings.master is not None or settings.jobs > 1:
         option = "--jobs" if settings.master is None else "--master"
         raise UsageError(f"--append runs in this process; it cannot be combined with {option}")
-    _refuse_typed_rows(to, settings.selection, settings.hints)
     _refuse_existing_manifest(settings.manifest, overwrite=False)
-    hints = add_selection_hints(settings.selection, settings.hints)
+    hints = add_selection_hints(settings.selection, settings.hints, script=typed_options is not None)
     job = AppendJob(
         shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.compiled_lines,
-        settings.on_step, final,
+        settings.on_step, final, typed_options,
     )  # fmt: skip
     manifest = job.run([fspath(path) for path in paths], settings.format, output)
     return _save_manifest(manifest, [], settings.manifest, overwrite=False)
 
 
-def _refuse_typed_rows(to: str, selection: Selection, hints: Hints | None) -> None:
-    """Raise UsageError if the same options without --append would give typed rows of tables."""
-    if to in TABLE_TARGETS and selection.objects and (hints is None or hints.level is None):
-        text = "--append writes records, but --object (--database, --table) with a table format selects typed rows"
-        raise UsageError(f"{text}; select records with --where \"object = 'NAME'\", or convert without --append")
-
-
 _NOT_FOR_APPEND = (
-    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks", "per_table",
-    "image",
+    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks",
 )  # fmt: skip
 
 

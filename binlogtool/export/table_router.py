@@ -22,7 +22,7 @@ from msgspec import structs
 from binlogtool import limits as limits_module
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import findings_to_json, to_json_text
-from binlogtool.core.open_log import LogReader
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
 from binlogtool.errors import UsageError
@@ -476,18 +476,20 @@ class TableRouter:
         self.is_selected = TableFilter(options)
 
     def read_log(
-        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema]
+        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart = WHOLE_FILE
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
         """Return the parts of a log in the fastest form that the options allow.
 
         known_tables: tables described by other files.
         """
         if self._row_condition is None and not self._options.skip and self._options.limit is None:
-            return log.row_batches(selection, known_tables=known_tables, is_selected=self.is_selected)
+            return log.row_batches(selection, part=part, known_tables=known_tables, is_selected=self.is_selected)
         needs_rows = self._options.skip or (
             self._row_condition is not None and self._row_condition.condition.needs_body
         )
-        return log.table_rows(selection, known_tables=known_tables, cells=not needs_rows, is_selected=self.is_selected)
+        return log.table_rows(
+            selection, part=part, known_tables=known_tables, cells=not needs_rows, is_selected=self.is_selected
+        )
 
     @property
     def is_full(self) -> bool:

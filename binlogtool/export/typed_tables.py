@@ -27,7 +27,7 @@ from binlogtool.core.record_selection import FileFinding, ReadOptions, RowBatch,
 from binlogtool.errors import InputOutputError
 from binlogtool.export import table_files
 from binlogtool.export.atomic_output import TABLES_FILE
-from binlogtool.export.incremental import is_closed, is_damage
+from binlogtool.export.incremental import KnownTable, is_closed, is_damage
 from binlogtool.export.manifest import (
     MAX_LISTED_FINDINGS,
     FindingTally,
@@ -58,6 +58,9 @@ _WRITE_MEMORY_FACTOR = 2
 _MAX_QUEUED_GROUPS = 1
 """Maximum number of groups that wait to be written; none if they are large."""
 _SPOOL_FOLDER = ".aside"
+GENERATION = "generation"
+GENERATION_FIELD = pa.field(GENERATION, pa.int64())
+"""Column of `--append`: the number of earlier files with the same name."""
 
 
 class FileLayout(Protocol):
@@ -74,11 +77,37 @@ class FileLayout(Protocol):
         """Return the table's columns with their Spark SQL types."""
 
 
+class GenerationLayout:
+    """A layout with a last column `generation`, and its value."""
+
+    def __init__(self, layout: TableLayout, generation: int) -> None:
+        self._layout, self._generation = layout, generation
+        names = [f"{name}_" if name == GENERATION else name for name in layout.schema.names]
+        self.schema = pa.schema(
+            [*(field.with_name(name) for field, name in zip(layout.schema, names, strict=True)), GENERATION_FIELD]
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GenerationLayout) and self.schema.equals(other.schema)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_table(self, table_batch: TableBatch) -> pa.Table:
+        """Convert a batch to this layout."""
+        table = self._layout.to_table(table_batch)
+        column = pa.repeat(pa.scalar(self._generation, pa.int64()), table.num_rows)
+        return pa.Table.from_arrays([*table.columns, column], schema=self.schema)
+
+    def column_types(self) -> list[dict[str, str]]:
+        """Return the table's columns with their Spark SQL types."""
+        return self._layout.column_types()
+
+
 class TableOutput:
     """Output of one table.
 
     folder: where its files go. pool: writes in the background, one group after the other. max_memory: bytes that the
-    job may use.
+    job may use. generation: value of the column `generation` of the next rows; None = there is no such column.
     """
 
     def __init__(
@@ -91,10 +120,11 @@ class TableOutput:
         max_memory: int,
         *,
         operations: bool,
+        generation: int | None = None,
     ) -> None:
         self.name, self.folder, self.rows, self.text_bytes = name, folder, 0, 0
         self.changes: list[str] = []
-        self.evolution = TableEvolution()
+        self.evolution, self.generation = TableEvolution(), None if generation is None else int(generation)
         self._file_options, self._options, self._operations = file_options, options, operations
         self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0
         self._pool, self._queued_writes, self._max_memory = pool, list[Future[None]](), max_memory
@@ -106,7 +136,10 @@ class TableOutput:
     @property
     def layout(self) -> FileLayout:
         """Layout of the rows, as far as the columns are known now."""
-        return TableLayout(self.evolution.fields, self.evolution.key, self._options.image, operations=self._operations)
+        layout = TableLayout(
+            self.evolution.fields, self.evolution.key, self._options.image, operations=self._operations
+        )
+        return layout if self.generation is None else GenerationLayout(layout, self.generation)
 
     def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition that is valid from here on; the first MAX_LISTED_FINDINGS changes are recorded."""
@@ -291,10 +324,10 @@ class TypedJob(msgspec.Struct, frozen=True):
     def _run(self, state: _TypedJobState, inputs: list[ManifestInput]) -> Manifest:
         with self._open_log(inputs) as log:
             state.read_rows(log)
-        if state.finding_tally.errors and self.selection.on_damage == "stop":
+        if state.tables.finding_tally.errors and self.selection.on_damage == "stop":
             return state.build_manifest(complete=False)
         state.router.check_tables_exist()
-        if not state.finding_tally.counts:
+        if not state.tables.finding_tally.counts:
             state.router.check_columns_exist()
         state.finish()
         return state.build_manifest(complete=True)
@@ -311,17 +344,121 @@ class TypedJob(msgspec.Struct, frozen=True):
         return log
 
 
+class TypedTables:
+    """The tables of an output; receives their rows (`table_router.TableRowSink`).
+
+    folder: of the output. pool: writes in the background. operations: see `TableLayout`. known: tables of earlier runs.
+    generation: of the next rows, see `TableOutput`.
+    """
+
+    def __init__(
+        self, folder: Path, shape: TableFileOptions, options: TypedRowOptions, limits: Limits, pool: ThreadPoolExecutor,
+        *, operations: bool, known: Sequence[KnownTable] = (), generation: int | None = None,
+    ) -> None:  # fmt: skip
+        self.folder, self.finding_tally, self.generation = folder, FindingTally(), generation
+        self._shape, self._options, self._limits, self._pool, self._operations = (
+            shape, options, limits, pool, operations
+        )  # fmt: skip
+        self._targets: dict[str, TableOutput] = {}
+        self._directories, self._known = TableDirectories(), {one.name: one for one in known}
+        for name in self._known:
+            self._directories.directory_of(name)
+
+    def set_generation(self, generation: int) -> None:
+        """Set the generation of the next rows; all earlier ones must have been flushed by their router."""
+        if generation != self.generation:
+            for target in self.targets:
+                target.spool_pending()
+                target.generation = generation
+            self.generation = generation
+
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
+        """Set the definition of a table; see `TableRowSink`."""
+        self._get_target(name).set_table(table, place)
+
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
+        """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
+        self._get_target(name).add_batch(table_batch)
+        if sum(one.pending_bytes for one in self.targets) > self._limits.max_memory // _MEMORY_DIVISOR:
+            for target in self.targets:
+                target.spool_pending()
+                target.close_spool()
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Record a finding; see `TableRowSink`."""
+        self.finding_tally.add(file, finding_to_value(finding), damage=False)
+
+    def _get_target(self, name: str) -> TableOutput:
+        if name not in self._targets:
+            folder, known = self.folder / self.directory_of(name), self._known.get(name)
+            target = self._targets[name] = TableOutput(
+                name, folder, self._shape, self._options, self._pool, self._limits.max_memory,
+                operations=self._operations, generation=self.generation,
+            )  # fmt: skip
+            if known is not None:
+                target.evolution.kinds.update(known.columns)
+                target.evolution.key = known.key
+        return self._targets[name]
+
+    def directory_of(self, name: str) -> str:
+        """Return the directory of a table in the output."""
+        return self._directories.directory_of(name) if self._options.per_table else "."
+
+    @property
+    def targets(self) -> list[TableOutput]:
+        """All tables, in the order in which they appeared."""
+        return list(self._targets.values())
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(target.rows for target in self.targets)
+
+    @property
+    def outputs(self) -> list[ManifestOutput]:
+        """The files of all tables, relative to the output."""
+        return [
+            replace(one, path=str(target.folder.relative_to(self.folder) / one.path))
+            for target in self.targets
+            for one in target.outputs
+        ]
+
+    def finish(self, on_step: ProgressCallback | None = None) -> None:
+        """Write the output files.
+
+        Raises:
+            InputOutputError: they do not hold what was read.
+        """
+        for number, target in enumerate(self.targets):
+            if on_step is not None:
+                on_step(ProgressStep("writing", number, len(self.targets)))
+            target.finish()
+        check_text_bytes(self.targets)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the description of each table for the manifest."""
+        return [target.to_dict(self.directory_of(target.name)) for target in self.targets]
+
+    def to_known(self) -> tuple[KnownTable, ...]:
+        """Return the tables for the next run."""
+        tables = dict(self._known)
+        for target in self.targets:
+            columns = tuple(target.evolution.kinds.items())
+            tables[target.name] = KnownTable(
+                target.name, self.directory_of(target.name), columns, target.evolution.key
+            )  # fmt: skip
+        return tuple(tables.values())
+
+
 class _TypedJobState:
-    """State of a job; receives its rows (`gather.TableRowSink`)."""
+    """State of a job."""
 
     def __init__(self, job: TypedJob, inputs: list[ManifestInput], stage: Path, pool: ThreadPoolExecutor) -> None:
-        self.job, self.inputs, self.stage, self.pool = job, inputs, stage, pool
-        self.finding_tally = FindingTally()
-        self._targets: dict[str, TableOutput] = {}
-        self._directories = TableDirectories()
+        self.job, self.inputs, self.stage = job, inputs, stage
         rules = [table_rules(i.path, i.format) for i in inputs]
-        self._operations = any(one is not None and one.operations for one in rules)
-        self.router = TableRouter(job.options, self, job.limits)
+        operations = any(one is not None and one.operations for one in rules)
+        self.tables = TypedTables(stage, job.shape, job.options, job.limits, pool, operations=operations)
+        self.router = TableRouter(job.options, self.tables, job.limits)
         self._members = [TaskFile(absolute_path(i.path), i.path, i.format, i.size) for i in inputs]
         self._preceding_bytes = dict(zip((i.path for i in inputs), _preceding_sizes(inputs), strict=True))
 
@@ -357,7 +494,7 @@ class _TypedJobState:
     def _record_trouble(self, trouble: FileFinding) -> None:
         member = next(m for m in self._members if m.name == trouble.file)
         is_damaged = is_damage(trouble.finding, partial(is_closed, member, self._members, self._open_member))
-        self.finding_tally.add(trouble.file, finding_to_value(trouble.finding), damage=is_damaged)
+        self.tables.finding_tally.add(trouble.file, finding_to_value(trouble.finding), damage=is_damaged)
         if is_damaged:
             self.router.add_damage_row(trouble)
 
@@ -369,37 +506,7 @@ class _TypedJobState:
             LogReader,
         )
 
-    def set_table(self, name: str, table: TableSchema, place: str) -> None:
-        """Set the definition of a table; see `TableRowSink`."""
-        self._get_target(name).set_table(table, place)
-
-    def add_batch(self, name: str, table_batch: TableBatch) -> None:
-        """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
-        self._get_target(name).add_batch(table_batch)
-        if sum(one.pending_bytes for one in self.targets) > self.job.limits.max_memory // _MEMORY_DIVISOR:
-            for target in self.targets:
-                target.spool_pending()
-                target.close_spool()
-
-    def report_finding(self, file: str, finding: Finding) -> None:
-        """Record a finding; see `TableRowSink`."""
-        self.finding_tally.add(file, finding_to_value(finding), damage=False)
-
     # -- writing -------------------------------------------------------------------------------------------------------
-
-    def _get_target(self, name: str) -> TableOutput:
-        if name not in self._targets:
-            job = self.job
-            folder = self.stage / self._directories.directory_of(name) if job.options.per_table else self.stage
-            self._targets[name] = TableOutput(
-                name, folder, job.shape, job.options, self.pool, job.limits.max_memory, operations=self._operations
-            )
-        return self._targets[name]
-
-    @property
-    def targets(self) -> list[TableOutput]:
-        """All tables, in the order in which they appeared."""
-        return list(self._targets.values())
 
     def finish(self) -> None:
         """Write the output files.
@@ -407,30 +514,16 @@ class _TypedJobState:
         Raises:
             InputOutputError: they do not hold what was read.
         """
-        for number, target in enumerate(self.targets):
-            if self.job.on_step is not None:
-                self.job.on_step(ProgressStep("writing", number, len(self.targets)))
-            target.finish()
-        check_text_bytes(self.targets)
+        self.tables.finish(self.job.on_step)
         if self.job.options.per_table:
-            text = json.dumps({"schema": SCHEMA, "tables": list(self._describe_tables())}, indent=2)
+            text = json.dumps({"schema": SCHEMA, "tables": self.tables.describe()}, indent=2)
             (self.stage / TABLES_FILE).write_text(text + "\n")
         (self.stage / "_SUCCESS").touch()
 
-    def _describe_tables(self) -> Iterator[dict[str, Any]]:
-        for target in self.targets:
-            directory = self._directories.directory_of(target.name) if self.job.options.per_table else "."
-            yield target.to_dict(directory)
-
     def build_manifest(self, *, complete: bool) -> Manifest:
         """Build the manifest. complete: the output is published."""
-        outputs = [
-            replace(one, path=str(target.folder.relative_to(self.stage) / one.path))
-            for target in self.targets
-            for one in target.outputs
-        ]
-        row_count = sum(target.rows for target in self.targets)
-        details: dict[str, Any] = {"tables": list(self._describe_tables())} if complete else {}
+        outputs, row_count, tally = self.tables.outputs, self.tables.rows, self.tables.finding_tally
+        details: dict[str, Any] = {"tables": self.tables.describe()} if complete else {}
         if self.router.remarks:
             details["remarks"] = self.router.remarks
         if self.router.unlogged_records:
@@ -443,9 +536,9 @@ class _TypedJobState:
             inputs=tuple(replace(i, records=self.router.rows_by_file[i.path]) for i in self.inputs),
             outputs=tuple(outputs),
             rows=row_count,
-            damage=self.finding_tally.damage_rows,
-            findings=tuple(self.finding_tally.listed),
-            finding_counts=dict(self.finding_tally.counts),
+            damage=tally.damage_rows,
+            findings=tuple(tally.listed),
+            finding_counts=dict(tally.counts),
             checks=tuple(build_checks(row_count, outputs)) if complete else (),
             details=details,
         )

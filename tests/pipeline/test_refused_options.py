@@ -45,12 +45,6 @@ def test_jobs_of_a_configuration_are_meant_for_other_commands(log: Path, tmp_pat
     assert invoke(*words).code == 0
 
 
-@pytest.mark.parametrize("words", [["--object", "a.b"], ["--database", "a"], ["--table", "b"]])
-def test_append_refuses_what_asks_for_typed_rows(log: Path, tmp_path: Path, words: list[str]) -> None:
-    done = invoke("convert", "--append", "--to", "parquet", *words, "-o", str(tmp_path / "out"), str(log))
-    assert done.code == 2 and "typed rows" in done.err and not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "near"),
     [("objcet", "object"), ("splitsize_", "splitSize"), ("start_time", "startTime"), ("zzz", "object")],

@@ -242,7 +242,7 @@ def test_an_interrupt_leaves_nothing(to: str, tmp_path: Path) -> None:
     assert os.listdir(work) == []
 
 
-@pytest.mark.parametrize("name", ["mysql_binlog/sets/mariadb", "tarantool/chain", "drizzle/basic-checksum.log"])
+@pytest.mark.parametrize("name", ["mysql_binlog/sets/mariadb", "drizzle/basic-checksum.log"])
 def test_json_lines_are_those_of_dump_and_are_made_by_the_same_code(
     name: str, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
