@@ -498,7 +498,11 @@ class LogReader(LogFiles):
             self.require_columns(row_condition.text)
 
     def change_messages(
-        self, selection: Selection, make_writer: Callable[[ChangeReader], ScriptWriter]
+        self,
+        selection: Selection,
+        make_writer: Callable[[ChangeReader], ScriptWriter],
+        *,
+        part: FilePart = WHOLE_FILE,
     ) -> Iterator[RecordBlock | ScriptText | FileFinding]:
         """Yield row changes as messages: blocks whose bodies are lines, and lines between them.
 
@@ -516,7 +520,7 @@ class LogReader(LogFiles):
                 raise UsageError(f"the records of {format_.name} have no row changes; --envelope cannot be used")
             return make_writer(format_.output.start_changes())
 
-        yield from self._write_scripts(selection, _block_splitter, start_script)
+        yield from self._write_scripts(selection, _block_splitter, start_script, part=part)
 
     def _write_scripts(
         self,
@@ -526,6 +530,7 @@ class LogReader(LogFiles):
         row_condition: RowCondition | None = None,
         *,
         reads_on: bool = False,
+        part: FilePart = WHOLE_FILE,
     ) -> Iterator[S | RecordBlock | ScriptText | FileFinding]:
         """Yield the selected records as one text.
 
@@ -538,15 +543,14 @@ class LogReader(LogFiles):
         def script_of(format_: Format) -> ScriptWriter:
             return scripts.get(format_.name) or scripts.setdefault(format_.name, start_script(format_))
 
-        for part in self._run_pass(
-            selection, PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
-        ):
-            yield part
-            if isinstance(part, FileFinding) and part.finding.severity is Severity.ERROR:
-                gap_text = f"not here: {part.file}: {_format_range(part.finding)}{part.finding.message}"
+        options = PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
+        for item in self._run_pass(selection, options, part):
+            yield item
+            if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
+                gap_text = f"not here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
                 yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
-            yield from (FileFinding(part.file, found) for found in stop_findings if not isinstance(part, ScriptText))
+            yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
             if stop_findings:
                 break
         for script in scripts.values():

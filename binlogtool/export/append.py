@@ -24,8 +24,17 @@ from msgspec.structs import asdict, replace
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, RowBatch, Selection, SqlFragment
+from binlogtool.core.record_selection import (
+    FileFinding,
+    ReadOptions,
+    RecordBlock,
+    RowBatch,
+    ScriptText,
+    Selection,
+    SqlFragment,
+)
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
+from binlogtool.export.envelopes.messages import MessageScript, message_script_factory
 from binlogtool.export.incremental import (
     AppendCommit,
     CommitStore,
@@ -55,10 +64,19 @@ from binlogtool.export.manifest import (
     can_split,
     check_columns_exist,
 )
-from binlogtool.export.ordered_output import CompiledLines, LineEncoder
-from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions, TypedRowOptions, typed_selection
+from binlogtool.export.ordered_output import CompiledLines, LineEncoder, read_file_back
+from binlogtool.export.output_options import (
+    COMPRESSIONS,
+    EnvelopeOptions,
+    TableFileOptions,
+    TypedRowOptions,
+    typed_selection,
+)
+from binlogtool.export.sql_scripts import script_selection
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.outputs import ChangeReader
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -236,6 +254,63 @@ class JsonlRunFile:
         with self._path.open("rb") as file:
             for line in map(decode, file):
                 yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
+
+
+class MessageRunFile:
+    """Change messages as JSON lines. They have no generation, and their keys are those of their source."""
+
+    def __init__(self, folder: Path, name: str, options: EnvelopeOptions) -> None:
+        self.finding_tally, self.rows = FindingTally(), 0
+        self._path, self._options = folder / name, options
+        self._file, self._checksum = self._path.open("xb"), 0
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the messages of a part; see `RunFileWriter`."""
+        create_messages, scripts = message_script_factory(self._options, selection), list[MessageScript]()
+
+        def start_messages(changes: ChangeReader) -> MessageScript:
+            scripts.append(create_messages(changes))
+            return scripts[-1]
+
+        for item in log.change_messages(script_selection(selection), start_messages, part=part):
+            if isinstance(item, FileFinding):
+                damage = is_damage(item.finding, lambda: closed)
+                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+            elif isinstance(item, ScriptText):
+                self._write(item.data)
+            else:
+                for finding in (found for findings in item.findings.values() for found in findings):
+                    is_error = finding.severity is Severity.ERROR
+                    self.finding_tally.add(item.file, finding_to_value(finding), damage=is_error)
+                self._write(b"".join(body or b"" for body in item.bodies))
+        self.rows += sum(one.count for one in scripts)
+
+    def _write(self, data: bytes) -> None:
+        self._checksum = CRC32.kernel(data, self._checksum)
+        self._file.write(data)
+
+    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
+        """Add a finding to the tally only: lines are messages."""
+        self.finding_tally.add(file, finding_to_value(file_finding), damage=False)
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._file.close()
+
+    def check_output(self) -> str:
+        """Compare the file with what was written; see `RunFileWriter`."""
+        found = read_file_back(self._path)
+        if (found.checksum, found.lines) != (self._checksum, self.rows):
+            raise InputOutputError(f"{self._path}: what was read back differs from what was written")
+        return f"{self.rows:,} messages, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
+
+    def list_files(self) -> list[RunFile]:
+        """Return the file; see `RunFileWriter`."""
+        return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
+
+    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
+        """Yield nothing: a run begins where the last one ended, and messages have no key of their own."""
+        return iter(())
 
 
 class _InnerRange(msgspec.Struct):
@@ -459,8 +534,8 @@ LastRowKeys = dict[str, tuple[int, int, int]]
 class AppendJob(msgspec.Struct, frozen=True):
     """One run of `--append`.
 
-    final: the log is complete; also take what comes after the last whole transaction. typed_options: of typed rows;
-    None = records are written.
+    final: the log is complete; also take what comes after the last whole transaction. typed_options,
+    message_options: of typed rows or change messages; None = records are written.
     """
 
     shape: TableFileOptions
@@ -473,6 +548,7 @@ class AppendJob(msgspec.Struct, frozen=True):
     on_step: ProgressCallback | None = None
     final: bool = False
     typed_options: TypedRowOptions | None = None
+    message_options: EnvelopeOptions | None = None
 
     def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
         """Append what is new in the log to `output`.
@@ -519,6 +595,8 @@ class AppendJob(msgspec.Struct, frozen=True):
         schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
         options = {"to": self.shape.to, "compression": self.shape.compression, "format": format, "level": hints.level,
                 "schema": schema, **chosen}  # fmt: skip
+        if self.message_options is not None:
+            options["messages"] = asdict(self.message_options)
         if self.typed_options is not None:
             options |= {"typed": True, "image": self.typed_options.image, "per_table": self.typed_options.per_table}
         json_options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options))
@@ -586,6 +664,8 @@ class AppendJob(msgspec.Struct, frozen=True):
     def _create_writer(
         self, folder: Path, number: int, source: IncrementalInput, last_commit: AppendCommit
     ) -> RunFileWriter:
+        if self.message_options is not None:
+            return MessageRunFile(folder, f"part-{number:08d}.jsonl", self.message_options)
         if self.lines is not None:
             return JsonlRunFile(folder, f"part-{number:08d}.jsonl", self.lines, self.compiled_lines)
         if self.typed_options is None:

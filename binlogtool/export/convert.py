@@ -220,16 +220,17 @@ def append(
     typed_options = _typed_options(to, settings.selection, settings.hints, settings.master, kind_options, None)
     shape = settings.table_options(to, typed=to != "jsonl")
     _refuse_options(to, fspath(output), shape, sql_scripts.ScriptRequest(**kind_options))
-    if _message_options(to, settings.lines, settings.envelope, settings.selection) is not None:
-        raise UsageError("--append cannot be combined with --envelope")
+    message_options = _message_options(to, settings.lines, settings.envelope, settings.selection)
+    if message_options is not None and to != "jsonl":
+        raise UsageError("--append writes change messages as jsonl only")
     if settings.master is not None or settings.jobs > 1:
         option = "--jobs" if settings.master is None else "--master"
         raise UsageError(f"--append runs in this process; it cannot be combined with {option}")
     _refuse_existing_manifest(settings.manifest, overwrite=False)
-    hints = add_selection_hints(settings.selection, settings.hints, script=typed_options is not None)
+    hints = add_selection_hints(settings.selection, settings.hints, script=bool(typed_options or message_options))
     job = AppendJob(
         shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.compiled_lines,
-        settings.on_step, final, typed_options,
+        settings.on_step, final, typed_options, message_options,
     )  # fmt: skip
     manifest = job.run([fspath(path) for path in paths], settings.format, output)
     return _save_manifest(manifest, [], settings.manifest, overwrite=False)
