@@ -267,12 +267,13 @@ class MessageRunFile:
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the messages of a part; see `RunFileWriter`."""
         create_messages, scripts = message_script_factory(self._options, selection), list[MessageScript]()
+        reader: Any = log  # a writer may yield texts with findings
 
         def start_messages(changes: ChangeReader) -> MessageScript:
             scripts.append(create_messages(changes))
             return scripts[-1]
 
-        for item in log.change_messages(script_selection(selection), start_messages, part=part):
+        for item in reader.change_messages(script_selection(selection), start_messages, part=part):
             if isinstance(item, FileFinding):
                 damage = is_damage(item.finding, lambda: closed)
                 self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
