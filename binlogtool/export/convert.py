@@ -251,7 +251,7 @@ def _write_log_set(
     live: bool,
 ) -> Manifest:
     """Write binary log files with one base name. job_arguments: arguments of `BinlogJob`."""
-    from binlogtool.export.ordered_output import BinlogJob
+    from binlogtool.export.log_output import BinlogJob
 
     job = BinlogJob(*job_arguments)
     with stage_log_set(output, _LOG_SET_SUFFIX) as (stage, base):
@@ -479,7 +479,7 @@ def _resolve_inputs(
     if breaks and to not in LOG_TARGETS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOG_TARGETS)}, not for {to}")
     if to in LOG_TARGETS:
-        from binlogtool.export.ordered_output import check_log_selection, order_log_files
+        from binlogtool.export.log_output import check_log_selection, order_log_files
 
         check_log_selection(selection)
         return order_log_files(find_inputs(paths, format))
