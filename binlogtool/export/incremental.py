@@ -687,7 +687,7 @@ class CommitStore(msgspec.Struct, frozen=True):
     @contextlib.contextmanager
     def open_pending(self, number: int) -> Iterator[Path]:
         """Provide the directory where a run writes its files before they are moved into place; it is removed then."""
-        folder = self.folder / f"{_PENDING_PREFIX}{number:08d}"
+        folder = self.folder / f"{_PENDING_PREFIX}part-{number:08d}"
         folder.mkdir()
         try:
             yield folder
