@@ -125,7 +125,7 @@ def follow(
 
     Args:
         paths: files and directories.
-        selection: as for `Log.blocks`, without `limit`, `skip` and `tail`.
+        selection: as for `Log.blocks`, without `limit` and `skip`; `tail` = begin with the last records.
         decode: how much of each record to decode, as for `Log.blocks`.
         raw: also return the raw bytes of each record.
         read_options: as for `open`; `limits.timeout` is ignored.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -61,14 +62,13 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     raw = form == "raw" or command_options["hex"]
     if form == "raw":
         refuse_salvage(record_selection, "a stream of raw bytes")
-    if command_options["follow"] and (
-        form in ("json", "sql") or record_selection.tail is not None or record_selection.skip
-    ):
-        raise UsageError("--follow cannot be combined with -O json, -O sql, --tail or --skip")
+    if command_options["follow"] and (form in ("json", "sql") or record_selection.skip):
+        raise UsageError("--follow cannot be combined with -O json, -O sql or --skip")
     with run.open_output(text=form in ("text", "table"), inputs=paths, page=not command_options["follow"]) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could control the terminal; use a pipe or --output FILE")
-        writer = _create_writer(run, form, command_options, len(paths) > 1, out)
+        has_several_files = len(paths) > 1 or (os.path.isdir(paths[0]) and not command_options["fields"])
+        writer = _create_writer(run, form, command_options, has_several_files, bool(record_selection.types), out)
         if command_options["follow"]:
             from binlogtool.cli.dump_follow import FollowOptions
 
@@ -270,7 +270,12 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
 
 
 def _create_writer(
-    run: CommandRun, form: str, command_options: dict[str, Any], has_several_files: bool, out: OutputDestination
+    run: CommandRun,
+    form: str,
+    command_options: dict[str, Any],
+    has_several_files: bool,
+    selects_types: bool,
+    out: OutputDestination,
 ) -> Any:
     """Return the writer of an output format."""
     from binlogtool.format_api.json_values import JsonStyle
@@ -303,13 +308,22 @@ def _create_writer(
             return ScreenTableWriter(
                 style, columns=_select_columns(fields, command_options["with_offsets"]), ascii_only=out.ascii
             )
-    return dump.TextWriter(
+    from binlogtool.report.dump_text import TextOptions, TextWriter
+    from binlogtool.terminal.escape import make_painter
+
+    everything = run.settings.verbosity > 0
+    return TextWriter(
         style,
-        offsets=command_options["with_offsets"],
-        hex_bytes=command_options["hex"],
-        headings=has_several_files,
-        hold=not command_options["follow"],
-        fields=fields,
+        TextOptions(
+            offsets=command_options["with_offsets"],
+            hex_bytes=command_options["hex"],
+            headings=has_several_files,
+            everything=everything,
+            fold=not (everything or command_options["hex"] or selects_types),
+            fields=fields,
+            ascii_only=out.ascii,
+            paint=make_painter(True) if run.use_colour(out) else None,
+        ),
     )
 
 
@@ -421,10 +435,12 @@ command = Command(
         *selection_options(),
         where_option(),
     ],
-    help="""Print records: one line each.
+    help="""Print records: a header line each, then row changes as a diff and statements as SQL.
 
-        Text lines contain: offset, size, type, sequence number, time, object, a colon, and the body. Outputs
-        (-O): text, jsonl, json, table, csv, raw (the exact bytes), sql.
+        A header line contains: offset, time (UTC), type, transaction or sequence number, object, and what else is worth
+        knowing. Lines that begin with a blank belong to the record before them: + a new row, - a removed row (or its
+        key), ~ a changed row, its key first. Records that say nothing about data are counted in the last line; -v shows
+        them, every member, and values in full. Outputs (-O): text, jsonl, json, table, csv, raw (the exact bytes), sql.
 
         sql is a script for a server's client, from logs whose records are statements or row changes (mysql-binlog and
         mariadb-innodb-binlog): `mariadb --binary-mode < FILE`. Row changes are the log's own events (BINLOG); with
@@ -444,6 +460,6 @@ command = Command(
         ("for scripts", "binlogtool dump -O jsonl 00000000000000000042.xlog"),
         ("one table, one day", "binlogtool dump --object 512 --start-datetime 2026-01-31 /var/lib/tarantool"),
         ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
-        ("watch a log grow", "binlogtool dump -F /var/lib/tarantool"),
+        ("watch a log grow, from its last 20 records", "binlogtool dump -F --tail 20 /var/lib/tarantool"),
     ),
 )

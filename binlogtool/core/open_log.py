@@ -446,7 +446,7 @@ class LogReader(LogFiles):
     ) -> Iterator[RecordBlock | FileFinding]:
         """Yield blocks of the selected records; damage between them is a `FileFinding`. part: of a log of one file."""
         items = self._run_pass(selection, PassOptions(_block_splitter, decode, raw), part)
-        return items if selection.tail is None else _take_last(items, selection.tail)
+        return items if selection.tail is None else take_last(items, selection.tail)
 
     def record_ranges(
         self, selection: Selection = Selection(), *, decode: str = "full", part: FilePart = WHOLE_FILE
@@ -808,7 +808,7 @@ def _format_range(item: Finding) -> str:
     return "" if item.offset is None else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
 
 
-def _take_last(blocks: Iterator[RecordBlock | FileFinding], count: int) -> Iterator[RecordBlock | FileFinding]:
+def take_last(blocks: Iterator[RecordBlock | T], count: int) -> Iterator[RecordBlock | T]:
     """Yield the last `count` records, as blocks of one; findings are passed on at once."""
     last_records: deque[tuple[RecordBlock, int]] = deque(maxlen=count)
     for block in blocks:

@@ -19,6 +19,7 @@ from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.field_types import BodySchema
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
 from binlogtool.format_api.outputs import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
+from binlogtool.format_api.record_text import RecordDescriber
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.limits import Limits
 
@@ -741,6 +742,7 @@ class OutputRules(msgspec.Struct, frozen=True):
         start_script: starts the SQL script of a log; None = the records are nothing that a server runs as statements.
         start_changes: starts the reader of row changes; None = the log has no row changes with names and types of
             columns.
+        start_record_text: starts the describer of records for people; None = their bodies are shown as they are.
     """
 
     types: Mapping[int, str]
@@ -752,6 +754,7 @@ class OutputRules(msgspec.Struct, frozen=True):
     gtid_rules: GtidParsers | None = None
     start_script: Callable[[ScriptOptions], ScriptWriter] | None = None
     start_changes: Callable[[], ChangeReader] | None = None
+    start_record_text: Callable[[], RecordDescriber] | None = None
     type_groups: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
 
 

@@ -25,7 +25,7 @@ def escape(text: str) -> str:
     Covers C0, DEL, C1, bidirectional controls, zero-width characters, line and paragraph separators and lone
     surrogates; a byte that was kept as a surrogate (`surrogateescape`) is shown as that byte.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable() and (text.isascii() or not _IGNORABLE.search(text)):
         return text
     return "".join(map(_escape_character, text))
 

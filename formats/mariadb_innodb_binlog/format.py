@@ -63,6 +63,7 @@ FORMAT = Format(
         json_line=LazyRef("mariadb_innodb_binlog.json_lines:json_line"),
         start_script=LazyRef("mariadb_innodb_binlog.transactions:make_group_script"),
         start_changes=LazyRef("mariadb_innodb_binlog.tables:make_group_changes"),
+        start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
         gtid_rules=GTID_PARSERS,
     ),
     tables=LazyRef("mariadb_innodb_binlog.tables:make_group_tables"),

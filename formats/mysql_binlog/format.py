@@ -137,6 +137,7 @@ FORMAT = Format(
         gtid_rules=GTID_PARSERS,
         start_script=LazyRef("binlog_events.sql.script:create_script"),
         start_changes=LazyRef("binlog_events.changes.row_changes:make_row_changes"),
+        start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
     ),
     tables=LazyRef("binlog_events.changes.row_tables:make_tables"),
     repair=REPAIR,
