@@ -151,9 +151,10 @@ def verify(
     depth: str = "set",
     live: bool = False,
     expect_closed: bool = False,
+    times: bool = False,
     **read_options: Unpack[ReadOptionArguments],
 ) -> Report:
-    """Check files and log sets and return a report.
+    """Check files and log sets and return a report; named files of one log are checked as a set.
 
     A path that cannot be read or recognised becomes a `Failure` in the report; no exception is raised for it.
 
@@ -162,14 +163,17 @@ def verify(
         depth: "frame", "checksum", "payload" or "set"; each includes the ones before.
         live: the files may grow while they are read.
         expect_closed: treat a missing end mark or a torn tail as an error.
-        read_options: as for `open`.
+        times: report the time of the newest record of each file (`details["newest_time"]`).
+        read_options: as for `open`; `limits.timeout` is that of the whole call.
     """
     from binlogtool.core.record_selection import ReadOptions
     from binlogtool.repair.verify import LogVerifyOptions, verify_paths
 
     options = ReadOptions(**read_options)
     return verify_paths(
-        _to_path_list(paths), options.format, LogVerifyOptions.from_read_options(options, depth, live, expect_closed)
+        _to_path_list(paths),
+        options.format,
+        LogVerifyOptions.from_read_options(options, depth, live, expect_closed, times),
     )
 
 

@@ -108,7 +108,15 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             _N,
             "The file has no clean-close mark, or its in-use flag is set.",
             "The server is still writing to the file, or it ended without closing it.",
-            "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start.",
+            "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start. With "
+            "`--expect-closed` this is an error.",
+        ),
+        "log-outdated": _make_explanation(
+            _E,
+            "The newest record of the log is older than `--max-age` allows, or no record has a time.",
+            "The copy job of the backup stopped, or copies another directory; or the server writes nothing.",
+            "Compare with the newest file on the server. If the server is idle, choose a longer `--max-age`. Formats "
+            "whose records have no time cannot be checked this way.",
         ),
         "checksum-mismatch": _make_explanation(
             _E,

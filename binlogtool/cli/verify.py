@@ -77,7 +77,15 @@ def _run_verify(
         context = click.get_current_context()
         values = {**context.params, **asdict(run.settings)}
         work["state"] = VerifyState.load(work["state"], fingerprint_options(context.command.params, values))
-    result = finding_policy.apply(collect_reports(run, paths, VerifyOptions(**work, hints=log_hints)))
+    max_age = work.pop("max_age")
+    if max_age is not None and (work["depth"] not in ("payload", "set") or work["master"] is not None):
+        raise UsageError("--max-age needs --depth payload or set, and cannot be combined with --master")
+    collected = collect_reports(run, paths, VerifyOptions(**work, hints=log_hints, times=max_age is not None))
+    if max_age is not None:
+        from datetime import UTC, datetime
+
+        collected = policy.check_age(collected, max_age, datetime.now(UTC))
+    result = finding_policy.apply(collected)
     level = _LEVELS[fail_on]
     run.status = policy.compute_exit_code(result, level)
     inputs = (*paths, *(f.path for f in result.files))
@@ -126,6 +134,7 @@ def _print_report(
                 exit_code=run.status,
                 paint=make_painter(run.use_colour(out)),
                 list_names=names,
+                only_findings=run.settings.verbosity < 0,
                 read_options=next_command_options,
             ):
                 out.write_line(line)
@@ -224,7 +233,13 @@ command = Command(
         option(
             ["--expect-closed"],
             is_flag=True,
-            help="The logs are not in use: report a torn end as an error, a missing end mark as a warning.",
+            help="The logs are not in use: a torn end and a missing end mark are errors.",
+        ),
+        option(
+            ["--max-age"],
+            type=DURATION,
+            metavar="DURATION",
+            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped.",
         ),
         option(["--live"], is_flag=True, help="The files may be growing: an unfinished tail is not a finding."),
         *spark_options(),
@@ -233,8 +248,10 @@ command = Command(
     ],
     help="""Check logs: framing, checksums, content, order of sequence numbers, agreement of the files of a set.
 
-    Only reads. Every byte is accounted for, and the account adds up to the file size. The last line names the command
-    to use next.
+    Only reads. Named files of one log are checked as a set, so that a missing file between them is found; with --jobs,
+    --state or --master each is checked for itself. Compressed files are read (.gz, .zst, .xz, .bz2). Every byte is
+    accounted for, and the account adds up to the file size. -q prints only files with findings. The last line names
+    the command to use next.
     """,
     examples=(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),
@@ -242,6 +259,7 @@ command = Command(
         ("in CI", "binlogtool verify --report junit=verify.xml --report sarif=verify.sarif logs/"),
         ("an HTML page", "binlogtool verify --report html=verify.html /var/lib/tarantool"),
         ("only checksums", "binlogtool verify --depth checksum transaction.log"),
+        ("a nightly copy", "binlogtool verify -q --expect-closed --max-age 26h /backup/binlogs"),
         (
             "thousands of logs on a cluster",
             "binlogtool verify --master spark://10.0.0.5:7077 -O json /fleet > fleet.json",

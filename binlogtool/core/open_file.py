@@ -41,6 +41,10 @@ from binlogtool.limits import KIB, LONG_VALUE_BYTES, Limits
 HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
+XZ = b"\xfd7zX"
+BZIP2 = b"BZh"
+COMPRESSED_HEADS = (GZIP, ZSTD, XZ, BZIP2)
+"""The first bytes of compressed files, which are decompressed while they are read."""
 _READAHEAD_BYTES = 256 * KIB
 
 
@@ -159,7 +163,7 @@ class StreamSource:
         except (InputOutputError, MemoryError):  # of the underlying source; of this process
             raise
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
-            if isinstance(error, OSError) and not _is_bad_gzip(error):
+            if isinstance(error, OSError) and not _is_bad_data(error):
                 raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
             self._error = f"the compressed input ends unexpectedly: {error}"
             return b""
@@ -233,10 +237,9 @@ class BytesSource:
         """Release nothing: bytes in memory are not closed."""
 
 
-def _is_bad_gzip(error: OSError) -> bool:
-    import gzip
-
-    return isinstance(error, gzip.BadGzipFile)
+def _is_bad_data(error: OSError) -> bool:
+    """Return True for an error of a decompressor, which has no number."""
+    return error.errno is None
 
 
 def _open_read_only(path: str) -> int:
@@ -275,7 +278,7 @@ _REMOTE_MODULE = "binlogtool.core.remote_files"
 def _open_url(url: str) -> Source:
     source: Source = importlib.import_module(_REMOTE_MODULE).open_remote(url)
     try:
-        is_compressed = read_head(source, 4).startswith((GZIP, ZSTD))
+        is_compressed = read_head(source, 4).startswith(COMPRESSED_HEADS)
     except BaseException:
         source.close()
         raise
@@ -298,7 +301,7 @@ def list_remote_names(url: str) -> list[str] | None:
 
 
 def open_source(path: str) -> Source:
-    """Open a path that the user named; `-` is standard input; .gz and .zst content is decompressed on the fly.
+    """Open a path that the user named; `-` is standard input; compressed content is decompressed on the fly.
 
     A symbolic link that the user names is followed once, here; its target is then opened without following links.
 
@@ -322,7 +325,7 @@ def open_source(path: str) -> Source:
     source = FileSource(real_path)
     source.name = path
     head = read_head(source)
-    if head.startswith((GZIP, ZSTD)):
+    if head.startswith(COMPRESSED_HEADS):
         source.close()
         return _decompress_stream(path, StreamSource(path, open(real_path, "rb")))
     return source
@@ -344,6 +347,9 @@ def _decompress_stream(name: str, stream: StreamSource) -> Source:
         import gzip
 
         return StreamSource(name, gzip.GzipFile(fileobj=joined), underlying=raw)  # type: ignore[arg-type]
+    if start == XZ or start.startswith(BZIP2):
+        module = importlib.import_module("lzma" if start == XZ else "bz2")
+        return StreamSource(name, (module.LZMAFile if start == XZ else module.BZ2File)(joined), underlying=raw)
     if start == ZSTD:
         import zstandard
 

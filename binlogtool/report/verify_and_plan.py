@@ -319,7 +319,7 @@ def describe_state(file: FileReport) -> str:
     """Return ok, WARNING or DAMAGED; ENCRYPTED if nothing was checked; PARTIAL if a limit ended the work and nothing is
     wrong.
     """
-    worst = max((f.severity for f in file.findings), default=Severity.NOTE)
+    worst = max((f.severity for f in file.findings if f.id != "log-outdated"), default=Severity.NOTE)
     if file.is_encrypted and worst < Severity.ERROR:
         return "ENCRYPTED"
     sound = "PARTIAL" if "incomplete" in file.details else "ok"
@@ -342,12 +342,14 @@ def render_verify_text(
     exit_code: int = 0,
     paint: Paint = paint_plain,
     list_names: bool = False,
+    only_findings: bool = False,
     read_options: GivenReadOptions = NO_READ_OPTIONS,
 ) -> Iterator[str]:
     """Yield the lines of a verify report, without line ends.
 
     Args:
         list_names: Also list the files that are not logs.
+        only_findings: Only files and sets with findings, and what to do next.
         read_options: For the suggested command, see `GivenReadOptions`.
     """
     shown = [shorten_path(f.path, report.sets) for f in report.files]
@@ -356,6 +358,8 @@ def render_verify_text(
     ]
     width = max(map(len, shown), default=0)
     for name, file in zip(shown, report.files, strict=True):
+        if only_findings and not file.findings and "incomplete" not in file.details:
+            continue
         yield _format_file_line(name.ljust(width), file, widths, paint)
         yield from _format_limit_line(file)
         yield from render_findings(file.findings, paint)
@@ -368,7 +372,7 @@ def render_verify_text(
             f"{format_count(number)} by --{option}" for option, number in sorted(report.suppressed.items())
         )
         yield f"left out: {format_quantity(sum(report.suppressed.values()), 'finding')} ({counts_by_option})"
-    if report.files:
+    if report.files and not only_findings:
         yield format_byte_account(report.files)
     for depth in ("frame", "checksum"):
         if any(file.details.get("depth") == depth for file in report.files):

@@ -21,7 +21,7 @@ RELEVANT = {
     "max_inflate": ["--max-inflate", "1MiB"], "max_depth": ["--max-depth", "9"], "backend": ["--backend", "python"],
     "expect_closed": ["--expect-closed"], "live": ["--live"], "schema": ["--schema", "F"],
     "keyfile": ["--keyfile", "F"], "keyfile_secret": ["--keyfile", "F", "--keyfile-secret", "S"],
-    "redo": ["--redo", "F"],
+    "redo": ["--redo", "F"], "max_age": ["--max-age", "1000d"],
 }  # fmt: skip
 """Every option that a result depends on, and how to give it."""
 
