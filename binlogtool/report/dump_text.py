@@ -86,12 +86,12 @@ class TextWriter:
             rows = CellFormatter(self._style).format_rows(block, self._options.fields)
             return _encode_lines([*lines, *("\t".join(map(str, row)) for row in rows)])
         if block.format != self._format:
-            self._format, self._describe = block.format, _load_describer(block.format)
+            self._format, self._describe = block.format, load_describer(block.format)
         self._values.long_values = block.long_values
         times = self._time.format_column(block.envelope.time)
         bodies = block.bodies or [None] * len(block)
         for i, (time, body) in enumerate(zip(times, bodies, strict=True)):
-            text = self._describe_body(block.envelope.type[i], body)
+            text = describe_body(self._describe, block.envelope.type[i], body, self._options.everything)
             if text.is_noise and self._options.fold and i not in block.findings:
                 self._folded[block.envelope.type[i]] += 1
                 continue
@@ -109,16 +109,6 @@ class TextWriter:
 
     def _paint(self, text: str, style: str) -> str:
         return text if self._options.paint is None else self._options.paint(text, style)
-
-    def _describe_body(self, type_name: str, body: Any) -> RecordText:
-        if body is None or isinstance(body, Finding):
-            return RecordText()
-        if not isinstance(body, Mapping):
-            return RecordText(changes=(RowChanges(({"after": body},)),))
-        try:
-            return self._describe(type_name, body, self._options.everything)
-        except (AttributeError, KeyError, TypeError, ValueError):  # a body of another shape is shown as it is
-            return RecordText(body)
 
     def _add_record(self, lines: list[str], block: RecordBlock, i: int, time: str, text: RecordText) -> None:
         """Add the lines of one record; an empty line ends a transaction of several records."""
@@ -189,7 +179,20 @@ class TextWriter:
         return f"{text[:_OBJECT_START]}{self._values.ellipsis}{text[-_OBJECT_END:]}"
 
 
-def _load_describer(format_name: str) -> RecordDescriber:
+def describe_body(describe: RecordDescriber, type_name: str, body: Any, everything: bool) -> RecordText:
+    """Describe the body of a record, whatever it is."""
+    if body is None or isinstance(body, Finding):
+        return RecordText()
+    if not isinstance(body, Mapping):
+        return RecordText(changes=(RowChanges(({"after": body},)),))
+    try:
+        return describe(type_name, body, everything)
+    except (AttributeError, KeyError, TypeError, ValueError):  # a body of another shape is shown as it is
+        return RecordText(body)
+
+
+def load_describer(format_name: str) -> RecordDescriber:
+    """Return the describer of a format's records."""
     from binlogtool import formats
 
     start = formats.load_format(format_name).output.start_record_text

@@ -288,6 +288,28 @@ _SERIES = object_of(
     }
 )
 
+_TRANSACTION = object_of(
+    {
+        "transaction": TEXT,
+        "file": TEXT,
+        "offset": COUNT,
+        "records": COUNT,
+        "bytes": COUNT,
+        "rows": COUNT,
+        "seconds": {"type": "number", "minimum": 0},
+        "first_time": or_null(TEXT),
+        "last_time": or_null(TEXT),
+        "tables": counts_schema(),
+    }
+)
+_TRANSACTIONS = object_of(
+    {
+        "schema": schema_constant("transactions"),
+        "transactions": COUNT,
+        "most": object_of({name: list_of(_TRANSACTION) for name in ("bytes", "rows", "duration")}),
+    }
+)
+
 _FORMAT = object_of(
     {
         "schema": schema_constant("format"),
@@ -411,6 +433,7 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
         "records", "dump -O json", object_of({"schema": schema_constant("record"), "records": list_of(_RECORD)})
     ),
     "series": schema_document("series", "stats -O json", _SERIES),
+    "transactions": schema_document("transactions", "stats --by transaction -O json", _TRANSACTIONS),
     "annotate": schema_document("annotate", "hexdump-annotate -O json", _ANNOTATE),
     "diff": schema_document("diff", "hexdump-annotate --diff -O json", DIFF),
     "plan": schema_document("plan", "truncate-to-durable -O json", _PLAN),

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity, make_finding
 from binlogtool.repair.verify_report import Report
+from binlogtool.report.wording import format_duration
 
 EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 """Exit statuses, the most severe first."""
@@ -167,17 +168,6 @@ def _describe_age(newest_time: str | None, max_age: float, now: datetime) -> str
         f"the newest record is of {newest_time[:19]}Z, {format_duration(age)} ago; "
         f"--max-age allows {format_duration(max_age)}"
     )
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration in its two largest units: 3 d 4 h, 5 min 7 s."""
-    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    rest, parts = int(seconds), list[str]()
-    for name, length in units:
-        count, rest = divmod(rest, length)
-        if count or parts:
-            parts.append(f"{count} {name}")
-    return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"
 
 
 def compute_exit_code(report: Report, fail_on: Severity | None) -> int:

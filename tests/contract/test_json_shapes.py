@@ -26,6 +26,8 @@ CASES = [
     ("verify", ["verify", "-O", "json", "FILE", "gone"]),
     ("records", ["dump", "-O", "json", "FILE"]),
     ("series", ["stats", "-O", "json", "FILE"]),
+    ("series", ["stats", "-O", "json", "--rows", "--top", "1", "FILE"]),
+    ("transactions", ["stats", "-O", "json", "--by", "transaction", "FILE"]),
     ("annotate", ["hexdump-annotate", "-O", "json", "FILE"]),
     ("plan", ["truncate-to-durable", "-O", "json", "FILE"]),
     ("plan", ["truncate-to-durable", "-O", "json", "--apply", "--yes", "--allow-discard-valid", "FILE"]),
