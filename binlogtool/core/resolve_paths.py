@@ -393,6 +393,7 @@ class LogGroup(msgspec.Struct, frozen=True):
 
     strays: files with names of this log whose content does not belong to it; they are skipped.
     compressed: member -> the name of its compressed file.
+    unnamed: files of this log that exist beside the named ones.
     """
 
     path: str
@@ -401,6 +402,7 @@ class LogGroup(msgspec.Struct, frozen=True):
     is_set: bool
     strays: tuple[str, ...] = ()
     compressed: Mapping[str, str] = {}
+    unnamed: tuple[str, ...] = ()
 
     def member_path(self, name: str) -> str:
         """Return the path of a member."""

@@ -367,7 +367,7 @@ def examine_log(
         )
     elif group.is_set:
         set_report = SetReport(
-            group.path, _get_format_name(group), group.names, tuple(map(_make_stray_finding, group.strays))
+            group.path or os.curdir, _get_format_name(group), group.names, tuple(map(_make_stray_finding, group.strays))
         )
     files = tuple(
         one if report is one.packed_report else replace(one, packed_report=report)
@@ -453,8 +453,12 @@ def _validate_set(
     """
     assert group.format is not None
     rules = group.format.validation.validate_set
-    unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable)]
+    unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable, *_list_between(group))]
     set_findings = list(rules([*(one.member for one in members), *unread])) if rules else []
+    if group.unnamed:  # a file that is not found may be one of these; a gap in the numbers is one in any case
+        set_findings = [
+            one for one in set_findings if one.finding.id != "missing-member" or one.finding.facts.get("between")
+        ]
     by_file: dict[str, list[SetFinding]] = {}
     for one in set_findings:
         by_file.setdefault(one.file, []).append(one)
@@ -463,7 +467,15 @@ def _validate_set(
         for report, one in zip(reports, members, strict=True)
     ]
     unassigned = (*map(_make_stray_finding, group.strays), *(f.finding for f in set_findings if f.file in by_file))
-    return reports, SetReport(group.path, group.format.name, group.names, unassigned)
+    return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
+
+
+def _list_between(group: LogGroup) -> list[str]:
+    """Return the files that exist between the first and the last named one, in the log's order."""
+    assert group.format is not None
+    order = list((group.format.files.sort_names or sorted)([*group.names, *group.unnamed]))
+    numbers = [number for number, name in enumerate(order) if name not in group.unnamed]
+    return [name for name in order[numbers[0] : numbers[-1]] if name in group.unnamed] if numbers else []
 
 
 def _make_stray_finding(name: str) -> Finding:
@@ -655,7 +667,22 @@ def _find_sets_among(directory: str, names: list[str], format: str) -> Iterator[
         return
     for log in listing.logs:
         if len(log.names) > 1 and log.directory == directory:
-            yield LogGroup(directory, log.format, tuple(log.names), True)
+            unnamed = _list_unnamed(directory, log.names, log.format)
+            yield LogGroup(directory, log.format, tuple(log.names), True, unnamed=unnamed)
+
+
+def _list_unnamed(directory: str, names: Sequence[str], format_: Format) -> tuple[str, ...]:
+    """Return the files in the directory that are named like files of this log, compressed ones included."""
+    stems = {stem for name in names if (stem := format_.files.name_stem(name)) is not None}
+    try:
+        entries = os.listdir(directory or ".")
+    except OSError:
+        return ()
+    unpacked = {
+        next((entry.removesuffix(end) for end in READABLE_COMPRESSED_SUFFIXES if entry.endswith(end)), entry)
+        for entry in entries
+    }
+    return tuple(sorted(one for one in unpacked - {*names} if format_.files.name_stem(one) in stems))
 
 
 def _verify_unit(unit: str | LogGroup, format: str, options: LogVerifyOptions) -> Iterator[Report]:

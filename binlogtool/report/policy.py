@@ -142,9 +142,13 @@ def check_age(report: Report, max_age: float, now: datetime) -> Report:
     The files of a set, and single files in one directory, are one log. `details.newest_time` has the times.
     """
     logs: dict[tuple[str, str], list[int]] = {}
-    set_paths = {os.path.join(one.path, name): (one.path, one.format) for one in report.sets for name in one.members}
+    set_paths = {
+        os.path.normpath(os.path.join(one.path, name)): (one.path, one.format)
+        for one in report.sets
+        for name in one.members
+    }
     for number, file in enumerate(report.files):
-        log = set_paths.get(file.path, (os.path.dirname(file.path), file.format))
+        log = set_paths.get(os.path.normpath(file.path), (os.path.dirname(file.path), file.format))
         logs.setdefault(log, []).append(number)
     files = list(report.files)
     for numbers in logs.values():

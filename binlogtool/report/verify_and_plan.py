@@ -150,7 +150,10 @@ def _is_appended_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
 
 
 def _find_set(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:
-    return next((one for one in sets if file.path in {os.path.join(one.path, name) for name in one.members}), None)
+    path = os.path.normpath(file.path)
+    return next(
+        (one for one in sets if path in {os.path.normpath(os.path.join(one.path, name)) for name in one.members}), None
+    )
 
 
 def _find_log_path(file: FileReport, sets: Sequence[SetReport]) -> str:

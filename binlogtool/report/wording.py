@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -58,8 +59,10 @@ def quote_for_shell(text: str) -> str:
 
 
 def format_command(*words: str) -> str:
-    """Return a `binlogtool` command line that can be pasted."""
-    return " ".join(("binlogtool", *map(quote_for_shell, words)))
+    """Return a `binlogtool` command line that can be pasted, also where the program is one file (`binlogtool.pyz`)."""
+    program = sys.argv[0] if sys.argv else ""
+    own_words = ("python3", os.path.abspath(program)) if program.endswith(".pyz") else ("binlogtool",)
+    return " ".join(map(quote_for_shell, (*own_words, *words)))
 
 
 def format_fact(name: str, value: Any) -> str:

@@ -91,8 +91,8 @@ _CODE_OR_CHARACTER = re.compile("\x1b\\[[0-9;]*m|.", re.DOTALL)
 _WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+|\s+""")
 """Words, as a shell sees them (quoted text is not split), and blanks."""
 
-_COMMAND = re.compile(r"\w+: +binlogtool |\w+ +binlogtool ")
-"""Lines with a command to copy: `next: binlogtool ...`, `undo   binlogtool ...`."""
+_COMMAND = re.compile(r"(?:\w+:? +| {10,12})(?:binlogtool|python3|cp|mv) ")
+"""Lines with a command to copy: `next: binlogtool ...`, `undo   binlogtool ...`, or nothing but the command."""
 
 
 def terminal_columns() -> int:

@@ -92,6 +92,15 @@ def test_a_command_to_paste_is_parted_as_a_shell_takes_it() -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["binlogtool undo --apply", "python3 /opt/binlogtool.pyz undo", "cp -a --"])
+def test_a_command_on_a_line_of_its_own_is_parted_as_a_shell_takes_it(command: str) -> None:
+    path = "/var/lib/" + "a-long-directory/" * 4 + "binlog.001"
+    lines = fold_line(f"            {command} {path}", 40)
+    assert f"'{path}'".strip("'") in [line.strip() for line in lines]
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    assert program_words("\n".join(lines)) == [*command.split(), path]
+
+
 def program_words(text: str) -> list[str]:
     import subprocess
 
