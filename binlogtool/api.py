@@ -258,7 +258,11 @@ def replay(
 
 
 def diagnose(
-    paths: Path | Iterable[Path], *, server_version: str | None = None, **read_options: Unpack[ReadOptionArguments]
+    paths: Path | Iterable[Path],
+    *,
+    server_version: str | None = None,
+    live: bool = False,
+    **read_options: Unpack[ReadOptionArguments],
 ) -> DiagnosisReport:
     """Diagnose every log in and below the paths: does its server start, what would it lose, what can be kept.
 
@@ -267,6 +271,7 @@ def diagnose(
     Args:
         paths: files and directories.
         server_version: the server that starts, such as "3.9"; None = the one that wrote the files.
+        live: the files may grow while they are read; files that a process of this host has open are read so anyway.
         read_options: as for `open`.
 
     Raises:
@@ -283,7 +288,7 @@ def diagnose(
     replay_options = ReplayOptions(
         limits=options.limits, backend=options.backend, hints=hints, digest=False, server_version=server_version
     )
-    return diagnose_paths(_to_path_list(paths), options.format, replay_options)
+    return diagnose_paths(_to_path_list(paths), options.format, replay_options, live=live)
 
 
 def annotate(path: Path, **options: Any) -> Annotation:

@@ -319,14 +319,27 @@ def paint_plain(text: str, _style: str) -> str:
 
 
 def describe_state(file: FileReport) -> str:
-    """Return ok, WARNING or DAMAGED; ENCRYPTED if nothing was checked; PARTIAL if a limit ended the work and nothing is
-    wrong.
+    """Return the first word of STATE_ORDER that applies: ENCRYPTED if nothing was checked, PARTIAL if a limit ended the
+    work, torn for an unfinished end.
     """
-    worst = max((f.severity for f in file.findings if f.id != "log-outdated"), default=Severity.NOTE)
-    if file.is_encrypted and worst < Severity.ERROR:
+    worst = max((f.severity for f in file.findings if f.id not in _NO_DAMAGE_IDS), default=Severity.NOTE)
+    if worst is Severity.ERROR:
+        return "DAMAGED"
+    if file.is_encrypted:
         return "ENCRYPTED"
-    sound = "PARTIAL" if "incomplete" in file.details else "ok"
-    return {Severity.NOTE: sound, Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
+    if worst is Severity.WARNING:
+        return "WARNING"
+    if "incomplete" in file.details:
+        return "PARTIAL"
+    return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
+
+
+STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "torn", "ok")
+"""The states of files and logs, in every output; the first one that applies to any file is that of the log."""
+STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
+_TORN_IDS = ("torn-tail", "garbage-tail")
+_NO_DAMAGE_IDS = ("log-outdated", "unclean-close", *_TORN_IDS)
+"""Findings that an option makes errors, although no byte is wrong."""
 
 
 def shorten_path(path: str, sets: Sequence[SetReport]) -> str:
@@ -395,10 +408,9 @@ def _format_sizes(file: FileReport) -> tuple[str, str]:
 
 def _format_file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
     word = describe_state(file)
-    style = {"ok": "good", "DAMAGED": "error"}.get(word, "warning")
     cells = [cell.rjust(width) for cell, width in zip(_format_sizes(file), widths, strict=True)]
     span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
-    parts = [name, paint(word.ljust(7), style), *cells, span, escape(file.variant)]
+    parts = [name, paint(word.ljust(7), STATE_STYLES[word]), *cells, span, escape(file.variant)]
     return "   ".join(p for p in parts if p).rstrip()
 
 
