@@ -322,7 +322,7 @@ def describe_state(file: FileReport) -> str:
     """Return the first word of STATE_ORDER that applies: ENCRYPTED if nothing was checked, PARTIAL if a limit ended the
     work, torn for an unfinished end.
     """
-    worst = max((f.severity for f in file.findings if f.id not in _NO_DAMAGE_IDS), default=Severity.NOTE)
+    worst = max((f.severity for f in file.findings if not _is_no_damage(f)), default=Severity.NOTE)
     if worst is Severity.ERROR:
         return "DAMAGED"
     if file.is_encrypted:
@@ -338,8 +338,13 @@ STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "torn", "ok")
 """The states of files and logs, in every output; the first one that applies to any file is that of the log."""
 STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
 _TORN_IDS = ("torn-tail", "garbage-tail")
-_NO_DAMAGE_IDS = ("log-outdated", "unclean-close", *_TORN_IDS)
-"""Findings that an option makes errors, although no byte is wrong."""
+
+
+def _is_no_damage(finding: Finding) -> bool:
+    """Return True for a torn end, and for what only an option makes an error."""
+    return finding.id in ("log-outdated", *_TORN_IDS) or (
+        finding.id == "unclean-close" and finding.severity is Severity.ERROR
+    )
 
 
 def shorten_path(path: str, sets: Sequence[SetReport]) -> str:
