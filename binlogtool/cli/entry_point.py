@@ -104,7 +104,9 @@ def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
             current.say(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
             return 4
         case ImportError() if (extra := _MODULE_EXTRAS.get((error.name or "").partition(".")[0])) is not None:
-            current.say(f"this needs {error.name}: install it with `pip install 'binlogtool[{extra}]'`", level=-1)
+            current.say(
+                f"this needs {error.name}: install it with `pip install '.[{extra}]'` from a checkout", level=-1
+            )
             return 4
         case MemoryError():
             limits.lift_ceiling()

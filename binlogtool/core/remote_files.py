@@ -144,7 +144,9 @@ def resolve_filesystem(url: str) -> tuple[Any, str]:
     try:
         from pyarrow.fs import FileSystem
     except ImportError as error:
-        raise MissingExtraError("URLs need pyarrow: install it with `pip install 'binlogtool[spark]'`") from error
+        raise MissingExtraError(
+            "URLs need pyarrow: install it with `pip install '.[spark]'` from a checkout"
+        ) from error
     try:
         with translate_errors(url):
             if url.startswith("s3://"):

@@ -229,7 +229,7 @@ def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(missing)
-        raise MissingExtraError(f"{purpose} needs {names}: install it with `pip install 'binlogtool[{extra}]'`")
+        raise MissingExtraError(f"{purpose} needs {names}: install it with `pip install '.[{extra}]'` from a checkout")
     limits.lift_ceiling()
 
 

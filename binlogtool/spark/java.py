@@ -33,7 +33,9 @@ from binlogtool.export.spark_master import JAVA_OPTIONS
 MIN_JAVA_VERSION = 17
 _START_TIMEOUT_S = 60
 _RELEASE_VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
-_INSTALL_HINT = "install the bundled one with `pip install 'binlogtool[spark]'`, or set JAVA_HOME to Java 17, 21 or 25"
+_INSTALL_HINT = (
+    "install the bundled one with `pip install '.[spark]'` from a checkout, or set JAVA_HOME to Java 17, 21 or 25"
+)
 _SHIM = """#!/bin/sh
 echo $$ >{pid_file}
 for a do shift

@@ -52,7 +52,7 @@ def test_a_missing_extra_gives_the_hint_and_status_4(tmp_path: Path) -> None:
     found = statuses(needing, tmp_path)
     assert len(found) == len(needing)
     for words, (status, said) in zip(needing, found, strict=True):
-        assert (status, "pip install 'binlogtool[spark]'" in said) == (4, True), (words, status, said)
+        assert (status, "pip install '.[spark]'" in said) == (4, True), (words, status, said)
     assert os.listdir(tmp_path) == ["plain.log"]
 
 
@@ -77,7 +77,7 @@ def arrow_lines(log: str) -> list[list[str]]:
 def test_rows_of_tables_name_the_extra_that_is_enough(tmp_path: Path, samples: Path) -> None:
     lines = arrow_lines(str(samples / "guides" / "mariadb" / "mariadb-bin.000002"))
     for words, (status, said) in zip(lines, statuses(lines, tmp_path), strict=True):
-        assert (status, "pip install 'binlogtool[arrow]'" in said, len(said.splitlines())) == (4, True, 1), (
+        assert (status, "pip install '.[arrow]'" in said, len(said.splitlines())) == (4, True, 1), (
             words,
             said,
         )
@@ -99,7 +99,7 @@ def test_rows_of_a_notebook_name_their_extra_and_records_need_none(samples: Path
     )  # fmt: skip
     assert done.stdout == b"26\n"
     last = done.stderr.decode().splitlines()[-1]
-    assert last.endswith("rows() needs pyarrow and numpy: install it with `pip install 'binlogtool[arrow]'`")
+    assert last.endswith("rows() needs pyarrow and numpy: install it with `pip install '.[arrow]'` from a checkout")
 
 
 def test_everything_else_works_without_them(tmp_path: Path, corpus: Path) -> None:

@@ -108,6 +108,19 @@ def program_words(text: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def test_progress_never_says_that_no_time_is_left() -> None:
+    progress = ProgressDisplay(command="convert")
+    progress.update_stage("convert: starting Spark", 0, total=1000)
+    assert " elapsed" in progress._format_line() and " %" not in progress._format_line()
+    progress.update_stage("convert: converting", 0, total=1000)
+    progress.update_stage("convert: converting", 500, total=1000)
+    assert "50 %" in progress._format_line() and progress._format_line().endswith(" left")
+    progress.update_stage("convert: converting", 1000, total=1000)
+    assert progress._format_line().endswith("finishing, 0 s elapsed")
+    progress.advance("out.jsonl", 300, 300)
+    assert progress._format_line().startswith("binlogtool: convert out.jsonl: ")
+
+
 @pytest.mark.parametrize("width", [20, 31, 40, 80])
 def test_folding_loses_no_letter(width: int) -> None:
     line = (

@@ -206,7 +206,7 @@ def test_a_missing_package_is_one_line_with_the_command(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == missing else known(name, *a))
     done = invoke("convert", *words, "-o", str(work / "out"), str(samples / DRIZZLE))
     assert (done.code, done.err.count("\n")) == (4, 1)
-    assert f"needs {missing}" in done.err and "`pip install 'binlogtool[spark]'`" in done.err
+    assert f"needs {missing}" in done.err and "`pip install '.[spark]'`" in done.err
     assert os.listdir(work) == []
 
 
@@ -215,7 +215,7 @@ def test_a_url_without_pyarrow_is_one_line_with_the_command(monkeypatch: pytest.
     for command in ("verify", "dump"):
         done = invoke(command, "s3://logs/x")
         assert (done.code, done.err.count("\n")) == (4, 1)
-        assert "URLs need pyarrow: install it with `pip install 'binlogtool[spark]'`" in done.err
+        assert "URLs need pyarrow: install it with `pip install '.[spark]'`" in done.err
 
 
 @pytest.mark.parametrize("master", ["local[x]", "local[2", "local[0]", "", "nonsense", "sc://here", "spark://nowhere"])
