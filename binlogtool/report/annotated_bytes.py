@@ -196,13 +196,15 @@ class AnnotationPage(msgspec.Struct):
         section_bytes = _read_bytes(piece.spaces, name, start, stop)
         self._bytes += len(section_bytes)
         fields = {} if style is None else style.fields
-        differing_ranges = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
+        marked_ranges = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
+        if style is None and not name:
+            marked_ranges += [(byte, byte + 1) for byte in _list_flipped_bytes(piece) if start <= byte < stop]
         value = render_data(
             [
                 start,
                 b64encode(section_bytes).decode("ascii"),
                 _encode_rows(rows, fields),
-                *([differing_ranges] if differing_ranges else []),
+                *([marked_ranges] if marked_ranges else []),
             ]
         )
         kind = "" if style is None else f" differs {style.side}"
@@ -245,6 +247,12 @@ TOOLS = (
     "<noscript><p>The bytes are drawn by the script of this page; without it, use the text output of hexdump-annotate."
     "</p></noscript>"
 )
+
+
+def _list_flipped_bytes(piece: AnnotatedPiece) -> list[int]:
+    """Return the offsets of bytes with one flipped bit, according to the findings."""
+    offsets = [one.facts.get("flipped_byte") for one in piece.findings]
+    return sorted({one for one in offsets if isinstance(one, int)})
 
 
 def _make_title(piece: AnnotatedPiece) -> str:

@@ -135,6 +135,9 @@
       if (row[1] < to && row[2] > from) one.classList.add("on");
     }
     piece.querySelector(`.row[data-row="${node.dataset.row}"]`).classList.add("on");
+    const box = piece.querySelector(".bytes"), first = box.querySelector("i.on");
+    if (first && (first.offsetTop < box.scrollTop || first.offsetTop + first.offsetHeight > box.scrollTop + box.clientHeight))
+      box.scrollTop = first.offsetTop - box.clientHeight / 3;
   };
   const choose = (row, scroll = true) => {
     if (!row) return;
