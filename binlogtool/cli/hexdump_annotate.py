@@ -261,7 +261,7 @@ def _write_html(
 ) -> None:
     from binlogtool.report.annotated_bytes import AnnotationPage
 
-    page = AnnotationPage(*page_facts)
+    page = AnnotationPage(*page_facts, joins=True)
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
     out.write(page.render_start().encode("utf-8"))
     for piece in _with_progress(run, pieces, findings, page_facts[2]):
