@@ -247,3 +247,10 @@ def test_a_file_that_is_not_closed_fails_where_it_is_expected_to_be_closed() -> 
     assert invoke("verify", crashed).code == 0
     done = invoke("verify", "--expect-closed", crashed)
     assert done.code == 1 and "error    0x00000004  unclean-close" in done.text
+
+
+def test_reports_for_ci_have_the_age_of_a_log(tmp_path: Path) -> None:
+    out = tmp_path / "verify.xml"
+    assert invoke("verify", "--max-age", "1h", "--report", f"junit={out}", str(MARIADB)).code == 1
+    (failure,) = ElementTree.parse(out).iterfind(".//failure")
+    assert failure.get("type") == "log-outdated"
