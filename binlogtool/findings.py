@@ -137,7 +137,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "A declared length points past the end of the file or of its container, or exceeds the limit.",
             "A damaged length field, a truncated file, or a malicious file.",
             "See what follows with `hexdump-annotate --at OFFSET`. If the record is really that large, raise "
-            "`--max-record`.",
+            "`--max record=SIZE`.",
         ),
         "count-out-of-bounds": _make_explanation(
             _E,
@@ -155,13 +155,13 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             _E,
             "Values are nested deeper than the limit allows.",
             "Unusually nested data, or a malicious file.",
-            "If the data is legitimate, raise `--max-depth`.",
+            "If the data is legitimate, raise `--max depth=N`.",
         ),
         "inflate-limit": _make_explanation(
             _E,
             "The payload would unpack to more bytes than the limit allows; unpacking was stopped there.",
             "A very large legitimate payload, or a decompression bomb.",
-            "If the data is legitimate, raise `--max-inflate`.",
+            "If the data is legitimate, raise `--max inflate=SIZE`.",
         ),
         "bad-magic": _make_explanation(
             _E,

@@ -50,10 +50,9 @@ command = Command(
     ],
     help="""Find out why a database does not start, and what to do.
 
-    Finds the logs of all formats in and below each directory, verifies them, replays them as their server would, and
-    plans a repair where one is needed. The report says: does the server start, and why not; what would it lose without
-    an error; what can be kept; the commands in order, from the safety copy to the undo. Nothing is changed. Status 1:
-    a problem was found.
+    Reads the logs of all formats in and below each directory as their server would. The report says: does the server
+    start, and why not; what would it lose without an error; what can be kept; the commands in order, from the safety
+    copy to the undo. Nothing is changed. Status 1: a problem was found.
     """,
     examples=(
         ("the database does not start", "binlogtool diagnose /var/lib/tarantool"),

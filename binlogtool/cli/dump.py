@@ -126,10 +126,9 @@ def _has_default_style(command_options: dict[str, Any]) -> bool:
     """Return True if no option is used that only the general writer supports."""
     has_defaults = (
         command_options["bytes"],
-        command_options["bigint"],
         command_options["decode"],
         command_options["with_offsets"],
-    ) == ("hex", "number", "full", True)
+    ) == ("hex", "full", True)
     return has_defaults and not (command_options["fields"] or command_options["hex"])
 
 
@@ -277,7 +276,7 @@ def _create_writer(
     from binlogtool.report import dump
     from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
 
-    style = JsonStyle(command_options["bytes"], command_options["bigint"])
+    style = JsonStyle(command_options["bytes"])
     fields = _parse_fields(command_options["fields"], form)
     lines = FieldJsonEncoder(RecordJsonEncoder(style), fields, command_options["with_offsets"])
     match form:
@@ -380,36 +379,35 @@ command = Command(
         ),
         option(
             ["--fields"],
+            is_common=True,
             multiple=True,
             metavar="A,B",
             help="Only these members, in text separated by tabs; `body.NAME` is a member of the body; repeatable.",
         ),
-        option(["--hex"], is_flag=True, help="Also show the bytes of each record (text output)."),
+        option(["--hex"], is_flag=True, is_common=True, help="Also show the bytes of each record (text output)."),
         option(
             ["--bytes"],
+            group="Output",
             type=click.Choice(["hex", "base64", "escape"]),
             default="hex",
             help="How bytes are written (default: hex).",
         ),
-        option(
-            ["--bigint"],
-            type=click.Choice(["number", "string"]),
-            default="number",
-            help="Integers above 2**53: as numbers, or as strings for readers that would round them.",
-        ),
         option(["--with-offsets/--no-offsets"], default=True, help="Show offset and size (default: yes)."),
         option(
             ["--csv-safe"],
+            group="Output",
             is_flag=True,
             help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
         ),
         option(
             ["-F", "--follow"],
+            is_common=True,
             is_flag=True,
             help="Continue with appended records, also in newer files, until --limit, --timeout or a signal.",
         ),
         option(
             ["--poll"],
+            hidden=True,
             type=DURATION,
             default="1s",
             metavar="DURATION",
@@ -425,9 +423,10 @@ command = Command(
 
         Text lines contain: offset, size, type, sequence number, time, object, a colon, and the body. Outputs
         (-O): text, jsonl, json, table, csv, raw (the exact bytes), sql.
-
-        sql is a script for a server's client, from logs whose records are statements or row changes (mysql-binlog and
-        mariadb-innodb-binlog): `mariadb --binary-mode < FILE`. Row changes are the log's own events (BINLOG); with
+        """,
+    notes="""-O sql is a script for a server's client, from logs whose records are statements or row changes
+        (mysql-binlog and mariadb-innodb-binlog):
+        `mariadb --binary-mode < FILE`. Row changes are the log's own events (BINLOG); with
         --rows statements they are INSERT, UPDATE and DELETE where names and types of the columns are known, from the
         log or from --schema. What follows damage in a transaction is left out, and the transaction is rolled back.
         Whatever is left out is reported on stderr, with status 1.

@@ -43,13 +43,11 @@ def hexdump_options(
 
     columns = None if out.columns is None else out.columns - used_columns
     return HexdumpOptions(
-        width=command_options["width"] or choose_width(columns, command_options["base"]),
+        width=command_options["width"] or choose_width(columns),
         columns=columns,
-        group=int(command_options["group"]),
-        base=command_options["base"],
         depth=command_options["depth"],
         squeeze=not command_options["no_squeeze"],
-        border=command_options["border"] or ("ascii" if out.ascii else "unicode"),
+        border="ascii" if out.ascii else "unicode",
         color=run.use_colour(out),
     )
 
@@ -311,34 +309,41 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH"),
-        option(["--record"], type=click.IntRange(0), metavar="N", help="Only record N, counted from 0."),
-        option(["--at"], metavar="POS", help="Only the frame or field at this position."),
         option(
-            ["--length"], type=SIZE, metavar="SIZE", help="With --at OFFSET: everything that overlaps this many bytes."
+            ["--record"], type=click.IntRange(0), metavar="N", is_common=True, help="Only record N, counted from 0."
         ),
-        option(["--field"], metavar="PATH", help="Only this field and its members, e.g. block[0].header."),
+        option(["--at"], metavar="POS", is_common=True, help="Only the frame or field at this position."),
+        option(
+            ["--length"],
+            type=SIZE,
+            metavar="SIZE",
+            is_common=True,
+            help="With --at OFFSET: everything that overlaps this many bytes.",
+        ),
+        option(
+            ["--field"], metavar="PATH", is_common=True, help="Only this field and its members, e.g. block[0].header."
+        ),
         option(
             ["--width"],
+            is_common=True,
             type=click.IntRange(1, 256),
             metavar="N",
             help="Bytes per line (default: 16, or 8 or 4 on a narrow terminal).",
         ),
-        option(
-            ["--group"],
-            type=click.Choice(["1", "2", "4", "8"]),
-            default="1",
-            help="Bytes per group (default: 1).",
-        ),
-        option(["--base"], type=click.Choice(["hex", "dec", "oct", "bin"]), default="hex", help="Base of the offsets."),
         option(["--depth"], type=click.IntRange(0, 1000), metavar="N", help="Show nested fields down to this level."),
         option(["--no-squeeze"], is_flag=True, help="Print repeated lines instead of one `*`."),
-        option(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="Characters between the columns."),
-        option(["--damage-only"], is_flag=True, help="Only damaged places."),
+        option(["--damage-only"], is_flag=True, group="Damage", is_common=True, help="Only damaged places."),
         option(
-            ["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."
+            ["--context"],
+            group="Damage",
+            type=SIZE,
+            default="64",
+            metavar="SIZE",
+            help="Bytes around a damaged place (default: 64).",
         ),
         option(
             ["--diff"],
+            is_common=True,
             type=PATH,
             metavar="OTHER",
             help="Show the differences to another log or a repaired copy; status 1 if there are any.",
@@ -352,8 +357,8 @@ command = Command(
 
     Damage is marked by ! in the first column. Bytes that belong to no field are shown as `unmapped`. Compressed
     payloads are shown decompressed in a separate section.
-
-    Without a selection everything is shown, from the header on. The options that select records are those of
+    """,
+    notes="""Without a selection everything is shown, from the header on. The options that select records are those of
     `dump`: they keep the frames with selected records, and of compressed payloads the rows of these records. A
     selection by position
     alone also shows what is between the records.

@@ -201,6 +201,7 @@ command = Command(
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(
             ["--policy"],
+            is_common=True,
             type=click.Choice(["server", "strict", "force"]),
             default="server",
             help=(
@@ -210,6 +211,7 @@ command = Command(
         ),
         option(
             ["--against"],
+            is_common=True,
             type=PATH,
             metavar="STATE",
             help=(
@@ -219,13 +221,23 @@ command = Command(
         ),
         option(
             ["--until"],
+            is_common=True,
             metavar="POS",
             help="Position to stop before; gtid:0-1-42 is the last transaction. With several files an offset refers to "
             "the last one.",
         ),
-        option(["--compare"], type=PATH, metavar="OTHER", help="Compare the resulting state with that of another log."),
         option(
-            ["--explain"], metavar="RECORD", help="Explain why a record is applied or not: N, or FILE:N in a directory."
+            ["--compare"],
+            type=PATH,
+            metavar="OTHER",
+            is_common=True,
+            help="Compare the resulting state with that of another log.",
+        ),
+        option(
+            ["--explain"],
+            metavar="RECORD",
+            is_common=True,
+            help="Explain why a record is applied or not: N, or FILE:N in a directory.",
         ),
         option(["--digest/--no-digest"], default=True, help="Compute a digest of the resulting state (default)."),
         server_version_option(),

@@ -76,18 +76,24 @@ command = Command(
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(
             ["--by"],
+            is_common=True,
             type=click.Choice(["object", "type", "origin"]),
             default="object",
             help="Group by object, type or origin (default: object).",
         ),
         option(
             ["--bucket"],
+            is_common=True,
             type=click.Choice(["auto", "1m", "1h", "1d"]),
             default="auto",
             help="Time steps in UTC: minutes, hours or days (default: auto, at most about 150 steps).",
         ),
         option(
-            ["--chart"], type=PATH, metavar="FILE.svg|FILE.html", help="Also draw a chart of the figures into FILE."
+            ["--chart"],
+            type=PATH,
+            metavar="FILE.svg|FILE.html",
+            is_common=True,
+            help="Also draw a chart of the figures into FILE.",
         ),
         *hint_options(),
         level_option(),

@@ -224,24 +224,48 @@ command = Command(
     callback=_run_truncate,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(["--plan"], type=PATH, metavar="FILE", help="Save the plan."),
-        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Apply the plan."),
-        option(["--apply-plan"], type=PATH, metavar="FILE", help="Apply a saved plan; refuse if anything has changed."),
-        option(["--to-file"], type=PATH, metavar="NEW", help="Write a repaired copy; the log itself is not changed."),
+        option(["--plan"], type=PATH, metavar="FILE", is_common=True, help="Save the plan."),
+        option(["--apply"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Apply the plan."),
+        option(
+            ["--apply-plan"],
+            type=PATH,
+            metavar="FILE",
+            is_common=True,
+            help="Apply a saved plan; refuse if anything has changed.",
+        ),
+        option(
+            ["--to-file"],
+            type=PATH,
+            metavar="NEW",
+            is_common=True,
+            help="Write a repaired copy; the log itself is not changed.",
+        ),
         option(
             ["--keep-after-damage"],
+            group="Damage",
+            is_common=True,
             is_flag=True,
             allow_from_autoenv=False,
             help="With --to-file: remove only damaged ranges, and keep provable records after them.",
         ),
-        option(["--undo-dir"], type=PATH, metavar="DIR", help="Where the undo file goes (default: beside the log)."),
+        option(
+            ["--undo-dir"],
+            type=PATH,
+            metavar="DIR",
+            is_common=True,
+            help="Where the undo file goes (default: beside the log).",
+        ),
         option(
             ["--backup"],
             type=click.Choice(["tail", "full"]),
             help="Content of the undo file: the removed bytes (default), or the whole file.",
         ),
-        option(["--max-loss"], type=SIZE, metavar="SIZE", help=("Refuse to remove more bytes (default: no "
-            "limit for torn bytes).")),
+        option(
+            ["--max-loss"],
+            type=SIZE,
+            metavar="SIZE",
+            help=("Refuse to remove more bytes (default: no limit for torn bytes)."),
+        ),
         option(
             ["--max-loss-records"],
             type=click.IntRange(0),
@@ -250,45 +274,60 @@ command = Command(
         ),
         option(
             ["--allow-discard-valid"],
+            group="Damage",
+            is_common=True,
             is_flag=True,
             allow_from_autoenv=False,
-            help="Also remove complete records after the damage.",
+            help="Also remove complete records after the damage (docs/damage.md).",
         ),
         option(
             ["--allow-empty-result"],
+            group="Damage",
             is_flag=True,
             allow_from_autoenv=False,
             help="Truncate even if no record is kept; needs a single FILE and --format.",
         ),
         option(
             ["--transactions"],
+            group="Damage",
             is_flag=True,
             allow_from_autoenv=False,
-            help=("Truncate after the last complete transaction, removing complete records of an unfinished "
-                "one (drizzle)."),
+            help=(
+                "Truncate after the last complete transaction, removing complete records of an unfinished "
+                "one (drizzle)."
+            ),
         ),
-        option(["--fix-meta"], is_flag=True, help="Also correct the log's own counters and its file list."),
-        option(["--write-close-marker"], is_flag=True, help=("Close the file with the mark of its format, if "
-            "it has one.")),
+        option(
+            ["--fix-meta"], is_flag=True, is_common=True, help="Also correct the log's own counters and its file list."
+        ),
+        option(
+            ["--write-close-marker"], is_flag=True, help=("Close the file with the mark of its format, if it has one.")
+        ),
         network_option(),
-        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
+        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Do not ask."),
         *hint_options(),
         redo_option(),
     ],
     help="""Plan the truncation of a log to its durable end, and apply it.
 
     Prints the durable end, the proof for it, and what would be removed. Nothing is changed without --apply,
-    --apply-plan or --to-file. Removed bytes are kept in an undo file beside the log (see binlogtool undo); a
-    crash leaves the old file or the new one. Logs in use, files with several hard links, symbolic links and
-    devices are refused.
+    --apply-plan or --to-file. Removed bytes are kept in an undo file beside the log (see binlogtool undo). Logs in
+    use are refused.
+    """,
+    notes="""A crash leaves the old file or the new one. Files with several hard links, symbolic links and devices are
+    refused.
     """,
     examples=(
         ("what a truncation would remove", "binlogtool truncate-to-durable 00000000000000000042.xlog"),
-        ("save the plan, review it, apply it",
-         "binlogtool truncate-to-durable --plan cut.json 00000000000000000042.xlog\n"
-         "binlogtool truncate-to-durable --apply-plan cut.json --yes"),
+        (
+            "save the plan, review it, apply it",
+            "binlogtool truncate-to-durable --plan cut.json 00000000000000000042.xlog\n"
+            "binlogtool truncate-to-durable --apply-plan cut.json --yes",
+        ),
         ("truncate after a confirmation", "binlogtool truncate-to-durable --apply 00000000000000000042.xlog"),
-        ("a repaired copy with every provable record",
-         "binlogtool truncate-to-durable --to-file new.xlog --keep-after-damage 00000000000000000042.xlog"),
+        (
+            "a repaired copy with every provable record",
+            "binlogtool truncate-to-durable --to-file new.xlog --keep-after-damage 00000000000000000042.xlog",
+        ),
     ),
-)  # fmt: skip
+)

@@ -174,12 +174,14 @@ command = Command(
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(
             ["--depth"],
+            is_common=True,
             type=click.Choice(["frame", "checksum", "payload", "set"]),
             default="set",
             help="Depth of the check; each level includes the ones before it (default: set).",
         ),
         option(
             ["--fail-on"],
+            is_common=True,
             type=click.Choice(list(_LEVELS)),
             default="error",
             help="The least severity that makes the exit status 1 (default: error).",
@@ -193,6 +195,7 @@ command = Command(
         ),
         option(
             ["--ignore"],
+            is_common=True,
             multiple=True,
             metavar="ID[@FILE[:OFFSET]]",
             shell_complete=options.complete_finding_id,
@@ -202,6 +205,7 @@ command = Command(
         option(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
         option(
             ["--report"],
+            is_common=True,
             multiple=True,
             metavar="KIND=FILE",
             shell_complete=options.complete_report,
@@ -211,6 +215,7 @@ command = Command(
         ),
         option(
             ["--state"],
+            is_common=True,
             type=PATH,
             metavar="FILE",
             help="Skip logs that FILE records as verified and unchanged; results are appended to FILE.",
@@ -223,10 +228,18 @@ command = Command(
         ),
         option(
             ["--expect-closed"],
+            group="Damage",
+            is_common=True,
             is_flag=True,
             help="The logs are not in use: report a torn end as an error, a missing end mark as a warning.",
         ),
-        option(["--live"], is_flag=True, help="The files may be growing: an unfinished tail is not a finding."),
+        option(
+            ["--live"],
+            is_flag=True,
+            group="Damage",
+            is_common=True,
+            help="The files may be growing: an unfinished tail is not a finding.",
+        ),
         *spark_options(),
         *hint_options(),
         redo_option(),

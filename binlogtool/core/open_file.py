@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
-from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError
+from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
     FileHead,
@@ -527,7 +527,8 @@ def find_format(name: str) -> Format:
         format_ = formats.load_format(base)
     except KeyError:
         known_names = ", ".join(formats.list_names())
-        raise UsageError(f"unknown format {name!r}; known formats: {known_names}") from None
+        suggestion = suggest_names(base, formats.list_names())
+        raise UsageError(f"unknown format {name!r}{suggestion or f'; known formats: {known_names}'}") from None
     if not colon:
         return format_
     if variant not in format_.reading.variants:

@@ -45,7 +45,6 @@ from binlogtool.core.record_filter import (
     parse_included_sets,
     resolve_types,
     split_sets,
-    suggest_names,
 )
 from binlogtool.core.record_selection import (
     FileFinding,
@@ -67,7 +66,7 @@ from binlogtool.core.record_selection import (
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.salvage_reader import SalvageMarker, SalvageReader, decode_all_rows
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
-from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles, TransactionPredicate
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint

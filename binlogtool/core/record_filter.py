@@ -5,14 +5,13 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import compress, groupby
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from binlogtool.core.record_selection import LogPosition, RecordBlock, Selection, is_gtid_position, parse_position
-from binlogtool.errors import UsageError
+from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import EnvelopeColumns, GtidParsers, GtidSelection, OutputRules, TransactionPredicate
 from binlogtool.format_api.layout import Batch
 
@@ -56,13 +55,6 @@ def _require_known(name: str, format_names: Iterable[str]) -> None:
         raise UsageError(
             f"--type {name}: unknown record type{suggest_names(name, format_names)}; --type list shows them"
         )
-
-
-def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
-    """Return the known names most like `name` as the end of a message; "" = there are none."""
-    names_by_casefold = {one.casefold(): one for one in sorted(known, reverse=True)}
-    found = [names_by_casefold[one] for one in get_close_matches(name.casefold(), names_by_casefold, max_count)]
-    return f": is it {' or '.join(found)}?" if found else ""
 
 
 # --- Selection of records in one pass over envelopes ---

@@ -7,7 +7,6 @@ write is evaluated by Python, as are values that are not single ones or have no 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import chain, islice, repeat
 from operator import attrgetter
@@ -20,7 +19,7 @@ from binlogtool.core.json_text import to_json_bytes
 from binlogtool.core.record_blocks import BlockDecoder
 from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
 from binlogtool.core.record_selection import RecordBlock, Selection
-from binlogtool.errors import UsageError
+from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import JsonLine
 from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.outputs import ScriptOptions
@@ -169,19 +168,15 @@ def _iter_column_names(body: Any) -> Iterator[str]:
 
 def _make_message(name: str, table_columns: set[str]) -> str:
     nameless = _UNNAMED_COLUMN in table_columns
-    similar_names = get_close_matches(name, sorted(table_columns), 3)
     more = ", …" if len(table_columns) > _MAX_LISTED else ""
-    suggestion = (
-        f"is it {' or '.join(similar_names)}?"
-        if similar_names
-        else f"they have {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
-    )
+    listed = f"; they have {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
+    suggestion = suggest_names(name, table_columns) or listed
     if nameless:
         suggestion += (
             " (some columns have no names in the log: supply them with --schema FILE.sql, or use "
             "the position: after.`@1`)"
         )
-    return f"--where: no table of the log has a column {name}: {suggestion}"
+    return f"--where: no table of the log has a column {name}{suggestion}"
 
 
 # --- Conditions evaluated by compiled code ---

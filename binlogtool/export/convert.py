@@ -99,7 +99,7 @@ def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str,
 # --- Calls of `convert` ---
 
 TABLE_TARGETS = tuple(COMPRESSIONS)
-SCRIPT_TARGETS = ("sql", "sql-undo")
+SCRIPT_TARGETS = ("sql", "flashback")
 STREAM_TARGETS = ("jsonl", *SCRIPT_TARGETS, "raw")
 LOG_TARGETS = ("mysql-binlog",)
 TARGETS = (*TABLE_TARGETS, *STREAM_TARGETS, *LOG_TARGETS)
@@ -120,7 +120,7 @@ def convert(
 
     Args:
         to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.export.record_rows`),
-            jsonl (one file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of
+            jsonl (one file), raw (the bytes of the records), sql or flashback (a script), or mysql-binlog (a log of
             whole transactions; `output` as in `atomic_output.stage_log_set`).
         make_table_writer: returns the function that writes tables of records; it takes the arguments of `TableJob`.
         options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table and

@@ -118,7 +118,7 @@ StreamPart = RecordBlock | SqlFragment | ScriptText | FileFinding
 
 
 class StreamJob(msgspec.Struct):
-    """One conversion to jsonl (`lines` encodes blocks, or `envelope` describes messages), raw, sql or sql-undo
+    """One conversion to jsonl (`lines` encodes blocks, or `envelope` describes messages), raw, sql or flashback
     (`wording`).
 
     message_sink: receives the messages in place of the file.
@@ -178,7 +178,7 @@ class StreamJob(msgspec.Struct):
 
     @property
     def _is_script(self) -> bool:
-        return self.to in ("sql", "sql-undo")
+        return self.to in ("sql", "flashback")
 
     def _check_names_exist(self, log: LogReader) -> None:
         """Check that something was selected.

@@ -244,7 +244,7 @@ class JsonTableFile:
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
-        for batch in _convert_to_texts(table, nested=False).to_batches(max_chunksize=8192):
+        for batch in convert_to_texts(table, nested=False).to_batches(max_chunksize=8192):
             self._file.write(self._encode(batch.to_pylist()))
 
     def close(self) -> None:
@@ -260,13 +260,13 @@ class CsvTableFile:
 
         self._safe = safe
         self._out = _OPENERS[codec](path, "wb")
-        flat = _convert_to_texts(schema.empty_table(), nested=True).schema
+        flat = convert_to_texts(schema.empty_table(), nested=True).schema
         options = arrow_csv.WriteOptions(include_header=True, quoting_style="needed")
         self._file = arrow_csv.CSVWriter(self._out, flat, write_options=options)
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
-        table = _convert_to_texts(table, nested=True)
+        table = convert_to_texts(table, nested=True)
         if self._safe:
             columns = [
                 compute.replace_substring_regex(one, _FORMULA_START, r"'\1") if pa.types.is_string(one.type) else one
@@ -300,7 +300,7 @@ def file_suffix(file_options: TableFileOptions) -> str:
     return f".{file_options.to}{suffix}"
 
 
-def _convert_to_texts(table: pa.Table, *, nested: bool) -> pa.Table:
+def convert_to_texts(table: pa.Table, *, nested: bool) -> pa.Table:
     """Convert times to RFC 3339 with microseconds; nested: also lists and structs to JSON, bytes to base64."""
     return pa.table(
         [_convert_column(column, nested=nested) for column in table.columns], names=list(table.schema.names)

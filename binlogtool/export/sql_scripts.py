@@ -126,9 +126,9 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
     ):
         if value not in choices:
             raise UsageError(f"--{name} {value}: choose one of {', '.join(choices)}")
-    is_flat, is_undo = options.transactions == "flatten", to == "sql-undo"
+    is_flat, is_undo = options.transactions == "flatten", to == "flashback"
     if options.skip_ddl and not is_undo:
-        raise UsageError("--skip-ddl is only for sql-undo")
+        raise UsageError("--skip-ddl is only for flashback")
     if (is_flat or is_undo) and selection.on_damage != "stop":
         reason = "a flashback needs an undamaged log" if is_undo else "flattened transactions cannot be rolled back"
         raise UsageError(f"--on-damage {selection.on_damage}: {reason}; select an undamaged part of the log")

@@ -25,7 +25,7 @@ from binlogtool.core.json_text import findings_to_json, to_json_text
 from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
-from binlogtool.errors import UsageError
+from binlogtool.errors import UsageError, suggest_names
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_other_table
@@ -691,7 +691,7 @@ class TableRouter:
         self._note_tables(one.table for one in self._tables.values() if one.table is not None)
         for pattern in self._options.objects:
             if not any(self._options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
-                message = describe_missing_table(self.seen)
+                message = describe_missing_table(self.seen, pattern)
                 if count := self.unlogged_records + self.other_unlogged_records:
                     message += (
                         f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
@@ -704,9 +704,11 @@ class TableRouter:
             self._condition_columns.require_known()
 
 
-def describe_missing_table(tables: Iterable[str]) -> str:
-    """Return a text that a table is not among these."""
+def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
+    """Return a text that a table is not among these, with the most similar names."""
     names = sorted(tables)
+    if suggestion := suggest_names(name, names):
+        return f"the log contains no such table{suggestion}"
     ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
     listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
     return f"the log contains no such table; {listing}"

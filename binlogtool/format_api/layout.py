@@ -103,7 +103,7 @@ class FrameLevel(msgspec.Struct, frozen=True):
             `prove` compares later frames with. Only the scan calls it, so that each file has one proof for all readers.
         end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
         align: frames start at multiples of this many bytes after the header (pages); 1 = anywhere.
-        max_size: default limit of one frame in bytes (`--max-record` overrides it).
+        max_size: default limit of one frame in bytes (`--max record=SIZE` overrides it).
         min_size: smallest frame in bytes.
         length_field: the field with the size of a whole frame, if only integers precede it: resync skips frames that
             would be longer than the remaining bytes. None = no single field has it.

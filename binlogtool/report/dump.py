@@ -16,8 +16,9 @@ import msgspec
 
 from binlogtool.core.json_text import BodyEncoder, encode_json, encode_json_lines, finding_to_value, to_json_bytes
 from binlogtool.core.record_blocks import BlockDecoder, CompiledSplitter, LongValueWriter
-from binlogtool.core.record_filter import RecordRange, suggest_names
+from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import InnerPosition, Record, RecordBlock, RecordChecksum
+from binlogtool.errors import suggest_names
 from binlogtool.format_api.format import JsonLine
 from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
 from binlogtool.terminal.escape import escape, escape_json

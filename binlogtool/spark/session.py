@@ -177,7 +177,7 @@ class ExecutorWatch:
             elif now - self._last_seen > self._timeout:
                 raise InputOutputError(
                     f"no executor for {self._timeout:g} seconds: the cluster has none free, or lost them all"
-                    " (use --wait-executors SECONDS to wait longer)"
+                    " (--conf spark.binlogtool.waitExecutors=SECONDS waits longer)"
                 )
         return self._waiting
 

@@ -209,7 +209,7 @@ class DataSortReplayer:
             return EblobReadState(file, None, file.tail.end if file.tail else file.size)
         if any(found.offset == damage_at and "ceiling" in found.facts for found in file.findings):
             raise LimitError(
-                f"{file.path}: a record at {damage_at:#x} is larger than --max-record; the records after it "
+                f"{file.path}: a record at {damage_at:#x} is larger than --max record=SIZE; the records after it "
                 f"cannot be found"
             )
         open_sibling = self.situation.read_sibling

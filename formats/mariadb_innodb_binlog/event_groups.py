@@ -574,7 +574,7 @@ class CommitGroupReader:
 def report_unreadable_group(error: UnreadableError, offset: int, size: int, record: int, head: GroupHead) -> Finding:
     """Create the finding about a COMMIT record whose out-of-band data cannot be read."""
     finding_id = FINDING_IDS.get(error.diagnosis, "dangling-reference")
-    hint = "; --max-inflate raises it" if error.diagnosis == "oob-too-large" else ""
+    hint = "; --max inflate=SIZE raises it" if error.diagnosis == "oob-too-large" else ""
     text = f"{error.diagnosis}: {error}{hint}"
     gtid = None if head.gtid is None else str(head.gtid)
     return make_finding(finding_id, offset, size, text, record=record, diagnosis=error.diagnosis, gtid=gtid)

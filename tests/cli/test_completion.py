@@ -67,7 +67,7 @@ LINES: list[tuple[tuple[str, ...], list[str]]] = [
     (("schema", "pl"), ["plan"]),
     (("man", "ve"), ["verify"]),
     (("completion", ""), ["bash", "zsh", "fish", "powershell"]),
-    (("verify", "-J", ""), []),
+    (("verify", "--jobs", ""), []),
     (("dump", "--limit", ""), []),
     (("ver",), ["verify"]),
 ]

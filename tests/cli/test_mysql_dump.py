@@ -118,7 +118,7 @@ def test_every_command_takes_the_key(folder: str, keys: str, corpus: Path) -> No
 def test_the_key_reaches_other_processes(corpus: Path, tmp_path: Path) -> None:
     folder = corpus / ENCRYPTED
     logs = [str(folder / name) for name in ("enc-bin.000001", "enc-bin.000002")]
-    done = invoke("verify", "-O", "json", "-J", "2", "--keyfile", str(folder / "keys.txt"), *logs)
+    done = invoke("verify", "-O", "json", "--jobs", "2", "--keyfile", str(folder / "keys.txt"), *logs)
     assert done.code == 0, done.err
     assert all(one["transactions"] for one in json.loads(done.out)["files"])
 

@@ -202,7 +202,7 @@ def test_several_processes_are_replaced_by_one_where_the_system_lacks_them(
     monkeypatch.setattr(multiprocessing.context.SpawnContext, "SimpleQueue", refused)
     monkeypatch.setattr(multiprocessing.context.SpawnContext, "Queue", refused)
     monkeypatch.setattr(multiprocessing.context.SpawnContext, "Lock", refused)
-    done = invoke("verify", "-J", "3", str(plain), str(torn))
+    done = invoke("verify", "--jobs", "3", str(plain), str(torn))
     assert done.out == invoke("verify", str(plain), str(torn)).out and done.code == 0
     assert len(done.err.splitlines()) == 1 and "--jobs" in done.err and "/dev/shm" in done.err
 
@@ -210,7 +210,7 @@ def test_several_processes_are_replaced_by_one_where_the_system_lacks_them(
 @pytest.mark.full
 def test_what_several_processes_find_is_what_one_finds(plain: Path, torn: Path, damaged: Path) -> None:
     paths = [str(plain), str(torn), str(damaged)]
-    several = program("verify", "-J", "3", *paths)
+    several = program("verify", "--jobs", "3", *paths)
     assert several.stdout == program("verify", *paths).stdout and several.stdout
     if not os.access("/dev/shm", os.W_OK):
         assert b"--jobs" in several.stderr

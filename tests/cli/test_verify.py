@@ -150,7 +150,7 @@ def test_standard_input_can_be_verified(damaged: Path) -> None:
 @pytest.mark.full
 def test_several_processes_find_the_same(plain: Path, damaged: Path, torn: Path) -> None:
     paths = [str(p) for p in (plain, damaged, torn)]
-    one, three = (program("verify", "-O", "json", "-J", n, *paths) for n in ("1", "3"))
+    one, three = (program("verify", "-O", "json", "--jobs", n, *paths) for n in ("1", "3"))
     assert json.loads(one.stdout) == json.loads(three.stdout)
     assert one.returncode == three.returncode == 1
 

@@ -59,7 +59,7 @@ FILE_CALLS = (
     "diagnose -O markdown",
     "convert --to jsonl -o out/rows.jsonl --on-damage skip",
     "convert --to sql --rows statements -o out/script.sql --on-damage skip",
-    "convert --to sql-undo -o out/undo.sql --on-damage skip",
+    "flashback -o out/flashback.sql",
     "convert --to csv --per-table -o out/tables --on-damage skip",
     "convert --to jsonl --envelope debezium -o out/messages.jsonl --on-damage skip",
 )

@@ -51,7 +51,7 @@ def undone(tmp_path: Path, *transactions: list[bytes], **options: object) -> tup
     """The manifest, and the lines of the script but for comments, its head and its end."""
     log, out = tmp_path / "bin.000001", tmp_path / "undo.sql"
     log.write_bytes(make.log(event for events in transactions for event in events))
-    done = convert([log], "sql-undo", out, **options)  # type: ignore[arg-type]
+    done = convert([log], "flashback", out, **options)  # type: ignore[arg-type]
     lines = out.read_text().splitlines() if out.exists() else []
     own = [line for line in lines if line != "/*!*/;" and not line.startswith("#")]
     return done, own[own.index("START TRANSACTION") : len(own) - own[::-1].index("COMMIT")] if "COMMIT" in own else []
@@ -96,7 +96,7 @@ def test_a_rollback_that_was_logged_is_refused(tmp_path: Path) -> None:
     (found,) = done.findings
     start = "transaction 0-1-1: QUERY cannot be reversed: it rolls back changes, "
     assert found["message"] == start + "and the log does not say which ones remained"
-    assert done.details["stopped_by"] == "sql-undo"
+    assert done.details["stopped_by"] == "flashback"
 
 
 def test_a_server_that_stopped_in_a_transaction_is_told(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_damage_stops_an_undo(tmp_path: Path) -> None:
     data = bytearray(make.log([events]))
     data[-40] ^= 1  # in the last row
     (tmp_path / "bin.000001").write_bytes(data)
-    done = convert([tmp_path / "bin.000001"], "sql-undo", tmp_path / "undo.sql")
+    done = convert([tmp_path / "bin.000001"], "flashback", tmp_path / "undo.sql")
     assert not done.complete and "checksum-mismatch" in done.finding_counts
     assert "stopped_by" not in done.details
     assert os.listdir(tmp_path) == ["bin.000001"]
@@ -220,7 +220,7 @@ print("finished")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("to", ["jsonl", "sql-undo"])
+@pytest.mark.parametrize("to", ["jsonl", "flashback"])
 def test_an_interrupt_leaves_nothing(to: str, tmp_path: Path) -> None:
     log, work = tmp_path / "bin.000001", tmp_path / "work"
     work.mkdir()

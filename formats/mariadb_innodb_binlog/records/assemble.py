@@ -581,7 +581,7 @@ class RecordAssembler:
     def _report_too_long(self, part: PartialRecord) -> Finding:
         max_bytes = self.context.max_record
         text = f"{part}: {part.size:,} bytes in {part.chunks:,} chunks, over the ceiling of {max_bytes:,}"
-        text += "; raise it with --max-record"
+        text += "; raise it with --max record=SIZE"
         return make_finding(
             "length-out-of-bounds", part.offset, part.size, text, ceiling=max_bytes, diagnosis="record-too-long"
         )
