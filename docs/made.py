@@ -78,9 +78,10 @@ def _statuses() -> str:
 
 def _commands() -> str:
     group = build_command_group()
-    root = click.Context(group, info_name="binlogtool", help_option_names=["-h", "--help"], terminal_width=100)
+    root = click.Context(group, info_name="binlogtool", terminal_width=100)
 
     def helps() -> Iterator[str]:
+        yield from ("## binlogtool: commands and global options", "", "```text", group.get_help(root), "```", "")
         for name in COMMANDS:
             command = group.get_command(root, name)
             assert command is not None

@@ -169,7 +169,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     if manifest.finding_counts:
         counts = (f"{format_count(n)} {escape(id_)}" for id_, n in sorted(manifest.finding_counts.items()))
         yield f"found  {', '.join(counts)}"
-    shown_severities = ["warning"] if manifest.to.startswith("sql") or unit_name == "message" else []
+    shown_severities = ["warning"] if manifest.to in ("sql", "flashback") or unit_name == "message" else []
     shown_severities += ["error"] if unit_name == "message" and manifest.complete else []
     for finding in [f for f in manifest.findings if f["severity"] in shown_severities or _is_table_note(f)][
         :_MAX_SHOWN

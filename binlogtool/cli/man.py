@@ -61,7 +61,7 @@ def page_file_name(command: str | None) -> str:
 def render_page(command: str | None) -> str:
     """Return the roff source of a page."""
     group = build_command_group()
-    root = click.Context(group, info_name="binlogtool", help_option_names=["-h", "--help"])
+    root = click.Context(group, info_name="binlogtool")
     if command is None:
         return "\n".join(_group_page_lines(group, root)) + "\n"
     command_object = group.get_command(root, command)

@@ -510,7 +510,6 @@ class ScriptOptions(msgspec.Struct, frozen=True):
         gtids: keep the GTIDs of the transactions.
         flashback: statements that reverse the row changes, to be put together in the opposite order of what
             `ScriptWriter` returns.
-        flat: no transactions; each statement is a transaction of its own.
         rename_databases: name -> the name to use instead.
         includes_table: is a table ("database.table") reversed, or written? None = all are.
         rows: row changes as their original events ("exact"), or as INSERT, UPDATE and DELETE ("statements").
@@ -525,7 +524,6 @@ class ScriptOptions(msgspec.Struct, frozen=True):
 
     gtids: bool = False
     flashback: bool = False
-    flat: bool = False
     rename_databases: Mapping[str, str] = msgspec.field(default_factory=dict)
     includes_table: Callable[[str], bool] | None = None
     rows: str = "exact"

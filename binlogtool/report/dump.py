@@ -89,8 +89,6 @@ class RecordJsonEncoder:
         """Return the records as structs whose values msgspec can encode."""
         envelope, count = block.envelope, len(block)
         seq, txn, origin = envelope.seq, envelope.txn, envelope.origin
-        if self._style.bigint == "string":
-            seq, txn, origin = ([self._style.to_json_value(v) for v in column] for column in (seq, txn, origin))
         extras = _collect_extra_columns(block.extras or ())
         records = list(
             map(

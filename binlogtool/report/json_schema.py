@@ -107,7 +107,6 @@ DIFF = object_of(
 
 # --- JSON Schemas (draft 2020-12) of the outputs ---
 
-_INTEGER_TEXT: dict[str, Any] = {"type": ["integer", "string"], "description": "a string with --bigint string"}
 
 _FINDING = object_of(
     {
@@ -175,10 +174,10 @@ _RECORD = object_of(
         "size": COUNT,
         "record": COUNT,
         "type": TEXT,
-        "seq": or_null(_INTEGER_TEXT),
+        "seq": or_null({"type": "integer"}),
         "time": or_null({"type": "string", "format": "date-time"}),
         "object": or_null(NAME),
-        "origin": or_null(_INTEGER_TEXT),
+        "origin": or_null({"type": "integer"}),
         "txn": or_null({"type": ["string", "integer"]}),
         "checksum": or_null(_CHECKSUM),
         "body": ANY,

@@ -174,7 +174,7 @@ def test_a_table_is_named_not_matched(tmp_path: Path) -> None:
     found = made(tmp_path, inserted([b"id"], [[5]], table=b"a*[b]?"))
     with binlogtool.open(tmp_path / "log.000001") as opened:
         assert [row["id"] for row in opened.rows("db.a*[b]?")] == [5]
-        with pytest.raises(UsageError, match=r"db\.\*: the log contains no such table; it has db\.a\*\[b\]\?"):
+        with pytest.raises(UsageError, match=r"db\.\*: the log contains no such table; did you mean db\.a\*\[b\]\?"):
             opened.rows("db.*").schema  # noqa: B018
     with pytest.raises(UsageError, match=r"db\.t: the log contains no such table"):
         list(found)

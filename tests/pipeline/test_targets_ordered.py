@@ -158,17 +158,6 @@ def test_sql_is_what_dump_writes(tmp_path: Path) -> None:
     assert done.rows == 9 == done.inputs[0].records
 
 
-def test_flat_statements_cannot_roll_back(tmp_path: Path) -> None:
-    log = tmp_path / "bin.000001"
-    declared = make.event(make.QUERY, make.query(b"CREATE TABLE db.t (id INT, n VARCHAR(64))"))
-    log.write_bytes(make.log([declared, *transaction(1, insert(1))]))
-    assert convert([log], "sql", tmp_path / "flat.sql", transactions="flatten", rows="statements").complete
-    text = (tmp_path / "flat.sql").read_bytes()
-    assert b"INSERT INTO" in text and b"TRANSACTION" not in text and b"COMMIT" not in text
-    log.write_bytes(make.log(transaction(1, insert(1), end=make.event(make.QUERY, make.query(b"ROLLBACK")))))
-    assert not convert([log], "sql", tmp_path / "no.sql", transactions="flatten").complete
-
-
 def test_raw_is_the_records_bytes_in_their_order(good: Path, tmp_path: Path) -> None:
     steps: list[ProgressStep] = []
     done = convert([good], "raw", tmp_path / "all", on_step=steps.append)

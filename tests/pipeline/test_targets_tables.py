@@ -194,7 +194,6 @@ def test_an_avro_file_that_cannot_be_written_is_one_line(
         ({"to": "raw", "compression": "gzip"}, "--compression is for tables"),
         ({"to": "raw", "partition_by": ["type"]}, "--partition-by is for tables"),
         ({"rewrite": ["a->b"]}, "--rewrite is for scripts"),
-        ({"to": "raw", "transactions": "flatten"}, "--transactions is for scripts"),
         ({"to": "sql", "rewrite": ["a=b"]}, "use 'old->new' with names of databases"),
         ({"to": "sql", "rewrite": ["a->b", "a->c"]}, "two new names"),
     ],

@@ -156,17 +156,6 @@ def rows_of_copy(server: Server) -> str:
     return "\n".join("\n".join(sorted(server.ask(f"SELECT * FROM {name}").splitlines())) for name in names)
 
 
-def test_flat_scripts_do_the_same_without_transactions(logged: Logged, tmp_path: Path) -> None:
-    logged.fresh("events")
-    before = rows_of(logged.server)
-    log = logged.do(CHANGES)
-    undo(log, tmp_path / "undo.sql", transactions="flatten")
-    script = (tmp_path / "undo.sql").read_bytes()
-    assert b"COMMIT" not in script and b"START TRANSACTION" not in script
-    assert logged.server.run(script) == ""
-    assert rows_of(logged.server) == before
-
-
 @pytest.mark.parametrize(
     ("script", "words"),
     [

@@ -688,7 +688,6 @@ class FastScriptWriter:
         wording = script.options
         is_plain = not (
             wording.comments
-            or wording.flat
             or wording.rename_databases
             or wording.only_databases
             or wording.stop_before

@@ -553,7 +553,7 @@ class FlashbackScript(msgspec.Struct):
         if not changed:
             return b""
         note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
-        return note + (b"" if self.options.flat else client_text.terminate_statement(b"START TRANSACTION"))
+        return note + client_text.terminate_statement(b"START TRANSACTION")
 
     # -- reversed changes ----------------------------------------------------------------------------------------------
 
@@ -686,7 +686,7 @@ class FlashbackScript(msgspec.Struct):
             return b""
         self.row_changes += count_rows(selected.code, selected.body, table, limits)
         is_first, self.changed = not self.changed, True
-        return text + (client_text.terminate_statement(b"COMMIT") if is_first and not self.options.flat else b"")
+        return text + (client_text.terminate_statement(b"COMMIT") if is_first else b"")
 
     @staticmethod
     def _describe_location(context: BinlogFileContext, event: Event, label: str) -> str:

@@ -310,8 +310,7 @@ _ALLOW_PARALLEL = 8
 class EventStatementWriter:
     """Writer of single events as statements, with the state of the script.
 
-    `is_create_open`: a MySQL CREATE TABLE … START TRANSACTION is open, after which a server accepts only rows and
-    COMMIT. `skips_next`: the next statement is an ALTER that is completed later or never. `pending_variables`:
+    `skips_next`: the next statement is an ALTER that is completed later or never. `pending_variables`:
     variables to set for the next statement; they are dropped together with it.
     """
 
@@ -322,7 +321,6 @@ class EventStatementWriter:
     skips_next: bool = False
     pending_variables: list[VariableEvent] = field(default_factory=list)
     frame: ScriptFrame = field(default_factory=ScriptFrame)
-    is_create_open: bool = False
     definitions: TableKnowledge = field(default_factory=TableKnowledge)
     rows: RowEventWriter = field(init=False)
     loads: LoadDataFiles = field(init=False)
@@ -346,7 +344,7 @@ class EventStatementWriter:
     @property
     def sets_gtids(self) -> bool:
         """True if transactions get the GTIDs that they had."""
-        return self.options.gtids and not self.options.flat
+        return self.options.gtids
 
     def _write_mariadb_gtid(self, context: EventContext) -> list[bytes]:
         """Return the statements of MariaDB's GTID event."""
@@ -354,18 +352,12 @@ class EventStatementWriter:
         self.transaction.current_owner = context.owner
         self.skips_next = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
         self.script_filter.hold_transaction_start(self.session)
-        statements = (
-            []
-            if self.options.flat
-            else set_parallel_replication(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
-        )
+        statements = set_parallel_replication(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
         statements += set_mariadb_gtid(context.event, gtid, self.session) if self.sets_gtids else []
         if gtid.flags2 & PREPARED_XA:
-            if self.options.flat:
-                self._drop_transaction_statement(QueryKind.XA_START)
             xid = format_xid(gtid.gtrid or b"", gtid.bqual or b"", gtid.format_id or 0)
             return [*statements, self.transaction.begin_xa(xid)]
-        if not gtid.flags2 & STANDALONE and not self.options.flat:
+        if not gtid.flags2 & STANDALONE:
             self.transaction.begin()
             statements.append(b"START TRANSACTION")
         return statements
@@ -386,8 +378,6 @@ class EventStatementWriter:
         (parts, sql), kind = read_query(context), get_statement_kind(context)
         if kind is None or kind is QueryKind.STATEMENT:
             return self._write_statement(context, parts, sql)
-        if self.options.flat:
-            return self._write_commit(context) if kind is QueryKind.COMMIT else self._drop_transaction_statement(kind)
         if kind in (QueryKind.BEGIN, QueryKind.XA_START):
             self.script_filter.hold_transaction_start(self.session)
         statements: list[Statement] = [*self._set_session(context, parts)]
@@ -417,16 +407,7 @@ class EventStatementWriter:
             sql = self.loads.format_load_data(context, sql)
         text = self._check_text(sql, is_load_data=context.event.code == _T.EXECUTE_LOAD_QUERY)
         self.transaction.has_unused_gtid = False
-        if self.options.flat and self._is_create_start_transaction(sql):
-            self.transaction.begin()
-            self.is_create_open = True
         return [*statements, *text]
-
-    def _is_create_start_transaction(self, sql: bytes) -> bool:
-        """Return whether the statement is CREATE TABLE … START TRANSACTION."""
-        if sql[-64:].upper().split()[-2:] != [b"START", b"TRANSACTION"]:
-            return False
-        return _CREATE.match(client_text.strip_literals(sql, self.session.charset, self.session.sql_mode)) is not None
 
     def _set_session(self, context: EventContext, parts: QueryParts) -> list[bytes]:
         """Return the SET statements for the session of a statement."""
@@ -437,17 +418,6 @@ class EventStatementWriter:
             raise Unwritable(reason)
         query = QuerySession(status, event.time, parts.thread_id, bool(self.transaction.rollback_statements))
         return self.session.set_for_query(query, context.file.description)
-
-    @staticmethod
-    def _drop_transaction_statement(kind: QueryKind) -> list[bytes]:
-        """Write nothing for BEGIN and COMMIT in a script without transactions.
-
-        Raises:
-            Unwritable: the statement needs its transaction.
-        """
-        if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
-            raise Unwritable(f"{kind.name} needs its transaction, but --transactions flatten writes none")
-        return []
 
     def _check_text(self, sql: bytes, *, is_load_data: bool = False) -> list[Statement]:
         """Return a text of the log, after the sql_mode that a client needs to read it.
@@ -507,10 +477,9 @@ class EventStatementWriter:
         return [*statements, *before, hidden, *after]
 
     def _write_commit(self, context: EventContext) -> list[bytes]:
-        """End the transaction and return COMMIT, if one is needed."""
+        """End the transaction and return COMMIT."""
         self.transaction.end()
-        is_needed, self.is_create_open = self.is_create_open or not self.options.flat, False
-        return [b"COMMIT"] if is_needed else []
+        return [b"COMMIT"]
 
     def _write_xa_prepare(self, context: EventContext) -> list[bytes]:
         """Return XA PREPARE, or XA COMMIT … ONE PHASE."""
@@ -762,7 +731,7 @@ class SqlScript(EventStatementWriter):
         parts = terminate_statements(
             statements, self.session.charset if context.event.code in STATEMENT_EVENTS else None
         )
-        if statements and self.transaction.begin_implied(context) and not self.options.flat:
+        if statements and self.transaction.begin_implied(context):
             parts.insert(0, client_text.terminate_safe(b"START TRANSACTION"))
         if statements or comments or context.event.code in GTID_EVENTS or context.event.code == _T.FORMAT_DESCRIPTION:
             parts[:0] = [format_event_comment(context), comments]
@@ -797,11 +766,7 @@ class SqlScript(EventStatementWriter):
 
     def _commit_implied(self, owner: TransactionOwner) -> bytes:
         """Return COMMIT for a transaction that this script began itself, when another one comes."""
-        return (
-            client_text.terminate_safe(b"COMMIT")
-            if self.transaction.end_implied(owner) and not self.options.flat
-            else b""
-        )
+        return client_text.terminate_safe(b"COMMIT") if self.transaction.end_implied(owner) else b""
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
