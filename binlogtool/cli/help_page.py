@@ -19,7 +19,7 @@ _NARROW_COLUMNS = 60
 """On narrower terminals an explanation is below its term."""
 _TERM_COLUMNS, _NARROW_TERM = 30, 10
 _HEADING, _TERM = "1", "36"
-_SENTENCE_END = re.compile(r"(?<=[.;])\s")
+_SENTENCE_END = re.compile(r"(?<=[.;])\s(?![^()]*\))")
 _SHELL_WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
 _GLOBAL_LINE = "Global options: binlogtool --help"
 _STATUS_LINE = "`binlogtool explain STATUS` describes each"
@@ -169,7 +169,11 @@ def render_command_help(
     else:
         if outputs:
             page.write_line(f"Output formats (-O): {', '.join(outputs)}")
-        more = f"{hidden_count} more options, examples, exit status" if hidden_count else "Examples, exit status"
+        more = (
+            f"{hidden_count} more option{'s'[: hidden_count != 1]}, examples, exit status"
+            if hidden_count
+            else "Examples, exit status"
+        )
         page.write_line(f"{more}: {path} --help")
         page.lines.append(_GLOBAL_LINE)
     return "\n".join(page.lines)

@@ -345,7 +345,10 @@ command = Command(
             help="With --at OFFSET: everything that overlaps this many bytes.",
         ),
         option(
-            ["--field"], metavar="PATH", is_common=True, help="Only this field and its members, e.g. block[0].header."
+            ["--field"],
+            metavar="PATH",
+            is_common=True,
+            help="Only this field and its members, such as block[0].header.",
         ),
         option(
             ["--width"],

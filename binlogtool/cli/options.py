@@ -574,7 +574,13 @@ def server_version_option() -> click.Parameter:
 
 def _object_options() -> list[click.Parameter]:
     return in_group("Selection", [
-        option(["--object"], multiple=True, metavar="GLOB", is_common=True, help="Table, space or key; repeatable."),
+        option(
+            ["--object"],
+            multiple=True,
+            metavar="GLOB",
+            is_common=True,
+            help="Only this table, space or key; repeatable.",
+        ),
         option(
             ["--database"],
             multiple=True,
@@ -629,10 +635,10 @@ def selection_options() -> list[click.Parameter]:
             metavar="NAME",
             is_common=True,
             shell_complete=complete_record_type,
-            help="Record type; repeatable; `list` prints all.",
+            help="Only records of this type; repeatable; `list` prints all.",
         ),
         *_object_options(),
-        option(["--origin"], type=int, multiple=True, metavar="ID", help="Server or replica id; repeatable."),
+        option(["--origin"], type=int, multiple=True, metavar="ID", help="Only this server or replica id; repeatable."),
         option(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Ids to leave out."),
         option(
             ["--include-gtids"],

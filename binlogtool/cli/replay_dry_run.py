@@ -221,10 +221,8 @@ command = Command(
             is_common=True,
             type=click.Choice(["server", "strict", "force"]),
             default="server",
-            help=(
-                "server: the engine's rules (default); strict: stop at any error; force: continue as the "
-                "engine's recovery mode does."
-            ),
+            help="Rules of the replay. server: the engine's own (default); strict: stop at any error; force: continue "
+            "as the engine's recovery mode does.",
         ),
         option(
             ["--against"],

@@ -168,8 +168,8 @@ command = Command(
             ["--image"],
             type=click.Choice(("after", "before", "both", "changes")),
             is_common=True,
-            help="What the columns hold: the row after the change (default; of a DELETE, before it), before it, both, "
-            "or of an UPDATE only its changes and the key.",
+            help="What the columns hold: the row after the change (default), before it, both, or only changes. Of a "
+            "DELETE, after is the row before it; changes are those of an UPDATE, with the key.",
         ),
         *hint_options(),
         level_option(),

@@ -209,9 +209,8 @@ command = Command(
             multiple=True,
             metavar="KIND=FILE",
             shell_complete=options.complete_report,
-            help="Write an additional report: junit, sarif, gitlab (code quality), json, markdown or html (a "
-            "page with a map of "
-            "each file) into FILE, or github (annotations); repeatable.",
+            help="Write an additional report into FILE. KIND is junit, sarif, gitlab (code quality), json, markdown or "
+            "html (a page with a map of each file); or github, without FILE (annotations); repeatable.",
         ),
         option(
             ["--state"],
