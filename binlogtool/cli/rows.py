@@ -55,7 +55,6 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         raise click.UsageError("Missing argument 'PATH...'.")
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
     selection = options.selection.build(on_damage="skip")
-    columns = [name for text in options.columns for name in text.split(",") if name]
     with (
         binlogtool.open(
             options.paths, format=settings.format, limits=settings.limits, backend=settings.backend,
@@ -66,21 +65,44 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         if form == "arrow" and out.isatty():
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.say_skipped_files()
-        tables = _select_tables(run, log, selection)
-        if len(tables) > 1 and form not in _MANY_TABLES:
-            raise UsageError(
-                f"-O {form} holds the rows of one table; name one with --object: {_join_names(tables)}"
-                f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
-            )
-        for table in tables:
-            rows = log.rows(
-                table,
-                image=options.image,
-                columns=columns,
-                selection=replace(selection, objects=(), exclude_objects=()),
-            )
+        for table, rows in _open_tables(run, log, options, selection, form).items():
             _print_table(run, out, form, table, rows)
     return run.status
+
+
+def _open_tables(
+    run: CommandRun, log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, form: str
+) -> dict[str, binlogtool.LogRows]:
+    """Return the rows of the selected tables by name.
+
+    Raises:
+        UsageError: the log has no such table, or there are several and the output holds one.
+    """
+    columns = [name for text in options.columns for name in text.split(",") if name]
+    row_selection = replace(selection, objects=(), exclude_objects=())
+
+    def open_table(name: str) -> binlogtool.LogRows:
+        return log.rows(name, image=options.image, columns=columns, selection=row_selection)
+
+    if len(selection.objects) == 1 and not selection.exclude_objects:
+        rows = open_table(selection.objects[0])
+        if _has_table(rows):
+            return {selection.objects[0]: rows}
+    tables = _select_tables(run, log, selection)
+    if len(tables) > 1 and form not in _MANY_TABLES:
+        raise UsageError(
+            f"-O {form} holds the rows of one table; name one with --object: {_join_names(tables)}"
+            f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
+        )
+    return {table: open_table(table) for table in tables}
+
+
+def _has_table(rows: binlogtool.LogRows) -> bool:
+    """Return whether the selected records have a table of exactly this name; False for a pattern."""
+    try:
+        return bool(rows.schema.names)
+    except UsageError:
+        return False
 
 
 def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> list[str]:
