@@ -82,7 +82,8 @@ def _open_tables(
     row_selection = replace(selection, objects=(), exclude_objects=())
 
     def open_table(name: str) -> binlogtool.LogRows:
-        return log.rows(name, image=options.image, columns=columns, selection=row_selection)
+        rows: binlogtool.LogRows = log.rows(name, image=options.image, columns=columns, selection=row_selection)
+        return rows
 
     if len(selection.objects) == 1 and not selection.exclude_objects:
         rows = open_table(selection.objects[0])
