@@ -5,6 +5,7 @@ Each call imports what it needs when it runs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from os import PathLike, fspath
@@ -18,16 +19,15 @@ from binlogtool.findings import Severity
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from pathlib import Path as FilePath
-
     from binlogtool.annotation.annotate_file import LogAnnotation
     from binlogtool.annotation.compare_logs import LogComparison
     from binlogtool.core.follow import LogFollower
     from binlogtool.core.open_log import LogReader
     from binlogtool.core.progress import ProgressListener
     from binlogtool.core.record_selection import ReadOptionArguments, Selection
-    from binlogtool.export.manifest import Manifest, ManifestInput, ProgressCallback
+    from binlogtool.export.manifest import Manifest, ProgressCallback
     from binlogtool.export.notebook_log import Log as OpenedLog
+    from binlogtool.export.run_tasks import JobOptions, TaskRunner
     from binlogtool.export.spark_master import SparkMaster
     from binlogtool.format_api.format import Hints
     from binlogtool.format_api.outputs import ScriptOptions
@@ -125,7 +125,7 @@ def follow(
 
     Args:
         paths: files and directories.
-        selection: as for `Log.blocks`, without `limit`, `skip` and `tail`.
+        selection: as for `Log.blocks`, without `limit` and `skip`; `tail` = begin with the last records.
         decode: how much of each record to decode, as for `Log.blocks`.
         raw: also return the raw bytes of each record.
         read_options: as for `open`; `limits.timeout` is ignored.
@@ -151,9 +151,10 @@ def verify(
     depth: str = "set",
     live: bool = False,
     expect_closed: bool = False,
+    times: bool = False,
     **read_options: Unpack[ReadOptionArguments],
 ) -> Report:
-    """Check files and log sets and return a report.
+    """Check files and log sets and return a report; named files of one log are checked as a set.
 
     A path that cannot be read or recognised becomes a `Failure` in the report; no exception is raised for it.
 
@@ -162,14 +163,17 @@ def verify(
         depth: "frame", "checksum", "payload" or "set"; each includes the ones before.
         live: the files may grow while they are read.
         expect_closed: treat a missing end mark or a torn tail as an error.
-        read_options: as for `open`.
+        times: report the time of the newest record of each file (`details["newest_time"]`).
+        read_options: as for `open`; `limits.timeout` is that of the whole call.
     """
     from binlogtool.core.record_selection import ReadOptions
     from binlogtool.repair.verify import LogVerifyOptions, verify_paths
 
     options = ReadOptions(**read_options)
     return verify_paths(
-        _to_path_list(paths), options.format, LogVerifyOptions.from_read_options(options, depth, live, expect_closed)
+        _to_path_list(paths),
+        options.format,
+        LogVerifyOptions.from_read_options(options, depth, live, expect_closed, times),
     )
 
 
@@ -247,14 +251,18 @@ def replay(
     from binlogtool.spark.fleet import SparkJobRunner, replay_on_spark
 
     path_names = _to_path_list(paths)
-    fleet = SparkJobRunner(
-        master or "", session, on_step, replay_options.limits.timeout, work=describe_work("replay-dry-run", path_names)
-    )
+    timeout = replay_options.limits.timeout
+    deadline = None if timeout is None else time.monotonic() + timeout
+    fleet = SparkJobRunner(master or "", session, on_step, deadline, work=describe_work("replay-dry-run", path_names))
     return replay_on_spark(path_names, format_name, replay_options, fleet)
 
 
 def diagnose(
-    paths: Path | Iterable[Path], *, server_version: str | None = None, **read_options: Unpack[ReadOptionArguments]
+    paths: Path | Iterable[Path],
+    *,
+    server_version: str | None = None,
+    live: bool = False,
+    **read_options: Unpack[ReadOptionArguments],
 ) -> DiagnosisReport:
     """Diagnose every log in and below the paths: does its server start, what would it lose, what can be kept.
 
@@ -263,6 +271,7 @@ def diagnose(
     Args:
         paths: files and directories.
         server_version: the server that starts, such as "3.9"; None = the one that wrote the files.
+        live: the files may grow while they are read; files that a process of this host has open are read so anyway.
         read_options: as for `open`.
 
     Raises:
@@ -279,7 +288,7 @@ def diagnose(
     replay_options = ReplayOptions(
         limits=options.limits, backend=options.backend, hints=hints, digest=False, server_version=server_version
     )
-    return diagnose_paths(_to_path_list(paths), options.format, replay_options)
+    return diagnose_paths(_to_path_list(paths), options.format, replay_options, live=live)
 
 
 def annotate(path: Path, **options: Any) -> Annotation:
@@ -359,9 +368,10 @@ def convert(
 
     append, final = options.pop("append", False), options.pop("final", False)
     if to == "jsonl" and options.get("lines") is None:
-        from binlogtool.report.dump import RecordJsonEncoder
+        from binlogtool.report.dump import CompiledLineEncoder, RecordJsonEncoder
 
         options["lines"] = RecordJsonEncoder().encode_lines
+        options["compiled_lines"] = CompiledLineEncoder().encode_ranges
         if not append:
             options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG_VALUE_BYTES)
     options["selection"] = selection or STOP_AT_DAMAGE
@@ -369,14 +379,16 @@ def convert(
         return convert_module.append(_to_path_list(paths), to, output, final=final, **options)
     if final:
         raise UsageError("--final is for --append")
-    return convert_module.convert(_to_path_list(paths), to, output, make_table_writer=_make_table_writer, **options)
+    return convert_module.convert(_to_path_list(paths), to, output, open_spark_runner=_open_spark_runner, **options)
 
 
-def _make_table_writer(*job_arguments: Any) -> Callable[[list[ManifestInput], FilePath], Manifest]:
-    """Return the function that writes tables of records on Spark. job_arguments: as for `TableJob`."""
-    from binlogtool.spark.table_job import TableJob
+def _open_spark_runner(
+    options: JobOptions, master: str | SparkMaster | None, session: SparkJobSession | None
+) -> AbstractContextManager[TaskRunner]:
+    """Open what runs a conversion's tasks on Spark; see `spark.fleet.open_spark_runner`."""
+    from binlogtool.spark.fleet import open_spark_runner
 
-    return TableJob(*job_arguments).write
+    return open_spark_runner(options, master, session)
 
 
 # --- Public calls that plan repairs, apply them and undo them ---

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class BinlogtoolError(Exception):
     """Base of every error that a user may meet; `exit_code` is the exit status of the command."""
@@ -51,3 +53,22 @@ class UsageError(BinlogtoolError):
 
 class MissingExtraError(InputOutputError):
     """An optional dependency is missing; the message names the command that installs it."""
+
+
+def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
+    """Return the known names that begin with `name` or are most like it, as the end of a message; "" if none."""
+    from difflib import get_close_matches
+
+    names_by_casefold = {one.casefold(): one for one in sorted(known, reverse=True)}
+    wanted = name.casefold()
+    longer = sorted(one for one in names_by_casefold if wanted and one.startswith(wanted))
+    found = dict.fromkeys([*longer, *get_close_matches(wanted, names_by_casefold, max_count)])
+    listed = [names_by_casefold[one] for one in found][:max_count]
+    return f"; did you mean {' or '.join(listed)}?" if listed else ""
+
+
+def unknown_name_error(noun: str, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a name that does not exist: names like it, otherwise all that exist."""
+    names = tuple(known)
+    suggestion = suggest_names(name, names) or f"; known: {', '.join(names)}"
+    return UsageError(f"there is no {noun} {name!r}{suggestion}")

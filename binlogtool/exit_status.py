@@ -54,8 +54,7 @@ STATUSES = {
     ),
     "6": StatusExplanation(
         "Incomplete: a limit (memory, time, record size) ended the work early.",
-        "--timeout, --max-duration, --max-memory, --max-record, --max-inflate or --max-depth; an encrypted log without "
-        "its key.",
+        "--timeout, --max-duration, --max-memory, --max NAME=VALUE; an encrypted log without its key.",
         "The output is valid as far as it goes. Run it again with the named limit raised.",
     ),
     "7": StatusExplanation(

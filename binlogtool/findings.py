@@ -108,7 +108,15 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             _N,
             "The file has no clean-close mark, or its in-use flag is set.",
             "The server is still writing to the file, or it ended without closing it.",
-            "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start.",
+            "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start. With "
+            "`--expect-closed` this is an error.",
+        ),
+        "log-outdated": _make_explanation(
+            _E,
+            "The newest record of the log is older than `--max-age` allows, or no record has a time.",
+            "The copy job of the backup stopped, or copies another directory; or the server writes nothing.",
+            "Compare with the newest file on the server. If the server is idle, choose a longer `--max-age`. Formats "
+            "whose records have no time cannot be checked this way.",
         ),
         "checksum-mismatch": _make_explanation(
             _E,
@@ -137,7 +145,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "A declared length points past the end of the file or of its container, or exceeds the limit.",
             "A damaged length field, a truncated file, or a malicious file.",
             "See what follows with `hexdump-annotate --at OFFSET`. If the record is really that large, raise "
-            "`--max-record`.",
+            "`--max record=SIZE`.",
         ),
         "count-out-of-bounds": _make_explanation(
             _E,
@@ -155,13 +163,13 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             _E,
             "Values are nested deeper than the limit allows.",
             "Unusually nested data, or a malicious file.",
-            "If the data is legitimate, raise `--max-depth`.",
+            "If the data is legitimate, raise `--max depth=N`.",
         ),
         "inflate-limit": _make_explanation(
             _E,
             "The payload would unpack to more bytes than the limit allows; unpacking was stopped there.",
             "A very large legitimate payload, or a decompression bomb.",
-            "If the data is legitimate, raise `--max-inflate`.",
+            "If the data is legitimate, raise `--max inflate=SIZE`.",
         ),
         "bad-magic": _make_explanation(
             _E,

@@ -42,3 +42,12 @@ def _rename_exclusively(source: bytes, target: bytes) -> bool:
     if error_number in (errno.ENOSYS, errno.EINVAL, errno.EPERM):  # a sandbox answers EPERM
         return False
     raise OSError(error_number, os.strerror(error_number), os.fsdecode(target))
+
+
+def sync_path(path: str | os.PathLike[str]) -> None:
+    """Wait until a file or directory is on the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from binlogtool.cli.command import build_command_group
+from binlogtool.cli.command import Command, build_command_group
 from binlogtool.cli.command_table import COMMANDS
 from binlogtool.core.json_text import encode_document
 from binlogtool.exit_status import STATUSES
@@ -78,14 +79,18 @@ def _statuses() -> str:
 
 def _commands() -> str:
     group = build_command_group()
-    root = click.Context(group, info_name="binlogtool", help_option_names=["-h", "--help"], terminal_width=100)
+    root = click.Context(group, info_name="binlogtool", terminal_width=100)
 
     def helps() -> Iterator[str]:
+        yield from ("## binlogtool: commands and global options", "", "```text", group.get_help(root), "```", "")
         for name in COMMANDS:
             command = group.get_command(root, name)
-            assert command is not None
+            assert isinstance(command, Command)
             context = click.Context(command, info_name=name, parent=root, terminal_width=100)
-            yield from (f"## {name}", "", "```text", command.get_help(context), "```", "")
+            yield from (f"## {name}", "", "```text", command.get_help(context))
+            for paragraph in command.notes.split("\n\n") if command.notes else ():
+                yield from ("", textwrap.fill(" ".join(paragraph.split()), 100))
+            yield from ("```", "")
 
     return _lines(("# Commands", ""), helps())
 

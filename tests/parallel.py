@@ -7,29 +7,16 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 
-from tests.pipeline.kept_java import PATIENCE_S, begin
-
 ROOT = Path(__file__).resolve().parent.parent
-
-_JAVA_CACHE = pytest.StashKey[Popen[bytes] | None]()
-"""The process that fills the cache of Java classes, see `tests.pipeline.kept_java`."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Start groups in the order of their first tests, not the one with most tests first."""
     config.option.loadscopereorder = False
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Wait for the process that fills the cache of Java classes."""
-    filling = config.stash.get(_JAVA_CACHE, None)
-    if filling is not None:
-        filling.wait(PATIENCE_S)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -40,8 +27,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
-        if getattr(session.config.option, "numprocesses", None) and _starts_spark_often(session.config):
-            session.config.stash[_JAVA_CACHE] = begin(session.config)
         return
     files = [
         path
@@ -53,12 +38,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         for path in files[first:] + files[:first]:
             with suppress(Exception, pytest.skip.Exception):
                 import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-
-
-def _starts_spark_often(config: pytest.Config) -> bool:
-    """Whether the run is long enough for the cache to pay: the full tier of all tests, or of the pipeline's."""
-    whole = {ROOT, ROOT / "tests", ROOT / "tests" / "pipeline"}
-    return "not full" not in config.option.markexpr and not whole.isdisjoint(_arguments(config))
 
 
 def _arguments(config: pytest.Config) -> list[Path]:

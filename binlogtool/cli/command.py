@@ -11,15 +11,19 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 import binlogtool
 from binlogtool import limits
 from binlogtool.cli import settings
-from binlogtool.cli.command_table import COMMANDS
+from binlogtool.cli.command_table import COMMAND_GROUPS, COMMANDS
+from binlogtool.cli.help_page import MAX_WIDTH, render_command_help, render_group_help
+from binlogtool.cli.option_structs import collect_options
 from binlogtool.cli.options import GLOBAL_NAMES, global_options, option
 from binlogtool.cli.output_destination import OutputDestination, refuse_collisions
 from binlogtool.cli.settings import GlobalSettings, merge_global_values
+from binlogtool.errors import unknown_name_error
 from binlogtool.terminal.escape import escape
 from binlogtool.terminal.progress import ProgressDisplay
 
@@ -31,34 +35,96 @@ if TYPE_CHECKING:
 
 CONFIG_META_KEY = "binlogtool.config"
 """Key in the context's `meta` of the configuration file that was read."""
+ARGUMENTS_META_KEY = "binlogtool.arguments"
+"""Key in the context's `meta` of all words of the command line."""
 
 
 class _CommandWithHelp(click.Command):
-    """Click command whose `--help` is created like every other option (see `Option`)."""
+    """Click command with `-h` and `--help`, which are created like every other option (see `Option`)."""
 
-    _help: click.Option | None = None
+    _help_options: tuple[click.Option, ...] = ()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters and the options for help."""
+        return [*self.params, *self._get_help_options()]
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         """Return the option `--help`."""
-        if self._help is None:
-            self._help = option(
-                self.get_help_option_names(ctx), is_flag=True, expose_value=False, is_eager=True, callback=_print_help,
-                help="Show this message and exit.",
-            )  # fmt: skip
-        return self._help
+        return self._get_help_options()[-1]
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return all of the help, in plain text."""
+        return self.render_help(ctx, width=ctx.terminal_width or MAX_WIDTH, is_full=True)
+
+    def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
+        """Return the help for a terminal of this width; see `help_page`."""
+        raise NotImplementedError
+
+    def _get_help_options(self) -> tuple[click.Option, ...]:
+        if not self._help_options:
+            self._help_options = (
+                _flag_with_callback(["-h", "short_help"], _print_short_help, "Show the options that people use."),
+                _flag_with_callback(["--help"], _print_full_help, "Show all options, examples and exit statuses."),
+            )
+        return self._help_options
 
 
-def _print_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+def _flag_with_callback(
+    names: list[str],
+    callback: Callable[[click.Context, click.Parameter, bool], None],
+    help: str,
+    *,
+    hidden: bool = False,
+) -> click.Option:
+    """Return an option that does its work while the line is parsed, whatever else is wrong with the line."""
+    return option(
+        names, is_flag=True, expose_value=False, is_eager=True, callback=callback, help=help, hidden=hidden,
+        allow_from_autoenv=False, group="Configuration",
+    )  # fmt: skip
+
+
+def _print_short_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        click.echo(ctx.get_help(), color=ctx.color)
+        print_help(ctx, is_full=False)
         ctx.exit()
+
+
+def _print_full_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        print_help(ctx, is_full=True)
+        ctx.exit()
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.exit(ctx.obj.show_version())
+
+
+def print_help(ctx: click.Context, *, is_full: bool) -> None:
+    """Print the help of the context's command; on a terminal paged, coloured, and as wide as the terminal."""
+    from binlogtool.terminal.escape import terminal_columns
+
+    command, run = ctx.command, ctx.find_object(CommandRun)
+    assert isinstance(command, _CommandWithHelp)
+    if run is None:
+        run = CommandRun()
+    run.settings = settings.find_display_settings(ctx.meta.get(ARGUMENTS_META_KEY, ()))
+    with run.open_output(text=True) as out:
+        width = min(terminal_columns(), MAX_WIDTH)
+        text = command.render_help(ctx, width=width, is_full=is_full, has_colour=run.use_colour(out))
+        out.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 class Command(_CommandWithHelp):
     """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
 
-    examples: (description, command line) pairs for the manual page and the help. outputs: values of -O, for shell
-    completion.
+    Args:
+        options_type: a struct of the command's own options; the function is then `function(run, options)`, see
+            `option_structs.collect_options`.
+        help: at most six lines: what it does, what it never does.
+        notes: further paragraphs, for the manual page.
+        examples: (sentence, command line) pairs for the manual page and the help.
+        outputs: values of -O, the default first.
     """
 
     def __init__(
@@ -68,14 +134,17 @@ class Command(_CommandWithHelp):
         callback: Callable[..., int | None],
         params: list[click.Parameter],
         help: str,
+        notes: str = "",
         examples: tuple[tuple[str, str], ...] = (),
         outputs: Sequence[str] = ("text", "json"),
+        options_type: type[msgspec.Struct] | None = None,
     ) -> None:
         super().__init__(name, callback=callback, params=params, help=help)
-        self.examples = examples
-        self.outputs = tuple(outputs)
+        self.notes, self.examples, self.outputs = notes, examples, tuple(outputs)
+        self.options_type = options_type
         self.own_params = list(params)
-        self.params += global_options()
+        version = _flag_with_callback(["-V", "--version"], _print_version, "Show the version.", hidden=True)
+        self.params += [*global_options(), version]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Check the option names of the configuration file before parsing."""
@@ -94,29 +163,18 @@ class Command(_CommandWithHelp):
         run.start(self.name or "")
         assert self.callback is not None
         with binlogtool.progress_listener(run.progress):
-            status = ctx.invoke(self.callback, run, **own)
+            if self.options_type is None:
+                status = ctx.invoke(self.callback, run, **own)
+            else:
+                status = ctx.invoke(self.callback, run, collect_options(self.options_type, own))
         return 6 if run.has_unread_files and status in (None, 0) else status
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, then the global ones."""
-        groups = (("Options", [*self.own_params, self.get_help_option(ctx)]), ("Global options", self.params))
-        for title, params in groups:
-            is_own = title == "Options"
-            rows = [p.get_help_record(ctx) for p in params if p is not None and _is_shown(p, is_own)]
-            shown = [row for row in rows if row is not None]
-            if shown:
-                with formatter.section(title):
-                    formatter.write_dl(shown)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
-        if self.examples:
-            with formatter.section("Examples"):
-                formatter.write_text("\n\n".join(f"\b\n{line}" for _, line in self.examples))
-
-
-def _is_shown(param: click.Parameter, is_own: bool) -> bool:
-    return isinstance(param, click.Option) and (is_own or param.name in GLOBAL_NAMES)
+    def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
+        """Return the help with the command's own options; the global ones are those of `binlogtool --help`."""
+        return render_command_help(
+            self, ctx, params=self.own_params, examples=self.examples, outputs=self.outputs, width=width,
+            is_full=is_full, has_colour=has_colour,
+        )  # fmt: skip
 
 
 class LazyGroup(_CommandWithHelp, click.Group):
@@ -140,8 +198,21 @@ class LazyGroup(_CommandWithHelp, click.Group):
         command: click.Command = importlib.import_module(self.lazy[cmd_name][0]).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the words name.
+
+        Raises:
+            UsageError: there is none; the message names those that are most like it.
+        """
+        if args[0] not in self.lazy and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(str(unknown_name_error("command", args[0], self.lazy)), ctx)
+        return super().resolve_command(ctx, args)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the defaults of the configuration file before parsing, wherever on the line the file is named."""
+        ctx.meta[ARGUMENTS_META_KEY] = tuple(args)
         if not ctx.resilient_parsing:
             path, is_disabled = settings.find_config_options(args)
             ctx.default_map = {} if is_disabled else settings.load_config(path)
@@ -151,10 +222,13 @@ class LazyGroup(_CommandWithHelp, click.Group):
             settings.check_table_names(ctx.default_map.keys() - top.keys(), self.lazy)
         return super().parse_args(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table of commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, short) for name, (_, short) in self.lazy.items()])
+    def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
+        """Return the help with the commands, which are not imported, and the global options."""
+        commands = {title: [(name, self.lazy[name][1]) for name in names] for title, names in COMMAND_GROUPS.items()}
+        return render_group_help(
+            ctx, text=self.help or "", commands=commands, params=self.get_params(ctx), width=width, is_full=is_full,
+            has_colour=has_colour,
+        )  # fmt: skip
 
 
 # --- State of one command run ---
@@ -315,13 +389,19 @@ def _run_group(context: click.Context, /, version: bool, **_options: object) -> 
         return None
     if run.settings.format == "list":
         return run.list_formats()
-    click.echo(context.get_help())
+    if not context.resilient_parsing:
+        print_help(context, is_full=False)
     return 0 if context.resilient_parsing else 2
 
 
 def build_command_group() -> LazyGroup:
     """Build the command group; commands are imported when they are used."""
-    version = option(["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends.")
+    version = option(
+        ["-V", "--version"],
+        is_flag=True,
+        group="Configuration",
+        help="Show the version; with -v also formats and backends.",
+    )
     return LazyGroup(
         name="binlogtool",
         lazy=COMMANDS,
@@ -330,5 +410,5 @@ def build_command_group() -> LazyGroup:
         help=HELP,
         invoke_without_command=True,
         result_callback=None,
-        context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BINLOGTOOL"},
+        context_settings={"auto_envvar_prefix": "BINLOGTOOL"},
     )

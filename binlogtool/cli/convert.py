@@ -17,6 +17,7 @@ from binlogtool.cli.options import (
     build_selection,
     envelope_options,
     hint_options,
+    in_short_help,
     level_option,
     option,
     pop_hints,
@@ -37,16 +38,15 @@ if TYPE_CHECKING:
 
 
 _MAX_SHOWN = 5
-_EMBEDDED_MASTER = "local[*]"
 _TABLES = ("parquet", "orc", "csv", "json", "avro")
 _SPARK_OPTIONS = ("master", "conf")
-_TARGETS = (*_TABLES, "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
+_TARGETS = (*_TABLES, "jsonl", "sql", "raw", "mysql-binlog")
 _STOP_REASONS = {
     "envelope": "some records cannot be written as messages; --schema may help, --on-damage skip leaves them out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them unchanged",
     "sql": "some records cannot be written as statements; exclude them with the selection options",
     "options": "an option excludes statements, or names one that the log does not contain; the log is not damaged",
-    "sql-undo": "some changes cannot be reversed; select other transactions by position, GTID or time; --skip-ddl"
+    "flashback": "some changes cannot be reversed; select other transactions by position, GTID or time; --skip-ddl"
     " leaves table definitions unchanged",
 }
 _ENCRYPTED_HINT = "the input is encrypted; use --keyfile FILE"
@@ -72,11 +72,14 @@ def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
     with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:
         manifest = _call_convert(run, paths, selection_values, command_options)
         run.say_skipped_files()
+        for reason, count in manifest.details.get("general_rows", {}).items():
+            rows = "1 row was" if count == 1 else f"{count:,} rows were"
+            run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
         run.status = manifest.exit_code
         if form == "json":
             out.write(binlogtool.manifest_as_json(manifest))
         else:
-            for line in _summary_lines(manifest):
+            for line in summary_lines(manifest):
                 out.write_line(line)
     return run.status
 
@@ -87,9 +90,7 @@ def _call_convert(
     """Call the library with the options of the command line."""
     import binlogtool
 
-    settings, master = run.settings, pop_master(command_options)
-    if master == _EMBEDDED_MASTER and _find_option_source("master") is ParameterSource.DEFAULT:
-        master = None
+    settings = run.settings
     if command_options["append"] or command_options["to"] not in _TABLES:
         subject = "--append works" if command_options["append"] else f"--to {command_options['to']} is written"
         for name in _SPARK_OPTIONS:
@@ -98,7 +99,10 @@ def _call_convert(
                 f"{subject} in this process; it cannot be combined with --{name} "
                 f"(--master is for {', '.join(_TABLES)})",
             )
-    _refuse_command_line_option("jobs", "--jobs is for verify; to convert tables in parallel use --master 'local[N]'")
+            command_options[name] = () if name == "conf" else None
+    master = pop_master(command_options)
+    if master is not None:
+        _refuse_command_line_option("jobs", "--jobs is for conversions without Spark; use --master 'local[N]'")
     return binlogtool.convert(
         paths,
         command_options["to"],
@@ -109,6 +113,7 @@ def _call_convert(
         hints=pop_hints(command_options),
         selection=build_selection(selection_values, on_damage="stop"),
         master=master,
+        jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
         manifest=command_options["manifest"],
         overwrite=settings.overwrite,
         max_binlog_size=command_options["max_binlog_size"],
@@ -124,7 +129,6 @@ def _call_convert(
         per_table=command_options["per_table"],
         image=command_options["image"],
         **script_values(command_options, selection_values),
-        skip_ddl=command_options["skip_ddl"],
         append=command_options["append"],
         final=command_options["final"],
     )
@@ -150,13 +154,14 @@ def _find_option_source(name: str) -> ParameterSource | None:
     return ParameterSource.COMMANDLINE if ParameterSource.COMMANDLINE in sources else sources[0]
 
 
-def _summary_lines(manifest: Manifest) -> Iterator[str]:
+def summary_lines(manifest: Manifest) -> Iterator[str]:
+    """Yield the lines about a conversion: what was read, checked, found, lost and written."""
     from binlogtool.report.wording import format_count, format_quantity, format_size
     from binlogtool.terminal.escape import escape
 
     noun = "transaction" if manifest.to == "mysql-binlog" else None
     unit_name = "message" if "envelope" in manifest.details else noun or "row"
-    if manifest.to in ("sql", "sql-undo"):
+    if manifest.to in ("sql", "flashback"):
         unit_name = "record" if manifest.details.get("row_changes") is None else "row change"
     for input_ in manifest.inputs:
         yield (
@@ -168,7 +173,7 @@ def _summary_lines(manifest: Manifest) -> Iterator[str]:
     if manifest.finding_counts:
         counts = (f"{format_count(n)} {escape(id_)}" for id_, n in sorted(manifest.finding_counts.items()))
         yield f"found  {', '.join(counts)}"
-    shown_severities = ["warning"] if manifest.to.startswith("sql") or unit_name == "message" else []
+    shown_severities = ["warning"] if manifest.to in ("sql", "flashback") or unit_name == "message" else []
     shown_severities += ["error"] if unit_name == "message" and manifest.complete else []
     for finding in [f for f in manifest.findings if f["severity"] in shown_severities or _is_table_note(f)][
         :_MAX_SHOWN
@@ -225,8 +230,8 @@ command = Command(
     callback=_run_convert,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(["--to"], type=click.Choice(_TARGETS), help="What to write."),
-        *spark_options("Spark's master for tables (default: local[*], embedded).", _EMBEDDED_MASTER),
+        option(["--to"], type=click.Choice(_TARGETS), is_common=True, help="What to write."),
+        *spark_options("Write tables of records on Spark: local[*] or spark://HOST:PORT."),
         option(
             ["--max-binlog-size"],
             type=SIZE,
@@ -235,72 +240,88 @@ command = Command(
         ),
         option(
             ["--allow-rule-breaks"],
+            group="Damage",
             is_flag=True,
             help="mysql-binlog: also write transactions that break the log's rules (duplicate XID, no GTID).",
         ),
         option(
             ["--partition-by"],
+            group="Tables",
+            is_common=True,
             multiple=True,
             metavar="COL",
-            help="Tables: a directory for each value: type, object, format, … or date and hour of time; repeatable.",
+            help="A directory for each value of a column; type, object, format, …, date and hour of time; repeatable.",
         ),
         option(
             ["--compression"],
+            group="Tables",
             metavar="NAME",
-            help="Tables: zstd (default of parquet and orc), deflate (avro), gzip, snappy, none, … by format.",
+            help="zstd (default of parquet and orc), deflate (avro), gzip, snappy, none, … by format.",
         ),
         option(
             ["--target-file-size"],
+            group="Tables",
             type=SIZE,
             metavar="SIZE",
-            help="Tables: approximate file size (default: 256MiB); smaller if cores would be idle.",
+            help="Approximate file size (default: 256MiB); smaller if cores would be idle.",
         ),
         option(
             ["--csv-safe"],
+            group="Tables",
             is_flag=True,
             help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
         ),
         option(
             ["--per-table"],
+            group="Tables",
+            is_common=True,
             is_flag=True,
-            help="Tables: changed rows with the columns of their table, a directory for each table.",
+            help="Changed rows with the columns of their table; a directory for each table.",
         ),
         option(
             ["--image"],
+            group="Tables",
             type=click.Choice(("after", "before", "both", "changes")),
             help="Rows of tables: what their columns hold (default: after).",
-        ),
-        option(
-            ["--skip-ddl"],
-            is_flag=True,
-            help="sql-undo: ignore DDL of the selected tables with a notice instead of refusing it.",
         ),
         *envelope_options(),
         option(
             ["--append"],
+            is_common=True,
             is_flag=True,
-            help="jsonl and tables: add only what is new since the last run, each record exactly once.",
+            help="Add only what is new since the last run; each row exactly once.",
         ),
         option(
             ["--final"],
             is_flag=True,
-            help="--append: the log is complete; also take what comes after its last whole transaction.",
+            help="With --append: the log is complete; also take what comes after its last whole transaction.",
         ),
-        option(["--manifest"], type=PATH, metavar="FILE", help="Save the manifest of inputs, hashes and rows as JSON."),
-        *hint_options(),
-        *script_options(),
+        option(
+            ["--manifest"],
+            type=PATH,
+            metavar="FILE",
+            group="Output",
+            help="Save the manifest of inputs, hashes and rows as JSON.",
+        ),
+        *in_short_help(hint_options(), "schema"),
+        *in_short_help(script_options()),
         level_option(),
-        *selection_options(),
+        *in_short_help(
+            selection_options(), "start_datetime", "stop_datetime", "type", "object", "include_gtids", "on_damage"
+        ),
         where_option(),
     ],
-    help="""Write records as a table, as lines, as a script for a server, or as another log.
+    help="""Write records as tables, lines, a script or another log.
 
-    The output appears complete or not at all. Damage stops the work and nothing is written, unless --on-damage sets
-    otherwise. The manifest has the hash of each input and output and proves, by reading the output again with another
-    reader, that it contains every input record.
+    The output appears complete or not at all. Damage stops the work and nothing is written, unless --on-damage says
+    otherwise. The manifest proves that the output contains every input record. See docs/tables.md for tables,
+    docs/change-events.md for messages, docs/append.md for --append.
+    """,
+    notes="""The manifest has the hash of each input and output; the output is read again with another reader.
 
-    Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files, made on the embedded Spark or
-    on the cluster of --master; they need the extra `spark`. A column of --partition-by is in the names of directories
+    Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files; they need the extra `arrow`.
+    Tables of records are written by this process, by --jobs N processes, or with --master on Spark: embedded (local[*],
+    which brings its own Java; extra `spark`) or on a cluster. A column of --partition-by is in the names of directories
     (type=INSERT/), no longer in the files; a text that is null or empty has the directory __none__ (object=__none__/),
     a number, date or hour __HIVE_DEFAULT_PARTITION__, which Spark and Hive read as null. In CSV an empty text is "",
     null is nothing. A row of type DAMAGE represents bytes that could not be read; a mere note (reserved space
@@ -327,7 +348,7 @@ command = Command(
     docs/tables.md. No
     Spark is needed, only pyarrow. To get records of a table, use --where "object = 'shop.orders'".
 
-    jsonl (as in `dump`), raw (the exact bytes of the records), sql and sql-undo are one file in the order of the log.
+    jsonl (as in `dump`), raw (the exact bytes of the records) and sql are one file in the order of the log.
     sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
     statement: a statement that contains the old name is an error.
 
@@ -336,21 +357,6 @@ command = Command(
     describes where each field comes from, and what no log contains and is left out. A table whose column names
     are unknown is an
     error; give them with --schema.
-
-    --to sql-undo is a script that reverses row changes (flashback), newest first: the log's own events inverted
-    (insert and delete, before and after exchanged), as BINLOG, so that triggers do not fire and generated columns do no
-    harm; or, with --rows statements, INSERT for DELETE, DELETE for INSERT, an UPDATE of the columns that were changed
-    to the values before. It needs row events with whole images before the change, and whole transactions; --object
-    selects tables. What cannot be reversed (statements that
-    change rows, DDL of the selected tables, XA, logged rollbacks, images that lack columns) is reported, and
-    nothing is written. DDL of other tables is ignored; with --skip-ddl, also that of the selected tables.
-    --where selects rows, also within one event: "before.state = 'x'" reverses only those. Select whole
-    histories of rows: if a row was changed again by a change that is not selected, the script does not find it,
-    or finds it by its key and gives it older values. Such rows are reported, with status 1, to the end of the
-    last log that is given;
-    so is a later TRUNCATE, DROP or ALTER of their table. A selection without row changes is an error.
-
-    Rows changed by foreign key cascades are not in the log, so not in the script. Test it on a copy first.
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is
@@ -379,15 +385,6 @@ command = Command(
         (
             "what is new since the last run",
             "binlogtool convert --append --to parquet -o changes /var/lib/mysql",
-        ),
-        (
-            "reverse what one transaction did to a table",
-            "binlogtool convert --to sql-undo --include-gtids 0-1-42 --object shop.orders -o undo.sql bin.000007",
-        ),
-        (
-            "reverse only some of the rows of a wrong DELETE",
-            "binlogtool convert --to sql-undo --where \"object = 'shop.orders' and before.state = 'paid'\" -o undo.sql "
-            "bin.000007",
         ),
         (
             "MariaDB's InnoDB binlog as a classic one",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -61,14 +62,13 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     raw = form == "raw" or command_options["hex"]
     if form == "raw":
         refuse_salvage(record_selection, "a stream of raw bytes")
-    if command_options["follow"] and (
-        form in ("json", "sql") or record_selection.tail is not None or record_selection.skip
-    ):
-        raise UsageError("--follow cannot be combined with -O json, -O sql, --tail or --skip")
+    if command_options["follow"] and (form in ("json", "sql") or record_selection.skip):
+        raise UsageError("--follow cannot be combined with -O json, -O sql or --skip")
     with run.open_output(text=form in ("text", "table"), inputs=paths, page=not command_options["follow"]) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could control the terminal; use a pipe or --output FILE")
-        writer = _create_writer(run, form, command_options, len(paths) > 1, out)
+        has_several_files = len(paths) > 1 or (os.path.isdir(paths[0]) and not command_options["fields"])
+        writer = _create_writer(run, form, command_options, has_several_files, bool(record_selection.types), out)
         if command_options["follow"]:
             from binlogtool.cli.dump_follow import FollowOptions
 
@@ -126,10 +126,9 @@ def _has_default_style(command_options: dict[str, Any]) -> bool:
     """Return True if no option is used that only the general writer supports."""
     has_defaults = (
         command_options["bytes"],
-        command_options["bigint"],
         command_options["decode"],
         command_options["with_offsets"],
-    ) == ("hex", "number", "full", True)
+    ) == ("hex", "full", True)
     return has_defaults and not (command_options["fields"] or command_options["hex"])
 
 
@@ -270,14 +269,19 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
 
 
 def _create_writer(
-    run: CommandRun, form: str, command_options: dict[str, Any], has_several_files: bool, out: OutputDestination
+    run: CommandRun,
+    form: str,
+    command_options: dict[str, Any],
+    has_several_files: bool,
+    selects_types: bool,
+    out: OutputDestination,
 ) -> Any:
     """Return the writer of an output format."""
     from binlogtool.format_api.json_values import JsonStyle
     from binlogtool.report import dump
     from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
 
-    style = JsonStyle(command_options["bytes"], command_options["bigint"])
+    style = JsonStyle(command_options["bytes"])
     fields = _parse_fields(command_options["fields"], form)
     lines = FieldJsonEncoder(RecordJsonEncoder(style), fields, command_options["with_offsets"])
     match form:
@@ -303,13 +307,22 @@ def _create_writer(
             return ScreenTableWriter(
                 style, columns=_select_columns(fields, command_options["with_offsets"]), ascii_only=out.ascii
             )
-    return dump.TextWriter(
+    from binlogtool.report.dump_text import TextOptions, TextWriter
+    from binlogtool.terminal.escape import make_painter
+
+    everything = run.settings.verbosity > 0
+    return TextWriter(
         style,
-        offsets=command_options["with_offsets"],
-        hex_bytes=command_options["hex"],
-        headings=has_several_files,
-        hold=not command_options["follow"],
-        fields=fields,
+        TextOptions(
+            offsets=command_options["with_offsets"],
+            hex_bytes=command_options["hex"],
+            headings=has_several_files,
+            everything=everything,
+            fold=not (everything or command_options["hex"] or selects_types),
+            fields=fields,
+            ascii_only=out.ascii,
+            paint=make_painter(True) if run.use_colour(out) else None,
+        ),
     )
 
 
@@ -380,36 +393,35 @@ command = Command(
         ),
         option(
             ["--fields"],
+            is_common=True,
             multiple=True,
             metavar="A,B",
             help="Only these members, in text separated by tabs; `body.NAME` is a member of the body; repeatable.",
         ),
-        option(["--hex"], is_flag=True, help="Also show the bytes of each record (text output)."),
+        option(["--hex"], is_flag=True, is_common=True, help="Also show the bytes of each record (text output)."),
         option(
             ["--bytes"],
+            group="Output",
             type=click.Choice(["hex", "base64", "escape"]),
             default="hex",
             help="How bytes are written (default: hex).",
         ),
-        option(
-            ["--bigint"],
-            type=click.Choice(["number", "string"]),
-            default="number",
-            help="Integers above 2**53: as numbers, or as strings for readers that would round them.",
-        ),
         option(["--with-offsets/--no-offsets"], default=True, help="Show offset and size (default: yes)."),
         option(
             ["--csv-safe"],
+            group="Output",
             is_flag=True,
             help="CSV: put an apostrophe before cells that a spreadsheet would take for formulas.",
         ),
         option(
             ["-F", "--follow"],
+            is_common=True,
             is_flag=True,
             help="Continue with appended records, also in newer files, until --limit, --timeout or a signal.",
         ),
         option(
             ["--poll"],
+            hidden=True,
             type=DURATION,
             default="1s",
             metavar="DURATION",
@@ -421,13 +433,16 @@ command = Command(
         *selection_options(),
         where_option(),
     ],
-    help="""Print records: one line each.
+    help="""Print records: a header line, then row changes as a diff or SQL.
 
-        Text lines contain: offset, size, type, sequence number, time, object, a colon, and the body. Outputs
-        (-O): text, jsonl, json, table, csv, raw (the exact bytes), sql.
-
-        sql is a script for a server's client, from logs whose records are statements or row changes (mysql-binlog and
-        mariadb-innodb-binlog): `mariadb --binary-mode < FILE`. Row changes are the log's own events (BINLOG); with
+        The header has the offset, time (UTC), type, transaction or sequence number, and object. Below it: + a new row,
+        - a removed row (or its key), ~ a changed row, its key first. Records without data are counted in the last line;
+        -v shows them, and values in full.
+        Outputs (-O): text, jsonl, json, table, csv, raw (the exact bytes), sql.
+        """,
+    notes="""-O sql is a script for a server's client, from logs whose records are statements or row changes
+        (mysql-binlog and mariadb-innodb-binlog):
+        `mariadb --binary-mode < FILE`. Row changes are the log's own events (BINLOG); with
         --rows statements they are INSERT, UPDATE and DELETE where names and types of the columns are known, from the
         log or from --schema. What follows damage in a transaction is left out, and the transaction is rolled back.
         Whatever is left out is reported on stderr, with status 1.
@@ -444,6 +459,6 @@ command = Command(
         ("for scripts", "binlogtool dump -O jsonl 00000000000000000042.xlog"),
         ("one table, one day", "binlogtool dump --object 512 --start-datetime 2026-01-31 /var/lib/tarantool"),
         ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
-        ("watch a log grow", "binlogtool dump -F /var/lib/tarantool"),
+        ("watch a log grow, from its last 20 records", "binlogtool dump -F --tail 20 /var/lib/tarantool"),
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import click
 
 from binlogtool import limits
 from binlogtool.cli.command import CommandRun, Terminated, TimeLimitReached, is_main_thread
-from binlogtool.errors import BinlogtoolError, LimitError
+from binlogtool.errors import BinlogtoolError, LimitError, suggest_names
 from binlogtool.limits import MIB
 
 STATUS_INTERRUPTED, STATUS_TERMINATED, STATUS_INTERNAL_ERROR = 130, 143, 70
@@ -23,6 +24,8 @@ STATUS_INTERRUPTED, STATUS_TERMINATED, STATUS_INTERNAL_ERROR = 130, 143, 70
 
 _MODULE_EXTRAS = dict.fromkeys(("numpy", "pyspark", "py4j", "pyarrow", "fastavro"), "spark")
 """Modules that the base installation lacks, with the extra that installs them."""
+
+_QUOTED_VALUE = re.compile(r"'([^']*)' ")
 
 
 def run_command_line(args: Sequence[str] | None = None) -> int:
@@ -104,7 +107,7 @@ def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
             current.say(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
             return 4
         case ImportError() if (extra := _MODULE_EXTRAS.get((error.name or "").partition(".")[0])) is not None:
-            current.say(f"this needs {error.name}: install it with `pip install 'binlogtool[{extra}]'`", level=-1)
+            current.say(f"this needs {error.name}: run `pip install '.[{extra}]'` in a checkout", level=-1)
             return 4
         case MemoryError():
             limits.lift_ceiling()
@@ -129,8 +132,16 @@ def _error_text(error: Exception) -> str:
 def _report_usage_error(current: CommandRun, error: click.ClickException) -> int:
     context = getattr(error, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""
-    current.say(f"{error.format_message()}{hint}", level=-1)
+    message, suggestion = error.format_message(), _suggest_choice(error)
+    current.say(f"{message.removesuffix('.') if suggestion else message}{suggestion}{hint}", level=-1)
     return 2
+
+
+def _suggest_choice(error: click.ClickException) -> str:
+    """Return the choices that are most like the value that an option does not have."""
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
+    value = _QUOTED_VALUE.match(error.message)
+    return suggest_names(value[1], kind.choices) if isinstance(kind, click.Choice) and value is not None else ""
 
 
 def _write_crash_report(error: Exception) -> str:

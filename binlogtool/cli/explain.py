@@ -10,7 +10,7 @@ import click
 
 from binlogtool.cli import options
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.errors import UsageError
+from binlogtool.errors import UsageError, suggest_names
 from binlogtool.exit_status import STATUSES, StatusExplanation, find_status_key
 from binlogtool.findings import EXPLANATIONS, Explanation
 
@@ -20,7 +20,8 @@ def _run_explain(run: CommandRun, ids: tuple[str, ...]) -> int:
 
     for id_ in ids:
         if id_ not in EXPLANATIONS and find_status_key(id_) is None:
-            raise UsageError(f"there is no finding or exit status {id_!r}; `binlogtool explain` lists them")
+            suggestion = suggest_names(id_, EXPLANATIONS) or "; `binlogtool explain` lists them"
+            raise UsageError(f"there is no finding or exit status {id_!r}{suggestion}")
     if run.settings.choose_output_format(FORMS) == "json":
         return _write_json(run, ids)
     with run.open_output(text=True) as out:

@@ -9,7 +9,7 @@ import click
 from binlogtool.cli import options
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import print_formats, print_json
-from binlogtool.errors import UsageError
+from binlogtool.errors import unknown_name_error
 from binlogtool.terminal.escape import escape
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def _run_formats(run: CommandRun, name: str | None) -> int:
     if name is None:
         return print_formats(run)
     if name not in formats.list_names():
-        raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.list_names())}")
+        raise unknown_name_error("format", name, formats.list_names())
     format_ = formats.load_format(name)
     if run.settings.choose_output_format(("text", "json")) == "json":
         return print_json(run, _format_to_dict(format_))

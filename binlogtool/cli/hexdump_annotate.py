@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from binlogtool import limits
@@ -14,14 +15,14 @@ from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
     SIZE,
-    build_selection,
+    HintOptions,
+    SelectionOptions,
     hint_options,
     level_option,
     option,
-    pop_hints,
     print_record_types,
     selection_options,
-    split_selection,
+    without_options,
 )
 from binlogtool.cli.output_destination import OutputDestination
 from binlogtool.findings import ENCRYPTED, FindingCollector, Severity
@@ -32,24 +33,41 @@ if TYPE_CHECKING:
     from binlogtool.terminal.hexdump import HexdumpOptions
 
 
+class HexdumpCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    record: int | None
+    at: str | None
+    length: int | None
+    field: str | None
+    width: int | None
+    depth: int | None
+    no_squeeze: bool
+    damage_only: bool
+    context: int
+    diff: str | None
+    all: bool
+    selection: SelectionOptions
+    hints: HintOptions
+
+
 # --- Hexdump options from the command line and the width of the terminal ---
 
 
 def hexdump_options(
-    run: CommandRun, command_options: dict[str, Any], out: OutputDestination, used_columns: int = 0
+    run: CommandRun, options: HexdumpCommandOptions, out: OutputDestination, used_columns: int = 0
 ) -> HexdumpOptions:
     """Return the options for drawing lines. used_columns: columns of a line that are already used."""
     from binlogtool.terminal.hexdump import HexdumpOptions, choose_width
 
     columns = None if out.columns is None else out.columns - used_columns
     return HexdumpOptions(
-        width=command_options["width"] or choose_width(columns, command_options["base"]),
+        width=options.width or choose_width(columns),
         columns=columns,
-        group=int(command_options["group"]),
-        base=command_options["base"],
-        depth=command_options["depth"],
-        squeeze=not command_options["no_squeeze"],
-        border=command_options["border"] or ("ascii" if out.ascii else "unicode"),
+        depth=options.depth,
+        squeeze=not options.no_squeeze,
+        border="ascii" if out.ascii else "unicode",
         color=run.use_colour(out),
     )
 
@@ -59,17 +77,15 @@ def hexdump_options(
 _NOT_WITH_DIFF = ("record", "at", "length", "field", "damage_only", "depth")
 
 
-def run_diff(
-    run: CommandRun, paths: tuple[str, str], selection_values: dict[str, Any], command_options: dict[str, Any]
-) -> int:
+def run_diff(run: CommandRun, paths: tuple[str, str], options: HexdumpCommandOptions) -> int:
     """Print the differences; return 0 if there are none, otherwise 1."""
     import binlogtool
 
     form = run.settings.choose_output_format(("text", "json", "html", "svg"))
-    _refuse_selection(selection_values, command_options)
-    if form == "svg" and command_options["all"]:
+    _refuse_selection(options)
+    if form == "svg" and options.all:
         raise click.UsageError("--all cannot be used with -O svg, which shows the first differences only.")
-    settings, log_hints = run.settings, pop_hints(command_options)
+    settings, log_hints = run.settings, options.hints.read()
     read_options: dict[str, Any] = {
         "format": settings.format,
         "limits": settings.limits,
@@ -83,25 +99,26 @@ def run_diff(
     ):
         comparison = binlogtool.compare(first_log, second_log, limits=settings.limits, backend=settings.backend)
         with run.open_output(text=form == "text", inputs=paths) as out:
-            differs = {
+            write_difference: Callable[..., bool] = {
                 "text": _write_diff_text,
                 "json": _write_diff_json,
                 "html": _write_diff_html,
                 "svg": _write_diff_svg,
-            }[form](run, comparison, command_options, out)
+            }[form]
+            differs = write_difference(run, comparison, options, out)
     run.status = int(differs)
     return run.status
 
 
-def _refuse_selection(selection_values: dict[str, Any], command_options: dict[str, Any]) -> None:
-    name_given = next((name for name in _NOT_WITH_DIFF if command_options[name] not in (None, False)), None)
+def _refuse_selection(options: HexdumpCommandOptions) -> None:
+    name_given = next((name for name in _NOT_WITH_DIFF if getattr(options, name) not in (None, False)), None)
     if name_given is not None:
         raise click.UsageError(
             f"--{name_given.replace('_', '-')} cannot be used with --diff, which compares whole files."
         )
     from binlogtool.core.record_selection import Selection
 
-    if build_selection(selection_values, on_damage="skip") != Selection():
+    if options.selection.build(on_damage="skip") != Selection():
         raise click.UsageError("--diff compares whole files; options that select records cannot be used with it.")
 
 
@@ -114,12 +131,12 @@ def _with_diff_progress(run: CommandRun, comparison: LogComparison) -> Iterator[
 
 
 def _write_diff_text(
-    run: CommandRun, comparison: LogComparison, command_options: dict[str, Any], out: OutputDestination
+    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
 ) -> bool:
     from binlogtool.report.annotated_bytes import DiffText
     from binlogtool.terminal.escape import escape
 
-    formatter = DiffText(hexdump_options(run, command_options, out, 2), command_options["all"])
+    formatter = DiffText(hexdump_options(run, options, out, 2), options.all)
     for name, file in (("A", comparison.a), ("B", comparison.b)):
         out.write_line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
     out.write_lines(formatter.render(_with_diff_progress(run, comparison)))
@@ -127,22 +144,22 @@ def _write_diff_text(
 
 
 def _write_diff_json(
-    run: CommandRun, comparison: LogComparison, command_options: dict[str, Any], out: OutputDestination
+    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
 ) -> bool:
     from binlogtool.report.annotated_bytes import DiffJsonWriter
 
-    writer = DiffJsonWriter(comparison, whole=command_options["all"])
+    writer = DiffJsonWriter(comparison, whole=options.all)
     for data in writer.encode_parts(_with_diff_progress(run, comparison)):
         out.write(data)
     return writer.difference_count > 0
 
 
 def _write_diff_html(
-    run: CommandRun, comparison: LogComparison, command_options: dict[str, Any], out: OutputDestination
+    run: CommandRun, comparison: LogComparison, options: HexdumpCommandOptions, out: OutputDestination
 ) -> bool:
     from binlogtool.report.annotated_bytes import DiffPage
 
-    page = DiffPage(comparison, shows_all=command_options["all"])
+    page = DiffPage(comparison, shows_all=options.all)
     out.write(page.render_start().encode("utf-8"))
     for section in page.render_parts(_with_diff_progress(run, comparison)):
         out.write(section.encode("utf-8"))
@@ -150,7 +167,9 @@ def _write_diff_html(
     return page.difference_count > 0
 
 
-def _write_diff_svg(run: CommandRun, comparison: LogComparison, _o: dict[str, Any], out: OutputDestination) -> bool:
+def _write_diff_svg(
+    run: CommandRun, comparison: LogComparison, _options: HexdumpCommandOptions, out: OutputDestination
+) -> bool:
     from binlogtool.report.annotated_bytes import DiffPicture
 
     slide = DiffPicture(comparison)
@@ -163,29 +182,28 @@ def _write_diff_svg(run: CommandRun, comparison: LogComparison, _o: dict[str, An
 _FORMS = ("text", "json", "html", "svg")
 
 
-def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
     import binlogtool
 
-    form = run.settings.choose_output_format(_FORMS)
-    selection_values, command_options = split_selection({"tail": None, **options})
-    if selection_values["type"] == ("list",):
+    form, paths = run.settings.choose_output_format(_FORMS), options.paths
+    if options.selection.type == ("list",):
         return print_record_types(run, paths)
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
-    if command_options["diff"] is not None:
-        return run_diff(run, (paths[0], command_options["diff"]), selection_values, command_options)
-    if command_options["all"]:
+    if options.diff is not None:
+        return run_diff(run, (paths[0], options.diff), options)
+    if options.all:
         raise click.UsageError("--all needs --diff.")
-    settings, annotate_options = run.settings, _annotate_options(selection_values, command_options)
+    settings, annotate_options = run.settings, _annotate_options(options)
     limits.relax_gc()
     with binlogtool.open(
         paths[0],
         format=settings.format,
         limits=settings.limits,
         backend=settings.backend,
-        hints=pop_hints(command_options),
+        hints=options.hints.read(),
     ) as log:
-        extra_options = {"live": selection_values["live"], "folds": form == "text"}
+        extra_options = {"live": options.selection.live, "folds": form == "text"}
         annotated_log = binlogtool.annotate_log(
             log, limits=settings.limits, backend=settings.backend, **extra_options, **annotate_options
         )
@@ -198,7 +216,7 @@ def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
             annotation = annotated_log.to_annotation(settings.limits)
             size, pieces = annotation.size, iter(annotation.as_pieces())
         if form == "svg":
-            return _write_svg(run, paths, size, pieces, command_options["depth"])
+            return _write_svg(run, paths, size, pieces, options.depth)
         pieces = chain(
             [piece for piece in [next(pieces, None)] if piece], pieces
         )  # errors appear before anything is written
@@ -208,18 +226,21 @@ def _run_hexdump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
             elif form == "html":
                 _write_html(run, (annotated_log.file, annotated_log.log_file.format.name, size), pieces, out)
             else:
-                _write_text(run, command_options, size, pieces, out)
+                _write_text(run, options, size, pieces, out)
     return run.status
 
 
-def _annotate_options(selection_values: dict[str, Any], command_options: dict[str, Any]) -> dict[str, Any]:
+def _annotate_options(options: HexdumpCommandOptions) -> dict[str, Any]:
     """Return the options for the library; no selection if it would select everything."""
     from binlogtool.core.record_selection import Selection
 
-    record_selection = build_selection(selection_values, on_damage="skip")
+    record_selection = options.selection.build(on_damage="skip")
     is_restricted = replace(record_selection, live=False) != Selection()
     names = ("record", "at", "length", "field", "damage_only", "context")
-    return {"selection": record_selection if is_restricted else None, **{name: command_options[name] for name in names}}
+    return {
+        "selection": record_selection if is_restricted else None,
+        **{name: getattr(options, name) for name in names},
+    }
 
 
 def _with_progress(
@@ -261,7 +282,7 @@ def _write_html(
 ) -> None:
     from binlogtool.report.annotated_bytes import AnnotationPage
 
-    page = AnnotationPage(*page_facts)
+    page = AnnotationPage(*page_facts, joins=True)
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
     out.write(page.render_start().encode("utf-8"))
     for piece in _with_progress(run, pieces, findings, page_facts[2]):
@@ -286,7 +307,7 @@ def _write_svg(
 
 def _write_text(
     run: CommandRun,
-    command_options: dict[str, Any],
+    options: HexdumpCommandOptions,
     size: int | None,
     pieces: Iterator[AnnotatedPiece],
     out: OutputDestination,
@@ -294,11 +315,11 @@ def _write_text(
     from binlogtool.report.verify_and_plan import render_findings
     from binlogtool.terminal.hexdump import draw_hexdump, join_small_pieces, kernel_compiler
 
-    options, compile_ = hexdump_options(run, command_options, out), kernel_compiler(run.settings.backend)
+    drawing, compile_ = hexdump_options(run, options, out), kernel_compiler(run.settings.backend)
     findings = FindingCollector(run.settings.limits.max_findings_per_id)
     heading = True
     for rows, spaces in join_small_pieces(_with_progress(run, pieces, findings, size)):
-        for text in draw_hexdump(rows, spaces, options, heading, compile_):
+        for text in draw_hexdump(rows, spaces, drawing, heading, compile_):
             out.write(text)
         heading = False
     for line in render_findings(findings.as_tuple()):
@@ -308,37 +329,48 @@ def _write_text(
 command = Command(
     "hexdump-annotate",
     callback=_run_hexdump,
+    options_type=HexdumpCommandOptions,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH"),
-        option(["--record"], type=click.IntRange(0), metavar="N", help="Only record N, counted from 0."),
-        option(["--at"], metavar="POS", help="Only the frame or field at this position."),
         option(
-            ["--length"], type=SIZE, metavar="SIZE", help="With --at OFFSET: everything that overlaps this many bytes."
+            ["--record"], type=click.IntRange(0), metavar="N", is_common=True, help="Only record N, counted from 0."
         ),
-        option(["--field"], metavar="PATH", help="Only this field and its members, e.g. block[0].header."),
+        option(["--at"], metavar="POS", is_common=True, help="Only the frame or field at this position."),
+        option(
+            ["--length"],
+            type=SIZE,
+            metavar="SIZE",
+            is_common=True,
+            help="With --at OFFSET: everything that overlaps this many bytes.",
+        ),
+        option(
+            ["--field"],
+            metavar="PATH",
+            is_common=True,
+            help="Only this field and its members, such as block[0].header.",
+        ),
         option(
             ["--width"],
+            is_common=True,
             type=click.IntRange(1, 256),
             metavar="N",
             help="Bytes per line (default: 16, or 8 or 4 on a narrow terminal).",
         ),
-        option(
-            ["--group"],
-            type=click.Choice(["1", "2", "4", "8"]),
-            default="1",
-            help="Bytes per group (default: 1).",
-        ),
-        option(["--base"], type=click.Choice(["hex", "dec", "oct", "bin"]), default="hex", help="Base of the offsets."),
         option(["--depth"], type=click.IntRange(0, 1000), metavar="N", help="Show nested fields down to this level."),
         option(["--no-squeeze"], is_flag=True, help="Print repeated lines instead of one `*`."),
-        option(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="Characters between the columns."),
-        option(["--damage-only"], is_flag=True, help="Only damaged places."),
+        option(["--damage-only"], is_flag=True, group="Damage", is_common=True, help="Only damaged places."),
         option(
-            ["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."
+            ["--context"],
+            group="Damage",
+            type=SIZE,
+            default="64",
+            metavar="SIZE",
+            help="Bytes around a damaged place (default: 64).",
         ),
         option(
             ["--diff"],
+            is_common=True,
             type=PATH,
             metavar="OTHER",
             help="Show the differences to another log or a repaired copy; status 1 if there are any.",
@@ -346,14 +378,14 @@ command = Command(
         option(["--all"], is_flag=True, help="With --diff: also show equal parts."),
         *hint_options(),
         level_option(),
-        *(param for param in selection_options() if param.name != "tail"),
+        *without_options(selection_options(), "tail"),
     ],
     help="""Show bytes beside the field that each belongs to: offset, hex, text, path = value (meaning).
 
     Damage is marked by ! in the first column. Bytes that belong to no field are shown as `unmapped`. Compressed
     payloads are shown decompressed in a separate section.
-
-    Without a selection everything is shown, from the header on. The options that select records are those of
+    """,
+    notes="""Without a selection everything is shown, from the header on. The options that select records are those of
     `dump`: they keep the frames with selected records, and of compressed payloads the rows of these records. A
     selection by position
     alone also shows what is between the records.

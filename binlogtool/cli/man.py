@@ -19,8 +19,9 @@ from binlogtool import __version__
 from binlogtool.cli import options
 from binlogtool.cli.command import Command, CommandRun, build_command_group
 from binlogtool.cli.command_table import COMMANDS
-from binlogtool.cli.options import GLOBAL_NAMES, option
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.cli.help_page import OWN_GROUP, describe_option, group_options
+from binlogtool.cli.options import option
+from binlogtool.errors import InputOutputError, unknown_name_error
 from binlogtool.exit_status import STATUSES
 
 # --- Manual pages from the command group ---
@@ -36,9 +37,6 @@ ENVIRONMENT = (
     ("NO_COLOR, FORCE_COLOR, TERM", "Control colour."),
     ("COLUMNS", "The width of tables."),
     ("TMPDIR", "Where temporary files go."),
-    ("BINLOGTOOL_JAVA_CACHE", "A directory, writable only by this user, for a cache of Java classes that "
-        "Spark jobs on this machine "
-     "share to start faster."),
     ("SOURCE_DATE_EPOCH", "If set, reports contain no times of this run."),
     ("GITHUB_STEP_SUMMARY", "Where --report github writes its summary."),
 )  # fmt: skip
@@ -60,7 +58,7 @@ def page_file_name(command: str | None) -> str:
 def render_page(command: str | None) -> str:
     """Return the roff source of a page."""
     group = build_command_group()
-    root = click.Context(group, info_name="binlogtool", help_option_names=["-h", "--help"])
+    root = click.Context(group, info_name="binlogtool")
     if command is None:
         return "\n".join(_group_page_lines(group, root)) + "\n"
     command_object = group.get_command(root, command)
@@ -82,7 +80,9 @@ def _group_page_lines(group: click.Group, context: click.Context) -> Iterator[st
     yield from _section_lines("DESCRIPTION", _format_paragraphs(group.help or ""))
     commands = [(f"binlogtool-{name}(1)", short) for name, (_, short) in COMMANDS.items()]
     yield from _section_lines("COMMANDS", _format_list(commands))
-    yield from _section_lines("OPTIONS", _format_options([*group.params, group.get_help_option(context)], context))
+    yield ".SH OPTIONS"
+    for title, params in group_options(group.get_params(context)).items():
+        yield from _subsection_lines(title, params, context)
     yield from _common_sections([])
 
 
@@ -93,11 +93,18 @@ def _command_page_lines(command: Command, context: click.Context) -> Iterator[st
     )
     yield from _synopsis_section(f"binlogtool {name}", " ".join(command.collect_usage_pieces(context)))
     yield from _section_lines("DESCRIPTION", _format_paragraphs(command.help or ""))
-    options = [*command.own_params, command.get_help_option(context)]
-    yield from _section_lines("OPTIONS", _format_options(options, context))
-    global_params = [p for p in command.params if p.name in GLOBAL_NAMES]
-    yield from _section_lines("GLOBAL OPTIONS", _format_options(global_params, context))
+    yield ".SH OPTIONS"
+    for title, group in group_options(command.own_params).items():
+        yield from _subsection_lines(title, group, context)
+    yield _escape_roff("Global options: see binlogtool(1).", paragraph=True)
+    yield from _section_lines("NOTES", _format_paragraphs(command.notes))
     yield from _common_sections(command.examples)
+
+
+def _subsection_lines(title: str, group: Sequence[click.Option], context: click.Context) -> Iterator[str]:
+    if title != OWN_GROUP:
+        yield f".SS {title}"
+    yield from _format_list([describe_option(param, context) for param in group])
 
 
 def _common_sections(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -139,11 +146,6 @@ def _format_paragraphs(text: str) -> Iterator[str]:
         yield _escape_roff(" ".join(part.split()), paragraph=number > 0)
 
 
-def _format_options(params: Sequence[click.Parameter | None], context: click.Context) -> Iterator[str]:
-    records = [p.get_help_record(context) for p in params if isinstance(p, click.Option)]
-    yield from _format_list([(names, text) for names, text in filter(None, records)])
-
-
 def _format_list(items: Sequence[tuple[str, str]]) -> Iterator[str]:
     for term, text in items:
         yield from (".TP", f"\\fB{_escape_roff(term)}\\fR", _escape_roff(text))
@@ -171,7 +173,7 @@ def _run_man(run: CommandRun, name: str | None, path: bool) -> int:
     from binlogtool.cli.command_table import COMMANDS
 
     if name is not None and name not in COMMANDS:
-        raise UsageError(f"there is no command {name!r}; known: {', '.join(COMMANDS)}")
+        raise unknown_name_error("command", name, COMMANDS)
     file = next(_find_page_files(page_file_name(name)), None)
     if path:
         if file is None:
@@ -208,7 +210,7 @@ command = Command(
     outputs=(),
     params=[
         click.Argument(["name"], required=False, metavar="[COMMAND]", shell_complete=options.complete_command_name),
-        option(["--path"], is_flag=True, help="Print the path of the page instead."),
+        option(["--path"], is_flag=True, is_common=True, help="Print the path of the page instead."),
     ],
     help="Show the manual page of a command, or of binlogtool. If the output is not a terminal, print its source.",
     examples=(("one command", "binlogtool man verify"),),

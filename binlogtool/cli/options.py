@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 import binlogtool
-from binlogtool.errors import UsageError
+from binlogtool.errors import UsageError, suggest_names, unknown_name_error
 from binlogtool.limits import parse_size, shorten
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ def complete_severity(_ctx: click.Context, _param: click.Parameter, incomplete: 
     return _filter_by_prefix(
         [f"{id_}={level}" for level in _SEVERITY_LEVELS] if equals else [f"{one}=" for one in EXPLANATIONS], incomplete
     )
+
+
+def complete_limit(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete `--max NAME=VALUE`: the name."""
+    return _filter_by_prefix([f"{name}=" for name in LIMIT_NAMES], incomplete)
 
 
 def complete_explain_id(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -276,30 +282,63 @@ PATH = click.Path(allow_dash=True, readable=False)
 
 
 class Option(click.Option):
-    """Click option that keeps its help text unchanged; click would import `inspect` to remove indentation."""
+    """Click option that keeps its help text unchanged; click would import `inspect` to remove indentation.
 
-    def __init__(self, *words: Any, help: str | None = None, **attributes: Any) -> None:
+    Args:
+        group: title of the group in the help (see `help_page.GROUPS`); None = the command's own options.
+        is_common: one of the options that people use, which `-h` shows.
+    """
+
+    def __init__(
+        self,
+        *words: Any,
+        help: str | None = None,
+        group: str | None = None,
+        is_common: bool = False,
+        **attributes: Any,
+    ) -> None:
         super().__init__(*words, **attributes)
-        self.help = help
+        self.help, self.group, self.is_common = help, group, is_common
 
 
 option = Option
 
 
-def _format_options() -> list[click.Parameter]:
-    """Return the options about formats of input and output, and the output file."""
-    return [
-        option(
-            ["-f", "--format"],
-            metavar="NAME",
-            shell_complete=complete_format_option,
-            help="Log format (default: detected by content); `list` prints all.",
-        ),
+def in_group(title: str, params: Iterable[click.Parameter]) -> list[click.Parameter]:
+    """Put new options into a group of the help, unless they name another one."""
+    params = list(params)
+    for param in params:
+        if isinstance(param, Option):
+            param.group = param.group or title
+    return params
+
+
+LIMIT_NAMES = ("record", "inflate", "depth")
+"""Names of `--max NAME=VALUE`: the sizes of a record and of a decompressed record, and the nesting depth."""
+
+
+def _parse_limit(text: str) -> tuple[str, int]:
+    """Parse `NAME=VALUE` of `--max` into the name of a field of `Limits` and its value."""
+    name, equals, value = text.partition("=")
+    if name not in LIMIT_NAMES or not equals:
+        raise UsageError(
+            f"{shorten(text)!r} is no limit: use record=SIZE, inflate=SIZE or depth=N{suggest_names(name, LIMIT_NAMES)}"
+        )
+    if name != "depth":
+        return f"max_{name}", parse_size(value)
+    if not re.fullmatch(r"[0-9]{1,4}", value) or not 1 <= int(value) <= 1000:
+        raise UsageError(f"depth={shorten(value)}: the depth is a number from 1 to 1000")
+    return "max_depth", int(value)
+
+
+def _output_options() -> list[click.Parameter]:
+    """Return the options about what is written, and where."""
+    return in_group("Output", [
         option(
             ["-O", "--output-format"],
             metavar="NAME",
             shell_complete=complete_output_format,
-            help="text, json, jsonl, …; see each command.",
+            help="text, json, jsonl, …; the help of each command lists its formats.",
         ),
         option(
             ["-o", "--output"],
@@ -307,35 +346,6 @@ def _format_options() -> list[click.Parameter]:
             metavar="FILE",
             help="Write to FILE, completely or not at all (default: stdout).",
         ),
-    ]
-
-
-def _limit_options() -> list[click.Parameter]:
-    return [
-        option(["--max-memory"], type=SIZE, metavar="SIZE", help="Memory limit (default: 256MiB)."),
-        option(
-            ["--max-record"], type=SIZE, metavar="SIZE", help="Report longer records as findings (default: per format)."
-        ),
-        option(
-            ["--max-inflate"],
-            type=SIZE,
-            metavar="SIZE",
-            help="Maximum size of one decompressed record (default: 256MiB).",
-        ),
-        option(["--max-depth"], type=click.IntRange(1, 1000), metavar="N", help="Maximum nesting depth (default: 64)."),
-        option(
-            ["--timeout"],
-            type=DURATION,
-            metavar="DURATION",
-            help="Stop after this time with a partial result and status 6.",
-        ),
-    ]
-
-
-def global_options() -> list[click.Parameter]:
-    """Return new objects of the global options, which are accepted before and after the command."""
-    return [
-        *_format_options(),
         option(
             ["--overwrite"], is_flag=True, help="Allow --output to replace an existing file; inputs are never replaced."
         ),
@@ -360,26 +370,64 @@ def global_options() -> list[click.Parameter]:
         ),
         option(["-v", "--verbose"], count=True, help="More diagnostics on stderr; repeatable."),
         option(["-q", "--quiet"], count=True, help="Fewer diagnostics; repeatable."),
-        *_limit_options(),
+    ])  # fmt: skip
+
+
+def _limit_options() -> list[click.Parameter]:
+    return in_group("Limits", [
+        option(["--max-memory"], type=SIZE, metavar="SIZE", help="Memory limit (default: 256MiB)."),
         option(
-            ["-J", "--jobs"],
+            ["--max"],
+            type=ParsedType("limit", _parse_limit),
+            multiple=True,
+            metavar="NAME=VALUE",
+            shell_complete=complete_limit,
+            help="record=SIZE: report longer records as findings (default: per format); inflate=SIZE: maximum size of "
+            "one decompressed record (default: 256MiB); depth=N: maximum nesting depth (default: 64); repeatable.",
+        ),
+        option(
+            ["--timeout"],
+            type=DURATION,
+            metavar="DURATION",
+            help="Stop after this time with a partial result and status 6.",
+        ),
+        option(
+            ["--jobs"],
             type=click.IntRange(1, 256),
             default=1,
             metavar="N",
             help="Number of local processes that share the files (default: 1).",
         ),
-        option(
-            ["--backend"],
-            type=click.Choice(["auto", "native", "python"]),
-            default="auto",
-            help="Scanner backend (default: native code if available).",
-        ),
-        option(
-            ["--config"], type=PATH, metavar="FILE", help="Defaults of options, in TOML (default: the user's file)."
-        ),
-        option(["--no-config"], is_flag=True, help="Read no configuration file."),
-        option(["--debug"], is_flag=True, help="Show tracebacks."),
-    ]
+    ])  # fmt: skip
+
+
+def global_options() -> list[click.Parameter]:
+    """Return new objects of the global options, which are accepted before and after the command."""
+    return [
+        *in_group("Input", [
+            option(
+                ["-f", "--format"],
+                metavar="NAME",
+                shell_complete=complete_format_option,
+                help="Log format (default: detected by content); `list` prints all.",
+            ),
+        ]),
+        *_output_options(),
+        *_limit_options(),
+        *in_group("Configuration", [
+            option(
+                ["--backend"],
+                type=click.Choice(["auto", "native", "python"]),
+                default="auto",
+                help="Scanner backend (default: native code if available).",
+            ),
+            option(
+                ["--config"], type=PATH, metavar="FILE", help="Defaults of options, in TOML (default: the user's file)."
+            ),
+            option(["--no-config"], is_flag=True, help="Read no configuration file."),
+            option(["--debug"], is_flag=True, help="Show tracebacks."),
+        ]),
+    ]  # fmt: skip
 
 
 GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
@@ -387,60 +435,66 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 def hint_options() -> list[click.Parameter]:
     """Return new options that name files with what a log does not contain; `pop_hints` reads them."""
-    return [
+    return in_group("Input", [
         option(
-            ["--schema"], type=PATH, metavar="FILE.sql", help="CREATE TABLE statements: names and types of columns."
+            ["--schema"],
+            type=PATH,
+            metavar="FILE.sql",
+            is_common=True,
+            help="CREATE TABLE statements: names and types of columns.",
         ),
-        option(["--keyfile"], type=PATH, metavar="FILE", help="Keys of encrypted logs: a key file or a keyring."),
+        option(
+            ["--keyfile"],
+            type=PATH,
+            metavar="FILE",
+            is_common=True,
+            help="Keys of encrypted logs: a key file or a keyring.",
+        ),
         option(
             ["--keyfile-secret"], type=PATH, metavar="FILE", help="File with the password of an encrypted key file."
         ),
-    ]
+    ])  # fmt: skip
 
 
 def script_options() -> list[click.Parameter]:
     """Return new options of SQL scripts; `script_values` reads them."""
-    return [
+    return in_group("SQL", [
         option(
             ["--rows"],
+            is_common=True,
             type=click.Choice(["exact", "statements"]),
             default="exact",
-            help="SQL: row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.",
+            help="Row changes as the log's own events (default), or as INSERT, UPDATE and DELETE.",
         ),
-        option(["--comments"], is_flag=True, help="SQL: add readable comments about what the events change."),
+        option(["--comments"], is_flag=True, help="Add readable comments about what the events change."),
         option(
             ["--with-gtids/--without-gtids"],
             default=None,
-            help="SQL: set the GTIDs of transactions (default with --rows exact if whole transactions are selected).",
+            help="Set the GTIDs of transactions (default with --rows exact if whole transactions are selected).",
         ),
         option(
             ["--stop-before"],
             metavar="STATEMENT",
-            help="SQL: stop before the transaction that contains this statement: 'DROP TABLE shop.orders'.",
+            help="Stop before the transaction that contains this statement: 'DROP TABLE shop.orders'.",
         ),
-        option(["--rewrite"], multiple=True, metavar="'OLD->NEW'", help="SQL: rename a database; repeatable."),
-        option(
-            ["--transactions"],
-            type=click.Choice(["keep", "flatten"]),
-            default="keep",
-            help="SQL: keep the log's transactions (default), or commit each statement separately.",
-        ),
+        option(["--rewrite"], multiple=True, metavar="'OLD->NEW'", help="Rename a database; repeatable."),
         option(
             ["--load-files"],
             type=PATH,
             metavar="DIR",
-            help="SQL: directory for the data of LOAD DATA (default: beside the output, FILE.load).",
+            help="Directory for the data of LOAD DATA (default: beside the output, FILE.load).",
         ),
-    ]
+    ])  # fmt: skip
 
 
 def envelope_options() -> list[click.Parameter]:
     """Return new options of change messages."""
-    return [
+    return in_group("Messages", [
         option(
             ["--envelope"],
+            is_common=True,
             type=click.Choice(["debezium", "maxwell", "canal"]),
-            help="jsonl and tables: row changes as messages in this shape, one per line or row.",
+            help="Row changes as messages in this shape, one per line or row; for jsonl and tables.",
         ),
         option(
             ["--source-name"],
@@ -482,13 +536,14 @@ def envelope_options() -> list[click.Parameter]:
             default="long",
             help="debezium: BIGINT UNSIGNED as a signed 64-bit number (default), or as unscaled bytes in base64.",
         ),
-    ]
+    ])  # fmt: skip
 
 
 def level_option() -> click.Parameter:
     """Return a new option: what counts as a record; `pop_hints` reads it."""
     return option(
         ["--level"],
+        group="Input",
         type=click.Choice(["page", "record", "event"]),
         help="What counts as a record in logs of pages (default: record).",
     )
@@ -497,7 +552,12 @@ def level_option() -> click.Parameter:
 def redo_option() -> click.Parameter:
     """Return a new option: the redo log; `pop_hints` reads it."""
     return option(
-        ["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log, to tell what recovery would apply or discard."
+        ["--redo"],
+        is_common=True,
+        group="Input",
+        type=PATH,
+        metavar="FILE",
+        help="InnoDB's redo log: shows what recovery would apply or discard.",
     )
 
 
@@ -505,14 +565,22 @@ def server_version_option() -> click.Parameter:
     """Return a new option: the server version whose rules apply to the replay."""
     return option(
         ["--server-version"],
+        is_common=True,
+        group="Input",
         metavar="X.Y",
         help="Version of the server that will start on these files, such as 3.9 (default: the one that wrote them).",
     )
 
 
 def _object_options() -> list[click.Parameter]:
-    return [
-        option(["--object"], multiple=True, metavar="GLOB", help="Table, space or key; repeatable."),
+    return in_group("Selection", [
+        option(
+            ["--object"],
+            multiple=True,
+            metavar="GLOB",
+            is_common=True,
+            help="Only this table, space or key; repeatable.",
+        ),
         option(
             ["--database"],
             multiple=True,
@@ -531,15 +599,16 @@ def _object_options() -> list[click.Parameter]:
             metavar="GLOB",
             help="Objects to leave out; repeatable.",
         ),
-    ]
+    ])  # fmt: skip
 
 
 def selection_options() -> list[click.Parameter]:
-    """Return new options that select records; `cli.options` reads them."""
-    return [
+    """Return new options that select records; `build_selection` reads them."""
+    return in_group("Selection", [
         option(
             ["-j", "--start-position"],
             metavar="POS",
+            is_common=True,
             help="Start position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: what comes "
             "after it. With several files an offset refers to the first one.",
         ),
@@ -550,44 +619,58 @@ def selection_options() -> list[click.Parameter]:
             "the last one.",
         ),
         option(
-            ["--start-datetime"], metavar="T", help="Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone."
+            ["--start-datetime"],
+            metavar="T",
+            is_common=True,
+            help="Start time: RFC 3339, epoch seconds, or -2h; UTC without a zone.",
         ),
-        option(["--stop-datetime"], metavar="T", help="Time to stop before."),
+        option(["--stop-datetime"], metavar="T", is_common=True, help="Time to stop before."),
         option(["--local-time"], is_flag=True, help="Times without a zone are local."),
-        option(["-n", "--limit"], type=click.IntRange(0), metavar="N", help="At most N records."),
+        option(["-n", "--limit"], type=click.IntRange(0), metavar="N", is_common=True, help="At most N records."),
         option(["--skip"], type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N records."),
         option(["--tail"], type=click.IntRange(0), metavar="N", help="Only the last N records."),
         option(
             ["--type"],
             multiple=True,
             metavar="NAME",
+            is_common=True,
             shell_complete=complete_record_type,
-            help="Record type; repeatable; `list` prints all.",
+            help="Only records of this type; repeatable; `list` prints all.",
         ),
         *_object_options(),
-        option(["--origin"], type=int, multiple=True, metavar="ID", help="Server or replica id; repeatable."),
+        option(["--origin"], type=int, multiple=True, metavar="ID", help="Only this server or replica id; repeatable."),
         option(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Ids to leave out."),
         option(
-            ["--include-gtids"], metavar="SET", help="Only transactions in the set: uuid:1-5, 0-1-42, 0-1-1..42, ..."
+            ["--include-gtids"],
+            metavar="SET",
+            is_common=True,
+            help="Only transactions in the set: 0-1-42, uuid:1-5, ...",
         ),
         option(["--exclude-gtids"], metavar="SET", help="No transactions in the set."),
         option(["--xid"], metavar="ID", help="Only this transaction."),
         option(
             ["--on-damage"],
+            group="Damage",
+            is_common=True,
             type=click.Choice(["stop", "skip", "salvage"]),
-            help=(
-                "What to do at damage. salvage: as skip, and also show well-framed but unproven records, "
-                "with the reason."
-            ),
+            help="What to do at damage (docs/damage.md). salvage: as skip, and also show well-framed but unproven "
+            "records, with the reason.",
         ),
-        option(["--live"], is_flag=True, help="The file may be growing: an unfinished tail is not a finding."),
-    ]
+        option(
+            ["--live"],
+            is_flag=True,
+            group="Damage",
+            help="The file may be growing: an unfinished tail is not a finding.",
+        ),
+    ])  # fmt: skip
 
 
 def where_option() -> click.Parameter:
     """Return a new option: a condition on records; `cli.options` reads it."""
     return option(
         ["--where"],
+        group="Selection",
+        is_common=True,
         metavar="EXPR",
         shell_complete=complete_condition,
         help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
@@ -600,6 +683,7 @@ def network_option() -> Option:
     """Return a new option that allows repairs on network file systems."""
     return option(
         ["--allow-network-file-system"],
+        group="Damage",
         is_flag=True,
         allow_from_autoenv=False,
         help="Also change files on a network file system, where use by other machines cannot be detected.",
@@ -613,35 +697,41 @@ MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluste
 
 def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[click.Parameter]:
     """Return new option objects. help: of --master; default: its value if it is not given."""
-    return [
-        option(["--master"], default=default, metavar="URL", help=help),
+    return in_group("Spark", [
+        option(["--master"], default=default, metavar="URL", is_common=True, help=help),
         option(
             ["--conf"],
             multiple=True,
             metavar="KEY=VALUE",
-            help="A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults.",
+            help="A Spark setting; repeatable; overrides spark-defaults.conf, which overrides binlogtool's defaults. "
+            "spark.binlogtool.waitExecutors=DURATION: how long to wait for executors before failing with status 4 "
+            "(default: 120s).",
         ),
-        option(
-            ["--wait-executors"],
-            type=DURATION,
-            metavar="DURATION",
-            help="How long to wait for executors before failing with status 4 (default: 120s).",
-        ),
-    ]
+    ])  # fmt: skip
+
+
+WAIT_SETTING = "spark.binlogtool.waitExecutors"
+"""Setting of our own: how long a cluster may be without executors."""
 
 
 def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
-    """Remove the Spark options from `options`, and return the master; None = do not use Spark.
+    """Remove the Spark options from `options`, and return the master; None = do not use Spark."""
+    return build_master(options.pop("master"), options.pop("conf"))
+
+
+def build_master(url: str | None, conf: tuple[str, ...]) -> str | binlogtool.SparkMaster | None:
+    """Return the master of `--master` and `--conf`; None = do not use Spark.
 
     Raises:
         UsageError: settings without a master, or an invalid setting.
     """
-    url, conf, wait_executors = (options.pop(name) for name in ("master", "conf", "wait_executors"))
-    if not conf and wait_executors is None:
-        return None if url is None else str(url)
+    if not conf:
+        return url
     if url is None:
-        raise click.UsageError("--conf and --wait-executors need --master.")
-    return binlogtool.SparkMaster.parse(url, conf, wait_executors)
+        raise click.UsageError("--conf needs --master.")
+    waits = [text.partition("=")[2] for text in conf if text.startswith(f"{WAIT_SETTING}=")]
+    settings = [text for text in conf if not text.startswith(f"{WAIT_SETTING}=")]
+    return binlogtool.SparkMaster.parse(url, settings, parse_duration(waits[-1]) if waits else None)
 
 
 # --- Options as values of the library ---
@@ -680,6 +770,69 @@ def script_values(command_options: dict[str, Any], selection_values: dict[str, A
     """
     values = {name: command_options[name] for name in SCRIPT_OPTIONS if name != "with_gtids"}
     return {**values, "gtids": command_options["with_gtids"], "database": selection_values["database"]}
+
+
+class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of `selection_options` and `where_option`; a command that lacks one of them has its default."""
+
+    start_position: str | None = None
+    stop_position: str | None = None
+    start_datetime: str | None = None
+    stop_datetime: str | None = None
+    local_time: bool = False
+    limit: int | None = None
+    skip: int = 0
+    tail: int | None = None
+    type: tuple[str, ...] = ()
+    object: tuple[str, ...] = ()
+    database: tuple[str, ...] = ()
+    table: tuple[str, ...] = ()
+    exclude_object: tuple[str, ...] = ()
+    origin: tuple[int, ...] = ()
+    exclude_origin: tuple[int, ...] = ()
+    include_gtids: str | None = None
+    exclude_gtids: str | None = None
+    xid: str | None = None
+    on_damage: str | None = None
+    live: bool = False
+    where: str | None = None
+
+    def build(self, *, on_damage: str) -> Selection:
+        """Build the selection; see `build_selection`."""
+        return build_selection(msgspec.structs.asdict(self), on_damage=on_damage)
+
+
+class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of `hint_options`, `level_option` and `redo_option`."""
+
+    schema: str | None = None
+    keyfile: str | None = None
+    keyfile_secret: str | None = None
+    level: str | None = None
+    redo: str | None = None
+
+    def read(self) -> binlogtool.Hints | None:
+        """Read the files that the options name; None = no option is given.
+
+        Raises:
+            InputOutputError, UsageError: see `binlogtool.read_hints`.
+        """
+        values = msgspec.structs.asdict(self)
+        return binlogtool.read_hints(**values) if any(values.values()) else None
+
+
+def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
+    """Return new options of which `-h` shows only these: for a command that has many."""
+    params = list(params)
+    for param in params:
+        if isinstance(param, Option):
+            param.is_common = param.name in names
+    return params
+
+
+def without_options(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
+    """Return the options of a group without some of them."""
+    return [param for param in params if param.name not in names]
 
 
 def split_selection(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -739,7 +892,7 @@ def print_record_types(run: CommandRun, paths: tuple[str, ...]) -> int:
     if run.settings.format != "auto":
         name = run.settings.format.partition(":")[0]
         if name not in formats.list_names():
-            raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.list_names())}")
+            raise unknown_name_error("format", name, formats.list_names())
         format_ = formats.load_format(name)
     elif paths:
         with binlogtool.open(paths[0], limits=run.settings.limits) as log:

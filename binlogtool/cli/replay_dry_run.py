@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
+    HintOptions,
+    build_master,
     hint_options,
     option,
-    pop_hints,
-    pop_master,
     redo_option,
     server_version_option,
     spark_options,
@@ -29,23 +30,37 @@ if TYPE_CHECKING:
 _FORMS = ("text", "json", "jsonl")
 
 
-def _run_replay(
-    run: CommandRun, paths: tuple[str, ...], *, compare: str | None, explain: str | None, digest: bool, **options: Any
-) -> int:
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    policy: str
+    against: str | None
+    until: str | None
+    compare: str | None
+    explain: str | None
+    digest: bool
+    server_version: str | None
+    master: str | None
+    conf: tuple[str, ...]
+    hints: HintOptions
+
+
+def _run_replay(run: CommandRun, options: ReplayOptions) -> int:
+    paths, compare, explain = options.paths, options.compare, options.explain
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose_output_format(_FORMS)
-    if compare is not None and (explain is not None or form == "jsonl" or not digest):
+    if compare is not None and (explain is not None or form == "jsonl" or not options.digest):
         raise click.UsageError(
             "--compare needs the digests; it cannot be combined with --explain, -O jsonl or --no-digest."
         )
-    options["master"] = pop_master(options)
-    if options["master"] is not None and (explain is not None or form == "jsonl"):
+    if options.master is not None and (explain is not None or form == "jsonl"):
         raise click.UsageError("--master cannot be combined with --explain or -O jsonl.")
     from binlogtool.report.verify_and_plan import collect_read_options
 
-    next_command_options = collect_read_options(options, run.settings.format)
-    caller = _ReplayCaller(run, {**options, "digest": digest}, next_command_options)
+    next_command_options = collect_read_options(msgspec.structs.asdict(options.hints), run.settings.format)
+    caller = _ReplayCaller(run, options, next_command_options)
     inputs = (*paths, *(() if compare is None else (compare,)))
     with run.open_output(text=form == "text", inputs=inputs) as out:
         if explain is not None:
@@ -76,15 +91,16 @@ def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
 class _ReplayCaller:
     """Calls the library's replay with the options of the command line."""
 
-    def __init__(self, run: CommandRun, options: dict[str, Any], next_command_options: GivenReadOptions) -> None:
+    def __init__(self, run: CommandRun, options: ReplayOptions, next_command_options: GivenReadOptions) -> None:
         settings = run.settings
         self.run, self.next_command_options = run, next_command_options
-        self._replay_options = {
+        self._replay_options: dict[str, Any] = {
             "format": settings.format,
             "limits": settings.limits,
             "backend": settings.backend,
-            "hints": pop_hints(options),
-            **{name: options[name] for name in ("policy", "against", "until", "digest", "master", "server_version")},
+            "hints": options.hints.read(),
+            "master": build_master(options.master, options.conf),
+            **{name: getattr(options, name) for name in ("policy", "against", "until", "digest", "server_version")},
             "on_step": lambda step: run.progress.update_stage(*step[:2], total=step[2]),
         }
 
@@ -196,20 +212,21 @@ def _parse_record(text: str) -> tuple[str | None, int]:
 command = Command(
     "replay-dry-run",
     callback=_run_replay,
+    options_type=ReplayOptions,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(
             ["--policy"],
+            is_common=True,
             type=click.Choice(["server", "strict", "force"]),
             default="server",
-            help=(
-                "server: the engine's rules (default); strict: stop at any error; force: continue as the "
-                "engine's recovery mode does."
-            ),
+            help="Rules of the replay. server: the engine's own (default); strict: stop at any error; force: continue "
+            "as the engine's recovery mode does.",
         ),
         option(
             ["--against"],
+            is_common=True,
             type=PATH,
             metavar="STATE",
             help=(
@@ -219,13 +236,23 @@ command = Command(
         ),
         option(
             ["--until"],
+            is_common=True,
             metavar="POS",
             help="Position to stop before; gtid:0-1-42 is the last transaction. With several files an offset refers to "
             "the last one.",
         ),
-        option(["--compare"], type=PATH, metavar="OTHER", help="Compare the resulting state with that of another log."),
         option(
-            ["--explain"], metavar="RECORD", help="Explain why a record is applied or not: N, or FILE:N in a directory."
+            ["--compare"],
+            type=PATH,
+            metavar="OTHER",
+            is_common=True,
+            help="Compare the resulting state with that of another log.",
+        ),
+        option(
+            ["--explain"],
+            metavar="RECORD",
+            is_common=True,
+            help="Explain why a record is applied or not: N, or FILE:N in a directory.",
         ),
         option(["--digest/--no-digest"], default=True, help="Compute a digest of the resulting state (default)."),
         server_version_option(),

@@ -6,7 +6,7 @@ import click
 
 from binlogtool.cli import options
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.errors import UsageError
+from binlogtool.errors import unknown_name_error
 
 
 def _run_schema(run: CommandRun, name: str | None) -> int:
@@ -14,7 +14,7 @@ def _run_schema(run: CommandRun, name: str | None) -> int:
     from binlogtool.report.json_schema import SCHEMAS
 
     if name is not None and name not in SCHEMAS:
-        raise UsageError(f"there is no schema {name!r}; known: {', '.join(SCHEMAS)}")
+        raise unknown_name_error("schema", name, SCHEMAS)
     with run.open_output(text=True) as out:
         if name is not None:
             out.write(encode_document(SCHEMAS[name]))

@@ -10,7 +10,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import InputOutputError, UsageError, suggest_names
 from binlogtool.limits import Limits
 
 # --- The configuration file ---
@@ -84,6 +84,17 @@ def find_config_options(args: Sequence[str]) -> tuple[str | None, bool]:
     return path, is_disabled
 
 
+def find_display_settings(args: Sequence[str]) -> GlobalSettings:
+    """Return colour and paging as given on a command line that is not parsed, because it asks for help."""
+    color = "auto"
+    for position, word in enumerate(args):
+        if word == "--color" and position + 1 < len(args):
+            color = args[position + 1]
+        elif word.startswith("--color="):
+            color = word.partition("=")[2]
+    return GlobalSettings(color=color, pager="--no-pager" not in args)
+
+
 def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[click.Parameter]) -> None:
     """Check that the command has these options, and that their values have a possible type.
 
@@ -94,7 +105,10 @@ def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[
     for key, value in table.items():
         option = f"--{key.replace('_', '-')}"
         if key not in params_by_name:
-            raise UsageError(f"configuration: {command} has no option {option}")
+            suggestion = suggest_names(
+                key.replace("_", "-"), (name.replace("_", "-") for name in params_by_name if name)
+            )
+            raise UsageError(f"configuration: {command} has no option {option}{suggestion}")
         is_multiple = isinstance(value, list) and getattr(params_by_name[key], "multiple", False)
         if not all(isinstance(one, (str, int, float)) for one in (value if is_multiple else [value])):
             form = "text, a number, true or false"
@@ -108,7 +122,10 @@ def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
         UsageError: one is not.
     """
     for name in set(tables) - set(commands):
-        raise UsageError(f"configuration: [{name}] is not a command; global options must be before the first table")
+        suggestion = suggest_names(name, commands)
+        raise UsageError(
+            f"configuration: [{name}] is not a command; global options must be before the first table{suggestion}"
+        )
 
 
 # --- Values of the global options ---
@@ -123,7 +140,7 @@ _SOURCE_PRECEDENCE = {
 
 
 class GlobalSettings(msgspec.Struct, frozen=True):
-    """The global options. verbosity: -v counts up, -q counts down. timeout: seconds."""
+    """The global options. verbosity: -v counts up, -q counts down. timeout: seconds. max: fields of `Limits`."""
 
     format: str = "auto"
     output_format: str | None = None
@@ -135,9 +152,7 @@ class GlobalSettings(msgspec.Struct, frozen=True):
     progress: str = "auto"
     verbosity: int = 0
     max_memory: int | None = None
-    max_record: int | None = None
-    max_inflate: int | None = None
-    max_depth: int | None = None
+    max: tuple[tuple[str, int], ...] = ()
     timeout: float | None = None
     jobs: int = 1
     backend: str = "auto"
@@ -152,9 +167,8 @@ class GlobalSettings(msgspec.Struct, frozen=True):
     @property
     def limits(self) -> Limits:
         """Limits for the library."""
-        names = ("max_memory", "max_record", "max_inflate", "max_depth", "timeout")
-        values = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return Limits(**values)
+        values = {name: value for name in ("max_memory", "timeout") if (value := getattr(self, name)) is not None}
+        return Limits(**values, **dict(self.max))
 
     def choose_output_format(self, choices: Sequence[str]) -> str:
         """Return the output format; the first choice is the default.
@@ -165,7 +179,8 @@ class GlobalSettings(msgspec.Struct, frozen=True):
         if self.output_format is None:
             return choices[0]
         if self.output_format not in choices:
-            raise UsageError(f"output format {self.output_format!r}: this command has {', '.join(choices)}")
+            suggestion = suggest_names(self.output_format, choices)
+            raise UsageError(f"output format {self.output_format!r}: this command has {', '.join(choices)}{suggestion}")
         return self.output_format
 
 

@@ -40,9 +40,20 @@ class LazyModule(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
 
 
+class WithoutPandas:
+    """Import hook that does not find pandas. pyarrow would import it for its first conversion, which takes a second."""
+
+    @staticmethod
+    def find_spec(name: str, _path: Any = None, _target: Any = None) -> None:
+        """Raise ModuleNotFoundError for pandas, which no command uses."""
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def prepare_process() -> None:
-    """Make rarely used standard modules lazy, and raise the garbage collector's threshold."""
+    """Make rarely used standard modules lazy, hide pandas, and raise the garbage collector's threshold."""
     gc.set_threshold(_GC_THRESHOLD)
+    sys.meta_path.insert(0, WithoutPandas)
     for name in _LAZY_MODULES:
         spec = None if name in sys.modules else find_spec(name)
         if spec is not None:

@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, option, pop_hints, redo_option
+from binlogtool.cli.options import PATH, SIZE, HintOptions, hint_options, network_option, option, redo_option
 from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.report.policy import select_exit_code
 
@@ -22,54 +23,39 @@ _UNCHANGED = "nothing was changed"
 _SINGLE_PATH_OPTIONS = ("plan", "apply_plan", "to_file")
 
 
-def _run_truncate(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
-    _check_options(paths, options, run.settings.format)
+def _run_truncate(run: CommandRun, options: TruncateOptions) -> int:
+    _check_options(options, run.settings.format)
+    paths = options.paths
     as_json = run.settings.choose_output_format(("text", "json")) == "json"
-    is_writing = _is_writing(options)
-    if options["apply"] or options["apply_plan"]:
+    if options.apply or options.apply_plan:
         _check_can_confirm(options)
     repairer = _TruncateRunner(run, options, as_json, has_several_paths=len(paths) > 1)
-    with run.open_output(text=not as_json, inputs=paths, page=not is_writing, defers_errors=True) as out:
-        if options["apply_plan"]:
-            repairer.process_saved_plan(out, paths)
-        for path in () if options["apply_plan"] else paths:
+    with run.open_output(text=not as_json, inputs=paths, page=not options.is_writing, defers_errors=True) as out:
+        if options.apply_plan:
+            repairer.process_saved_plan(out, options.apply_plan)
+        for path in () if options.apply_plan else paths:
             repairer.process_path(out, path)
         run.status = select_exit_code(repairer.codes)
     return run.status
 
 
-def _is_writing(options: dict[str, Any]) -> bool:
-    return bool(options["apply"] or options["apply_plan"] or options["to_file"])
-
-
-def _check_options(paths: tuple[str, ...], options: dict[str, Any], format_: str) -> None:
-    if not paths and not options["apply_plan"]:
+def _check_options(options: TruncateOptions, format_: str) -> None:
+    paths = options.paths
+    if not paths and not options.apply_plan:
         raise click.UsageError("Missing argument 'PATH...'.")
     for name in _SINGLE_PATH_OPTIONS:
-        if options[name] is not None and len(paths) > 1:
+        if getattr(options, name) is not None and len(paths) > 1:
             raise click.UsageError(f"--{name.replace('_', '-')} takes one PATH, because a plan is for one log.")
-    modes = [name for name in ("plan", "apply", "apply_plan", "to_file") if options[name]]
+    modes = [name for name in ("plan", "apply", "apply_plan", "to_file") if getattr(options, name)]
     if len(modes) > 1:
         first, second = (f"--{name.replace('_', '-')}" for name in modes[:2])
         raise click.UsageError(f"{first} and {second} cannot be combined.")
-    if options["apply_plan"] and any(build_repair_policy(options).as_value()):
+    if options.apply_plan and any(options.policy.as_value()):
         raise click.UsageError("--apply-plan cannot be combined with options that change the plan.")
-    if options["allow_empty_result"] and (format_ == "auto" or any(map(os.path.isdir, paths))):
+    if options.allow_empty_result and (format_ == "auto" or any(map(os.path.isdir, paths))):
         raise click.UsageError("--allow-empty-result needs --format and a FILE, not a directory.")
-    if options["keep_after_damage"] and not options["to_file"]:
+    if options.keep_after_damage and not options.to_file:
         raise click.UsageError("--keep-after-damage needs --to-file.")
-
-
-def build_repair_policy(options: dict[str, Any]) -> RepairPolicy:
-    """Build the repair policy that the options allow."""
-    from binlogtool.repair.plan import RepairPolicy
-
-    names = (
-        "max_loss", "max_loss_records", "allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker",
-        "transactions",
-    )  # fmt: skip
-    is_copy = options["to_file"] is not None
-    return RepairPolicy(**{name: options[name] for name in names}, salvage=options["keep_after_damage"], copy=is_copy)
 
 
 def has_terminal() -> bool:
@@ -77,9 +63,9 @@ def has_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def _check_can_confirm(options: dict[str, Any]) -> None:
+def _check_can_confirm(options: TruncateOptions) -> None:
     """Raise RefusedError if a confirmation is needed and there is no terminal."""
-    if not options["yes"] and not has_terminal():
+    if not options.yes and not has_terminal():
         raise RefusedError("no terminal for the confirmation prompt; use --yes (nothing was changed)")
 
 
@@ -91,22 +77,67 @@ def report_unprinted_changes(run: CommandRun, applied: RepairResult) -> None:
         run.say(f"binlogtool undo --apply {applied.undo} undoes it")
 
 
+class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    plan: str | None
+    apply: bool
+    apply_plan: str | None
+    to_file: str | None
+    keep_after_damage: bool
+    undo_dir: str | None
+    backup: str | None
+    max_loss: int | None
+    max_loss_records: int | None
+    allow_discard_valid: bool
+    allow_empty_result: bool
+    transactions: bool
+    fix_meta: bool
+    write_close_marker: bool
+    allow_network_file_system: bool
+    yes: bool
+    hints: HintOptions
+
+    @property
+    def is_writing(self) -> bool:
+        """True if a file is changed or written."""
+        return bool(self.apply or self.apply_plan or self.to_file)
+
+    @property
+    def policy(self) -> RepairPolicy:
+        """The repair policy that the options allow."""
+        from binlogtool.repair.plan import RepairPolicy
+
+        return RepairPolicy(
+            max_loss=self.max_loss,
+            max_loss_records=self.max_loss_records,
+            allow_discard_valid=self.allow_discard_valid,
+            allow_empty_result=self.allow_empty_result,
+            fix_meta=self.fix_meta,
+            write_close_marker=self.write_close_marker,
+            transactions=self.transactions,
+            salvage=self.keep_after_damage,
+            copy=self.to_file is not None,
+        )
+
+
 class _TruncateRunner:
     """Plans and repairs one or several logs."""
 
-    def __init__(self, run: CommandRun, options: dict[str, Any], as_json: bool, has_several_paths: bool) -> None:
+    def __init__(self, run: CommandRun, options: TruncateOptions, as_json: bool, has_several_paths: bool) -> None:
         settings = run.settings
         self.codes: list[int] = []
         self._has_changed = self._has_finished_repair = False
         self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
         from binlogtool.report.verify_and_plan import collect_read_options
 
-        self._next_command_options = collect_read_options(options, settings.format)
+        self._next_command_options = collect_read_options(msgspec.structs.asdict(options.hints), settings.format)
         self._read_options: dict[str, Any] = {
             "format": settings.format,
             "limits": settings.limits,
             "backend": settings.backend,
-            "hints": pop_hints(options),
+            "hints": options.hints.read(),
         }
 
     def process_path(self, out: OutputDestination, path: str) -> None:
@@ -122,18 +153,18 @@ class _TruncateRunner:
         import binlogtool
 
         self._has_finished_repair = False
-        if self._options["apply"]:
+        if self._options.apply:
             self._finish_interrupted_repair(path)
-        plan = binlogtool.plan_truncate(path, policy=build_repair_policy(self._options), **self._read_options)
-        if self._options["plan"] is not None:
-            self._run.save_file(self._options["plan"], binlogtool.plan_as_json(plan), inputs=[path])
+        plan = binlogtool.plan_truncate(path, policy=self._options.policy, **self._read_options)
+        if self._options.plan is not None:
+            self._run.save_file(self._options.plan, binlogtool.plan_as_json(plan), inputs=[path])
         self._process_plan(out, plan)
 
-    def process_saved_plan(self, out: OutputDestination, paths: tuple[str, ...]) -> None:
+    def process_saved_plan(self, out: OutputDestination, plan_file: str) -> None:
         """Apply a saved plan."""
         import binlogtool
 
-        self._process_plan(out, binlogtool.load_plan(self._options["apply_plan"], paths, **self._read_options))
+        self._process_plan(out, binlogtool.load_plan(plan_file, self._options.paths, **self._read_options))
 
     def _finish_interrupted_repair(self, path: str) -> None:
         """Finish an interrupted repair in the directory of `path`, after the user confirmed what it writes."""
@@ -145,7 +176,7 @@ class _TruncateRunner:
             return
         for name, action in plan.files:
             self._run.say(f"interrupted {plan.direction}: {name}: {action}", level=-1)
-        if plan.files and not self._options["yes"]:
+        if plan.files and not self._options.yes:
             folder = os.path.dirname(plan.intent)
             if not click.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?", err=True):
                 raise RefusedError(f"{path}: not confirmed; nothing was changed")
@@ -162,7 +193,7 @@ class _TruncateRunner:
         self._has_changed = self._has_finished_repair = True
 
     def _process_plan(self, out: OutputDestination, plan: RepairPlan) -> None:
-        is_writing = _is_writing(self._options)
+        is_writing = self._options.is_writing
         if not self._json:
             self._print_plan(out, plan, is_writing=is_writing)
         if plan.refused and is_writing:
@@ -177,17 +208,20 @@ class _TruncateRunner:
         import binlogtool
 
         options = self._options
-        if options["to_file"] is not None:
+        if options.to_file is not None:
             self._run.cancel_time_limit()
-            return binlogtool.write_repaired_copy(plan, options["to_file"], **self._read_options)
-        if plan.changes and not options["yes"]:
+            return binlogtool.write_repaired_copy(plan, options.to_file, **self._read_options)
+        if plan.changes and not options.yes:
             out.flush()
             if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
                 raise RefusedError(f"{plan.target}: not confirmed; nothing was changed")
         self._run.cancel_time_limit()
-        undo_options = {"undo_dir": options["undo_dir"], "backup": options["backup"] or "tail"}
         return binlogtool.apply_plan(
-            plan, **undo_options, network=options["allow_network_file_system"], **self._read_options
+            plan,
+            undo_dir=options.undo_dir,
+            backup=options.backup or "tail",
+            network=options.allow_network_file_system,
+            **self._read_options,
         )
 
     def _print_plan(self, out: OutputDestination, plan: RepairPlan, *, is_writing: bool) -> None:
@@ -199,7 +233,7 @@ class _TruncateRunner:
             will_apply=is_writing,
             list_names=verbose,
             read_options=self._next_command_options,
-            plan_path=self._options["plan"],
+            plan_path=self._options.plan,
         ):
             out.write_line(text.replace(_UNCHANGED, "nothing else was changed") if self._has_finished_repair else text)
 
@@ -222,26 +256,51 @@ class _TruncateRunner:
 command = Command(
     "truncate-to-durable",
     callback=_run_truncate,
+    options_type=TruncateOptions,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        option(["--plan"], type=PATH, metavar="FILE", help="Save the plan."),
-        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Apply the plan."),
-        option(["--apply-plan"], type=PATH, metavar="FILE", help="Apply a saved plan; refuse if anything has changed."),
-        option(["--to-file"], type=PATH, metavar="NEW", help="Write a repaired copy; the log itself is not changed."),
+        option(["--plan"], type=PATH, metavar="FILE", is_common=True, help="Save the plan."),
+        option(["--apply"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Apply the plan."),
+        option(
+            ["--apply-plan"],
+            type=PATH,
+            metavar="FILE",
+            is_common=True,
+            help="Apply a saved plan; refuse if anything has changed.",
+        ),
+        option(
+            ["--to-file"],
+            type=PATH,
+            metavar="NEW",
+            is_common=True,
+            help="Write a repaired copy; the log itself is not changed.",
+        ),
         option(
             ["--keep-after-damage"],
+            group="Damage",
+            is_common=True,
             is_flag=True,
             allow_from_autoenv=False,
             help="With --to-file: remove only damaged ranges, and keep provable records after them.",
         ),
-        option(["--undo-dir"], type=PATH, metavar="DIR", help="Where the undo file goes (default: beside the log)."),
+        option(
+            ["--undo-dir"],
+            type=PATH,
+            metavar="DIR",
+            is_common=True,
+            help="Where the undo file goes (default: beside the log).",
+        ),
         option(
             ["--backup"],
             type=click.Choice(["tail", "full"]),
             help="Content of the undo file: the removed bytes (default), or the whole file.",
         ),
-        option(["--max-loss"], type=SIZE, metavar="SIZE", help=("Refuse to remove more bytes (default: no "
-            "limit for torn bytes).")),
+        option(
+            ["--max-loss"],
+            type=SIZE,
+            metavar="SIZE",
+            help=("Refuse to remove more bytes (default: no limit for torn bytes)."),
+        ),
         option(
             ["--max-loss-records"],
             type=click.IntRange(0),
@@ -250,45 +309,60 @@ command = Command(
         ),
         option(
             ["--allow-discard-valid"],
+            group="Damage",
+            is_common=True,
             is_flag=True,
             allow_from_autoenv=False,
-            help="Also remove complete records after the damage.",
+            help="Also remove complete records after the damage (docs/damage.md).",
         ),
         option(
             ["--allow-empty-result"],
+            group="Damage",
             is_flag=True,
             allow_from_autoenv=False,
             help="Truncate even if no record is kept; needs a single FILE and --format.",
         ),
         option(
             ["--transactions"],
+            group="Damage",
             is_flag=True,
             allow_from_autoenv=False,
-            help=("Truncate after the last complete transaction, removing complete records of an unfinished "
-                "one (drizzle)."),
+            help=(
+                "Truncate after the last complete transaction, removing complete records of an unfinished "
+                "one (drizzle)."
+            ),
         ),
-        option(["--fix-meta"], is_flag=True, help="Also correct the log's own counters and its file list."),
-        option(["--write-close-marker"], is_flag=True, help=("Close the file with the mark of its format, if "
-            "it has one.")),
+        option(
+            ["--fix-meta"], is_flag=True, is_common=True, help="Also correct the log's own counters and its file list."
+        ),
+        option(
+            ["--write-close-marker"], is_flag=True, help=("Close the file with the mark of its format, if it has one.")
+        ),
         network_option(),
-        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
+        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Do not ask."),
         *hint_options(),
         redo_option(),
     ],
     help="""Plan the truncation of a log to its durable end, and apply it.
 
     Prints the durable end, the proof for it, and what would be removed. Nothing is changed without --apply,
-    --apply-plan or --to-file. Removed bytes are kept in an undo file beside the log (see binlogtool undo); a
-    crash leaves the old file or the new one. Logs in use, files with several hard links, symbolic links and
-    devices are refused.
+    --apply-plan or --to-file. Removed bytes are kept in an undo file beside the log (see binlogtool undo). Logs in
+    use are refused.
+    """,
+    notes="""A crash leaves the old file or the new one. Files with several hard links, symbolic links and devices are
+    refused.
     """,
     examples=(
         ("what a truncation would remove", "binlogtool truncate-to-durable 00000000000000000042.xlog"),
-        ("save the plan, review it, apply it",
-         "binlogtool truncate-to-durable --plan cut.json 00000000000000000042.xlog\n"
-         "binlogtool truncate-to-durable --apply-plan cut.json --yes"),
+        (
+            "save the plan, review it, apply it",
+            "binlogtool truncate-to-durable --plan cut.json 00000000000000000042.xlog\n"
+            "binlogtool truncate-to-durable --apply-plan cut.json --yes",
+        ),
         ("truncate after a confirmation", "binlogtool truncate-to-durable --apply 00000000000000000042.xlog"),
-        ("a repaired copy with every provable record",
-         "binlogtool truncate-to-durable --to-file new.xlog --keep-after-damage 00000000000000000042.xlog"),
+        (
+            "a repaired copy with every provable record",
+            "binlogtool truncate-to-durable --to-file new.xlog --keep-after-damage 00000000000000000042.xlog",
+        ),
     ),
-)  # fmt: skip
+)

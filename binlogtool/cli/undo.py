@@ -47,9 +47,9 @@ command = Command(
     callback=_run_undo,
     params=[
         click.Argument(["undo_file"], type=PATH, metavar="UNDO_FILE"),
-        option(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry out the undo."),
+        option(["--apply"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Carry out the undo."),
         network_option(),
-        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
+        option(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, is_common=True, help="Do not ask."),
     ],
     help="""Undo a repair.
 

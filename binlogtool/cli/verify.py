@@ -77,7 +77,15 @@ def _run_verify(
         context = click.get_current_context()
         values = {**context.params, **asdict(run.settings)}
         work["state"] = VerifyState.load(work["state"], fingerprint_options(context.command.params, values))
-    result = finding_policy.apply(collect_reports(run, paths, VerifyOptions(**work, hints=log_hints)))
+    max_age = work.pop("max_age")
+    if max_age is not None and (work["depth"] not in ("payload", "set") or work["master"] is not None):
+        raise UsageError("--max-age needs --depth payload or set, and cannot be combined with --master")
+    collected = collect_reports(run, paths, VerifyOptions(**work, hints=log_hints, times=max_age is not None))
+    if max_age is not None:
+        from datetime import UTC, datetime
+
+        collected = policy.check_age(collected, max_age, datetime.now(UTC))
+    result = finding_policy.apply(collected)
     level = _LEVELS[fail_on]
     run.status = policy.compute_exit_code(result, level)
     inputs = (*paths, *(f.path for f in result.files))
@@ -126,6 +134,7 @@ def _print_report(
                 exit_code=run.status,
                 paint=make_painter(run.use_colour(out)),
                 list_names=names,
+                only_findings=run.settings.verbosity < 0,
                 read_options=next_command_options,
             ):
                 out.write_line(line)
@@ -174,12 +183,14 @@ command = Command(
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(
             ["--depth"],
+            is_common=True,
             type=click.Choice(["frame", "checksum", "payload", "set"]),
             default="set",
             help="Depth of the check; each level includes the ones before it (default: set).",
         ),
         option(
             ["--fail-on"],
+            is_common=True,
             type=click.Choice(list(_LEVELS)),
             default="error",
             help="The least severity that makes the exit status 1 (default: error).",
@@ -193,6 +204,7 @@ command = Command(
         ),
         option(
             ["--ignore"],
+            is_common=True,
             multiple=True,
             metavar="ID[@FILE[:OFFSET]]",
             shell_complete=options.complete_finding_id,
@@ -202,15 +214,16 @@ command = Command(
         option(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
         option(
             ["--report"],
+            is_common=True,
             multiple=True,
             metavar="KIND=FILE",
             shell_complete=options.complete_report,
-            help="Write an additional report: junit, sarif, gitlab (code quality), json, markdown or html (a "
-            "page with a map of "
-            "each file) into FILE, or github (annotations); repeatable.",
+            help="Write an additional report into FILE. KIND is junit, sarif, gitlab (code quality), json, markdown or "
+            "html (a page with a map of each file); or github, without FILE (annotations); repeatable.",
         ),
         option(
             ["--state"],
+            is_common=True,
             type=PATH,
             metavar="FILE",
             help="Skip logs that FILE records as verified and unchanged; results are appended to FILE.",
@@ -223,18 +236,33 @@ command = Command(
         ),
         option(
             ["--expect-closed"],
+            group="Damage",
+            is_common=True,
             is_flag=True,
-            help="The logs are not in use: report a torn end as an error, a missing end mark as a warning.",
+            help="The logs are not in use: a torn end and a missing end mark are errors.",
         ),
-        option(["--live"], is_flag=True, help="The files may be growing: an unfinished tail is not a finding."),
+        option(
+            ["--max-age"],
+            type=DURATION,
+            metavar="DURATION",
+            help="Report a log whose newest record is older than this (26h): the copy of a backup stopped.",
+        ),
+        option(
+            ["--live"],
+            is_flag=True,
+            group="Damage",
+            is_common=True,
+            help="The files may be growing: an unfinished tail is not a finding.",
+        ),
         *spark_options(),
         *hint_options(),
         redo_option(),
     ],
-    help="""Check logs: framing, checksums, content, order of sequence numbers, agreement of the files of a set.
+    help="""Check logs: framing, checksums, content, and how the files of a log fit.
 
-    Only reads. Every byte is accounted for, and the account adds up to the file size. The last line names the command
-    to use next.
+    Only reads. Files of one log that are named together are checked as a set, except with --jobs, --state or --master.
+    Compressed files are read (.gz, .zst, .xz, .bz2). Every byte is accounted for. -q prints only files with findings.
+    The last line names the command to use next.
     """,
     examples=(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),
@@ -242,6 +270,7 @@ command = Command(
         ("in CI", "binlogtool verify --report junit=verify.xml --report sarif=verify.sarif logs/"),
         ("an HTML page", "binlogtool verify --report html=verify.html /var/lib/tarantool"),
         ("only checksums", "binlogtool verify --depth checksum transaction.log"),
+        ("a nightly copy", "binlogtool verify -q --expect-closed --max-age 26h /backup/binlogs"),
         (
             "thousands of logs on a cluster",
             "binlogtool verify --master spark://10.0.0.5:7077 -O json /fleet > fleet.json",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,10 +36,11 @@ class VerifyOptions(msgspec.Struct, frozen=True):
     max_duration: float | None = None
     hints: binlogtool.Hints | None = None
     master: str | binlogtool.SparkMaster | None = None
+    times: bool = False
 
 
 class VerifyCall(msgspec.Struct, frozen=True):
-    """Arguments of one library call; can be sent to another process."""
+    """Arguments of one library call; can be sent to another process. more_paths: files to check together with it."""
 
     path: str
     format: str
@@ -48,14 +50,17 @@ class VerifyCall(msgspec.Struct, frozen=True):
     live: bool
     expect_closed: bool
     hints: binlogtool.Hints | None = None
+    times: bool = False
+    more_paths: tuple[str, ...] = ()
 
     def run_verify(self) -> Report:
         """Return the library's report."""
-        return binlogtool.verify([self.path], **self.to_options())
+        return binlogtool.verify([self.path, *self.more_paths], times=self.times, **self.to_options())
 
     def to_options(self) -> dict[str, Any]:
-        """Return all arguments except the path."""
-        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "path"}
+        """Return the arguments that every kind of call takes."""
+        other = ("path", "more_paths", "times")
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name not in other}
 
 
 def collect_reports(run: CommandRun, paths: Sequence[str], options: VerifyOptions) -> Report:
@@ -97,27 +102,37 @@ def _build_call(run: CommandRun, path: str, options: VerifyOptions, deadline: fl
         options.live,
         options.expect_closed,
         options.hints,
+        options.times,
     )
 
 
 def _verify_sequentially(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
 ) -> Iterator[Report]:
-    """Yield a report for each path until the deadline."""
-    for number, path in enumerate(paths):
+    """Yield a report for each path, or for named files of one directory together, until the deadline."""
+    number = 0
+    for unit in _group_by_directory(paths) if options.state is None else [[path] for path in paths]:
         if deadline is not None and time.monotonic() >= deadline:
-            yield _timeout_report(path, len(paths) - number, len(paths))
+            yield _report_unverified(unit[0], len(paths) - number, len(paths))
             return
-        run.progress.part = f" ({number + 1} of {len(paths)})" if len(paths) > 1 else ""
-        yield _build_call(run, path, options, deadline).run_verify()
+        number += len(unit)
+        run.progress.part = f" ({number} of {len(paths)})" if len(paths) > 1 else ""
+        call = _build_call(run, unit[0], options, deadline)
+        yield replace(call, more_paths=tuple(unit[1:])).run_verify()
 
 
-def _timeout_report(path: str, remaining: int, count: int) -> Report:
-    """Return the report about the paths that were not verified in time. path: the first of them."""
-    text = (
-        f"{remaining:,} of {count:,} paths were not verified because the time limit was reached "
-        f"(--timeout, --max-duration)"
-    )
+def _group_by_directory(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Yield paths that follow each other, and name files of one directory, together."""
+    for _, unit in groupby(
+        enumerate(paths), key=lambda one: os.path.dirname(one[1]) if os.path.isfile(one[1]) else one
+    ):
+        yield [path for _, path in unit]
+
+
+def _report_unverified(path: str, remaining: int, count: int) -> Report:
+    """Report the paths that were not verified in time. path: the first of them."""
+    why = "because the time limit was reached (--timeout, --max-duration)"
+    text = f"{remaining:,} of {count:,} paths were not verified {why}"
     return Report((), (), (PathFailure(path, text, 6),), True)
 
 
@@ -126,6 +141,8 @@ def _verify_with_state(
 ) -> Iterator[Report]:
     calls = [_build_call(run, path, options, deadline) for path in paths]
     reports = {call.path: state.find_unchanged(call) for call in calls}
+    if unchanged_count := sum(report is not None for report in reports.values()):
+        run.say(f"--state: {unchanged_count:,} of {len(calls):,} paths not read: unchanged since the last run")
     new_reports = _verify_paths(run, [path for path in paths if reports[path] is None], options, deadline)
     for call in calls:
         report: Report | None = reports[call.path]

@@ -34,8 +34,8 @@ _MAX_DEPTH = 4
 RESULT_NEUTRAL_OPTIONS = frozenset(
     {
         "paths", "depth", "fail_on", "severity", "ignore", "baseline", "write_baseline", "report", "state",
-        "max_duration", "master", "conf", "wait_executors", "output_format", "output", "overwrite", "color", "pager",
-        "ascii", "progress", "verbose", "quiet", "timeout", "jobs", "config", "no_config", "debug",
+        "max_duration", "master", "conf", "output_format", "output", "overwrite", "color", "pager",
+        "ascii", "progress", "verbose", "quiet", "timeout", "jobs", "config", "no_config", "debug", "version",
     }
 )  # fmt: skip
 """Options of verify that do not affect a stored result: where what is printed, and how the work is divided.

@@ -35,7 +35,7 @@ from binlogtool.core.open_file import (
     open_file,
     open_source,
 )
-from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder
+from binlogtool.core.open_log import FilePart, LogReader, ResumePoint, ResumePointFinder, take_last
 from binlogtool.core.record_blocks import BlockDecoder
 from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import (
@@ -343,7 +343,7 @@ class _ListedFile(NamedTuple):
 class LogFollower:
     """Follow files and directories by name; use as a context manager.
 
-    selection: as for `Log.blocks`, without `limit`, `tail` and `skip`.
+    selection: as for `Log.blocks`, without `limit` and `skip`; `tail` = begin with the last records of what exists.
     """
 
     def __init__(
@@ -355,7 +355,8 @@ class LogFollower:
         decode: str = "full",
         raw: bool = False,
     ) -> None:
-        live_selection = replace(selection, live=True, limit=None)
+        live_selection = replace(selection, live=True, limit=None, tail=None)
+        self._tail = selection.tail
         self._paths = list(paths)
         self._format = read_options.format
         limits, hints = replace(read_options.limits, timeout=None), read_options.hints or Hints()
@@ -374,12 +375,18 @@ class LogFollower:
         self._is_first_look = True
 
     def look(self) -> Iterator[FollowedItem]:
-        """Yield what is new since the last call: records, damage, and what can no longer be read.
+        """Return what is new since the last call: records, damage, and what can no longer be read.
 
         Raises:
             BinlogtoolError: the first call finds nothing to follow.
             UsageError: the selection is invalid.
         """
+        items = self._read_all_new()
+        if self._tail is not None and self._is_first_look:
+            return take_last(items, self._tail)
+        return items
+
+    def _read_all_new(self) -> Iterator[FollowedItem]:
         self._update_listing()
         while self._removed:
             yield from self._list_while_reading(self._read_rest(self._removed.pop(0)))

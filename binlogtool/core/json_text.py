@@ -97,7 +97,7 @@ class BodyEncoder:
 
     def encode(self, bodies: Sequence[Any]) -> Sequence[Any]:
         """Return one JSON-ready value per body."""
-        if self._style.bigint == "number" and collect_types(bodies) <= _PLAIN_TYPES:
+        if collect_types(bodies) <= _PLAIN_TYPES:
             return bodies
         return [self.encode_one(body) for body in bodies]
 
@@ -108,8 +108,8 @@ class BodyEncoder:
         if isinstance(body, Finding):
             return msgspec.Raw(b"null")
         try:
-            text = self._json.encode(body) if self._style.bigint == "number" else None
-            if text is not None and not _EXPONENT.search(text):
+            text = self._json.encode(body)
+            if not _EXPONENT.search(text):
                 return msgspec.Raw(text.encode("utf-8"))
         except (TypeError, ValueError, RecursionError):
             pass

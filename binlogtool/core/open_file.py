@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
-from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError
+from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
     FileHead,
@@ -41,6 +41,10 @@ from binlogtool.limits import KIB, LONG_VALUE_BYTES, Limits
 HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
+XZ = b"\xfd7zX"
+BZIP2 = b"BZh"
+COMPRESSED_HEADS = (GZIP, ZSTD, XZ, BZIP2)
+"""The first bytes of compressed files, which are decompressed while they are read."""
 _READAHEAD_BYTES = 256 * KIB
 
 
@@ -55,15 +59,18 @@ class Source(Protocol):
 
     def skip_hole(self, offset: int) -> int:
         """Return the first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
+        return offset
 
     def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""
+        return None
 
     def close(self) -> None:
         """Release the descriptor."""
+        return
 
 
-class FileSource:
+class FileSource(Source):
     """A regular file, opened read-only; its size is the one at opening.
 
     handle: a descriptor of the file that is already open elsewhere.
@@ -121,7 +128,7 @@ class FileSource:
         os.close(self._fd)
 
 
-class StreamSource:
+class StreamSource(Source):
     """Standard input, a pipe, or a decompressing reader: forward only, size unknown."""
 
     def __init__(self, name: str, stream: IO[bytes], head: bytes = b"", underlying: IO[bytes] | None = None) -> None:
@@ -159,14 +166,10 @@ class StreamSource:
         except (InputOutputError, MemoryError):  # of the underlying source; of this process
             raise
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
-            if isinstance(error, OSError) and not _is_bad_gzip(error):
+            if isinstance(error, OSError) and not _is_bad_data(error):
                 raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
             self._error = f"the compressed input ends unexpectedly: {error}"
             return b""
-
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: streams have no holes."""
-        return offset
 
     def find_change(self) -> Finding | None:
         """Return a finding if decompression failed, which ends the input."""
@@ -181,7 +184,7 @@ class StreamSource:
                 stream.close()
 
 
-class TruncatedSource:
+class TruncatedSource(Source):
     """A source that seems to end at an offset."""
 
     def __init__(self, source: Source, end: int) -> None:
@@ -203,11 +206,8 @@ class TruncatedSource:
         """Return a finding if the underlying file changed."""
         return self._source.find_change()
 
-    def close(self) -> None:
-        """Leave the source open."""
 
-
-class BytesSource:
+class BytesSource(Source):
     """Bytes in memory (tests, library users)."""
 
     def __init__(self, name: str, data: bytes | bytearray | memoryview) -> None:
@@ -221,22 +221,10 @@ class BytesSource:
         view[: len(piece)] = piece
         return len(piece)
 
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: bytes in memory have no holes."""
-        return offset
 
-    def find_change(self) -> Finding | None:
-        """Return None: bytes in memory do not change."""
-        return None
-
-    def close(self) -> None:
-        """Release nothing: bytes in memory are not closed."""
-
-
-def _is_bad_gzip(error: OSError) -> bool:
-    import gzip
-
-    return isinstance(error, gzip.BadGzipFile)
+def _is_bad_data(error: OSError) -> bool:
+    """Return True for an error of a decompressor, which has no number."""
+    return error.errno is None
 
 
 def _open_read_only(path: str) -> int:
@@ -275,7 +263,7 @@ _REMOTE_MODULE = "binlogtool.core.remote_files"
 def _open_url(url: str) -> Source:
     source: Source = importlib.import_module(_REMOTE_MODULE).open_remote(url)
     try:
-        is_compressed = read_head(source, 4).startswith((GZIP, ZSTD))
+        is_compressed = read_head(source, 4).startswith(COMPRESSED_HEADS)
     except BaseException:
         source.close()
         raise
@@ -298,7 +286,7 @@ def list_remote_names(url: str) -> list[str] | None:
 
 
 def open_source(path: str) -> Source:
-    """Open a path that the user named; `-` is standard input; .gz and .zst content is decompressed on the fly.
+    """Open a path that the user named; `-` is standard input; compressed content is decompressed on the fly.
 
     A symbolic link that the user names is followed once, here; its target is then opened without following links.
 
@@ -322,7 +310,7 @@ def open_source(path: str) -> Source:
     source = FileSource(real_path)
     source.name = path
     head = read_head(source)
-    if head.startswith((GZIP, ZSTD)):
+    if head.startswith(COMPRESSED_HEADS):
         source.close()
         return _decompress_stream(path, StreamSource(path, open(real_path, "rb")))
     return source
@@ -344,6 +332,9 @@ def _decompress_stream(name: str, stream: StreamSource) -> Source:
         import gzip
 
         return StreamSource(name, gzip.GzipFile(fileobj=joined), underlying=raw)  # type: ignore[arg-type]
+    if start == XZ or start.startswith(BZIP2):
+        module = importlib.import_module("lzma" if start == XZ else "bz2")
+        return StreamSource(name, (module.LZMAFile if start == XZ else module.BZ2File)(joined), underlying=raw)
     if start == ZSTD:
         import zstandard
 
@@ -485,7 +476,7 @@ class Window:
         return memoryview(self.buffer)[low : max(low, min(end - self.base, self.length))]
 
 
-class WindowSource:
+class WindowSource(Source):
     """The part of a stream that a window has in memory, as a source: to read it again before the window moves."""
 
     def __init__(self, name: str, window: Window) -> None:
@@ -498,17 +489,6 @@ class WindowSource:
         piece = self._window.view(offset, offset + len(view)) if offset >= self._window.base else memoryview(b"")
         view[: len(piece)] = piece
         return len(piece)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: nothing is skipped."""
-        return offset
-
-    def find_change(self) -> Finding | None:
-        """Return None: bytes in memory do not change."""
-        return None
-
-    def close(self) -> None:
-        """Leave the stream open."""
 
 
 # --- Format detection by content, with reasons ---
@@ -527,7 +507,8 @@ def find_format(name: str) -> Format:
         format_ = formats.load_format(base)
     except KeyError:
         known_names = ", ".join(formats.list_names())
-        raise UsageError(f"unknown format {name!r}; known formats: {known_names}") from None
+        suggestion = suggest_names(base, formats.list_names())
+        raise UsageError(f"unknown format {name!r}{suggestion or f'; known formats: {known_names}'}") from None
     if not colon:
         return format_
     if variant not in format_.reading.variants:
@@ -538,11 +519,7 @@ def find_format(name: str) -> Format:
 
 
 def detect_format(head: FileHead) -> Format:
-    """Return the format that fits best.
-
-    Raises:
-        UnknownFormatError: none fits, or two fit equally well.
-    """
+    """Return the format that fits best. Raises UnknownFormatError: none fits, or two fit equally well."""
     scored = []
     for format_ in _iter_likely_first(base_name(head.name)):
         match = format_.reading.detect(head)
@@ -720,11 +697,7 @@ def _make_url_sibling_reader(url: str, name: str) -> RangeReader | None:
 
 
 def make_readable_file(path: str) -> ReadableFile:
-    """Return a file that the user named; it is opened for each read.
-
-    Raises:
-        InputOutputError: it cannot be opened.
-    """
+    """Return a file that the user named; it is opened for each read. Raises InputOutputError: it cannot be opened."""
     source = FileSource(path)
     source.close()
     return ReadableFile(make_reopening_reader(path), source.size or 0)
@@ -752,7 +725,7 @@ def _decrypt_source(source: Source, layout: LogFileLayout) -> Source:
 # --- Source of decrypted bytes ---
 
 
-class DecryptedSource:
+class DecryptedSource(Source):
     """The underlying source, decrypted (`LogFileLayout.decrypt`) as it is read.
 
     A stream works as long as the decryptor needs no bytes other than those that are read.
@@ -774,10 +747,6 @@ class DecryptedSource:
         if self.size is None:
             raise InputOutputError(f"{self.name}: an encrypted log cannot be read from a stream; name the file")
         return read_range(self._source, offset, size)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: encrypted zeros are not zeros when decrypted."""
-        return offset
 
     def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened."""

@@ -45,7 +45,6 @@ from binlogtool.core.record_filter import (
     parse_included_sets,
     resolve_types,
     split_sets,
-    suggest_names,
 )
 from binlogtool.core.record_selection import (
     FileFinding,
@@ -67,17 +66,25 @@ from binlogtool.core.record_selection import (
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.salvage_reader import SalvageMarker, SalvageReader, decode_all_rows
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
-from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles, TransactionPredicate
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
-from binlogtool.format_api.outputs import ChangeReader, ScriptOptions, ScriptWriter, TableReader, TableSchema
+from binlogtool.format_api.outputs import (
+    ChangeReader,
+    CompiledTableReader,
+    ScriptOptions,
+    ScriptWriter,
+    TableReader,
+    TableSchema,
+)
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import ColumnTracker, CompiledCondition, RowCondition
     from binlogtool.format_api.layout import CarryingSplitFinder
+    from binlogtool.query.evaluate import Condition
 
 
 # --- Splits of a big file ---
@@ -446,7 +453,7 @@ class LogReader(LogFiles):
     ) -> Iterator[RecordBlock | FileFinding]:
         """Yield blocks of the selected records; damage between them is a `FileFinding`. part: of a log of one file."""
         items = self._run_pass(selection, PassOptions(_block_splitter, decode, raw), part)
-        return items if selection.tail is None else _take_last(items, selection.tail)
+        return items if selection.tail is None else take_last(items, selection.tail)
 
     def record_ranges(
         self, selection: Selection = Selection(), *, decode: str = "full", part: FilePart = WHOLE_FILE
@@ -498,7 +505,11 @@ class LogReader(LogFiles):
             self.require_columns(row_condition.text)
 
     def change_messages(
-        self, selection: Selection, make_writer: Callable[[ChangeReader], ScriptWriter]
+        self,
+        selection: Selection,
+        make_writer: Callable[[ChangeReader], ScriptWriter],
+        *,
+        part: FilePart = WHOLE_FILE,
     ) -> Iterator[RecordBlock | ScriptText | FileFinding]:
         """Yield row changes as messages: blocks whose bodies are lines, and lines between them.
 
@@ -516,7 +527,7 @@ class LogReader(LogFiles):
                 raise UsageError(f"the records of {format_.name} have no row changes; --envelope cannot be used")
             return make_writer(format_.output.start_changes())
 
-        yield from self._write_scripts(selection, _block_splitter, start_script)
+        yield from self._write_scripts(selection, _block_splitter, start_script, part=part)
 
     def _write_scripts(
         self,
@@ -526,6 +537,7 @@ class LogReader(LogFiles):
         row_condition: RowCondition | None = None,
         *,
         reads_on: bool = False,
+        part: FilePart = WHOLE_FILE,
     ) -> Iterator[S | RecordBlock | ScriptText | FileFinding]:
         """Yield the selected records as one text.
 
@@ -538,15 +550,14 @@ class LogReader(LogFiles):
         def script_of(format_: Format) -> ScriptWriter:
             return scripts.get(format_.name) or scripts.setdefault(format_.name, start_script(format_))
 
-        for part in self._run_pass(
-            selection, PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
-        ):
-            yield part
-            if isinstance(part, FileFinding) and part.finding.severity is Severity.ERROR:
-                gap_text = f"not here: {part.file}: {_format_range(part.finding)}{part.finding.message}"
+        options = PassOptions(splitter, script_of=script_of, row_condition=row_condition, reads_on=reads_on)
+        for item in self._run_pass(selection, options, part):
+            yield item
+            if isinstance(item, FileFinding) and item.finding.severity is Severity.ERROR:
+                gap_text = f"not here: {item.file}: {_format_range(item.finding)}{item.finding.message}"
                 yield from (ScriptText(script.note_gap(gap_text)) for script in scripts.values())
             stop_findings = [script.stop_finding for script in scripts.values() if script.stop_finding is not None]
-            yield from (FileFinding(part.file, found) for found in stop_findings if not isinstance(part, ScriptText))
+            yield from (FileFinding(item.file, found) for found in stop_findings if not isinstance(item, ScriptText))
             if stop_findings:
                 break
         for script in scripts.values():
@@ -559,20 +570,18 @@ class LogReader(LogFiles):
         *,
         part: FilePart = WHOLE_FILE,
         known_tables: Sequence[TableSchema] = (),
-        cells: bool = False,
         is_selected: Callable[[TableSchema], bool] | None = None,
     ) -> Iterator[RecordBlock | FileFinding]:
         """Yield the table rows of the selected records: blocks whose bodies are `format_api.outputs.RecordTableRows`.
 
         Args:
             known_tables: table descriptions from other files.
-            cells: rows may be yielded as cells.
             is_selected: rows of other tables may be left out; None = all are selected.
 
         Raises:
             UsageError: the format has no tables, or unproven records are requested.
         """
-        return self._read_tables(selection, BlockDecoder.decode_batch, known_tables, is_selected, part, cells=cells)
+        return self._read_tables(selection, BlockDecoder.decode_batch, known_tables, is_selected, part)
 
     def require_columns(self, where: str) -> None:
         """Check that a table of the log has each column that a condition names; for a condition that selected nothing.
@@ -597,7 +606,6 @@ class LogReader(LogFiles):
 
     def track_names(self, selection: Selection) -> None:
         """Prepare `find_unmatched` for this selection on a stream, before the next pass."""
-
         census = NameCensus(selection, self._hints.schema)
         self._name_census = census if self.is_stream and census.is_needed else None
 
@@ -606,7 +614,6 @@ class LogReader(LogFiles):
 
         selected_count: how many records the pass selected.
         """
-
         census, last_filter = NameCensus(selection, self._hints.schema), self._last_filter
         if not census.is_needed or (
             selected_count and last_filter is not None and (last_filter.is_done or not last_filter.has_unmatched)
@@ -623,13 +630,20 @@ class LogReader(LogFiles):
         self,
         selection: Selection,
         *,
+        part: FilePart = WHOLE_FILE,
         known_tables: Sequence[TableSchema] = (),
         is_selected: Callable[[TableSchema], bool] | None = None,
+        condition: Condition | None = None,
+        cells: bool = True,
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
-        """Yield table rows as `table_rows` does, with rows as cells, and many records at once in compiled code."""
-        return self._read_tables(
-            selection, RowBatchSplitter().split_batch, known_tables, is_selected, WHOLE_FILE, cells=True
-        )
+        """Yield table rows as `table_rows` does, and many records at once in compiled code.
+
+        condition: sets `RowBatch.row_marks`; rows of blocks are not selected. cells: these may be yielded as cells.
+        """
+        from binlogtool.core.where_filter import CompiledRowCondition
+
+        split = RowBatchSplitter(None if condition is None else CompiledRowCondition(condition)).split_batch
+        return self._read_tables(selection, split, known_tables, is_selected, part, compiled=True, cells=cells)
 
     def _read_tables(
         self,
@@ -637,9 +651,10 @@ class LogReader(LogFiles):
         split: Splitter[S],
         known_tables: Sequence[TableSchema],
         is_selected: Callable[[TableSchema], bool] | None,
-        part: FilePart,
+        part: FilePart = WHOLE_FILE,
         *,
-        cells: bool,
+        compiled: bool = False,
+        cells: bool = False,
     ) -> Iterator[S | RecordBlock | FileFinding]:
         refuse_salvage(selection, "table rows")
         readers: dict[str, TableReader] = {}
@@ -649,11 +664,13 @@ class LogReader(LogFiles):
                 raise UsageError(f"the records of {format_.name} have no tables; convert them without --object")
             if format_.name not in readers:
                 rules, backend = format_.tables(), backends.choose_backend(self._backend)
-                compiled = rules.make_compiled_reader if cells and backend.name == "native" else None
-                readers[format_.name] = rules.make_reader() if compiled is None else compiled(backend.compile_kernel)
+                make = rules.make_compiled_reader if compiled and backend.name == "native" else None
+                readers[format_.name] = rules.make_reader() if make is None else make(backend.compile_kernel)
                 readers[format_.name].add_known_tables(known_tables)
                 if is_selected is not None:
                     readers[format_.name].limit_to(is_selected)
+                if not cells and isinstance(reader := readers[format_.name], CompiledTableReader):
+                    reader.store_no_cells()
             return readers[format_.name]
 
         for item in self._run_pass(selection, PassOptions(lambda _: split, reader_of=reader_of), part):
@@ -808,7 +825,7 @@ def _format_range(item: Finding) -> str:
     return "" if item.offset is None else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
 
 
-def _take_last(blocks: Iterator[RecordBlock | FileFinding], count: int) -> Iterator[RecordBlock | FileFinding]:
+def take_last(blocks: Iterator[RecordBlock | T], count: int) -> Iterator[RecordBlock | T]:
     """Yield the last `count` records, as blocks of one; findings are passed on at once."""
     last_records: deque[tuple[RecordBlock, int]] = deque(maxlen=count)
     for block in blocks:
@@ -860,11 +877,7 @@ class UnmatchedNames(msgspec.Struct, frozen=True):
     absent: tuple[str, ...] = ()
 
     def require_none(self) -> None:
-        """Check that nothing is missing, for a selection that selected nothing.
-
-        Raises:
-            UsageError: something is.
-        """
+        """Check that nothing is missing, for a selection that selected nothing. Raises UsageError: something is."""
         if self.missing:
             raise UsageError("; ".join(self.missing))
 

@@ -187,7 +187,7 @@ def explain_past_end(stop: ScanStop, offset: int, need: int, size: int, record: 
 def explain_over_limit(stop: ScanStop, offset: int, need: int, limit: int, record: int) -> Finding:
     """Create the finding for a frame that fits into the file, but exceeds the user's or the format's limit."""
     size = need - offset
-    message = f"declares at least {size:,} bytes, more than the limit of {limit:,}; --max-record raises it"
+    message = f"declares at least {size:,} bytes, more than the limit of {limit:,}; --max record=SIZE raises it"
     facts: dict[str, Any] = {"field": stop.field or "frame", "declared": size, "ceiling": limit}
     return make_finding("length-out-of-bounds", offset, size, message, record=record, **facts)
 

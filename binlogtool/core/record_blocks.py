@@ -15,7 +15,9 @@ from __future__ import annotations
 import codecs
 import os
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise, repeat
 from operator import and_
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -72,6 +74,7 @@ from binlogtool.format_api.layout import (
 from binlogtool.format_api.outputs import (
     CompiledTableReader,
     EventGroupReader,
+    EventRows,
     PortableEventGroup,
     PriorGtids,
     ScriptWriter,
@@ -598,10 +601,20 @@ MIN_COMPILED_RUN = 32
 """Shorter runs of compiled records do not pay for the switch to Python and back."""
 
 
-class RowBatchSplitter:
-    """The splitter of one file (`core.open_log.Splitter`)."""
+class RowMatcher(Protocol):
+    """Evaluates a condition on the rows of records (`core.where_filter.CompiledRowCondition`)."""
 
-    def __init__(self) -> None:
+    def match_rows(
+        self, decoder: BlockDecoder, batch: Batch, records: Sequence[int], row_counts: Sequence[int]
+    ) -> bytes:
+        """Return a byte for each row of these records, 0 where the condition is not true."""
+
+
+class RowBatchSplitter:
+    """The splitter of a pass (`core.open_log.Splitter`). matcher: evaluates the condition on rows; None = none."""
+
+    def __init__(self, matcher: RowMatcher | None = None) -> None:
+        self._matcher = matcher
         self._python_run = 1
 
     def split_batch(
@@ -611,25 +624,53 @@ class RowBatchSplitter:
         if not isinstance(decoder.reader, CompiledTableReader):
             yield from decoder.decode_batch(batch, record_filter)
             return
-        for part in decoder.split_batch(batch, record_filter):
+        reader, context = decoder.reader, decoder.layout.context
+        if record_filter.is_by_envelope_only and not record_filter.is_by_number_only and not batch.inner:
+            marks = record_filter.mark_records(batch, partial(reader.read_column, context, batch))
+            start, stop = marks.find(1), marks.rfind(1) + 1
+            if stop:
+                yield from self._read_range(RecordRange(decoder, batch, start, stop, marks[start:stop]), reader)
+            else:
+                reader.read_column(context, batch, "type", 0, 0)  # notes what later batches need
+            return
+        for part in decoder.split_batch(batch, record_filter, inside=True):
             if isinstance(part, RecordRange):
-                yield from self._read_range(part, decoder.reader)
+                yield from self._read_range(part, reader)
             else:
                 yield part
 
     def _read_range(self, record_range: RecordRange, reader: CompiledTableReader) -> Iterator[RowBatch | RecordBlock]:
         position, stop, decoder, batch = record_range.start, record_range.stop, record_range.decoder, record_range.batch
         while position < stop:
-            rows, reached = reader.read_events(decoder.layout.context, batch, position, stop, decoder.limits)
+            marks = record_range.marks_from(position)
+            rows, reached = reader.read_events(decoder.layout.context, batch, position, stop, decoder.limits, marks)
             if rows is not None:
-                end = batch.base + int(batch.frames["end"][reached - 1])
-                yield RowBatch(decoder.file, decoder.format.name, batch.first_record, batch.base, end, rows)
+                row_marks = None
+                if self._matcher is not None:
+                    row_marks = self._matcher.match_rows(decoder, batch, rows.record_indexes, rows.row_counts)
+                yield _make_row_batch(decoder, batch, reached, rows, row_marks)
             if reached < stop:
                 self._python_run = next_python_run(self._python_run, reached - position, MIN_COMPILED_RUN)
                 after = min(reached + self._python_run, stop)
                 yield from record_range.decode_blocks(reached, after)
                 reached = after
             position = reached
+
+
+def _make_row_batch(
+    decoder: BlockDecoder, batch: Batch, reached: int, rows: EventRows, row_marks: bytes | None
+) -> RowBatch:
+    """Return the rows of the records before `reached` as a row batch."""
+    record, base = batch.first_record, batch.base
+    if batch.container is None and batch.positions is None:
+        end = base + int(batch.frames["end"][reached - 1])
+    else:
+        places = [batch.container_position(index) for index in rows.record_indexes]
+        numbers, offsets = array("q", [one.record for one in places]), array("q", [one.offset for one in places])
+        rows, record, base = rows._replace(record_indexes=numbers, offsets=offsets), 0, 0
+        last = batch.container_position(reached - 1)
+        end = last.offset + last.size
+    return RowBatch(decoder.file, decoder.format.name, record, base, end, rows, row_marks)
 
 
 # --- SQL fragments ---

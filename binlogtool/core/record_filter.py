@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import get_close_matches
+from functools import partial
 from itertools import compress, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from binlogtool.core.record_selection import LogPosition, RecordBlock, Selection, is_gtid_position, parse_position
-from binlogtool.errors import UsageError
+from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import EnvelopeColumns, GtidParsers, GtidSelection, OutputRules, TransactionPredicate
 from binlogtool.format_api.layout import Batch
 
@@ -32,11 +33,7 @@ _FILE_TYPES = frozenset({"ENCRYPTED"})
 
 
 def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
-    """Return the types of a format that these names include.
-
-    Raises:
-        UsageError: no format has a type of this name.
-    """
+    """Return the types of a format that these names include. Raises UsageError: no format has a type of this name."""
     types_by_name = {name.upper(): frozenset({name}) for name in (*output.types.values(), *_FILE_TYPES)}
     types_by_name |= {name.upper(): types for name, types in output.type_groups.items()}
     resolved = frozenset[str]()
@@ -58,14 +55,10 @@ def _require_known(name: str, format_names: Iterable[str]) -> None:
         )
 
 
-def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
-    """Return the known names most like `name` as the end of a message; "" = there are none."""
-    names_by_casefold = {one.casefold(): one for one in sorted(known, reverse=True)}
-    found = [names_by_casefold[one] for one in get_close_matches(name.casefold(), names_by_casefold, max_count)]
-    return f": is it {' or '.join(found)}?" if found else ""
-
-
 # --- Selection of records in one pass over envelopes ---
+
+ColumnReader = Callable[[str, int, int], Sequence[Any]]
+"""Returns a column of the envelopes of the records `[first, last)`."""
 
 RunNarrower = Callable[[int, int], Iterator[tuple[int, int]]]
 """Returns runs of records inside a run."""
@@ -99,6 +92,22 @@ def join_runs(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
         high = stop
     if high:
         yield low, high
+
+
+def _locate_record(batch: Batch, kind: str, index: int) -> int:
+    """Return the number or the offset of a record; for one inside another, its container's."""
+    container = batch.container_position(index)
+    return container.record if kind == "record" else container.offset
+
+
+def _join_indexes(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield runs of consecutive indexes as `[first, last)`."""
+    if len(indexes) and indexes[-1] - indexes[0] == len(indexes) - 1:
+        yield indexes[0], indexes[-1] + 1
+        return
+    for _, group in groupby(enumerate(indexes), lambda pair: pair[1] - pair[0]):
+        run = [index for _, index in group]
+        yield run[0], run[-1] + 1
 
 
 class RecordFilter(msgspec.Struct):
@@ -223,6 +232,18 @@ class RecordFilter(msgspec.Struct):
             if self._is_limit_reached:
                 return
 
+    @property
+    def is_by_envelope_only(self) -> bool:
+        """True when neither a condition nor the number of a record decides."""
+        return self.where is None and self.selection.limit is None and self.skipped >= self.selection.skip
+
+    def mark_records(self, batch: Batch, read_column: ColumnReader) -> bytes:
+        """Return a byte for each record of the batch, 1 for the selected ones; for `is_by_envelope_only`."""
+        marks = bytearray(batch.records.count)
+        for index in self._find_selected(batch, 0, batch.records.count, read_column):
+            marks[index] = 1
+        return bytes(marks)
+
     def limit_runs(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """Apply skip and limit to runs that everything else has selected."""
         for run in runs:
@@ -236,7 +257,12 @@ class RecordFilter(msgspec.Struct):
         """Yield the runs that all options but counts and the condition leave."""
         if not self._checks_envelopes and self.start is None and self.stop is None:
             return iter(((start, stop),))
-        return find_runs((self._is_selected(batch, i, envelope, i - start) for i in range(start, stop)), start)
+
+        def read_column(name: str, first: int, last: int) -> Sequence[Any]:
+            column: Sequence[Any] = getattr(envelope, name)
+            return column[first - start : last - start]
+
+        return _join_indexes(self._find_selected(batch, start, stop, read_column))
 
     def _limit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Apply skip and limit to one run."""
@@ -249,17 +275,55 @@ class RecordFilter(msgspec.Struct):
             self.taken += last - first
             yield first, last
 
-    def _is_selected(self, batch: Batch, index: int, envelope: EnvelopeColumns, index_in_envelope: int) -> bool:
-        if not self._is_between_positions(batch, index, envelope, index_in_envelope):
-            return False
-        return not self._checks_envelopes or (
-            self._is_in_time(envelope.time[index_in_envelope]) and self._matches_envelope(envelope, index_in_envelope)
-        )
+    def _find_selected(self, batch: Batch, start: int, stop: int, read_column: ColumnReader) -> Sequence[int]:
+        """Return the indexes of the records `[start, stop)` that all options but counts and the condition leave."""
+        indexes = self._find_between_positions(batch, start, stop, read_column)
+        for name, matches in self._iter_tests():
+            if not indexes:
+                break
+            column, first = read_column(name, indexes[0], indexes[-1] + 1), indexes[0]
+            indexes = [index for index in indexes if matches(column[index - first])]
+        return indexes
+
+    def _find_between_positions(self, batch: Batch, start: int, stop: int, read_column: ColumnReader) -> Sequence[int]:
+        indexes: Sequence[int] = range(start, stop)
+        for position, is_start in ((self.start, True), (self.stop, False)):
+            if position is None:
+                continue
+            if position.kind == "seq":
+                column = read_column("seq", start, stop)
+                indexes = [i for i in indexes if ((column[i - start] or 0) >= position.value) is is_start]
+                continue
+            locate = partial(_locate_record, batch, position.kind)
+            if batch.positions is None and isinstance(indexes, range):
+                at = bisect_left(indexes, position.value, key=locate)
+                indexes = indexes[at:] if is_start else indexes[:at]
+            else:
+                indexes = [i for i in indexes if (locate(i) >= position.value) is is_start]
+        return indexes
+
+    def _iter_tests(self) -> Iterator[tuple[str, Callable[[Any], bool]]]:
+        """Yield the columns of envelopes that decide, each with its test."""
+        s = self.selection
+        if s.start_time is not None or s.stop_time is not None:
+            yield "time", self._is_between_times if s.once else self._is_in_time
+        if s.objects:
+            yield "object", self._is_included_object
+        if s.types:
+            yield "type", self.types.__contains__
+        if s.exclude_objects:
+            yield "object", lambda name: not self._is_excluded_object(name)
+        if s.origins:
+            yield "origin", s.origins.__contains__
+        if s.exclude_origins:
+            yield "origin", lambda origin: origin not in s.exclude_origins
+        if s.xid is not None:
+            yield "txn", lambda txn: str(txn) == s.xid
+        if self.transactions:
+            yield "txn", self._is_in_transactions
 
     def _is_in_time(self, time: int | None) -> bool:
         s = self.selection
-        if s.once:
-            return self._is_between_times(time)
         return (s.start_time is None or (time is not None and time >= s.start_time)) and (
             s.stop_time is None or (time is not None and time < s.stop_time)
         )
@@ -272,43 +336,11 @@ class RecordFilter(msgspec.Struct):
             self.over = True
         return self.started and not self.over
 
-    def _is_between_positions(
-        self, batch: Batch, index: int, envelope: EnvelopeColumns, index_in_envelope: int
-    ) -> bool:
-        return (
-            self.start is None
-            or self._position_value(self.start, batch, index, envelope, index_in_envelope) >= self.start.value
-        ) and (
-            self.stop is None
-            or self._position_value(self.stop, batch, index, envelope, index_in_envelope) < self.stop.value
-        )
+    def _is_included_object(self, name: str | None) -> bool:
+        return self._matches_globs(self._object_matches, name or "", self.selection.objects)
 
-    def _position_value(
-        self, position: LogPosition, batch: Batch, index: int, envelope: EnvelopeColumns, index_in_envelope: int
-    ) -> int:
-        if position.kind == "seq":
-            return envelope.seq[index_in_envelope] or 0
-        container = batch.container_position(index)
-        return container.record if position.kind == "record" else container.offset
-
-    def _matches_envelope(self, envelope: EnvelopeColumns, index_in_envelope: int) -> bool:
-        s = self.selection
-        name, origin = envelope.object[index_in_envelope] or "", envelope.origin[index_in_envelope]
-        return (
-            (not s.objects or self._is_included_object(name))
-            and (not s.types or envelope.type[index_in_envelope] in self.types)
-            and not (s.exclude_objects and self._is_excluded_object(name))
-            and (not s.origins or origin in s.origins)
-            and (origin is None or origin not in s.exclude_origins)
-            and (s.xid is None or str(envelope.txn[index_in_envelope]) == s.xid)
-            and (not self.transactions or self._is_in_transactions(envelope.txn[index_in_envelope]))
-        )
-
-    def _is_included_object(self, name: str) -> bool:
-        return self._matches_globs(self._object_matches, name, self.selection.objects)
-
-    def _is_excluded_object(self, name: str) -> bool:
-        return self._matches_globs(self._exclude_matches, name, self.selection.exclude_objects)
+    def _is_excluded_object(self, name: str | None) -> bool:
+        return self._matches_globs(self._exclude_matches, name or "", self.selection.exclude_objects)
 
     def _matches_globs(self, cache: dict[str, bool], name: str, globs: Sequence[str]) -> bool:
         """Return True if a name matches one of the globs."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding
-from binlogtool.format_api.format import EnvelopeColumns, Hints, LongValue
+from binlogtool.format_api.format import DecodedRecords, Hints, LongValue
 from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class RowBatch(NamedTuple):
         record: number in the file of the batch's first record.
         base: file offset of the batch's window.
         end: where the last record ends.
+        row_marks: a byte for each row, in the order of the log, 0 for those that a condition rules out; None = there is
+            no condition.
     """
 
     file: str
@@ -83,6 +85,7 @@ class RowBatch(NamedTuple):
     base: int
     end: int
     rows: EventRows
+    row_marks: bytes | None = None
 
 
 class ScriptSummary(NamedTuple):
@@ -99,35 +102,20 @@ class ScriptText(NamedTuple):
     end: ScriptSummary | None = None
 
 
-class RecordBlock(msgspec.Struct, frozen=True):
-    """Consecutive selected records of one file; all sequences have the same length.
+class RecordBlock(DecodedRecords, frozen=True, kw_only=True):
+    """Consecutive selected records of one file.
 
     Args:
-        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
-            position).
-        record: index in the file, counting provable records from 0.
-        bodies: JSON-able values with bytes left as bytes; in an SQL script, the text for the record.
-        findings: index in the block -> findings about that record.
         raw: the record's bytes in its own address space.
+        long_values: long values extracted from the bodies, which have placeholders for them (`core.record_blocks`).
     """
 
     file: str
     format: str
-    record: Sequence[int]
-    offset: Sequence[int]
-    size: Sequence[int]
     inner: Sequence[InnerPosition | None]
-    envelope: EnvelopeColumns
     checksum: Sequence[RecordChecksum | None]
-    bodies: Sequence[Any]
-    extras: Sequence[Mapping[str, Any] | None] | None
-    findings: Mapping[int, tuple[Finding, ...]]
     raw: Sequence[bytes] | None = None
     long_values: Mapping[str, LongValue] = {}
-    """Long values extracted from the bodies, which have placeholders for them (`core.record_blocks`)."""
-
-    def __len__(self) -> int:
-        return len(self.record)
 
     def __iter__(self) -> Iterator[Record]:
         return (self.record_at(i) for i in range(len(self.record)))
@@ -319,21 +307,13 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def refuse_salvage(selection: Selection, output_name: str) -> None:
-    """Check that no unproven records are requested, for outputs that cannot mark them.
-
-    Raises:
-        UsageError: they are.
-    """
+    """Check that no unproven records are requested, for outputs that cannot mark them. Raises UsageError: they are."""
     if selection.on_damage == "salvage":
         raise UsageError(f"--on-damage salvage: {output_name} cannot mark unproven records; use --on-damage skip")
 
 
 def check_where(text: str) -> None:
-    """Check a condition (`Selection.where`).
-
-    Raises:
-        UsageError: it is invalid; the message names the column.
-    """
+    """Check a condition (`Selection.where`). Raises UsageError: it is invalid; the message names the column."""
     from binlogtool.query.evaluate import compile_condition
 
     compile_condition(text)

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
+from binlogtool.core.open_file import Source
 from binlogtool.core.resolve_paths import MAX_DEPTH, MAX_ENTRIES, OWN_FILE_MARKER
 from binlogtool.errors import InputOutputError, MissingExtraError, UsageError
 from binlogtool.findings import Finding, make_finding
@@ -35,7 +36,7 @@ _UNQUOTED = "/!$&'()+*,;=:@~"
 """Characters that are not quoted in the path of a URL."""
 
 
-class RemoteSource:
+class RemoteSource(Source):
     """A file in another file system. fetched: number of bytes requested so far."""
 
     def __init__(self, url: str) -> None:
@@ -87,10 +88,6 @@ class RemoteSource:
         if len(data) != size:
             raise InputOutputError(f"{self.name}: cannot be read: {len(data):,} bytes received, {size:,} requested")
         return bytes(data)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return `offset`: holes of remote files are unknown."""
-        return offset
 
     def find_change(self) -> Finding | None:
         """Compare size and modification time with those at opening; return a finding if they differ."""
@@ -144,7 +141,7 @@ def resolve_filesystem(url: str) -> tuple[Any, str]:
     try:
         from pyarrow.fs import FileSystem
     except ImportError as error:
-        raise MissingExtraError("URLs need pyarrow: install it with `pip install 'binlogtool[spark]'`") from error
+        raise MissingExtraError("URLs need pyarrow: run `pip install '.[arrow]'` in a checkout") from error
     try:
         with translate_errors(url):
             if url.startswith("s3://"):

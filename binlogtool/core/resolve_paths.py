@@ -20,8 +20,7 @@ from binlogtool import formats
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core import progress
 from binlogtool.core.open_file import (
-    GZIP,
-    ZSTD,
+    COMPRESSED_HEADS,
     FileSource,
     Source,
     TruncatedSource,
@@ -120,7 +119,7 @@ def prove_file(path: str, candidates: Sequence[Format]) -> FileProof:
 
 def _prove_source(source: Source, path: str, candidates: Sequence[Format]) -> FileProof:
     data = read_head(source)
-    if source.size is None or data.startswith((GZIP, ZSTD)):
+    if source.size is None or data.startswith(COMPRESSED_HEADS):
         return FileProof(is_compressed=True)
     head = FileHead(data, base_name(path), source.size, peek=partial(read_range, source))
     matches = sorted(((one.reading.detect(head), one) for one in candidates), key=lambda pair: -pair[0].score)
@@ -203,6 +202,14 @@ def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
     skipped = [SkippedFile(name, kind) for name, kind in entries if kind != FILE]
     listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates)
     return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
+
+
+def list_compressed_logs(directory: str) -> list[SkippedFile]:
+    """Return the compressed files in a directory that are named like files of a log; none where it is no directory."""
+    if is_url(directory) or not os.path.isdir(directory):
+        return []
+    compressed = (SkippedFile(name, COMPRESSED) for name, kind in _walk_directory(directory) if kind == FILE)
+    return [one for one in compressed if is_compressed_log(one)]
 
 
 def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
@@ -385,6 +392,8 @@ class LogGroup(msgspec.Struct, frozen=True):
     """One log that a PATH argument names: a set (directory) or a single file. Names are in the log's own order.
 
     strays: files with names of this log whose content does not belong to it; they are skipped.
+    compressed: member -> the name of its compressed file.
+    unnamed: files of this log that exist beside the named ones.
     """
 
     path: str
@@ -392,10 +401,12 @@ class LogGroup(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     is_set: bool
     strays: tuple[str, ...] = ()
+    compressed: Mapping[str, str] = {}
+    unnamed: tuple[str, ...] = ()
 
     def member_path(self, name: str) -> str:
         """Return the path of a member."""
-        return os.path.join(self.path, name) if self.is_set else self.path
+        return os.path.join(self.path, self.compressed.get(name, name)) if self.is_set else self.path
 
 
 class ResolvedPath(NamedTuple):

@@ -519,7 +519,9 @@ class Scan(ScanAccounting):
                     continue
                 if not self._is_past_end(needed_end):  # it fits into the file, but exceeds the limit
                     stop = stop._replace(reason=StopReason.BOUNDS, need=needed_end - window.base)
-                    self.over_limit = f"a record of {needed_end - position:,} bytes exceeds the limit (--max-record)"
+                    self.over_limit = (
+                        f"a record of {needed_end - position:,} bytes is over the limit (--max record=SIZE)"
+                    )
             if self._switch_level(window, position):
                 scanner, need = self._get_scanner(), position + 1
                 continue

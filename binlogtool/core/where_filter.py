@@ -7,7 +7,6 @@ write is evaluated by Python, as are values that are not single ones or have no 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import chain, islice, repeat
 from operator import attrgetter
@@ -17,11 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core.json_text import to_json_bytes
-from binlogtool.core.record_blocks import BlockDecoder
+from binlogtool.core.record_blocks import BlockDecoder, member_columns
 from binlogtool.core.record_filter import MAX_GAP, RecordFilter, join_runs
 from binlogtool.core.record_selection import RecordBlock, Selection
-from binlogtool.errors import UsageError
-from binlogtool.format_api.format import JsonLine
+from binlogtool.errors import UsageError, suggest_names
+from binlogtool.format_api.format import BodyWithFindings, JsonLine
 from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.outputs import ScriptOptions
 from binlogtool.query.conditions import parse_timestamp
@@ -92,11 +91,7 @@ class RowCondition(msgspec.Struct):
 
 
 def make_row_condition(text: str) -> RowCondition:
-    """Create the row condition of an expression.
-
-    Raises:
-        UsageError: it is invalid; the message names the column.
-    """
+    """Create the row condition of an expression. Raises UsageError: it is invalid; the message names the column."""
     return RowCondition(text, compile_condition(text))
 
 
@@ -152,11 +147,7 @@ class ColumnTracker:
         )
 
     def require_known(self) -> None:
-        """Check that some table has each column that the condition names.
-
-        Raises:
-            UsageError: no table has one.
-        """
+        """Check that some table has each column that the condition names. Raises UsageError: no table has one."""
         if self.unknown_message is not None:
             raise UsageError(self.unknown_message)
 
@@ -169,19 +160,15 @@ def _iter_column_names(body: Any) -> Iterator[str]:
 
 def _make_message(name: str, table_columns: set[str]) -> str:
     nameless = _UNNAMED_COLUMN in table_columns
-    similar_names = get_close_matches(name, sorted(table_columns), 3)
     more = ", …" if len(table_columns) > _MAX_LISTED else ""
-    suggestion = (
-        f"is it {' or '.join(similar_names)}?"
-        if similar_names
-        else f"they have {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
-    )
+    listed = f"; they have {', '.join(sorted(table_columns)[:_MAX_LISTED])}{more}"
+    suggestion = suggest_names(name, table_columns) or listed
     if nameless:
         suggestion += (
             " (some columns have no names in the log: supply them with --schema FILE.sql, or use "
             "the position: after.`@1`)"
         )
-    return f"--where: no table of the log has a column {name}: {suggestion}"
+    return f"--where: no table of the log has a column {name}{suggestion}"
 
 
 # --- Conditions evaluated by compiled code ---
@@ -235,6 +222,17 @@ class CompiledCondition:
             return ([False] * low, False) if low else full_query.evaluate(start, start + high)
         return marks, refused
 
+    def evaluate_rows(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
+        """Return truths as `evaluate` does, for each record those of its rows: a single one applies to all of them."""
+        assert self._queries is not None
+        member_query, full_query = self._queries
+        if member_query is None:
+            return full_query.evaluate_rows(start, stop)
+        marks, refused = self._find_candidates(member_query, start, stop)
+        for low, high in join_runs(marks, MAX_GAP):
+            return ([(False,)] * low, False) if low else full_query.evaluate_rows(start, start + high)
+        return [(one,) for one in marks], refused
+
     def _find_candidates(self, member_query: _CompiledQuery, start: int, stop: int) -> tuple[list[bool], bool]:
         """Return what members say of the records from `start` on; evaluated once."""
         first, marks, refused = self._candidate_cache
@@ -266,13 +264,18 @@ class _CompiledQuery:
 
     def evaluate(self, start: int, stop: int) -> tuple[list[bool], bool]:
         """Return truths; see `CompiledCondition.evaluate`."""
+        truths, refused = self.evaluate_rows(start, stop)
+        return [True in one for one in truths], refused
+
+    def evaluate_rows(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
+        """Return truths of rows; see `CompiledCondition.evaluate_rows`."""
         assert self._prepared is not None
         data, reached, refused = self._picker.write(self._prepared, start, stop)
         truths = self._evaluate_lines(bytes(data).split(b"\n")[:-1]) if reached > start else []
         return ([], True) if truths is None else (truths, refused)
 
-    def _evaluate_lines(self, lines: list[bytes]) -> list[bool] | None:
-        """Return one truth for each line; None = Python must evaluate them."""
+    def _evaluate_lines(self, lines: list[bytes]) -> list[Sequence[bool]] | None:
+        """Return the truths of each line's rows; None = Python must evaluate them."""
         distinct_lines = dict.fromkeys(lines)
         truths = self._evaluate_distinct(b"\n".join(distinct_lines))
         if truths is None or len(distinct_lines) == len(lines):
@@ -280,7 +283,7 @@ class _CompiledQuery:
         truth_by_line = dict(zip(distinct_lines, truths, strict=True))
         return [truth_by_line[line] for line in lines]
 
-    def _evaluate_distinct(self, data: bytes) -> list[bool] | None:
+    def _evaluate_distinct(self, data: bytes) -> list[Sequence[bool]] | None:
         try:
             lines = self._decoder.decode_lines(data)
         except msgspec.DecodeError:
@@ -290,7 +293,7 @@ class _CompiledQuery:
             moments = {text: None if text is None else parse_timestamp(text) for text in set(columns["time"])}
             columns["time"] = [moments[text] for text in columns["time"]]
         if not self._column_names:
-            return self._match(columns, len(lines))
+            return [(truth,) for truth in self._match(columns, len(lines))]
         rows = [line.body.rows or (line.body,) for line in lines]
         counts = list(map(len, rows))
         columns_of_rows = self._row_columns(
@@ -301,9 +304,9 @@ class _CompiledQuery:
         columns_of_rows |= {name: list(_repeat_values(column, counts)) for name, column in columns.items()}
         truths = self._match(columns_of_rows, sum(counts))
         if len(truths) == len(lines):
-            return truths
+            return [(truth,) for truth in truths]
         remaining = iter(truths)
-        return [True in list(islice(remaining, count)) for count in counts]
+        return [tuple(islice(remaining, count)) for count in counts]
 
     def _row_columns(self, rows: list[Any], bodies: list[Any]) -> dict[Any, Sequence[Any]] | None:
         """Return each column of the rows, and of their bodies; None = some values are not exactly those of the log."""
@@ -317,6 +320,56 @@ class _CompiledQuery:
             if not kinds <= _SCALAR_TYPES or (float in kinds and not kinds <= {float, type(None)}):
                 return None
         return columns
+
+
+class CompiledRowCondition:
+    """A condition on the rows of records, by compiled code where possible (`core.record_blocks.RowMatcher`)."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        self._decoder: BlockDecoder | None = None
+        self._compiled: CompiledCondition | None = None
+
+    def match_rows(
+        self, decoder: BlockDecoder, batch: Batch, records: Sequence[int], row_counts: Sequence[int]
+    ) -> bytes:
+        """Return a byte for each row of these records, 0 where the condition is not true."""
+        if decoder is not self._decoder:
+            self._decoder, self._compiled = decoder, compile_row_condition(decoder, self._condition)
+        compiled, marks, number = self._compiled, bytearray(), 0
+        is_supported = compiled is not None and compiled.supports_batch(batch)
+        at = records[0] if records else 0
+        while number < len(records):
+            if is_supported:
+                assert compiled is not None
+                truths, refused = compiled.evaluate_rows(at, records[-1] + 1)
+                first, at = at, at + len(truths)
+                while number < len(records) and records[number] < at:
+                    _add_row_marks(marks, truths[records[number] - first], row_counts[number])
+                    number += 1
+                if truths and not refused:
+                    continue
+            if number < len(records) and (records[number] == at or not is_supported):
+                at = records[number]
+                _add_row_marks(marks, self._match_record(decoder, batch, at), row_counts[number])
+                number += 1
+            at += 1
+        return bytes(marks)
+
+    def _match_record(self, decoder: BlockDecoder, batch: Batch, record: int) -> Sequence[bool]:
+        """Return the truths of the rows of one record, decoded by Python."""
+        condition, output, context = self._condition, decoder.format.output, decoder.layout.context
+        envelope = decoder.decode_envelopes(batch, record, record + 1)
+        columns = member_columns(condition.members, decoder.layout, batch, record, record + 1, envelope)
+        if not condition.needs_body:
+            return condition.find_candidates(columns, 1)
+        (body,) = output.decode_bodies(context, batch, record, record + 1, replace(decoder.limits, max_whole=None))
+        body = body.body if isinstance(body, BodyWithFindings) else body
+        return condition.match_rows({name: column[0] for name, column in columns.items()}, body)
+
+
+def _add_row_marks(marks: bytearray, truths: Sequence[bool], count: int) -> None:
+    marks += bytes(truths) if len(truths) == count else bytes(truths[:1]) * count
 
 
 def compile_row_condition(decoder: BlockDecoder, condition: Condition | None) -> CompiledCondition | None:

@@ -14,9 +14,9 @@ import contextlib
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -24,8 +24,17 @@ from msgspec.structs import asdict, replace
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import HEAD_BYTES, is_url
 from binlogtool.core.open_log import FilePart, LogReader
-from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock, Selection
+from binlogtool.core.record_selection import (
+    FileFinding,
+    ReadOptions,
+    RecordBlock,
+    RowBatch,
+    ScriptText,
+    Selection,
+    SqlFragment,
+)
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError, UsageError
+from binlogtool.export.envelopes.messages import MessageScript, message_script_factory
 from binlogtool.export.incremental import (
     AppendCommit,
     CommitStore,
@@ -33,6 +42,7 @@ from binlogtool.export.incremental import (
     CommittedOutput,
     GrowingFileFinding,
     IncrementalInput,
+    KnownTable,
     PlannedRead,
     ReadBudget,
     ReadPosition,
@@ -54,9 +64,19 @@ from binlogtool.export.manifest import (
     can_split,
     check_columns_exist,
 )
-from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions
+from binlogtool.export.ordered_output import CompiledLines, LineEncoder, read_file_back
+from binlogtool.export.output_options import (
+    COMPRESSIONS,
+    EnvelopeOptions,
+    TableFileOptions,
+    TypedRowOptions,
+    typed_selection,
+)
+from binlogtool.export.sql_scripts import script_selection
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.format import Hints
+from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.outputs import ChangeReader
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -119,14 +139,23 @@ def _exclude_range(data: bytes, offset: int, rewritten: tuple[int, int]) -> byte
 RowKeyTuple = tuple[int, str, int, int]
 """Generation, file, record, offset within the record (-1 = the row is the whole record)."""
 
-_MAX_GROUP_ROWS, _MAX_GROUP_BYTES = 1 << 16, 32 << 20
+
+class RunFile(NamedTuple):
+    """A finished file of a run. target: its path in the output."""
+
+    path: Path
+    target: str
+    rows: int
 
 
 class RunFileWriter(Protocol):
-    """Writer of one run's file. rows: rows written so far. finding_tally: findings."""
+    """Writer of one run's files. rows: rows written so far. finding_tally: findings."""
 
     finding_tally: FindingTally
-    rows: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part of the log's only file. closed: nothing will follow the part."""
@@ -135,30 +164,42 @@ class RunFileWriter(Protocol):
         """Report a finding in place of records, as a row if the format has rows for that."""
 
     def close(self) -> None:
-        """Complete the file."""
+        """Complete the files."""
 
     def check_output(self) -> str:
-        """Compare the file on the disk with what was written, and return the figures as text.
+        """Compare the files on the disk with what was written, and return the figures as text.
 
         Raises:
             InputOutputError: they differ.
         """
 
-    def read_keys(self) -> Iterator[RowKeyTuple]:
-        """Yield the keys of all records, read from the disk."""
+    def list_files(self) -> list[RunFile]:
+        """Return the finished files; those without rows are left out."""
+
+    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
+        """Yield the keys of all rows of each table, read from the disk."""
 
 
 class JsonlRunFile:
-    """JSON lines as `dump` writes them. encode: encodes a block."""
+    """JSON lines as `dump` writes them. encode: encodes a block; compiled_lines: ranges of records."""
 
-    def __init__(self, path: Path, encode: Callable[[RecordBlock], bytes]) -> None:
+    def __init__(self, folder: Path, name: str, encode: LineEncoder, compiled_lines: CompiledLines | None) -> None:
         self.finding_tally, self.rows = FindingTally(), 0
-        self._path, self._encode = path, encode
-        self._file, self._hash = path.open("xb"), hashlib.sha256()
+        self._path, self._encode, self._compiled_lines = folder / name, encode, compiled_lines
+        self._file, self._hash = self._path.open("xb"), hashlib.sha256()
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part; see `RunFileWriter`."""
-        for part_content in log.blocks(selection, part=part):
+        parts = (
+            log.blocks(selection, part=part)
+            if self._compiled_lines is None
+            else self._compiled_lines(log.record_ranges(selection, part=part))
+        )
+        for part_content in parts:
+            if isinstance(part_content, SqlFragment):
+                self._write_lines(bytes(part_content.data), generation)
+                self.rows += len(part_content.record)
+                continue
             if isinstance(part_content, FileFinding):
                 self.finding_tally.add(
                     part_content.file,
@@ -200,12 +241,77 @@ class JsonlRunFile:
             f"{self.rows:,} records read, {line_count:,} lines with sha256 {digest.hexdigest()} counted in the output"
         )
 
-    def read_keys(self) -> Iterator[RowKeyTuple]:
+    def list_files(self) -> list[RunFile]:
+        """Return the file; see `RunFileWriter`."""
+        return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
+
+    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all lines; see `RunFileWriter`."""
+        yield self._read_line_keys()
+
+    def _read_line_keys(self) -> Iterator[RowKeyTuple]:
         decode = msgspec.json.Decoder(_LineKey).decode
         with self._path.open("rb") as file:
             for line in map(decode, file):
                 yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
+
+
+class MessageRunFile:
+    """Change messages as JSON lines. They have no generation, and their keys are those of their source."""
+
+    def __init__(self, folder: Path, name: str, options: EnvelopeOptions) -> None:
+        self.finding_tally, self.rows = FindingTally(), 0
+        self._path, self._options = folder / name, options
+        self._file, self._checksum = self._path.open("xb"), 0
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the messages of a part; see `RunFileWriter`."""
+        create_messages, scripts = message_script_factory(self._options, selection), list[MessageScript]()
+        reader: Any = log  # a writer may yield texts with findings
+
+        def start_messages(changes: ChangeReader) -> MessageScript:
+            scripts.append(create_messages(changes))
+            return scripts[-1]
+
+        for item in reader.change_messages(script_selection(selection), start_messages, part=part):
+            if isinstance(item, FileFinding):
+                damage = is_damage(item.finding, lambda: closed)
+                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+            elif isinstance(item, ScriptText):
+                self._write(item.data)
+            else:
+                for finding in (found for findings in item.findings.values() for found in findings):
+                    is_error = finding.severity is Severity.ERROR
+                    self.finding_tally.add(item.file, finding_to_value(finding), damage=is_error)
+                self._write(b"".join(body or b"" for body in item.bodies))
+        self.rows += sum(one.count for one in scripts)
+
+    def _write(self, data: bytes) -> None:
+        self._checksum = CRC32.kernel(data, self._checksum)
+        self._file.write(data)
+
+    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
+        """Add a finding to the tally only: lines are messages."""
+        self.finding_tally.add(file, finding_to_value(file_finding), damage=False)
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._file.close()
+
+    def check_output(self) -> str:
+        """Compare the file with what was written; see `RunFileWriter`."""
+        found = read_file_back(self._path)
+        if (found.checksum, found.lines) != (self._checksum, self.rows):
+            raise InputOutputError(f"{self._path}: what was read back differs from what was written")
+        return f"{self.rows:,} messages, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
+
+    def list_files(self) -> list[RunFile]:
+        """Return the file; see `RunFileWriter`."""
+        return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
+
+    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
+        """Yield nothing: a run begins where the last one ended, and messages have no key of their own."""
+        return iter(())
 
 
 class _InnerRange(msgspec.Struct):
@@ -220,19 +326,24 @@ class _LineKey(msgspec.Struct):
 
 
 class TableRunFile:
-    """Rows as in `binlogtool.export.record_rows`, in any table format, written without Spark."""
+    """Rows as in `binlogtool.export.record_rows`, in any table format."""
 
-    def __init__(self, path: Path, file_options: TableFileOptions) -> None:
+    def __init__(self, folder: Path, number: int, file_options: TableFileOptions, limits: Limits) -> None:
         import pyarrow as pa
 
         from binlogtool.export import record_rows
-        from binlogtool.export.parquet_files import create_table_file
+        from binlogtool.export.table_files import TableFileSink
 
-        self.finding_tally, self.rows = FindingTally(), 0
-        self._path, self._file_options, self._text_bytes, self._finding_rows = path, file_options, 0, 0
+        self.finding_tally, self._finding_rows = FindingTally(), 0
+        self._folder, self._number, self._file_options = folder, number, file_options
         self._schema = record_rows.SCHEMA.append(pa.field("generation", pa.int64()))
-        self._pending, self._pending_rows, self._pending_bytes = list[Any](), 0, 0
-        self._file = create_table_file(file_options, path, self._schema)
+        self._sink = TableFileSink(folder, file_options, self._schema, limits.max_memory)
+        self._outputs: list[ManifestOutput] = []
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
+        return self._sink.rows
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the records of a part; see `RunFileWriter`."""
@@ -265,62 +376,149 @@ class TableRunFile:
 
         for batch in batches:
             column = pa.repeat(pa.scalar(generation, pa.int64()), batch.num_rows)
-            self._pending.append(pa.RecordBatch.from_arrays([*batch.columns, column], schema=self._schema))
-            self._pending_rows += batch.num_rows
-            self._pending_bytes += batch.nbytes
-            if self._pending_rows >= _MAX_GROUP_ROWS or self._pending_bytes >= _MAX_GROUP_BYTES:
-                self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        if self._pending:
-            table = pa.Table.from_batches(self._pending, self._schema)
-            self._text_bytes += _count_text_bytes(table, self._file_options)
-            self._file.write(table)
-            self.rows += table.num_rows
-        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+            self._sink.add(pa.RecordBatch.from_arrays([*batch.columns, column], schema=self._schema))
 
     def close(self) -> None:
-        """Complete the file."""
-        self._flush()
-        self._file.close()
+        """Complete the files."""
+        self._sink.close()
 
     def check_output(self) -> str:
-        """Compare the file with what was written; see `RunFileWriter`."""
-        from binlogtool.export.parquet_files import PartFile, count_part
+        """Compare the files with what was written; see `RunFileWriter`."""
+        from binlogtool.export.record_tables import OutputCounts
 
-        if not self.rows:
-            return "no rows"
-        size = self._path.stat().st_size
-        counts = count_part(PartFile(str(self._path.parent), self._path.name, size), self._file_options)
+        counts, sink = OutputCounts(), self._sink
+        for path in sink.paths:
+            counts.add_file(self._folder, path, self._file_options, self._schema)
+        self._outputs = counts.outputs
         self.finding_tally.merge(counts.finding_tally)
         self.finding_tally.errors -= self._finding_rows
-        if (counts.rows, counts.text_bytes) != (self.rows, self._text_bytes):
-            text = f"{self.rows:,} rows with {self._text_bytes:,} bytes of text were written"
-            raise InputOutputError(f"{self._path}: {text}, {counts.rows:,} with {counts.text_bytes:,} read back")
-        return f"{self.rows:,} rows read, {counts.rows:,} counted in the output, {counts.text_bytes:,} bytes of text"
+        if (counts.rows, counts.text_bytes) != (sink.rows, sink.text_bytes):
+            text = f"{sink.rows:,} rows with {sink.text_bytes:,} bytes of text were written"
+            raise InputOutputError(f"{self._folder}: {text}, {counts.rows:,} with {counts.text_bytes:,} read back")
+        return f"{sink.rows:,} rows read, {counts.rows:,} counted in the output, {counts.text_bytes:,} bytes of text"
 
-    def read_keys(self) -> Iterator[RowKeyTuple]:
+    def list_files(self) -> list[RunFile]:
+        """Return the files; see `RunFileWriter`."""
+        return [
+            RunFile(self._folder / one.path, _part_name(self._number, i, self._file_options), one.rows)
+            for i, one in enumerate(self._outputs)
+        ]
+
+    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all rows; see `RunFileWriter`."""
-        from binlogtool.export.parquet_files import read_tables
+        paths = [self._folder / one.path for one in self._outputs]
+        yield _read_row_keys(paths, self._file_options, self._schema, "inner_offset")
 
-        if not self.rows:
-            return  # a file without rows may be invalid in its format
-        for table in read_tables(self._file_options.to, self._path, ("generation", "file", "record", "inner_offset")):
-            for generation, file, record, inner in zip(*(one.to_pylist() for one in table.columns), strict=True):
+
+class TypedRunFiles:
+    """Typed rows of tables, a directory for each; see `typed_tables`. known: tables of earlier runs."""
+
+    def __init__(
+        self, folder: Path, number: int, job: AppendJob, options: TypedRowOptions, known: Sequence[KnownTable],
+        *, operations: bool,
+    ) -> None:  # fmt: skip
+        from concurrent.futures import ThreadPoolExecutor
+
+        from binlogtool.export.table_router import TableRouter
+        from binlogtool.export.typed_tables import TypedTables
+
+        self._pool, self._number, self._job = ThreadPoolExecutor(1), number, job
+        self.tables = TypedTables(
+            folder, job.shape, options, job.limits, self._pool, operations=operations, known=known, generation=0
+        )  # fmt: skip
+        self.finding_tally = self.tables.finding_tally
+        self._router = TableRouter(options, self.tables, job.limits)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows so far."""
+        return self.tables.rows
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the rows of a part; see `RunFileWriter`."""
+        from binlogtool.export.typed_columns import read_older_tables
+
+        self.tables.set_generation(generation)
+        file, job, router = log.files[0], self._job, self._router
+        known_tables = read_older_tables([(file.path, file.format.name)], job.limits, job.backend, job.hints)
+        for item in router.read_log(log, typed_selection(selection), known_tables, part):
+            if isinstance(item, FileFinding):
+                router.note_damage(item)
+                is_damaged = is_damage(item.finding, lambda: closed)
+                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=is_damaged)
+                if is_damaged:
+                    router.add_damage_row(item)
+            elif isinstance(item, RowBatch):
+                router.add_row_batch(item)
+            else:
+                router.add_block(item)
+        router.flush()
+
+    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
+        """Write a DAMAGE row for a finding about a file; it does not stop the run."""
+        errors = self.finding_tally.errors
+        self.finding_tally.add(file, finding_to_value(file_finding), damage=True)
+        self.finding_tally.errors = errors
+        self._router.add_damage_row(FileFinding(file, file_finding))
+        self._router.flush()
+
+    def close(self) -> None:
+        """Complete the files, and read them back."""
+        try:
+            self._router.flush()
+            self.tables.finish()
+        finally:
+            self._pool.shutdown()
+
+    def check_tables_exist(self) -> None:
+        """Raise UsageError if a pattern matches no table, or a condition no column."""
+        self._router.check_tables_exist()
+        self._router.check_columns_exist()
+
+    def check_output(self) -> str:
+        """Return the figures: `close` has compared the files with what was written."""
+        outputs = self.tables.outputs
+        counted = sum(one.rows for one in outputs)
+        return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self.tables.targets):,} tables"
+
+    def list_files(self) -> list[RunFile]:
+        """Return the files; see `RunFileWriter`."""
+        return [
+            RunFile(
+                target.folder / one.path,
+                str(Path(self.tables.directory_of(target.name), _part_name(self._number, i, self._job.shape))),
+                one.rows,
+            )
+            for target in self.tables.targets
+            for i, one in enumerate(target.outputs)
+        ]
+
+    def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
+        """Yield the keys of all rows of each table; see `RunFileWriter`."""
+        for target in self.tables.targets:
+            paths = [target.folder / one.path for one in target.outputs]
+            yield _read_row_keys(paths, self._job.shape, target.layout.schema, "row")
+
+
+def _part_name(number: int, i: int, file_options: TableFileOptions) -> str:
+    """Return the name of a file of a run, mostly the only one. i: its index."""
+    return f"part-{number:08d}{f'-{i}' if i else ''}{_file_suffix(file_options)}"
+
+
+def _read_row_keys(
+    paths: Sequence[Path], file_options: TableFileOptions, schema: pa.Schema, row_column: str
+) -> Iterator[RowKeyTuple]:
+    """Yield the keys of all rows with a record. row_column: the column with the position within the record."""
+    import pyarrow as pa
+
+    from binlogtool.export.table_files import read_tables
+
+    columns = pa.schema([schema.field(name) for name in ("generation", "file", "record", row_column)])
+    for path in paths:
+        for table in read_tables(file_options.to, path, columns):
+            for generation, file, record, row in zip(*(one.to_pylist() for one in table.columns), strict=True):
                 if record is not None:
-                    yield generation, file, record, -1 if inner is None else inner
-
-
-def _count_text_bytes(table: pa.Table, file_options: TableFileOptions) -> int:
-    import pyarrow.compute as compute
-
-    from binlogtool.export.output_options import stored_text_columns
-
-    return sum(
-        compute.sum(compute.binary_length(table[name])).as_py() or 0 for name in stored_text_columns(file_options)
-    )
+                    yield generation, file, record, -1 if row is None else row
 
 
 # --- `convert --append` ---
@@ -337,7 +535,8 @@ LastRowKeys = dict[str, tuple[int, int, int]]
 class AppendJob(msgspec.Struct, frozen=True):
     """One run of `--append`.
 
-    final: the log is complete; also take what comes after the last whole transaction.
+    final: the log is complete; also take what comes after the last whole transaction. typed_options,
+    message_options: of typed rows or change messages; None = records are written.
     """
 
     shape: TableFileOptions
@@ -345,9 +544,12 @@ class AppendJob(msgspec.Struct, frozen=True):
     backend: str
     selection: Selection
     hints: Hints | None = None
-    lines: Callable[[RecordBlock], bytes] | None = None
+    lines: LineEncoder | None = None
+    compiled_lines: CompiledLines | None = None
     on_step: ProgressCallback | None = None
     final: bool = False
+    typed_options: TypedRowOptions | None = None
+    message_options: EnvelopeOptions | None = None
 
     def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
         """Append what is new in the log to `output`.
@@ -394,6 +596,10 @@ class AppendJob(msgspec.Struct, frozen=True):
         schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
         options = {"to": self.shape.to, "compression": self.shape.compression, "format": format, "level": hints.level,
                 "schema": schema, **chosen}  # fmt: skip
+        if self.message_options is not None:
+            options["messages"] = asdict(self.message_options)
+        if self.typed_options is not None:
+            options |= {"typed": True, "image": self.typed_options.image, "per_table": self.typed_options.per_table}
         json_options: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options))
         return {name: value for name, value in json_options.items() if value is not None}
 
@@ -416,30 +622,26 @@ class AppendJob(msgspec.Struct, frozen=True):
         if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
             return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
         commit_number = last_commit.number + 1
-        target = store.part_path(commit_number, _file_suffix(self.shape))
-        pending = store.pending_path(target)
-        writer: RunFileWriter = (
-            TableRunFile(pending, self.shape) if self.lines is None else JsonlRunFile(pending, self.lines)
-        )
-        try:
-            hashes = self._write_rows(source, pieces, writer, known_inputs)
+        with store.open_pending(commit_number) as folder:
+            writer = self._create_writer(folder, commit_number, source, last_commit)
+            try:
+                hashes = self._write_rows(source, pieces, writer, known_inputs)
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    writer.close()
+                raise
             writer.close()
             if not (last_commit.number or writer.rows or writer.finding_tally.counts):
+                if isinstance(writer, TypedRunFiles):
+                    writer.check_tables_exist()
                 files = [one.member.path for one in pieces if isinstance(one, PlannedRead)]
-                check_columns_exist(
-                    files, self.selection.where, ReadOptions("auto", self.limits, self.backend, self.hints)
-                )
-        except BaseException:
-            with contextlib.suppress(Exception):
-                writer.close()
-            pending.unlink(missing_ok=True)
-            raise
-        proof = writer.check_output()
-        if writer.finding_tally.errors and self.selection.on_damage == "stop":
-            pending.unlink()
-            return self._build_stopped_manifest(writer)
-        last_keys, counts = _check_unique_keys(writer.read_keys(), _last_keys_of(last_commit))
-        added = _publish_part(store, pending, target, writer.rows, commit_number)
+                where = self.selection.where if self.typed_options is None else None
+                check_columns_exist(files, where, ReadOptions("auto", self.limits, self.backend, self.hints))
+            proof = writer.check_output()
+            if writer.finding_tally.errors and self.selection.on_damage == "stop":
+                return self._build_stopped_manifest(writer)
+            last_keys, counts = _check_unique_keys(writer.read_keys(), _last_keys_of(last_commit))
+            added = tuple(store.publish_output(*file, commit_number) for file in writer.list_files())
         new_commit = AppendCommit(
             number=commit_number,
             options=options,
@@ -448,6 +650,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             rows=last_commit.rows + writer.rows,
             new=writer.rows,
             findings=tuple(writer.finding_tally.listed),
+            tables=writer.tables.to_known() if isinstance(writer, TypedRunFiles) else (),
         )
         if new_commit.rows != sum(one.rows for one in new_commit.outputs):
             raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows do not match the row counts of its files")
@@ -458,6 +661,21 @@ class AppendJob(msgspec.Struct, frozen=True):
         return self._build_manifest(
             new_commit, tuple(read_inputs), added, checks, writer.finding_tally, unreadable, len(lost)
         )
+
+    def _create_writer(
+        self, folder: Path, number: int, source: IncrementalInput, last_commit: AppendCommit
+    ) -> RunFileWriter:
+        if self.message_options is not None:
+            return MessageRunFile(folder, f"part-{number:08d}.jsonl", self.message_options)
+        if self.lines is not None:
+            return JsonlRunFile(folder, f"part-{number:08d}.jsonl", self.lines, self.compiled_lines)
+        if self.typed_options is None:
+            return TableRunFile(folder, number, self.shape, self.limits)
+        from binlogtool.export.typed_columns import table_rules
+
+        rules = [table_rules(name, format_) for name, format_ in source.list_files()]
+        operations = any(one is not None and one.operations for one in rules)
+        return TypedRunFiles(folder, number, self, self.typed_options, last_commit.tables, operations=operations)
 
     def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
         """Yield a finding for each file of which nothing can be read.
@@ -567,7 +785,7 @@ def _file_suffix(file_options: TableFileOptions) -> str:
     """Return the suffix of the output's files, with the dot."""
     if file_options.to not in COMPRESSIONS:
         return f".{file_options.to}"
-    from binlogtool.export.parquet_files import file_suffix
+    from binlogtool.export.table_files import file_suffix
 
     return file_suffix(file_options)
 
@@ -648,36 +866,28 @@ def _last_keys_of(commit: AppendCommit) -> LastRowKeys:
     return {one.name: (one.generation, *one.last) for one in commit.inputs if one.last is not None}
 
 
-def _check_unique_keys(keys: Iterator[RowKeyTuple], last_keys: LastRowKeys) -> tuple[LastRowKeys, Counter[str]]:
+def _check_unique_keys(
+    tables: Iterable[Iterator[RowKeyTuple]], before: LastRowKeys
+) -> tuple[LastRowKeys, Counter[str]]:
     """Return the last row key of each file and the number of new rows per file.
 
-    Keys must increase within each file, so no row is there twice.
+    In each table keys must increase within each file, beginning after those of earlier runs, so no row is there twice.
 
     Raises:
         InputOutputError: a key is not greater than the one before.
     """
-    counts = Counter[str]()
-    for generation, file, record, row_index in keys:
-        key = (generation, record, row_index)
-        if file in last_keys and key <= last_keys[file]:
-            raise InputOutputError(f"{file}: record {record:,} would be appended twice; the output was not changed")
-        last_keys[file] = key
-        counts[file] += 1
+    counts, last_keys = Counter[str](), dict(before)
+    for keys in tables:
+        table_keys = dict(before)
+        for generation, file, record, row_index in keys:
+            key = (generation, record, row_index)
+            if file in table_keys and key <= table_keys[file]:
+                raise InputOutputError(f"{file}: record {record:,} would be appended twice; the output was not changed")
+            table_keys[file] = key
+            counts[file] += 1
+        for file, key in table_keys.items():
+            last_keys[file] = max(key, last_keys.get(file, key))
     return last_keys, counts
-
-
-def _publish_part(
-    store: CommitStore, pending: Path, target: Path, rows: int, number: int
-) -> tuple[CommittedOutput, ...]:
-    """Move the finished file into place; delete it if it has no rows."""
-    from binlogtool.export.manifest import hash_file
-
-    if not rows:
-        pending.unlink()
-        return ()
-    added = CommittedOutput(target.name, rows, pending.stat().st_size, hash_file(str(pending)), number)
-    store.publish_file(pending, target)
-    return (added,)
 
 
 def _build_inputs(

@@ -31,7 +31,7 @@ from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export.manifest import ProgressCallback, ProgressStep, hash_file
 from binlogtool.export.output_options import RECORD_PARTITIONS
 from binlogtool.limits import MIB
-from binlogtool.publish_file import rename_without_replacing
+from binlogtool.publish_file import rename_without_replacing, sync_path
 
 # --- Lock files for temporary outputs ---
 
@@ -220,7 +220,7 @@ def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Ite
                     _sync_tree(stage)
                     _check_no_set_files(folder, base, suffixes)
                     _move_files(stage, folder) if folder_exists else rename_without_replacing(stage, folder)
-                    _sync_path(folder if folder_exists else folder.parent)
+                    sync_path(folder if folder_exists else folder.parent)
             finally:
                 discard_stage(stage)
     except FileExistsError as error:
@@ -332,20 +332,12 @@ def _publish(stage: Path, output: Path) -> None:
         stage.replace(output)
     else:
         rename_without_replacing(stage, output)
-    _sync_path(output.parent)
+    sync_path(output.parent)
 
 
 def _sync_tree(stage: Path) -> None:
     for path in [*stage.rglob("*"), stage] if stage.is_dir() else [stage]:
-        _sync_path(path)
-
-
-def _sync_path(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_path(path)
 
 
 def discard_stage(stage: Path) -> None:

@@ -1,6 +1,6 @@
 """Convert logs to files with a manifest that accounts for every row.
 
-Tables are written on Spark or, if typed, in this process; log-shaped outputs are an ordered stream in this process. The
+Everything is written in this process; tables of records also in worker processes or, with a master, on Spark. An
 output appears whole or not at all, and damage stops the work unless the selection says otherwise.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -35,7 +36,7 @@ from binlogtool.export.manifest import (
     hash_file,
     read_stamp,
 )
-from binlogtool.export.ordered_output import LineEncoder, StreamJob
+from binlogtool.export.ordered_output import CompiledLines, LineEncoder, StreamJob
 from binlogtool.export.output_options import (
     COMPRESSIONS,
     EnvelopeOptions,
@@ -43,7 +44,9 @@ from binlogtool.export.output_options import (
     TypedRowOptions,
     build_typed_options,
     parse_envelope_options,
+    require_extra,
 )
+from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.export.sql_scripts import keep_if_complete
 from binlogtool.format_api.format import Hints
@@ -61,18 +64,21 @@ STOP_AT_DAMAGE = Selection(on_damage="stop")
 class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
     """Options of a conversion, and how the logs are read.
 
-    master, session: of Spark; None = it is started in this process when needed. manifest: where to write it as JSON.
-    lines: encodes a block as lines of jsonl. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see
-    `BinlogJob`. partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
+    master, session: of Spark, which writes tables of records; None = no Spark, but `jobs` processes (1 = this one).
+    manifest: where to write it as JSON. lines: encodes a block as lines of jsonl; compiled_lines: the same for ranges
+    of records. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see `BinlogJob`. partition_by,
+    compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
     `parse_envelope_options`.
     """
 
     selection: Selection = STOP_AT_DAMAGE
     master: str | SparkMaster | None = None
     session: SparkJobSession | None = None
+    jobs: int = 1
     manifest: str | PathLike[str] | None = None
     overwrite: bool = False
     lines: LineEncoder | None = None
+    compiled_lines: CompiledLines | None = None
     on_step: ProgressCallback | None = None
     max_binlog_size: int | None = None
     allow_rule_breaks: bool = False
@@ -98,13 +104,20 @@ def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str,
 
 # --- Calls of `convert` ---
 
+
+def _check_master(to: str) -> None:
+    if to not in TABLE_TARGETS:
+        raise UsageError(f"{to} is written in this process: --master is for {', '.join(TABLE_TARGETS)}")
+    require_extra("--master", "pyspark", "pyarrow", extra="spark")
+
+
 TABLE_TARGETS = tuple(COMPRESSIONS)
-SCRIPT_TARGETS = ("sql", "sql-undo")
+SCRIPT_TARGETS = ("sql", "flashback")
 STREAM_TARGETS = ("jsonl", *SCRIPT_TARGETS, "raw")
 LOG_TARGETS = ("mysql-binlog",)
 TARGETS = (*TABLE_TARGETS, *STREAM_TARGETS, *LOG_TARGETS)
 _WriteJob = Callable[[list[ManifestInput], Path], Manifest]
-MakeTableWriter = Callable[..., _WriteJob]
+OpenSparkRunner = Callable[..., AbstractContextManager[TaskRunner]]
 _LOG_SET_SUFFIX = re.compile(r"\.(?:\d{6,}|index)")
 
 
@@ -113,16 +126,16 @@ def convert(
     to: str,
     output: str | PathLike[str],
     *,
-    make_table_writer: MakeTableWriter,
+    open_spark_runner: OpenSparkRunner,
     **options: Any,
 ) -> Manifest:
     """Write the selected records of files and directories to `output`.
 
     Args:
         to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.export.record_rows`),
-            jsonl (one file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of
+            jsonl (one file), raw (the bytes of the records), sql or flashback (a script), or mysql-binlog (a log of
             whole transactions; `output` as in `atomic_output.stage_log_set`).
-        make_table_writer: returns the function that writes tables of records; it takes the arguments of `TableJob`.
+        open_spark_runner: opens what runs tasks on Spark, for the options of a job, a master and a session.
         options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table and
             image. Selecting objects for a table format also gives typed rows.
 
@@ -140,8 +153,10 @@ def convert(
         to, selection, settings.hints, master, kind_options, parse_envelope_options(settings.envelope)
     )
     message_options, target = _message_options(to, settings.lines, settings.envelope, selection), fspath(output)
-    if to not in TABLE_TARGETS and not SparkMaster.coerce(master).is_local:
-        raise UsageError(f"{to} is written in this process: --master is for {', '.join(TABLE_TARGETS)}")
+    if master is not None:
+        _check_master(to)
+    if settings.jobs > 1 and (to not in TABLE_TARGETS or typed_options is not None or message_options is not None):
+        raise UsageError("--jobs is for tables of records; typed rows, messages and streams are written by one process")
     shape = settings.table_options(to, typed=_is_table_in_process(to, typed_options or message_options))
     wording = _script_wording(to, target, shape, selection, kind_options)
     hints = add_selection_hints(selection, settings.hints, script=to in SCRIPT_TARGETS or message_options is not None)
@@ -161,16 +176,25 @@ def convert(
         return _save_manifest(
             replace(manifest, to=to, output=target), leftovers, settings.manifest, overwrite=overwrite
         )
-    job_arguments = typed_options, limits, backend, selection, master, settings.session, on_step, hints, shape
+    job_arguments = limits, backend, selection, hints
+    work: _WriteJob
     if to in STREAM_TARGETS:
-        job = StreamJob(to, *job_arguments[1:4], hints, settings.lines, wording, on_step, message_options)
-        work: _WriteJob = partial(job.write, settings.format)
-    else:
-        work = (
-            _make_table_job(make_table_writer, *job_arguments)
-            if message_options is None
-            else _make_messages_job(message_options, settings.format, *job_arguments)
+        job = StreamJob(
+            to, *job_arguments, settings.lines, wording, on_step, message_options, settings.compiled_lines
+        )  # fmt: skip
+        work = partial(job.write, settings.format)
+    elif message_options is not None:
+        from binlogtool.export.envelopes.message_tables import MessagesJob
+
+        work = partial(
+            MessagesJob(*job_arguments, shape, message_options, typed_options, on_step).write, settings.format
         )
+    elif typed_options is not None:
+        from binlogtool.export.typed_tables import TypedJob
+
+        work = TypedJob(*job_arguments, shape, typed_options, on_step).write
+    else:
+        work = _make_record_job(settings, hints, shape, open_spark_runner)
     work = _with_name_checks(work, to, settings, typed_options) if to not in SCRIPT_TARGETS else work
     with keep_if_complete(wording.sidecar_files) as keep_sidecars:
         manifest = _write_and_publish(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
@@ -201,32 +225,27 @@ def append(
             f"--append writes one file per run; it cannot be combined with --{refused[0].replace('_', '-')}"
         )
     settings, kind_options = split_options(options)
+    typed_options = _typed_options(to, settings.selection, settings.hints, settings.master, kind_options, None)
     shape = settings.table_options(to, typed=to != "jsonl")
     _refuse_options(to, fspath(output), shape, sql_scripts.ScriptRequest(**kind_options))
-    if _message_options(to, settings.lines, settings.envelope, settings.selection) is not None:
-        raise UsageError("--append cannot be combined with --envelope")
-    if not SparkMaster.coerce(settings.master).is_local:
-        raise UsageError("--append runs in this process; it cannot be combined with --master")
-    _refuse_typed_rows(to, settings.selection, settings.hints)
+    message_options = _message_options(to, settings.lines, settings.envelope, settings.selection)
+    if message_options is not None and to != "jsonl":
+        raise UsageError("--append writes change messages as jsonl only")
+    if settings.master is not None or settings.jobs > 1:
+        option = "--jobs" if settings.master is None else "--master"
+        raise UsageError(f"--append runs in this process; it cannot be combined with {option}")
     _refuse_existing_manifest(settings.manifest, overwrite=False)
-    hints = add_selection_hints(settings.selection, settings.hints)
+    hints = add_selection_hints(settings.selection, settings.hints, script=bool(typed_options or message_options))
     job = AppendJob(
-        shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.on_step, final
+        shape, settings.limits, settings.backend, settings.selection, hints, settings.lines, settings.compiled_lines,
+        settings.on_step, final, typed_options, message_options,
     )  # fmt: skip
     manifest = job.run([fspath(path) for path in paths], settings.format, output)
     return _save_manifest(manifest, [], settings.manifest, overwrite=False)
 
 
-def _refuse_typed_rows(to: str, selection: Selection, hints: Hints | None) -> None:
-    """Raise UsageError if the same options without --append would give typed rows of tables."""
-    if to in TABLE_TARGETS and selection.objects and (hints is None or hints.level is None):
-        text = "--append writes records, but --object (--database, --table) with a table format selects typed rows"
-        raise UsageError(f"{text}; select records with --where \"object = 'NAME'\", or convert without --append")
-
-
 _NOT_FOR_APPEND = (
-    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks", "per_table",
-    "image",
+    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks",
 )  # fmt: skip
 
 
@@ -240,23 +259,27 @@ def _write_log_set(
     live: bool,
 ) -> Manifest:
     """Write binary log files with one base name. job_arguments: arguments of `BinlogJob`."""
-    from binlogtool.export.ordered_output import BinlogJob
+    from binlogtool.export.log_output import BinlogJob
 
     job = BinlogJob(*job_arguments)
     with stage_log_set(output, _LOG_SET_SUFFIX) as (stage, base):
         return _run_job(lambda: job.write(inputs, paths, format, stage, base), inputs, stage, live=live)
 
 
-def _make_table_job(
-    make_table_writer: MakeTableWriter, typed: TypedRowOptions | None, *job_arguments: Any
+def _make_record_job(
+    settings: ConvertOptions, hints: Hints | None, shape: TableFileOptions, open_spark_runner: OpenSparkRunner
 ) -> _WriteJob:
-    """Return the job that writes a directory of part files or of tables. job_arguments: arguments of `TableJob`."""
-    if typed is not None:
-        from binlogtool.export.typed_tables import TypedJob
+    """Return the job that writes tables of records: on Spark if a master or session is given."""
+    from binlogtool.export.record_tables import RecordTableJob
 
-        limits, backend, selection, _, _, on_step, hints, shape = job_arguments
-        return TypedJob(limits, backend, selection, hints, shape, typed, on_step).write
-    return make_table_writer(*job_arguments)
+    if settings.master is None and settings.session is None:
+        open_runner: OpenRunner = partial(open_local_runner, jobs=settings.jobs)
+    else:
+        open_runner = partial(open_spark_runner, master=settings.master, session=settings.session)
+    job = RecordTableJob(
+        settings.limits, settings.backend, settings.selection, hints, shape, open_runner, settings.on_step
+    )
+    return job.write
 
 
 def _with_name_checks(
@@ -282,17 +305,6 @@ def _with_name_checks(
 def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions | None) -> bool:
     """Return True if table rows are built in this process, because they are not records."""
     return to in TABLE_TARGETS and row_options is not None
-
-
-def _make_messages_job(
-    messages: EnvelopeOptions, format: str, typed: TypedRowOptions | None, *job_arguments: Any
-) -> _WriteJob:
-    """Return the job that writes messages as one or several tables. job_arguments: as for `_make_table_job`."""
-    from binlogtool.export.envelopes.message_tables import MessagesJob
-
-    limits, backend, selection, _, _, on_step, hints, shape = job_arguments
-    job = MessagesJob(limits, backend, selection, hints, shape, messages, typed, on_step)
-    return partial(job.write, format)
 
 
 def _typed_options(
@@ -475,7 +487,7 @@ def _resolve_inputs(
     if breaks and to not in LOG_TARGETS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOG_TARGETS)}, not for {to}")
     if to in LOG_TARGETS:
-        from binlogtool.export.ordered_output import check_log_selection, order_log_files
+        from binlogtool.export.log_output import check_log_selection, order_log_files
 
         check_log_selection(selection)
         return order_log_files(find_inputs(paths, format))

@@ -21,6 +21,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -45,10 +46,19 @@ from binlogtool.core.open_log import (
 )
 from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, FileVanishedError, InputOutputError, RefusedError
-from binlogtool.export.manifest import FileStamp, ManifestCheck, ReadRequest, TaskFile, list_files, read_stamp
+from binlogtool.export.manifest import (
+    FileStamp,
+    ManifestCheck,
+    ReadRequest,
+    TaskFile,
+    hash_file,
+    list_files,
+    read_stamp,
+)
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import KIB, MIB
+from binlogtool.publish_file import sync_path
 
 # --- Read position of a growing file ---
 
@@ -568,7 +578,7 @@ MAX_KEPT_COMMITS = 8
 """Number of commits that are kept; each lists the whole output, older ones are for reference only."""
 
 _COMMIT_NAME = re.compile(r"([1-9]\d*)\.json")
-_PART_NAME = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
+_PART_NAME = re.compile(r"part-(\d{8,})(?:-\d+)?\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
 _PENDING_PREFIX = "pending-"
 _EMPTY_CHECK = b'"check": ""'
 
@@ -625,11 +635,20 @@ class ParentCommit(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class KnownTable(msgspec.Struct, frozen=True):
+    """What was written of a table so far: its directory, its columns with their types, and its key."""
+
+    name: str
+    directory: str
+    columns: tuple[tuple[str, str], ...]
+    key: tuple[str, ...]
+
+
 class AppendCommit(msgspec.Struct, frozen=True):
     """State of the output after one run.
 
-    rows: rows of the whole output; new: rows of this run. check: SHA-256 of the commit file without these digits;
-    "" = unknown.
+    rows: rows of the whole output; new: rows of this run. tables: the tables of typed rows so far. check: SHA-256 of
+    the commit file without these digits; "" = unknown.
     """
 
     number: int = 0
@@ -640,6 +659,7 @@ class AppendCommit(msgspec.Struct, frozen=True):
     rows: int = 0
     new: int = 0
     findings: tuple[Mapping[str, Any], ...] = ()
+    tables: tuple[KnownTable, ...] = ()
     schema: str = SCHEMA
     tool: str = __version__
     check: str = ""
@@ -664,9 +684,25 @@ class CommitStore(msgspec.Struct, frozen=True):
         """Directory of the commits."""
         return self.output / COMMIT_FOLDER
 
-    def part_path(self, number: int, suffix: str) -> Path:
-        """Return the path of the file that a commit adds. suffix: suffix of its name, with the dot."""
-        return self.output / f"part-{number:08d}{suffix}"
+    @contextlib.contextmanager
+    def open_pending(self, number: int) -> Iterator[Path]:
+        """Provide the directory where a run writes its files before they are moved into place; it is removed then."""
+        folder = self.folder / f"{_PENDING_PREFIX}part-{number:08d}"
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def publish_output(self, pending: Path, name: str, rows: int, number: int) -> CommittedOutput:
+        """Move a finished file of a run into place. name: its path in the output."""
+        target = self.output / name
+        added = CommittedOutput(name, rows, pending.stat().st_size, hash_file(str(pending)), number)
+        if not target.parent.is_dir():
+            target.parent.mkdir()
+            sync_path(self.output)
+        self.publish_file(pending, target)
+        return added
 
     def pending_path(self, path: Path) -> Path:
         """Return where a file is written before it is moved into place; readers that look for *.json do not see it."""
@@ -719,14 +755,15 @@ class CommitStore(msgspec.Struct, frozen=True):
                 their logs.
         """
         pending = [path for path in self.folder.iterdir() if _is_pending_name(path.name)]
-        numbers = {path: int(match[1]) for path in self.output.iterdir() if (match := _PART_NAME.fullmatch(path.name))}
+        files = [*self.output.glob("part-*"), *self.output.glob("*/part-*")]
+        numbers = {path: int(match[1]) for path in files if (match := _PART_NAME.fullmatch(path.name))}
         parts = [path for path, number in numbers.items() if number == last.number + 1]
         later = sorted(path for path, number in numbers.items() if number > last.number + 1)
         if later:
             text = f"{later[0]}: is from a later run than the highest commit, {last.number}, so commits are missing"
             raise RefusedError(f"{text}; restore them from a copy, or start a new output")
         for path in (*pending, *parts):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         return [f"{path}: removed: left by an interrupted run" for path in sorted((*pending, *parts))]
 
     def commit(self, last: AppendCommit, new: AppendCommit) -> None:
@@ -744,9 +781,9 @@ class CommitStore(msgspec.Struct, frozen=True):
 
     def publish_file(self, pending: Path, target: Path) -> None:
         """Sync a finished file, and move it into place."""
-        _sync_path(pending)
+        sync_path(pending)
         pending.rename(target)
-        _sync_path(target.parent)
+        sync_path(target.parent)
 
 
 def _is_pending_name(name: str) -> bool:
@@ -786,14 +823,14 @@ def _ensure_store(store: CommitStore) -> None:
     output = store.output
     if not os.path.lexists(output):
         output.mkdir()
-        _sync_path(output.parent)
+        sync_path(output.parent)
     if output.is_symlink() or not output.is_dir():
         raise RefusedError(f"{output} exists and is not a directory; name another output")
     if not store.folder.is_dir():
         if any(output.iterdir()):
             raise RefusedError(f"{output} exists and was not made with --append; name another output")
         store.folder.mkdir()
-        _sync_path(output)
+        sync_path(output)
 
 
 def _has_size(path: Path, size: int) -> bool:
@@ -801,14 +838,6 @@ def _has_size(path: Path, size: int) -> bool:
         return path.stat().st_size == size
     except FileNotFoundError:
         return False
-
-
-def _sync_path(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def build_append_checks(

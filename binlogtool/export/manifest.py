@@ -1,8 +1,5 @@
 """The inputs of a conversion, the parts that each task reads, and the manifest that accounts for rows, findings and
 outputs.
-
-A task can only reach the driver through files in the output, so it writes them there, under a name that a retry of the
-same task overwrites.
 """
 
 from __future__ import annotations
@@ -13,14 +10,12 @@ import hashlib
 import heapq
 import json
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import count
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -28,14 +23,13 @@ from msgspec.structs import replace
 
 from binlogtool._version import __version__
 from binlogtool.core import open_file as open_file_module
-from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import base_name, is_url, open_source, read_head
 from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log, split_file
 from binlogtool.core.record_filter import gtid_selection
 from binlogtool.core.record_selection import ReadOptions, Selection, check_where, read_hints
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.errors import BinlogtoolError, InputOutputError, MissingExtraError, UsageError
-from binlogtool.findings import CHANGED_LATER, ENCRYPTED, Finding, Severity
+from binlogtool.findings import CHANGED_LATER, ENCRYPTED, Severity
 from binlogtool.format_api.format import FileHead, Hints
 from binlogtool.limits import MIB, Limits, parse_size
 
@@ -175,35 +169,6 @@ class FindingTally(msgspec.Struct):
         self.damage_rows += other.damage_rows
         self.errors += other.errors
         self.listed += other.listed[: MAX_LISTED_FINDINGS - len(self.listed)]
-
-
-# --- Findings without a row ---
-
-FOLDER = "_notes"
-"""Directory in the output that is removed when it is complete."""
-
-
-def write_notes(folder: str, file: str, task: str, notes: Sequence[Finding]) -> None:
-    """Write the notes of one task about a file. task: text that identifies the task.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    os.makedirs(folder, exist_ok=True)
-    name = hashlib.sha256(f"{file}\0{task}".encode(errors="surrogateescape")).hexdigest()
-    path = Path(folder) / name
-    pending = path.with_name(f"{name}.{os.getpid()}")
-    pending.write_text(json.dumps([file, [dict(finding_to_value(one)) for one in notes]]))
-    pending.replace(path)
-
-
-def collect_notes(folder: Path, finding_tally: FindingTally) -> None:
-    """Add all notes that tasks wrote to a tally, and remove them."""
-    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
-        file, notes = json.loads(path.read_text())
-        for note in notes:
-            finding_tally.add(file, note, damage=False)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- The manifest of a conversion ---
@@ -519,16 +484,16 @@ def pack_tasks(
     pieces = [
         TaskPiece(one, part) for one, cut in zip(members, parts_by_member, strict=True) for part in cut or (WHOLE_FILE,)
     ]
-    total, before = sum(map(_piece_size, pieces)), 0
+    total, before = sum(map(piece_size, pieces)), 0
     shares: list[list[TaskPiece]] = [[] for _ in range(max(1, tasks))]
     for piece in pieces:
-        middle = before + _piece_size(piece) / 2
+        middle = before + piece_size(piece) / 2
         shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(piece)
-        before += _piece_size(piece)
+        before += piece_size(piece)
     return [tuple(share) for share in shares if share]
 
 
-def _piece_size(piece: TaskPiece) -> int:
+def piece_size(piece: TaskPiece) -> int:
     """Return the size of a piece in bytes."""
     start = 0 if piece.part.start is None else piece.part.start.offset
     return max(0, (piece.member.size if piece.part.end is None else piece.part.end) - start)
@@ -564,9 +529,8 @@ class ReadRequest(msgspec.Struct, frozen=True):
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of which
-    reads consecutive pieces and writes one output file; None = tasks as in `plan_tasks`. notes: directory for findings
-    that no row represents (`notes`); None = discard them. histories: state that earlier files carry over to members
-    (`table_definitions`), each as `Hints.earlier`. columns, payload: see `export.record_rows.create_layout`. object:
+    reads consecutive pieces; None = tasks as in `plan_tasks`. histories: state that earlier files carry over to members
+    (`read_members`), each as `Hints.earlier`. columns, payload: see `export.record_rows.create_layout`. object:
     the one table or space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 
@@ -580,7 +544,6 @@ class ReadRequest(msgspec.Struct, frozen=True):
     payload: str = "decoded"
     object: str | None = None
     cuts: tuple[Parts | None, ...] = ()
-    notes: str | None = None
     files: int | None = None
     unsigned: str = "data"
     histories: tuple[str, ...] = ()

@@ -96,7 +96,7 @@ class ChangedRowSource:
             for table in filter(self._options.is_selected, (*self._known_tables, *seen.values())):
                 evolution.add_definition(table)
         if not evolution.kinds:
-            raise UsageError(f"{self._name}: {describe_missing_table(seen)}")
+            raise UsageError(f"{self._name}: {describe_missing_table(seen, self._name)}")
         rules = [
             known() for known in (open_file_module.find_format(name).tables for name in formats) if known is not None
         ]
@@ -189,6 +189,7 @@ class LogRows:
         self._log, self._source, self._columns, self._title = log, source, columns, title
         self._schema: pa.Schema | None = None
         self._findings: tuple[FileFinding, ...] | None = None
+        self._row_count: int | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -229,7 +230,7 @@ class LogRows:
         return _resize_batches(self._read_pass(), size)
 
     def _read_pass(self) -> Iterator[pa.RecordBatch]:
-        names, findings = self.schema.names, list[FileFinding]()
+        names, findings, count = self.schema.names, list[FileFinding](), 0
 
         def add_finding(trouble: FileFinding) -> None:
             if len(findings) < MAX_LISTED_FINDINGS:
@@ -238,7 +239,8 @@ class LogRows:
         with self._log.reopen() as log:
             for batch in self._source.build_batches(log, add_finding):
                 yield batch.select(names)
-        self._findings = tuple(findings)
+                count += batch.num_rows
+        self._findings, self._row_count = tuple(findings), count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as dictionaries: times are `datetime`, decimals `Decimal`; a time after year 9999 is None."""
@@ -248,6 +250,32 @@ class LogRows:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a new stream of batches (Arrow PyCapsule interface)."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def encode(self, form: str) -> Iterator[bytes]:
+        """Yield the rows as bytes while they are read. form: jsonl, csv or arrow (an Arrow IPC stream).
+
+        Raises:
+            UsageError: there is no such form; and as `schema`.
+        """
+        from binlogtool.export.row_streams import encode_batches
+
+        return encode_batches(form, self._title, self.schema, self.batches())
+
+    def text_rows(self, size: int) -> Iterator[tuple[list[str], list[list[str | None]]]]:
+        """Yield (column names, at most `size` rows of texts) for people; None = NULL.
+
+        Of the columns about a change only `op` and `time` are there, unless columns were named.
+        """
+        from binlogtool.export.row_streams import select_shown_columns, to_text_rows
+
+        names = list(self._columns) or select_shown_columns(self.schema)
+        for batch in self.batches(size):
+            yield names, to_text_rows(batch, names)
+
+    @property
+    def row_count(self) -> int | None:
+        """Number of rows of the last complete pass; None = there was none yet."""
+        return self._row_count
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as a table in memory."""
@@ -298,6 +326,16 @@ def create_log_rows(
         build_typed_options(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False
     )
     return LogRows(log, ChangedRowSource(table, typed_options, typed_selection(selection)), columns, table)
+
+
+def find_tables(log: Log, selection: Selection) -> list[str]:
+    """Return the names of the tables that a log describes: those with rows, and those that are created."""
+    names = dict[str, None]()
+    for part in log.row_batches(typed_selection(selection), is_selected=lambda _: False):
+        if not isinstance(part, FileFinding):
+            for content in (part.rows,) if isinstance(part, RowBatch) else filter(None, part.bodies):
+                names.update((table.name, None) for table in content.described)
+    return list(names)
 
 
 def _require_library(library: str) -> None:

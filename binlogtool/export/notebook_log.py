@@ -64,6 +64,21 @@ class Log(open_log_module.LogReader):
         hints = add_selection_hints(selection, self._hints, script=table is not None)
         return create_log_rows(self.reopen(hints), selection, table, image, tuple(columns))
 
+    def tables(self, selection: Selection = Selection()) -> list[str]:
+        """Return the names of the tables that the selected records describe, in the order of the log.
+
+        Raises:
+            MissingExtraError: pyarrow or numpy is not installed.
+            UsageError: the records of the format have no tables, or the log is a stream.
+        """
+        from binlogtool.export.output_options import require_extra
+
+        require_extra("tables()", "pyarrow", "numpy", extra="arrow")
+        from binlogtool.export.notebook import find_tables
+
+        with self.reopen(add_selection_hints(selection, self._hints, script=True)) as log:
+            return find_tables(log, selection)
+
     @property
     def backend(self) -> str:
         """Backend that was requested."""

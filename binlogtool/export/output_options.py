@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.util
-import re
 from collections.abc import Mapping
 from math import ceil
 from typing import Any
@@ -213,7 +212,7 @@ NO_TEXT = "__none__"
 # --- Optional dependencies ---
 
 
-def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
+def require_extra(purpose: str, *modules: str, extra: str = "arrow") -> None:
     """Check that modules are installed, without importing them, and lift this process's memory limit.
 
     The limit is lifted because these modules, and Java, which is started after this, have memory limits of their own.
@@ -228,8 +227,8 @@ def require_extra(purpose: str, *modules: str, extra: str = "spark") -> None:
     """
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
-        names = " and ".join(missing)
-        raise MissingExtraError(f"{purpose} needs {names}: install it with `pip install 'binlogtool[{extra}]'`")
+        names = " and ".join((", ".join(missing[:-1]), missing[-1]) if len(missing) > 1 else missing)
+        raise MissingExtraError(f"{purpose} needs {names}: run `pip install '.[{extra}]'` in a checkout")
     limits.lift_ceiling()
 
 
@@ -267,11 +266,6 @@ RECORD_PARTITIONS = (
 
 TYPED_PARTITIONS = ("op", "server", "file", *DERIVED_PARTITIONS)
 """Columns that can be partitions of typed rows of tables."""
-
-TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
-"""Times in CSV and JSON, with the microseconds that Spark would leave out."""
-
-_FORMULA_START = r"^[=+\-@\t\r]"
 
 
 class TableFileOptions(msgspec.Struct, frozen=True):
@@ -321,44 +315,9 @@ class TableFileOptions(msgspec.Struct, frozen=True):
             raise UsageError("--target-file-size is for records; it cannot be used with typed rows")
         if self.csv_safe and self.to != "csv":
             raise UsageError("--csv-safe is only for --to csv")
-        avro, engine = self.to == "avro", "numpy" if self.typed else "pyspark"
-        extra = "arrow" if self.typed and not avro else "spark"
-        require_extra(f"--to {self.to}", engine, "pyarrow", *(("fastavro",) if avro else ()), extra=extra)
+        require_extra(f"--to {self.to}", "numpy", "pyarrow", *(("fastavro",) if self.to == "avro" else ()))
 
     @property
     def codec(self) -> str:
         """Name of the compression."""
         return self.compression or COMPRESSIONS[self.to][0]
-
-    @property
-    def stored_columns(self) -> tuple[str, ...]:
-        """Columns in the files; those of partitions are only in directory names."""
-        from binlogtool.export import record_rows
-
-        return tuple(name for name, _ in record_rows.COLUMNS if name not in self.partition_by)
-
-
-def stored_text_columns(file_options: TableFileOptions) -> tuple[str, ...]:
-    """Return the stored columns of text."""
-    return tuple(name for name in _text_columns() if name in file_options.stored_columns)
-
-
-def _text_columns() -> tuple[str, ...]:
-    from binlogtool.export import record_rows
-
-    return tuple(name for name, kind in record_rows.COLUMNS if kind == "string")
-
-
-def to_stored_text(file_options: TableFileOptions, text: str) -> str:
-    """Return a text as it is stored in the output."""
-    return f"'{text}" if file_options.csv_safe and re.match(_FORMULA_START, text) else text
-
-
-def count_text_bytes(column: Any, file_options: TableFileOptions) -> int:
-    """Return the number of bytes of the texts of an Arrow column, as they will be written."""
-    import pyarrow.compute as compute
-
-    size = compute.sum(compute.binary_length(column)).as_py() or 0
-    if file_options.csv_safe:
-        size += compute.sum(compute.match_substring_regex(column, _FORMULA_START)).as_py() or 0
-    return int(size)

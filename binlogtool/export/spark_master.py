@@ -40,23 +40,12 @@ _CONF_LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
 _MAX_CONF_BYTES = 1 << 20
 
 
-SMALL_JOB_SETTINGS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.artifact.isolation.enabled": "false",
-    "spark.metrics.staticSources.enabled": "false",
-    "spark.metrics.executorMetricsSource.enabled": "false",
-}
-"""For a job of seconds: compiling, re-planning or measuring a query would take longer than its rows."""
-
-
 def build_settings(
-    folder: Path, user_conf: Mapping[str, str], *, loopback: bool, name: str = "binlogtool", small: bool = False
+    folder: Path, user_conf: Mapping[str, str], *, loopback: bool, name: str = "binlogtool"
 ) -> dict[str, str]:
     """Return the settings that Spark starts with: quiet, UTC, everything temporary in `folder`.
 
-    loopback: only listen on this machine. name: of the application. small: for one short job.
+    loopback: only listen on this machine. name: of the application.
     """
     java = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
     # relative paths refer to the user's directory, though Java runs elsewhere
@@ -71,8 +60,6 @@ def build_settings(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
     }
-    if small:
-        defaults |= SMALL_JOB_SETTINGS
     if loopback:
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     user_values = {

@@ -80,7 +80,6 @@ def keep_if_complete(shelf: SidecarFiles | None) -> Iterator[Callable[[bool], No
 
 # --- SQL scripts ---
 
-TRANSACTION_MODES = ("keep", "flatten")
 ROW_MODES = ("exact", "statements")
 RECORD_FILTERS = ("types", "limit", "tail", "skip")
 _REWRITE_RULE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
@@ -95,7 +94,6 @@ class ScriptRequest(msgspec.Struct, frozen=True):
     """
 
     rewrite: Sequence[str] = ()
-    transactions: str = "keep"
     rows: str = "exact"
     comments: bool = False
     gtids: bool | None = None
@@ -108,7 +106,7 @@ class ScriptRequest(msgspec.Struct, frozen=True):
     def used_option(self) -> str | None:
         """Name of a script option that is not at its default; None if there is none."""
         defaults = ScriptRequest()
-        for name in ("rewrite", "transactions", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl"):
+        for name in ("rewrite", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl"):
             if getattr(self, name) not in (getattr(defaults, name), []):
                 return "--" + ("with-gtids" if name == "gtids" else name.replace("_", "-"))
         return None
@@ -120,19 +118,16 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
     Raises:
         UsageError: the options contradict each other, or the selection.
     """
-    for name, value, choices in (
-        ("transactions", options.transactions, TRANSACTION_MODES),
-        ("rows", options.rows, ROW_MODES),
-    ):
-        if value not in choices:
-            raise UsageError(f"--{name} {value}: choose one of {', '.join(choices)}")
-    is_flat, is_undo = options.transactions == "flatten", to == "sql-undo"
-    if options.skip_ddl and not is_undo:
-        raise UsageError("--skip-ddl is only for sql-undo")
-    if (is_flat or is_undo) and selection.on_damage != "stop":
-        reason = "a flashback needs an undamaged log" if is_undo else "flattened transactions cannot be rolled back"
-        raise UsageError(f"--on-damage {selection.on_damage}: {reason}; select an undamaged part of the log")
-    if is_undo:
+    if options.rows not in ROW_MODES:
+        raise UsageError(f"--rows {options.rows}: choose one of {', '.join(ROW_MODES)}")
+    is_flashback = to == "flashback"
+    if options.skip_ddl and not is_flashback:
+        raise UsageError("--skip-ddl is only for flashback")
+    if is_flashback and selection.on_damage != "stop":
+        raise UsageError(
+            f"--on-damage {selection.on_damage}: a flashback needs an undamaged log; select an undamaged part of it"
+        )
+    if is_flashback:
         record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]
         if record_filters:
             raise UsageError(
@@ -148,8 +143,7 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
     )
     return ScriptOptions(
         gtids=options.rows == "exact" and not is_partial if options.gtids is None else options.gtids,
-        flashback=is_undo,
-        flat=is_flat,
+        flashback=is_flashback,
         rename_databases=_parse_rewrites(options.rewrite),
         includes_table=tables,
         rows=options.rows,

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -22,10 +23,10 @@ from msgspec import structs
 from binlogtool import limits as limits_module
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import findings_to_json, to_json_text
-from binlogtool.core.open_log import LogReader
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader
 from binlogtool.core.record_selection import FileFinding, RecordBlock, RowBatch, Selection
 from binlogtool.core.where_filter import ColumnTracker, make_row_condition
-from binlogtool.errors import UsageError
+from binlogtool.errors import UsageError, suggest_names
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import MAX_LISTED_FINDINGS
 from binlogtool.export.output_options import TableFilter, TypedRowOptions, describe_other_table
@@ -49,10 +50,8 @@ from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import DecompressionError
 from binlogtool.format_api.outputs import (
     CellBuffer,
-    CellRun,
     CellSlice,
     ColumnCells,
-    EventRows,
     RecordTableRows,
     TableRow,
     TableSchema,
@@ -127,15 +126,117 @@ class TableRun(NamedTuple):
     meta: dict[str, Any]
 
 
+class EventNames:
+    """Texts that events refer to by number: files, transactions before their own number, absent columns.
+
+    Attributes:
+        files, sources, absent: the texts; `sources` also has the sequence number of each.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, int] = {}
+        self.sources: dict[tuple[str | None, int | None], int] = {}
+        self.absent: dict[tuple[tuple[int, int], ...], int] = {(): 0}
+
+    @property
+    def has_too_many(self) -> bool:
+        """True if the texts should be forgotten before others are added."""
+        return len(self.files) + len(self.sources) + len(self.absent) > _MAX_NAMES
+
+
+_MAX_NAMES = 4096
+_EVENT_COLUMNS = ("sizes", "sides", "absent", "times", "servers", "files", "records", "offsets", "sources", "serials")
+
+
+class EventColumns:
+    """Metadata of the row events of one row batch: numpy arrays with one entry per event, or per row, in log order.
+
+    selected: the rows that are selected; None = all.
+
+    Attributes:
+        commits: of each row: is it the last one of its transaction?
+    """
+
+    def __init__(self, row_batch: RowBatch, names: EventNames) -> None:
+        events = row_batch.rows
+        kinds, layouts = events.kinds, np.asarray(events.kind_indexes)
+        owners, serials = np.asarray(events.owners), np.asarray(events.serials)
+        source_numbers = [names.sources.setdefault(one, len(names.sources)) for one in events.sources]
+        absent_numbers = [names.absent.setdefault(tuple(one), len(names.absent)) for _, one in kinds]
+        self.sizes = np.asarray(events.row_counts)
+        self.sides = np.array([side for side, _ in kinds], dtype=np.uint8)[layouts]
+        self.absent = np.array(absent_numbers)[layouts]
+        self.times, self.servers = np.asarray(events.times), np.asarray(events.origins)
+        file = names.files.setdefault(record_rows.printable_path(row_batch.file), len(names.files))
+        self.files = np.full(len(layouts), file)
+        self.records = np.asarray(events.record_indexes) + row_batch.record
+        self.offsets = np.asarray(events.offsets) + row_batch.base
+        self.sources = np.where(owners < 0, -1, np.array([*source_numbers, -1])[owners])
+        self.serials = serials
+        self.groups, self.ends = np.asarray(events.groups), np.cumsum(self.sizes)
+        self.selected: Any = None
+        self.commits = np.zeros(self.row_count, dtype=bool)
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows of all events."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def row_indexes(self, events: Any) -> Any:
+        """Return the indexes of the rows of these events."""
+        sizes, starts = self.sizes[events], self.ends[events] - self.sizes[events]
+        return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+
+    def select_rows(self, selected: Any) -> None:
+        """Leave out the other rows."""
+        self.selected = selected
+
+    def mark_commits(self, commits: Sequence[int]) -> bool:
+        """Mark the last selected row of each transaction that ends after one of these events (1).
+
+        Returns:
+            True if that of the transaction that was open before is none of these rows.
+        """
+        committing = np.flatnonzero(np.asarray(commits))
+        rows, before = self.ends[committing] - 1, False
+        if self.selected is not None:
+            chosen = np.flatnonzero(self.selected)
+            places = np.searchsorted(chosen, rows, side="right") - 1
+            row_groups = np.repeat(self.groups, self.sizes)
+            rows = chosen[places] if len(chosen) else np.zeros(len(places), dtype=np.int64)
+            is_own = (places >= 0) & (row_groups[rows] == self.groups[committing])
+            before, rows = bool((~is_own & (self.groups[committing] == 0)).any()), rows[is_own]
+        self.commits[rows] = True
+        return before
+
+    def last_row(self) -> int | None:
+        """Return the index of the last selected row; None if the last transaction has none."""
+        if self.selected is None:
+            return self.row_count - 1
+        chosen = np.flatnonzero(self.selected)
+        if not len(chosen) or np.repeat(self.groups, self.sizes)[chosen[-1]] != self.groups[-1]:
+            return None
+        return int(chosen[-1])
+
+
+class EventRun(NamedTuple):
+    """Rows of some events of a row batch."""
+
+    columns: EventColumns
+    events: Any
+
+
 class EventRowsColumns(NamedTuple):
     """Rows of many events as numpy and Arrow arrays with one entry per event.
 
-    meta: metadata columns except row and commit. rest: trailing columns that any event has.
+    commits, selected: with one entry per row; selected: None = all are. meta: metadata columns except row and commit.
+    rest: trailing columns that any event has.
     """
 
     sizes: Any
     sides: Any
     commits: Any
+    selected: Any
     meta: dict[str, pa.Array]
     rest: dict[str, pa.Array]
 
@@ -148,46 +249,52 @@ OPERATION_BY_SIDES = {1: "DELETE", 2: "INSERT", 3: "UPDATE"}
 _OPERATION_NAMES = pa.array([None, *OPERATION_BY_SIDES.values()], pa.string())
 
 
-def build_event_columns(
-    events: EventRows, run: CellRun, fields: Sequence[TypedColumn], row_batch: RowBatch
-) -> EventRowsColumns:
-    """Return the metadata of the rows of one run of a row batch."""
-    picks = np.asarray(run.event_numbers)
+def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names: EventNames) -> EventRowsColumns:
+    """Return the metadata of the rows of these events."""
 
-    def pick(values: Any) -> Any:
-        return np.asarray(values)[picks]
+    def take(name: str) -> Any:
+        pieces = [getattr(columns, name)[events] for columns, events in runs]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
-    layout_kinds, layouts, times = events.kinds, pick(events.kind_indexes), pick(events.times)
-    sides = np.array([side for side, _ in layout_kinds], dtype=np.uint8)[layouts]
-    seq, txn = _transaction_columns(events, pick(events.owners), pick(events.serials))
+    columns = {name: take(name) for name in _EVENT_COLUMNS}
+    rows = [one.columns.row_indexes(one.events) for one in runs]
+    commits = np.concatenate([one.columns.commits[picked] for one, picked in zip(runs, rows, strict=True)])
+    selected = None
+    if any(one.columns.selected is not None for one in runs):
+        masks = [
+            np.ones(len(picked), dtype=bool) if one.columns.selected is None else one.columns.selected[picked]
+            for one, picked in zip(runs, rows, strict=True)
+        ]
+        selected = np.concatenate(masks)
+    seq, txn = _transaction_columns(list(names.sources), columns["sources"], columns["serials"])
+    times = columns["times"]
     meta = {
-        "op": _OPERATION_NAMES.take(pa.array(sides)),
+        "op": _OPERATION_NAMES.take(pa.array(columns["sides"])),
         "seq": seq,
         "txn": txn,
         "time": pa.array(times, pa.int64(), mask=times < 0).cast(_METADATA_TYPES["time"]),
-        "server": pa.array(pick(events.origins)),
-        "file": pa.repeat(pa.scalar(record_rows.printable_path(row_batch.file), pa.string()), len(picks)),
-        "record": pa.array(pick(events.record_indexes) + row_batch.record),
-        "offset": pa.array(pick(events.offsets) + row_batch.base),
+        "server": pa.array(columns["servers"]),
+        "file": pa.array(list(names.files), pa.string()).take(pa.array(columns["files"])),
+        "record": pa.array(columns["records"]),
+        "offset": pa.array(columns["offsets"]),
     }
     rest = {}
-    used_layouts = set(np.unique(layouts).tolist())  # the others are those of other tables
-    if any(layout_kinds[i][1] for i in used_layouts):
-        lists = [
-            absent_paths(columns, fields) if i in used_layouts else None for i, (_, columns) in enumerate(layout_kinds)
-        ]
-        rest["absent"] = pa.array(lists, _TRAILING_TYPES["absent"]).take(pa.array(layouts))
-    return EventRowsColumns(pick(events.row_counts), sides, pick(events.commits), meta, rest)
+    if (used := set(np.unique(columns["absent"]).tolist())) != {0}:  # the others may be those of other tables
+        lists = [absent_paths(one, fields) if number in used else None for one, number in names.absent.items()]
+        rest["absent"] = pa.array(lists, _TRAILING_TYPES["absent"]).take(pa.array(columns["absent"]))
+    return EventRowsColumns(columns["sizes"], columns["sides"], commits, selected, meta, rest)
 
 
-def _transaction_columns(events: EventRows, owners: Any, serials: Any) -> tuple[pa.Array, pa.Array]:
-    """Return the columns seq and txn."""
+def _transaction_columns(
+    sources: Sequence[tuple[str | None, int | None]], owners: Any, serials: Any
+) -> tuple[pa.Array, pa.Array]:
+    """Return the columns seq and txn. owners: number of each event's source, -1 = none."""
     source_indexes, has_serial = pa.array(owners, mask=owners < 0), serials >= 0
-    texts = pa.array([text for text, _ in events.sources], pa.string()).take(source_indexes)
+    texts = pa.array([text for text, _ in sources], pa.string()).take(source_indexes)
     numbers = pa.array(serials, mask=~has_serial | (owners < 0))
     if has_serial.all():
         return numbers, compute.binary_join_element_wise(texts, numbers.cast(pa.string()), "")
-    source_seqs = [seq if seq is not None and -1 << 63 <= seq < 1 << 63 else None for _, seq in events.sources]
+    source_seqs = [seq if seq is not None and -1 << 63 <= seq < 1 << 63 else None for _, seq in sources]
     seqs = compute.coalesce(numbers, pa.array(source_seqs, pa.int64()).take(source_indexes))
     suffixes = compute.coalesce(numbers.cast(pa.string()), pa.scalar(""))
     return seqs, compute.binary_join_element_wise(texts, suffixes, "")
@@ -199,25 +306,20 @@ def absent_paths(columns: Sequence[tuple[int, int]], fields: Sequence[TypedColum
 
 
 def build_batch_from_cells(
-    filled: CellBuffer,
-    start: int,
-    stop: int,
-    runs: Sequence[TableRun | EventRowsColumns],
-    fields: tuple[TypedColumn, ...],
-    limits: Limits,
+    cells: CellSlice, event_columns: EventRowsColumns, fields: tuple[TypedColumn, ...], limits: Limits
 ) -> TableBatch:
-    """Build a batch of the rows `[start, stop)`."""
-    unfit, event_columns = dict[int, dict[str, Any]](), _concatenate_runs(list(_group_runs(runs)))
+    """Build a batch of these rows; their `sides` and `absent` are in `event_columns`."""
+    unfit, start, stop = dict[int, dict[str, Any]](), cells.start, cells.start + cells.size
     sides = np.repeat(event_columns.sides, event_columns.sizes)
     image_fields = [pa.field(field.name, to_arrow_type(field.kind)) for field in fields]
     images = []
     for side, name in enumerate(IMAGES):
         has_image = sides >> side & 1
         if not has_image.any():
-            images.append(pa.nulls(stop - start, pa.struct(image_fields)))
+            images.append(pa.nulls(cells.size, pa.struct(image_fields)))
             continue
         columns = [
-            _build_column(filled.read_column(i, side, start, stop), field, f"{name}.{field.name}", unfit, limits)
+            _build_column(cells.buffer.read_column(i, side, start, stop), field, f"{name}.{field.name}", unfit, limits)
             for i, field in enumerate(fields)
         ]
         mask = None if has_image.all() else pa.array(has_image == 0)
@@ -230,36 +332,36 @@ def build_batch_from_cells(
     arrays = [
         *_metadata_columns(event_columns, event_indexes),
         *images,
-        *_trailing_columns(event_columns, event_indexes, unfit, stop - start),
+        *_trailing_columns(event_columns, event_indexes, unfit, cells.size),
     ]
-    return TableBatch(fields, pa.RecordBatch.from_arrays(arrays, schema=batch_schema(fields)))
+    batch = pa.RecordBatch.from_arrays(arrays, schema=batch_schema(fields))
+    if event_columns.selected is not None:
+        batch = batch.filter(pa.array(event_columns.selected))
+    return TableBatch(fields, batch)
 
 
-def _group_runs(runs: Sequence[TableRun | EventRowsColumns]) -> Iterator[EventRowsColumns]:
-    """Yield runs as columns; consecutive single events are combined."""
-    single = list[TableRun]()
-    for run in runs:
-        if isinstance(run, TableRun):
-            single.append(run)
-            continue
-        if single:
-            yield _combine_single_runs(single)
-            single = []
-        yield run
-    if single:
-        yield _combine_single_runs(single)
+def _join_runs(
+    runs: Sequence[TableRun | EventRun], fields: Sequence[TypedColumn], names: EventNames
+) -> EventRowsColumns:
+    """Return runs as columns; consecutive runs of one kind are combined."""
+    joined = list[EventRowsColumns]()
+    for kind, group in groupby(runs, type):
+        found: list[Any] = list(group)
+        joined.append(_combine_single_runs(found) if kind is TableRun else _take_events(found, fields, names))
+    return _concatenate_runs(joined)
 
 
 def _combine_single_runs(runs: Sequence[TableRun]) -> EventRowsColumns:
     sizes, sides = np.array([run.size for run in runs]), np.array([run.sides for run in runs], dtype=np.uint8)
-    commits = np.array([bool(run.meta["commit"]) for run in runs], dtype=np.int64)
+    commits = np.zeros(sizes.sum(), dtype=bool)
+    commits[np.cumsum(sizes)[[bool(run.meta["commit"]) for run in runs]] - 1] = True
     meta = {name: _build_array([run.meta[name] for run in runs], kind) for name, kind in _METADATA_TYPES.items()}
     rest = {
         name: pa.array([run.meta.get(name) for run in runs], kind)
         for name, kind in _TRAILING_TYPES.items()
         if any(run.meta.get(name) for run in runs)
     }
-    return EventRowsColumns(sizes, sides, commits, meta, rest)
+    return EventRowsColumns(sizes, sides, commits, None, meta, rest)
 
 
 def _build_array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -272,13 +374,18 @@ def _concatenate_runs(runs: Sequence[EventRowsColumns]) -> EventRowsColumns:
     if len(runs) == 1:
         return runs[0]
     sizes, sides, commits = (np.concatenate(one) for one in list(zip(*runs, strict=True))[:3])
+    selected = None
+    if any(run.selected is not None for run in runs):
+        selected = np.concatenate(
+            [np.ones(len(run.commits), dtype=bool) if run.selected is None else run.selected for run in runs]
+        )
     meta = {name: pa.concat_arrays([run.meta[name] for run in runs]) for name in _METADATA_TYPES}
     rest = {
         name: pa.concat_arrays([run.rest[name] if name in run.rest else pa.nulls(len(run.sizes), kind) for run in runs])
         for name, kind in _TRAILING_TYPES.items()
         if any(name in run.rest for run in runs)
     }
-    return EventRowsColumns(sizes, sides, commits, meta, rest)
+    return EventRowsColumns(sizes, sides, commits, selected, meta, rest)
 
 
 def _expand_to_rows(column: pa.Array, event_indexes: pa.Array | None) -> pa.Array:
@@ -307,9 +414,7 @@ def _metadata_columns(event_columns: EventRowsColumns, event_indexes: pa.Array |
                 (np.arange(ends[-1]) - np.repeat(ends - event_columns.sizes, event_columns.sizes)).astype(np.int32)
             )
         elif name == "commit":
-            marks = np.zeros(ends[-1], dtype=bool)
-            marks[ends[event_columns.commits != 0] - 1] = True
-            yield pa.array(marks)
+            yield pa.array(event_columns.commits)
         else:
             yield _expand_to_rows(event_columns.meta[name], event_indexes)
 
@@ -317,11 +422,19 @@ def _metadata_columns(event_columns: EventRowsColumns, event_indexes: pa.Array |
 def _build_column(
     cells: ColumnCells, field: TypedColumn, path: str, unfit: dict[int, dict[str, Any]], limits: Limits
 ) -> pa.Array:
-    kind, is_valid = to_arrow_type(field.kind), np.asarray(cells.valid)
+    kind, flags = to_arrow_type(field.kind), np.asarray(cells.valid)
+    converted = _convert_raw_values(cells, field, path, unfit, limits) if (flags == 2).any() else None
+    if not (flags == 1).any():
+        return pa.nulls(len(flags), kind) if converted is None else pa.array(converted, kind)
+    stored_values = _build_stored_values(cells, flags == 1, kind)
+    if converted is None:
+        return stored_values
+    return compute.if_else(pa.array(flags == 2), pa.array(converted, kind), stored_values)
+
+
+def _build_stored_values(cells: ColumnCells, is_valid: Any, kind: pa.DataType) -> pa.Array:
     valid = None if is_valid.all() else pa.py_buffer(np.packbits(is_valid, bitorder="little").tobytes())
     values = np.asarray(cells.values)
-    if cells.leaf is not None:
-        return _convert_values(cells, is_valid, field, path, unfit, limits)
     if cells.data is not None:
         first, last = int(values[0]), int(values[-1])
         data, ends = pa.py_buffer(bytes(cells.data[first:last])), (values - first).astype(np.int32)
@@ -345,28 +458,26 @@ def _map_to_texts(values: Any, is_valid: Any, texts: Sequence[str], kind: pa.Dat
         choices = pa.array(lists, kind)
     else:
         choices, which = pa.array(["", *texts], kind), values
-    return choices.take(pa.array(np.where(is_valid, which, 0), mask=~is_valid.astype(bool)))
+    return choices.take(pa.array(np.where(is_valid, which, 0), mask=~is_valid))
 
 
-def _convert_values(
-    cells: ColumnCells, is_valid: Any, field: TypedColumn, path: str, unfit: dict[int, dict[str, Any]], limits: Limits
-) -> pa.Array:
-    """Convert values one by one; those that the column cannot hold go to `unfit`."""
-    convert, converted = get_cell_converter(field.kind), list[Any]()
-    assert cells.leaf is not None and cells.data is not None
-    for i, is_present in enumerate(is_valid.tolist()):
-        if not is_present:
-            converted.append(None)
-            continue
-        raw = bytes(cells.data[cells.values[i] : cells.values[i + 1]])
+def _convert_raw_values(
+    cells: ColumnCells, field: TypedColumn, path: str, unfit: dict[int, dict[str, Any]], limits: Limits
+) -> list[Any] | None:
+    """Convert raw values one by one; those that the column cannot hold go to `unfit`.
+
+    Returns:
+        One value per cell; None if the column holds none of them.
+    """
+    convert, converted = get_cell_converter(field.kind), dict[int, Any]()
+    for i, raw in cells.iter_raw():
         value: Any = raw
         try:
-            value = cells.leaf(raw, limits)
-            converted.append(convert(value))
+            value = cells.decode_raw(raw, limits)
+            converted[i] = convert(value)
         except (ValueError, TypeError, ArithmeticError, MalformedError, DecompressionError):
-            converted.append(None)
             unfit.setdefault(i, {})[path] = value
-    return pa.array(converted, to_arrow_type(field.kind))
+    return [converted.get(i) for i in range(len(cells.valid))] if converted else None
 
 
 # --- Table router ---
@@ -375,6 +486,8 @@ _MAX_BATCH_ROWS = 8192
 _TABLE_MEMORY_DIVISOR, _TOTAL_MEMORY_DIVISOR = 32, 8
 """Pending rows of one table, and of all tables, use at most these fractions of the memory limit."""
 _MAX_NAMED_TABLES = 8
+_RUN_BYTES, _EVENT_BYTES = 512, 160
+"""Memory of a run of rows, and of the metadata of an event."""
 _BATCH_MEMORY_FACTOR = 2
 """Memory for building a batch, as a multiple of the size of its rows."""
 
@@ -399,13 +512,19 @@ class _PendingMemory(msgspec.Struct):
 
 
 class _PendingRows:
-    """Rows of one table that will become a batch, as dictionaries or as cells."""
+    """Rows of one table that will become a batch, as dictionaries or as cells.
 
-    def __init__(self, name: str, sink: TableRowSink, limits: Limits, pending_memory: _PendingMemory) -> None:
+    names: texts that the columns of events refer to.
+    """
+
+    def __init__(
+        self, name: str, sink: TableRowSink, limits: Limits, pending_memory: _PendingMemory, names: EventNames
+    ) -> None:
         self.name, self._sink, self._limits, self._pending_memory = name, sink, limits, pending_memory
+        self._names = names
         self.filled: CellBuffer | None = None
         self._start = self._stop = 0
-        self._runs: list[TableRun | EventRowsColumns] = []
+        self._runs: list[TableRun | EventRun] = []
         self.fields: tuple[TypedColumn, ...] = ()
         self.table: TableSchema | None = None
         self.rows: list[dict[str, Any]] = []
@@ -413,25 +532,34 @@ class _PendingRows:
 
     def flush(self) -> None:
         """Build a batch of the pending rows, and pass it on."""
-        if self.rows:
-            limits_module.require_bytes(_BATCH_MEMORY_FACTOR * self.size)
-            self._pending_memory.bytes -= self.size
-            rows, self.rows, self.size = self.rows, [], 0
+        rows, filled, runs, size = self.rows, self.filled, self._runs, self.size
+        self.rows, self.filled, self._runs, self.size = [], None, [], 0
+        self._pending_memory.bytes -= size
+        if rows:
+            limits_module.require_bytes(_BATCH_MEMORY_FACTOR * size)
             self._sink.add_batch(self.name, build_table_batch(self.fields, rows))
-        if self.filled is not None:
-            table_batch = build_batch_from_cells(
-                self.filled, self._start, self._stop, self._runs, self.fields, self._limits
-            )
-            self._sink.add_batch(self.name, table_batch)
-            self.filled, self._runs = None, []
+        if filled is not None:
+            cells = CellSlice(filled, self._start, self._stop - self._start, 0)
+            event_columns = _join_runs(runs, self.fields, self._names)
+            self._sink.add_batch(self.name, build_batch_from_cells(cells, event_columns, self.fields, self._limits))
 
-    def add_cells(self, filled: CellBuffer, start: int, size: int, run: TableRun | EventRowsColumns) -> None:
+    def add_cells(self, filled: CellBuffer, start: int, size: int, run: TableRun | EventRun) -> None:
         """Add `size` rows of cells from `start`."""
         if filled is not self.filled or start != self._stop or self.rows:
             self.flush()
             self.filled, self._start = filled, start
         self._stop = start + size
         self._runs.append(run)
+        self.add_size(filled.size_in_bytes + _RUN_BYTES * len(self._runs) - self.size)
+
+    def set_names(self, names: EventNames) -> None:
+        """Set the texts that events refer to; only while no rows are pending."""
+        self._names = names
+
+    def add_size(self, size: int) -> None:
+        """Count memory of the pending rows."""
+        self.size += size
+        self._pending_memory.bytes += size
 
     def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition of the table for the following rows. place: in the log, as text."""
@@ -442,6 +570,14 @@ class _PendingRows:
         self.table = table
 
 
+class _LastRow(NamedTuple):
+    """The last row of an open transaction: `values[key]` is its `commit`. pending: where the row is."""
+
+    values: Any
+    key: Any
+    pending: _PendingRows | None
+
+
 class TableRouter:
     """Takes blocks and row batches of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
@@ -450,9 +586,10 @@ class TableRouter:
     Attributes:
         seen: tables of the log, selected or not.
         remarks: texts about changes of tables, with their place; at most MAX_LISTED_FINDINGS.
-        untold: number of records whose rows are not in the log.
-        others: number of further such records, of tables that are not selected.
-        taken: number of rows by file.
+        unlogged_records: number of records whose rows are not in the log.
+        other_unlogged_records: number of further such records, of tables that are not selected.
+        rows_by_file: number of rows by file.
+        general_rows: number of rows that were decoded record by record, by the reason.
     """
 
     def __init__(
@@ -462,10 +599,11 @@ class TableRouter:
         self.remarks: list[str] = []
         self.unlogged_records = self.other_unlogged_records = 0
         self._remarked_tables = set[str]()
-        self.rows_by_file = Counter[str]()
+        self.rows_by_file, self.general_rows = Counter[str](), Counter[str]()
         self._options, self._sink, self._limits, self._keeps_undecoded = options, sink, limits, keeps_undecoded
         self._tables: dict[str, _PendingRows] = {}
-        self._last: tuple[Any, Any] | None = None
+        self._last: _LastRow | None = None
+        self._names, self._event_bytes = EventNames(), 0
         self._row_condition = None if options.where is None else make_row_condition(options.where)
         self._condition_columns = None if options.where is None else ColumnTracker(options.where)
         self._skipped_rows, self._pending_memory = 0, _PendingMemory()
@@ -476,18 +614,22 @@ class TableRouter:
         self.is_selected = TableFilter(options)
 
     def read_log(
-        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema]
+        self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart = WHOLE_FILE
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
         """Return the parts of a log in the fastest form that the options allow.
 
         known_tables: tables described by other files.
         """
-        if self._row_condition is None and not self._options.skip and self._options.limit is None:
-            return log.row_batches(selection, known_tables=known_tables, is_selected=self.is_selected)
-        needs_rows = self._options.skip or (
-            self._row_condition is not None and self._row_condition.condition.needs_body
+        condition = None if self._row_condition is None else self._row_condition.condition
+        needs_values = bool(self._options.skip) or (condition is not None and condition.needs_body)
+        return log.row_batches(
+            selection,
+            part=part,
+            known_tables=known_tables,
+            is_selected=self.is_selected,
+            condition=condition,
+            cells=not needs_values,
         )
-        return log.table_rows(selection, known_tables=known_tables, cells=not needs_rows, is_selected=self.is_selected)
 
     @property
     def is_full(self) -> bool:
@@ -506,24 +648,56 @@ class TableRouter:
             if block.findings.get(i) or (content is not None and _has_content(content)):
                 self._add_record(block, i, RecordTableRows() if content is None else content)
 
-    def add_row_batch(self, crowd: RowBatch) -> None:
+    def add_row_batch(self, row_batch: RowBatch) -> None:
         """Route the rows of a batch of records that compiled code decoded."""
-        events = crowd.rows
+        events = row_batch.rows
         self._note_tables(events.described)
         if events.closes:
             self._mark_transaction_end()
         elif events.begins:
             self._last = None
+        if self._pending_memory.bytes + self._event_bytes > self._max_total_bytes or self._names.has_too_many:
+            self._flush_all()
+        if not events.runs:
+            return
+        columns = EventColumns(row_batch, self._names)
+        self._event_bytes += _EVENT_BYTES * len(columns.sizes)
+        if (selected := self._select_batch_rows(row_batch, columns.row_count)) is not None:
+            columns.select_rows(selected)
+        if columns.mark_commits(events.commits):
+            self._mark_transaction_end()
+        last_row, last_pending = columns.last_row(), None
+        last_event = -1 if last_row is None else int(np.searchsorted(columns.ends, last_row, side="right"))
         for run in events.runs:
-            first = run.event_numbers[0]
-            place = f"{record_rows.printable_path(crowd.file)} at {crowd.base + events.offsets[first]:,}"
+            numbers = np.asarray(run.event_numbers)
+            if selected is not None and not selected[columns.row_indexes(numbers)].any():
+                continue
+            size = int(columns.sizes[numbers].sum())
+            place = f"{record_rows.printable_path(row_batch.file)} at {int(columns.offsets[numbers[0]]):,}"
             pending = self._pending_for_table(run.buffer.table, place)
-            event_columns = build_event_columns(events, run, pending.fields, crowd)
-            size = int(event_columns.sizes.sum())
-            pending.add_cells(run.buffer, run.start, size, event_columns)
-            self.rows_by_file[crowd.file] += size
-            if run.event_numbers[-1] == len(events.record_indexes) - 1:
-                self._last = (event_columns.commits, -1) if events.open else None
+            pending.add_cells(run.buffer, run.start, size, EventRun(columns, numbers))
+            if last_event in run.event_numbers:
+                last_pending = pending
+        self.rows_by_file[row_batch.file] += columns.row_count if selected is None else int(selected.sum())
+        if not events.open or (last_row is None and int(columns.groups[-1])):
+            self._last = None
+        elif last_row is not None:
+            self._last = _LastRow(columns.commits, last_row, last_pending)
+
+    def _select_batch_rows(self, row_batch: RowBatch, count: int) -> Any:
+        """Return which rows of a batch are selected; None = all are."""
+        limit, skip = self._options.limit, self._options.skip - self._skipped_rows
+        marks = row_batch.row_marks
+        if marks is None and limit is None and not skip:
+            return None
+        selected = np.ones(count, dtype=bool) if marks is None else np.frombuffer(marks, dtype=np.uint8) != 0
+        chosen = np.flatnonzero(selected)
+        skipped = min(skip, len(chosen))
+        self._skipped_rows += skipped
+        selected[chosen[:skipped]] = False
+        if limit is not None:
+            selected[chosen[skipped + limit - self.rows_by_file.total() :]] = False
+        return selected
 
     def _note_tables(self, tables: Iterable[TableSchema]) -> None:
         """Note tables that the log contains."""
@@ -536,6 +710,18 @@ class TableRouter:
         """Build batches of all pending rows."""
         for pending in self._tables.values():
             pending.flush()
+
+    def _flush_all(self) -> None:
+        """Flush all tables but the one whose last row may still turn out to be the last one of its transaction."""
+        last = None if self._last is None else self._last.pending
+        for pending in self._tables.values():
+            if pending is not last:
+                pending.flush()
+        self._event_bytes = 0
+        if last is None or last.filled is None:
+            self._names = EventNames()
+            for pending in self._tables.values():
+                pending.set_names(self._names)
 
     def _add_record(self, block: RecordBlock, i: int, content: RecordTableRows) -> None:
         if content.changes is not None and not self._options.may_be_selected(content.changes):
@@ -555,6 +741,8 @@ class TableRouter:
         ):
             self.unlogged_records += any(one.severity is Severity.ERROR for one in findings)
             self._add_undecoded_record(meta, block.envelope.object[i])
+        if content.reason:
+            self.general_rows[content.reason] += len(content.rows) if content.cells is None else content.cells.size
         if content.cells is not None:
             self._add_cells(content.cells, meta, block, i)
         for row_index, row in self._select_rows(content.rows, i):
@@ -578,8 +766,7 @@ class TableRouter:
     def _mark_transaction_end(self) -> None:
         """Mark the last row as the end of its transaction."""
         if self._last is not None:
-            row, commit_key = self._last
-            row[commit_key] = True
+            self._last.values[self._last.key] = True
         self._last = None
 
     def _select_rows(self, rows_of_record: Sequence[TableRow], i: int) -> Iterator[tuple[int, TableRow]]:
@@ -611,7 +798,7 @@ class TableRouter:
             return
         pending = self._pending_for_table(filled.table, _format_place(block, i))
         row_meta = meta | {"op": OPERATION_BY_SIDES[cells.sides]}
-        self._last = row_meta, "commit"
+        self._last = _LastRow(row_meta, "commit", pending)
         if cells.absent:
             row_meta["absent"] = absent_paths(cells.absent, pending.fields)
         pending.add_cells(filled, cells.start, row_count, TableRun(row_count, cells.sides, row_meta))
@@ -629,11 +816,10 @@ class TableRouter:
         if pending_memory.bytes + size > self._max_total_bytes:
             self.flush()
         row_values = meta | to_cells(row, pending.fields) | {"op": row.op}
-        self._last = row_values, "commit"
+        self._last = _LastRow(row_values, "commit", pending)
         pending.rows.append(row_values)
         self.rows_by_file[block.file] += 1
-        pending.size += size
-        pending_memory.bytes += size
+        pending.add_size(size)
 
     def _pending_for_table(self, table: TableSchema, place: str) -> _PendingRows:
         """Return the pending rows of a table, after setting its current definition."""
@@ -647,7 +833,7 @@ class TableRouter:
         if not self._options.per_table:
             name = next(iter(self._tables), name)
         if name not in self._tables:
-            self._tables[name] = _PendingRows(name, self._sink, self._limits, self._pending_memory)
+            self._tables[name] = _PendingRows(name, self._sink, self._limits, self._pending_memory, self._names)
         return self._tables[name]
 
     # -- rows without a table --------------------------------------------------------------------------------------
@@ -691,7 +877,7 @@ class TableRouter:
         self._note_tables(one.table for one in self._tables.values() if one.table is not None)
         for pattern in self._options.objects:
             if not any(self._options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
-                message = describe_missing_table(self.seen)
+                message = describe_missing_table(self.seen, pattern)
                 if count := self.unlogged_records + self.other_unlogged_records:
                     message += (
                         f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
@@ -704,9 +890,11 @@ class TableRouter:
             self._condition_columns.require_known()
 
 
-def describe_missing_table(tables: Iterable[str]) -> str:
-    """Return a text that a table is not among these."""
+def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
+    """Return a text that a table is not among these, with the most similar names."""
     names = sorted(tables)
+    if suggestion := suggest_names(name, names):
+        return f"the log contains no such table{suggestion}"
     ellipsis = ", …" if names[_MAX_NAMED_TABLES:] else ""
     listing = f"it has {', '.join(names[:_MAX_NAMED_TABLES])}{ellipsis}" if names else "it has none"
     return f"the log contains no such table; {listing}"

@@ -550,6 +550,11 @@ class TableBatch(msgspec.Struct, frozen=True):
     fields: tuple[TypedColumn, ...]
     batch: pa.RecordBatch
 
+    @property
+    def array_count(self) -> int:
+        """Number of Arrow arrays, those of structs included."""
+        return int(self.batch.num_columns) + len(IMAGES) * len(self.fields)
+
     def image(self, name: str) -> pa.StructArray:
         """Return the struct array of an image: before or after."""
         return self.batch.column(len(METADATA_COLUMNS) + IMAGES.index(name))

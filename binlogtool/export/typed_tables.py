@@ -7,12 +7,11 @@ are no partitions, the spool file becomes the output.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -26,9 +25,9 @@ from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_log import LogReader, open_log
 from binlogtool.core.record_selection import FileFinding, ReadOptions, RowBatch, Selection, add_selection_hints
 from binlogtool.errors import InputOutputError
-from binlogtool.export import parquet_files
+from binlogtool.export import table_files
 from binlogtool.export.atomic_output import TABLES_FILE
-from binlogtool.export.incremental import is_closed, is_damage
+from binlogtool.export.incremental import KnownTable, is_closed, is_damage
 from binlogtool.export.manifest import (
     MAX_LISTED_FINDINGS,
     FindingTally,
@@ -40,10 +39,9 @@ from binlogtool.export.manifest import (
     ProgressStep,
     TaskFile,
     absolute_path,
-    hash_file,
 )
-from binlogtool.export.output_options import NO_TEXT, NULL_PARTITION, TableFileOptions, TypedRowOptions, typed_selection
-from binlogtool.export.parquet_files import ParquetTableFile, TableFile
+from binlogtool.export.output_options import TableFileOptions, TypedRowOptions, typed_selection
+from binlogtool.export.table_files import ParquetTableFile, TableFileSink
 from binlogtool.export.table_router import TableDirectories, TableRouter
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, TableLayout, read_older_tables, table_rules
 from binlogtool.findings import Finding
@@ -55,13 +53,17 @@ from binlogtool.limits import Limits
 
 _MAX_GROUP_ROWS, _MAX_GROUP_BYTES, _GROUP_MEMORY_DIVISOR = 1 << 16, 32 << 20, 16
 """Limits of a group of rows that is written at once: rows, bytes, fraction of the memory limit."""
-_WRITE_MEMORY_FACTOR, _COPY_MEMORY_FACTORS = 2, {"orc": 16}
-_DEFAULT_COPY_FACTOR = 4
-"""Memory for writing a group, as a multiple of its size: to Parquet, and from there to another format. ORC keeps the
-longest values of each level of its statistics."""
+_WRITE_MEMORY_FACTOR = 2
+"""Memory for writing a group to the spool, as a multiple of its size."""
 _MAX_QUEUED_GROUPS = 1
 """Maximum number of groups that wait to be written; none if they are large."""
+_ARRAY_BYTES = 512
+"""Memory of an Arrow array in addition to its values."""
+_MAX_OPEN_SPOOLS = 64
 _SPOOL_FOLDER = ".aside"
+GENERATION = "generation"
+GENERATION_FIELD = pa.field(GENERATION, pa.int64())
+"""Column of `--append`: the number of earlier files with the same name."""
 
 
 class FileLayout(Protocol):
@@ -78,11 +80,37 @@ class FileLayout(Protocol):
         """Return the table's columns with their Spark SQL types."""
 
 
+class GenerationLayout:
+    """A layout with a last column `generation`, and its value."""
+
+    def __init__(self, layout: TableLayout, generation: int) -> None:
+        self._layout, self._generation = layout, generation
+        names = [f"{name}_" if name == GENERATION else name for name in layout.schema.names]
+        self.schema = pa.schema(
+            [*(field.with_name(name) for field, name in zip(layout.schema, names, strict=True)), GENERATION_FIELD]
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GenerationLayout) and self.schema.equals(other.schema)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_table(self, table_batch: TableBatch) -> pa.Table:
+        """Convert a batch to this layout."""
+        table = self._layout.to_table(table_batch)
+        column = pa.repeat(pa.scalar(self._generation, pa.int64()), table.num_rows)
+        return pa.Table.from_arrays([*table.columns, column], schema=self.schema)
+
+    def column_types(self) -> list[dict[str, str]]:
+        """Return the table's columns with their Spark SQL types."""
+        return self._layout.column_types()
+
+
 class TableOutput:
     """Output of one table.
 
     folder: where its files go. pool: writes in the background, one group after the other. max_memory: bytes that the
-    job may use.
+    job may use. generation: value of the column `generation` of the next rows; None = there is no such column.
     """
 
     def __init__(
@@ -95,13 +123,14 @@ class TableOutput:
         max_memory: int,
         *,
         operations: bool,
+        generation: int | None = None,
     ) -> None:
         self.name, self.folder, self.rows, self.text_bytes = name, folder, 0, 0
         self.changes: list[str] = []
-        self.evolution = TableEvolution()
+        self.evolution, self.generation = TableEvolution(), None if generation is None else int(generation)
         self._file_options, self._options, self._operations = file_options, options, operations
         self._pending, self._pending_rows, self._pending_bytes = list[TableBatch](), 0, 0
-        self._pool, self._queued_writes = pool, list[Future[None]]()
+        self._pool, self._queued_writes, self._max_memory = pool, list[Future[None]](), max_memory
         self._max_group_bytes = min(_MAX_GROUP_BYTES, max_memory // _GROUP_MEMORY_DIVISOR)
         self._spool_paths: list[Path] = []
         self._open_spool: tuple[FileLayout, bool, ParquetTableFile] | None = None
@@ -110,7 +139,10 @@ class TableOutput:
     @property
     def layout(self) -> FileLayout:
         """Layout of the rows, as far as the columns are known now."""
-        return TableLayout(self.evolution.fields, self.evolution.key, self._options.image, operations=self._operations)
+        layout = TableLayout(
+            self.evolution.fields, self.evolution.key, self._options.image, operations=self._operations
+        )
+        return layout if self.generation is None else GenerationLayout(layout, self.generation)
 
     def set_table(self, table: TableSchema, place: str) -> None:
         """Set the definition that is valid from here on; the first MAX_LISTED_FINDINGS changes are recorded."""
@@ -133,7 +165,7 @@ class TableOutput:
         """Add rows."""
         self._pending.append(table_batch)
         self._pending_rows += table_batch.batch.num_rows
-        self._pending_bytes += table_batch.batch.nbytes
+        self._pending_bytes += table_batch.batch.nbytes + _ARRAY_BYTES * table_batch.array_count
         self.rows += table_batch.batch.num_rows
         if self._pending_rows >= _MAX_GROUP_ROWS or self._pending_bytes >= self._max_group_bytes:
             self.spool_pending()
@@ -142,6 +174,11 @@ class TableOutput:
     def pending_bytes(self) -> int:
         """Bytes of the rows in memory."""
         return self._pending_bytes
+
+    @property
+    def has_open_spool(self) -> bool:
+        """True if a spool file is open, or will be by a queued write."""
+        return self._open_spool is not None or bool(self._queued_writes)
 
     def spool_pending(self) -> None:
         """Write the pending rows to the spool in the background."""
@@ -192,57 +229,38 @@ class TableOutput:
         """
         self.spool_pending()
         self.close_spool()
-        layout, writers = self.layout, _PartitionWriters(self.folder, self._file_options)
+        schema = self.layout.schema
+        sink = TableFileSink(self.folder, self._file_options, schema, self._max_memory)
         for path in self._spool_paths:
-            self._publish_spool_file(path, layout, writers)
-        writers.close()
+            self._publish_spool_file(path, schema, sink)
+        sink.close()
+        self.text_bytes += sink.text_bytes
         if self._spool_paths:
             (self.folder / _SPOOL_FOLDER).rmdir()
-        self._outputs = [self._count_output(path, layout) for path in writers.paths]
+        for path in sink.paths:
+            counts = table_files.count_file(self._file_options, self.folder, path, schema)
+            self._outputs.append(counts.output)
+            self.text_bytes -= counts.text_bytes
         written_rows = sum(one.rows for one in self._outputs)
         if written_rows != self.rows:
             text = f"{self.rows:,} rows were converted and {written_rows:,} written"
             raise InputOutputError(f"{self.name}: {text}; the output is not usable")
 
-    def _publish_spool_file(self, path: Path, layout: FileLayout, writers: _PartitionWriters) -> None:
+    def _publish_spool_file(self, path: Path, schema: pa.Schema, sink: TableFileSink) -> None:
         import pyarrow.parquet as parquet
 
         with parquet.ParquetFile(path) as file:
             can_rename = self._file_options.to == "parquet" and not self._file_options.partition_by
-            if can_rename and file.schema_arrow.equals(layout.schema):
+            if can_rename and file.schema_arrow.equals(schema):
+                columns = table_files.stored_text_columns(self._file_options, schema)
                 for i in range(file.num_row_groups):
-                    self._add_text_bytes(file.read_row_group(i, columns=self._text_columns(layout)), layout)
-                path.rename(writers.new_path(""))
+                    texts = file.read_row_group(i, columns=columns)
+                    self.text_bytes += table_files.count_text_bytes(texts, columns, self._file_options)
+                path.rename(sink.new_path(""))
                 return
-            for batch in parquet_files.read_row_groups(file):
-                limits.require_bytes(
-                    _COPY_MEMORY_FACTORS.get(self._file_options.to, _DEFAULT_COPY_FACTOR) * batch.nbytes
-                )
-                table = conform_table(pa.Table.from_batches([batch]), layout.schema)
-                self._add_text_bytes(table, layout)
-                writers.write(table)
+            for batch in table_files.read_row_groups(file):
+                sink.add(conform_table(pa.Table.from_batches([batch]), schema))
         path.unlink()
-
-    def _text_columns(self, layout: FileLayout) -> list[str]:
-        return [
-            field.name
-            for field in layout.schema
-            if pa.types.is_string(field.type) and field.name not in self._file_options.partition_by
-        ]
-
-    def _add_text_bytes(self, table: pa.Table, layout: FileLayout) -> None:
-        if not self._file_options.csv_safe:
-            self.text_bytes += parquet_files.count_text_bytes(table, self._text_columns(layout))
-
-    def _count_output(self, path: Path, layout: FileLayout) -> ManifestOutput:
-        """Read a file back, and return its manifest entry."""
-        counts = parquet_files.count_file(
-            self._file_options, path, [] if self._file_options.csv_safe else self._text_columns(layout)
-        )
-        self.text_bytes -= counts.text_bytes
-        return ManifestOutput(
-            str(path.relative_to(self.folder)), counts.rows, path.stat().st_size, hash_file(str(path))
-        )
 
     @property
     def outputs(self) -> Sequence[ManifestOutput]:
@@ -250,44 +268,39 @@ class TableOutput:
         return self._outputs
 
 
+class TableMemory:
+    """Bounds the memory and the open spool files of many tables. max_bytes: of the pending rows of all of them."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._pending_bytes = max_bytes, 0
+        self._pending, self._open_spools = dict[str, TableOutput](), dict[str, TableOutput]()
+
+    def add_batch(self, target: TableOutput, table_batch: TableBatch) -> None:
+        """Add rows to a table; write those of all tables if they need too much memory."""
+        self._pending_bytes -= target.pending_bytes
+        target.add_batch(table_batch)
+        self._pending_bytes += target.pending_bytes
+        self._pending[target.name] = target
+        if target.has_open_spool:
+            self._open_spools.pop(target.name, None)
+            self._open_spools[target.name] = target
+        if self._pending_bytes > self._max_bytes:
+            self.spool_pending()
+        elif len(self._open_spools) > _MAX_OPEN_SPOOLS:
+            self._open_spools.pop(next(iter(self._open_spools))).close_spool()
+
+    def spool_pending(self) -> None:
+        """Write the pending rows of all tables."""
+        for target in self._pending.values():
+            target.spool_pending()
+            target.close_spool()
+        self._pending_bytes, self._pending, self._open_spools = 0, {}, {}
+
+
 def check_text_bytes(targets: Iterable[TableOutput]) -> None:
     """Raise InputOutputError if the texts in the files of all tables are not those that were written."""
     if any(target.text_bytes for target in targets):
         raise InputOutputError("the texts of the output differ from those that were read; the output is not usable")
-
-
-class _PartitionWriters:
-    """Files of a table, one for each combination of partition values."""
-
-    def __init__(self, folder: Path, file_options: TableFileOptions) -> None:
-        self._folder, self._file_options = folder, file_options
-        self._open: dict[str, TableFile] = {}
-        self.paths: list[Path] = []
-
-    def new_path(self, partition: str) -> Path:
-        """Return the path of the next file."""
-        partition_folder = self._folder / partition
-        partition_folder.mkdir(parents=True, exist_ok=True)
-        self.paths.append(
-            partition_folder / f"part-{len(self.paths):05}{parquet_files.file_suffix(self._file_options)}"
-        )
-        return self.paths[-1]
-
-    def write(self, table: pa.Table) -> None:
-        """Write rows into the files of their partitions."""
-        for partition, part in _split_by_partition(table, self._file_options.partition_by):
-            if partition not in self._open:
-                if len(self._open) >= 64:
-                    self._open.pop(next(iter(self._open))).close()
-                self._open[partition] = parquet_files.create_table_file(
-                    self._file_options, self.new_path(partition), part.schema
-                )
-            self._open[partition].write(part)
-
-    def close(self) -> None:
-        """Complete all files."""
-        for file in self._open.values():
-            file.close()
 
 
 def conform_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -313,37 +326,6 @@ def _widen_column(column: Any, kind: pa.DataType) -> Any:
         _widen_column(members[f.name], f.type) if f.name in members else pa.nulls(len(structs), f.type) for f in kind
     ]
     return pa.StructArray.from_arrays(inside, fields=list(kind), mask=structs.is_null() if structs.null_count else None)
-
-
-def _split_by_partition(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each partition, without the columns that are in directory names."""
-    if not names:
-        yield "", table
-        return
-    values = pa.table([_partition_column(table, name) for name in names], names=list(names))
-    stored = table.drop_columns([name for name in names if name in table.schema.names])
-    for row in values.group_by(list(names), use_threads=False).aggregate([]).to_pylist():
-        mask = pa.array([True] * len(table))
-        for name in names:
-            column = values[name]
-            mask = compute.and_(mask, column.is_null() if row[name] is None else compute.fill_null(
-                compute.equal(column, row[name]), False))  # fmt: skip
-        yield "/".join(f"{name}={_partition_folder_name(name, row)}" for name in names), stored.filter(mask)
-
-
-def _partition_column(table: pa.Table, name: str) -> Any:
-    if name == "date":
-        return compute.strftime(table["time"].cast(pa.timestamp("s"), safe=False), format="%Y-%m-%d")
-    if name == "hour":
-        return compute.hour(table["time"].cast(pa.timestamp("us")))
-    return table[name]
-
-
-def _partition_folder_name(name: str, row: Mapping[str, Any]) -> str:
-    value = row[name]
-    if value is None or value == "":
-        return NO_TEXT if name in ("op", "file") else NULL_PARTITION
-    return quote(str(value), safe=" ")
 
 
 # --- Typed tables of a log ---
@@ -379,10 +361,10 @@ class TypedJob(msgspec.Struct, frozen=True):
     def _run(self, state: _TypedJobState, inputs: list[ManifestInput]) -> Manifest:
         with self._open_log(inputs) as log:
             state.read_rows(log)
-        if state.finding_tally.errors and self.selection.on_damage == "stop":
+        if state.tables.finding_tally.errors and self.selection.on_damage == "stop":
             return state.build_manifest(complete=False)
         state.router.check_tables_exist()
-        if not state.finding_tally.counts:
+        if not state.tables.finding_tally.counts:
             state.router.check_columns_exist()
         state.finish()
         return state.build_manifest(complete=True)
@@ -399,17 +381,118 @@ class TypedJob(msgspec.Struct, frozen=True):
         return log
 
 
+class TypedTables:
+    """The tables of an output; receives their rows (`table_router.TableRowSink`).
+
+    folder: of the output. pool: writes in the background. operations: see `TableLayout`. known: tables of earlier runs.
+    generation: of the next rows, see `TableOutput`.
+    """
+
+    def __init__(
+        self, folder: Path, shape: TableFileOptions, options: TypedRowOptions, limits: Limits, pool: ThreadPoolExecutor,
+        *, operations: bool, known: Sequence[KnownTable] = (), generation: int | None = None,
+    ) -> None:  # fmt: skip
+        self.folder, self.finding_tally, self.generation = folder, FindingTally(), generation
+        self._shape, self._options, self._limits, self._pool, self._operations = (
+            shape, options, limits, pool, operations
+        )  # fmt: skip
+        self._targets: dict[str, TableOutput] = {}
+        self._memory = TableMemory(limits.max_memory // _MEMORY_DIVISOR)
+        self._directories, self._known = TableDirectories(), {one.name: one for one in known}
+        for name in self._known:
+            self._directories.directory_of(name)
+
+    def set_generation(self, generation: int) -> None:
+        """Set the generation of the next rows; all earlier ones must have been flushed by their router."""
+        if generation != self.generation:
+            self._memory.spool_pending()
+            for target in self.targets:
+                target.generation = generation
+            self.generation = generation
+
+    def set_table(self, name: str, table: TableSchema, place: str) -> None:
+        """Set the definition of a table; see `TableRowSink`."""
+        self._get_target(name).set_table(table, place)
+
+    def add_batch(self, name: str, table_batch: TableBatch) -> None:
+        """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
+        self._memory.add_batch(self._get_target(name), table_batch)
+
+    def report_finding(self, file: str, finding: Finding) -> None:
+        """Record a finding; see `TableRowSink`."""
+        self.finding_tally.add(file, finding_to_value(finding), damage=False)
+
+    def _get_target(self, name: str) -> TableOutput:
+        if name not in self._targets:
+            folder, known = self.folder / self.directory_of(name), self._known.get(name)
+            target = self._targets[name] = TableOutput(
+                name, folder, self._shape, self._options, self._pool, self._limits.max_memory,
+                operations=self._operations, generation=self.generation,
+            )  # fmt: skip
+            if known is not None:
+                target.evolution.kinds.update(known.columns)
+                target.evolution.key = known.key
+        return self._targets[name]
+
+    def directory_of(self, name: str) -> str:
+        """Return the directory of a table in the output."""
+        return self._directories.directory_of(name) if self._options.per_table else "."
+
+    @property
+    def targets(self) -> list[TableOutput]:
+        """All tables, in the order in which they appeared."""
+        return list(self._targets.values())
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(target.rows for target in self.targets)
+
+    @property
+    def outputs(self) -> list[ManifestOutput]:
+        """The files of all tables, relative to the output."""
+        return [
+            replace(one, path=str(target.folder.relative_to(self.folder) / one.path))
+            for target in self.targets
+            for one in target.outputs
+        ]
+
+    def finish(self, on_step: ProgressCallback | None = None) -> None:
+        """Write the output files.
+
+        Raises:
+            InputOutputError: they do not hold what was read.
+        """
+        for number, target in enumerate(self.targets):
+            if on_step is not None:
+                on_step(ProgressStep("writing", number, len(self.targets)))
+            target.finish()
+        check_text_bytes(self.targets)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the description of each table for the manifest."""
+        return [target.to_dict(self.directory_of(target.name)) for target in self.targets]
+
+    def to_known(self) -> tuple[KnownTable, ...]:
+        """Return the tables for the next run."""
+        tables = dict(self._known)
+        for target in self.targets:
+            columns = tuple(target.evolution.kinds.items())
+            tables[target.name] = KnownTable(
+                target.name, self.directory_of(target.name), columns, target.evolution.key
+            )  # fmt: skip
+        return tuple(tables.values())
+
+
 class _TypedJobState:
-    """State of a job; receives its rows (`gather.TableRowSink`)."""
+    """State of a job."""
 
     def __init__(self, job: TypedJob, inputs: list[ManifestInput], stage: Path, pool: ThreadPoolExecutor) -> None:
-        self.job, self.inputs, self.stage, self.pool = job, inputs, stage, pool
-        self.finding_tally = FindingTally()
-        self._targets: dict[str, TableOutput] = {}
-        self._directories = TableDirectories()
+        self.job, self.inputs, self.stage = job, inputs, stage
         rules = [table_rules(i.path, i.format) for i in inputs]
-        self._operations = any(one is not None and one.operations for one in rules)
-        self.router = TableRouter(job.options, self, job.limits)
+        operations = any(one is not None and one.operations for one in rules)
+        self.tables = TypedTables(stage, job.shape, job.options, job.limits, pool, operations=operations)
+        self.router = TableRouter(job.options, self.tables, job.limits)
         self._members = [TaskFile(absolute_path(i.path), i.path, i.format, i.size) for i in inputs]
         self._preceding_bytes = dict(zip((i.path for i in inputs), _preceding_sizes(inputs), strict=True))
 
@@ -445,7 +528,7 @@ class _TypedJobState:
     def _record_trouble(self, trouble: FileFinding) -> None:
         member = next(m for m in self._members if m.name == trouble.file)
         is_damaged = is_damage(trouble.finding, partial(is_closed, member, self._members, self._open_member))
-        self.finding_tally.add(trouble.file, finding_to_value(trouble.finding), damage=is_damaged)
+        self.tables.finding_tally.add(trouble.file, finding_to_value(trouble.finding), damage=is_damaged)
         if is_damaged:
             self.router.add_damage_row(trouble)
 
@@ -457,37 +540,7 @@ class _TypedJobState:
             LogReader,
         )
 
-    def set_table(self, name: str, table: TableSchema, place: str) -> None:
-        """Set the definition of a table; see `TableRowSink`."""
-        self._get_target(name).set_table(table, place)
-
-    def add_batch(self, name: str, table_batch: TableBatch) -> None:
-        """Add rows of a table; see `TableRowSink`. Many tables together use no more memory than one."""
-        self._get_target(name).add_batch(table_batch)
-        if sum(one.pending_bytes for one in self.targets) > self.job.limits.max_memory // _MEMORY_DIVISOR:
-            for target in self.targets:
-                target.spool_pending()
-                target.close_spool()
-
-    def report_finding(self, file: str, finding: Finding) -> None:
-        """Record a finding; see `TableRowSink`."""
-        self.finding_tally.add(file, finding_to_value(finding), damage=False)
-
     # -- writing -------------------------------------------------------------------------------------------------------
-
-    def _get_target(self, name: str) -> TableOutput:
-        if name not in self._targets:
-            job = self.job
-            folder = self.stage / self._directories.directory_of(name) if job.options.per_table else self.stage
-            self._targets[name] = TableOutput(
-                name, folder, job.shape, job.options, self.pool, job.limits.max_memory, operations=self._operations
-            )
-        return self._targets[name]
-
-    @property
-    def targets(self) -> list[TableOutput]:
-        """All tables, in the order in which they appeared."""
-        return list(self._targets.values())
 
     def finish(self) -> None:
         """Write the output files.
@@ -495,32 +548,20 @@ class _TypedJobState:
         Raises:
             InputOutputError: they do not hold what was read.
         """
-        for number, target in enumerate(self.targets):
-            if self.job.on_step is not None:
-                self.job.on_step(ProgressStep("writing", number, len(self.targets)))
-            target.finish()
-        check_text_bytes(self.targets)
+        self.tables.finish(self.job.on_step)
         if self.job.options.per_table:
-            text = json.dumps({"schema": SCHEMA, "tables": list(self._describe_tables())}, indent=2)
+            text = json.dumps({"schema": SCHEMA, "tables": self.tables.describe()}, indent=2)
             (self.stage / TABLES_FILE).write_text(text + "\n")
         (self.stage / "_SUCCESS").touch()
 
-    def _describe_tables(self) -> Iterator[dict[str, Any]]:
-        for target in self.targets:
-            directory = self._directories.directory_of(target.name) if self.job.options.per_table else "."
-            yield target.to_dict(directory)
-
     def build_manifest(self, *, complete: bool) -> Manifest:
         """Build the manifest. complete: the output is published."""
-        outputs = [
-            replace(one, path=str(target.folder.relative_to(self.stage) / one.path))
-            for target in self.targets
-            for one in target.outputs
-        ]
-        row_count = sum(target.rows for target in self.targets)
-        details: dict[str, Any] = {"tables": list(self._describe_tables())} if complete else {}
+        outputs, row_count, tally = self.tables.outputs, self.tables.rows, self.tables.finding_tally
+        details: dict[str, Any] = {"tables": self.tables.describe()} if complete else {}
         if self.router.remarks:
             details["remarks"] = self.router.remarks
+        if self.router.general_rows:
+            details["general_rows"] = dict(self.router.general_rows)
         if self.router.unlogged_records:
             details["untold"] = self.router.unlogged_records
         return Manifest(
@@ -531,9 +572,9 @@ class _TypedJobState:
             inputs=tuple(replace(i, records=self.router.rows_by_file[i.path]) for i in self.inputs),
             outputs=tuple(outputs),
             rows=row_count,
-            damage=self.finding_tally.damage_rows,
-            findings=tuple(self.finding_tally.listed),
-            finding_counts=dict(self.finding_tally.counts),
+            damage=tally.damage_rows,
+            findings=tuple(tally.listed),
+            finding_counts=dict(tally.counts),
             checks=tuple(build_checks(row_count, outputs)) if complete else (),
             details=details,
         )

@@ -5,8 +5,8 @@ The compiler reads the annotation of a parameter and nothing else: names are fre
 with none of these types cannot be compiled, which is an error of the build.
 
 A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
-kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner calls
-it directly; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
+kernels, uses only literals and the constants below, and never loops without consuming a byte. It runs as
+Python; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
 unsigned 64-bit fields.
 
     scalar kernel   read(buf, p, n) -> (value, next)
@@ -24,7 +24,6 @@ as formats must not import upper layers.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from functools import lru_cache
@@ -111,7 +110,7 @@ class MalformedError(ConstructError):  # type: ignore[misc]
 
 
 class ScalarForm(msgspec.Struct, frozen=True):
-    """One common encoding of a scalar, selected by its first byte; the Python scanner reads it inline, without a call.
+    """One common encoding of a scalar, selected by its first byte; generated code reads it inline, without a call.
 
     Args:
         first, last: the range of first bytes with this encoding, both included.
@@ -151,48 +150,16 @@ class ScalarKernel(msgspec.Struct, frozen=True):
     unsigned: bool = False
 
 
-class RecordForm(msgspec.Struct, frozen=True):
-    """One common encoding of a record, selected by its first byte; the Python scanner reads it with one unpack.
-
-    Args:
-        first, last: the range of first bytes that can have this encoding, both included.
-        layout: byte order and `struct` codes of the whole record, its first byte included.
-        items: meaning of each value of the layout: the name of a column, or the required constant (an integer, or bytes
-            for an `s` code); for any other value the kernel is called.
-        fixed: the values of all other columns.
-    """
-
-    first: int
-    last: int
-    layout: str
-    items: tuple[str | int | bytes, ...]
-    fixed: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Size of the record in bytes."""
-        return struct.calcsize(self.layout)
-
-    def iter_items(self) -> Iterator[tuple[str | int | bytes, str, int]]:
-        """Yield each item with its struct code and its offset."""
-        offset = 0
-        for item, code in zip(self.items, re.findall(r"\d*s|[a-zA-Z]", self.layout), strict=True):
-            yield item, code, offset
-            offset += struct.calcsize(self.layout[0] + code)
-
-
 class RecordKernel(msgspec.Struct, frozen=True):
     """Scan rule of a field type with several named values, driven by a constant table of integers.
 
     Args:
         columns: names relative to the field (`lsn` becomes `header.lsn` for a field called header).
-        shapes: must agree with `read`; their first bytes must not overlap.
     """
 
     read: Callable[..., int]
     columns: tuple[str, ...]
     table: tuple[int, ...] = ()
-    shapes: tuple[RecordForm, ...] = ()
 
 
 class ChecksumResult(NamedTuple):
@@ -308,7 +275,7 @@ class TracePart(NamedTuple):
 
 
 PlainPart = tuple[str, int, int, int | None, Any, str]
-"""The members of a `Part`, in their order."""
+"""The members of a `TracePart`, in their order."""
 
 
 @runtime_checkable

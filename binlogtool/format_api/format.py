@@ -19,6 +19,7 @@ from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.field_types import BodySchema
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
 from binlogtool.format_api.outputs import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
+from binlogtool.format_api.record_text import RecordDescriber
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.limits import Limits
 
@@ -124,6 +125,35 @@ class EnvelopeColumns(msgspec.Struct, frozen=True):
         return EnvelopeColumns(
             self.type[cut], self.seq[cut], self.time[cut], self.object[cut], self.origin[cut], self.txn[cut]
         )
+
+
+class DecodedRecords(msgspec.Struct, frozen=True):
+    """Consecutive decoded records of one file; all sequences are equally long.
+
+    Args:
+        record: index in the file, counting provable records from 0.
+        offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` has the
+            position).
+        envelope: the columns type, seq, time, object, origin, txn.
+        checksum: the stored and computed checksums, or None.
+        bodies: as `dump` shows them, bytes left as bytes; None for one that cannot be decoded. In an SQL script, the
+            text for the record.
+        extras: additional members of `dump`, or None.
+        findings: index in the run -> findings about that record alone.
+    """
+
+    record: Sequence[int]
+    offset: Sequence[int]
+    size: Sequence[int]
+    inner: Sequence[Any]
+    envelope: EnvelopeColumns
+    checksum: Sequence[Any]
+    bodies: Sequence[Any]
+    extras: Sequence[Mapping[str, Any] | None] | None
+    findings: Mapping[int, tuple[Finding, ...]]
+
+    def __len__(self) -> int:
+        return len(self.record)
 
 
 # --- Detection ---
@@ -307,7 +337,7 @@ class JsonMember(msgspec.Struct, frozen=True):
     Args:
         kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]` and returns the end of
             what it wrote, or `format_api.json_kernels.NO_SPACE`, or `UNSUPPORTED` (the general writer does this
-            record).
+            record). None = there are only `bodies`.
         columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes: 256
             integers for its own use.
         texts: the table of `format_api.json_kernels.put_text` (as JSON). names: that of
@@ -317,7 +347,7 @@ class JsonMember(msgspec.Struct, frozen=True):
         bodies: the kernel gets only those records that are none of these.
     """
 
-    kernel: Kernel
+    kernel: Kernel | None
     columns: tuple[str, ...] = ()
     texts: Mapping[int, str] | None = None
     names: Mapping[int, str | None] | None = None
@@ -741,6 +771,7 @@ class OutputRules(msgspec.Struct, frozen=True):
         start_script: starts the SQL script of a log; None = the records are nothing that a server runs as statements.
         start_changes: starts the reader of row changes; None = the log has no row changes with names and types of
             columns.
+        start_record_text: starts the describer of records for people; None = their bodies are shown as they are.
     """
 
     types: Mapping[int, str]
@@ -752,6 +783,7 @@ class OutputRules(msgspec.Struct, frozen=True):
     gtid_rules: GtidParsers | None = None
     start_script: Callable[[ScriptOptions], ScriptWriter] | None = None
     start_changes: Callable[[], ChangeReader] | None = None
+    start_record_text: Callable[[], RecordDescriber] | None = None
     type_groups: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
 
 

@@ -4,7 +4,7 @@ All write to `out[o:z]` and return the end of what they wrote, or a code: NO_SPA
 than plain JSON, or a text form that is not worth a kernel; the general writer does it). They write what `msgspec.json`
 writes for the same value, except the characters that reports escape in addition.
 
-`texts` is a table made by `text_table` or `name_table`: 32-bit big-endian numbers, then the texts.
+`texts` is a table made by `build_text_table` or `build_name_table`: 32-bit big-endian numbers, then the texts.
 """
 
 from __future__ import annotations
@@ -31,6 +31,19 @@ def put_null(out: MutableUInt8s, o: int, z: int) -> int:
     out[o + 2] = 108
     out[o + 3] = 108
     return o + 4
+
+
+@kernel()
+def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
+    """Write `true` or `false`."""
+    if z - o < 5:
+        return -1
+    out[o] = 116 if value else 102
+    out[o + 1] = 114 if value else 97
+    out[o + 2] = 117 if value else 108
+    out[o + 3] = 101 if value else 115
+    out[o + 4] = 101
+    return o + 5 - value
 
 
 @kernel()
@@ -182,6 +195,18 @@ def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     if exponent < 1007 or exponent > 1075:
         return -2
     return put_binary_fraction(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, o, z)
+
+
+@kernel()
+def widen_float(bits: int) -> int:
+    """Return the bits of the double that equals a float; those of infinity unless it is a normal number or 0."""
+    exponent = bits >> 23 & 0xFF
+    widened_bits = (bits & 0x7FFFFF) << 29
+    if exponent == 255 or (exponent == 0 and widened_bits != 0):
+        return 0x7FF0000000000000
+    if exponent > 0:
+        widened_bits |= (exponent + 896) << 52
+    return widened_bits | -0x8000000000000000 if bits >= 0x80000000 else widened_bits
 
 
 @kernel(put_last_digits)

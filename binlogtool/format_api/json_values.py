@@ -15,7 +15,6 @@ _UNSAFE = re.compile(
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xa9]|\xef(?:\xbb\xbf|\xbf[\xb9-\xbb])"
 )
 """U+007F to U+009F, U+061C, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+2069, U+FEFF, U+FFF9 to U+FFFB."""
-_MAX_EXACT_INTEGER = 1 << 53
 
 
 def _escape_bytes(data: bytes) -> str:
@@ -31,10 +30,9 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
 
 
 class JsonStyle(msgspec.Struct, frozen=True):
-    """Style of values in JSON. bytes_form: a key of `BYTES_FORMS`. bigint: "number", or "string" beyond 2**53."""
+    """Style of values in JSON. bytes_form: a key of `BYTES_FORMS`."""
 
     bytes_form: str = "hex"
-    bigint: str = "number"
 
     def to_json_value(self, value: Any) -> Any:
         """Convert a value to what JSON has; any other kind of value becomes its text."""
@@ -44,7 +42,7 @@ class JsonStyle(msgspec.Struct, frozen=True):
             case str():
                 return self.text_value(value)
             case int():
-                return str(value) if self.bigint == "string" and abs(value) > _MAX_EXACT_INTEGER else int(value)
+                return int(value)
             case float():
                 return value if math.isfinite(value) else {"$float": str(value)}
             case bytes() | bytearray() | memoryview():

@@ -59,7 +59,7 @@ def to_int_list(column: Any, start: int = 0, stop: int | None = None) -> list[in
 # --- File layouts of a format, and what the engine reads with them ---
 
 Column = Sequence[int]
-"""Signed 64-bit integers, one per frame or row: a list (Python scanner) or memory (native scanner).
+"""Signed 64-bit integers, one per frame or row: memory that a scanner fills, or a list.
 
 Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 """
@@ -67,7 +67,7 @@ Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 U64 = (1 << 64) - 1
 
 Kernel = Callable[..., Any]
-"""A plain function over integers and integer arrays (see `fields.kernel`): runs as Python, or as native code."""
+"""A plain function over integers and integer arrays (see `field_types.kernel`): runs as Python, or as native code."""
 
 RangeReader = Callable[[int, int], bytes]
 """Reads the bytes `[offset, offset + size)` of a file, fewer at its end."""
@@ -103,7 +103,7 @@ class FrameLevel(msgspec.Struct, frozen=True):
             `prove` compares later frames with. Only the scan calls it, so that each file has one proof for all readers.
         end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
         align: frames start at multiples of this many bytes after the header (pages); 1 = anywhere.
-        max_size: default limit of one frame in bytes (`--max-record` overrides it).
+        max_size: default limit of one frame in bytes (`--max record=SIZE` overrides it).
         min_size: smallest frame in bytes.
         length_field: the field with the size of a whole frame, if only integers precede it: resync skips frames that
             would be longer than the remaining bytes. None = no single field has it.

@@ -176,23 +176,41 @@ class ColumnCells(NamedTuple):
         values: 64-bit integers; the bits of a double or (in 32 bits) of a float; days; microseconds; for `wide`
             decimals two per cell, the low half first; for texts the end of each in `data`, after the start of the
             first.
-        valid: one byte per cell, 0 = NULL.
+        valid: one byte per cell: 0 = NULL, 1 = a value, 2 = the raw bytes of a value that `decode_raw` decodes: a text,
+            or a little-endian number.
+        decode_raw: decodes a value, as `dump` shows it, from its raw bytes; raises as a format's bodies do.
+        raw_bytes: size of a raw number.
         texts: meaning of the numbers of an ENUM (from 1 on, 0 = "") or of the bits of a SET.
-        leaf: decodes a value, as `dump` shows it, from its bytes in `data`; raises as a format's bodies do.
     """
 
     values: memoryview
     valid: memoryview
     data: memoryview | None
+    decode_raw: Callable[[bytes, Limits], Any]
+    raw_bytes: int = 0
     wide: bool = False
     texts: Sequence[str] | None = None
-    leaf: Callable[[bytes, Limits], Any] | None = None
+
+    def iter_raw(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number of each cell with raw bytes, and these."""
+        flags, step = bytes(self.valid), 1 + self.wide
+        at = flags.find(2)
+        while at >= 0:
+            if self.data is not None:
+                yield at, bytes(self.data[self.values[at] : self.values[at + 1]])
+            else:
+                yield at, (self.values[step * at] & (1 << 64) - 1).to_bytes(8, "little")[: self.raw_bytes]
+            at = flags.find(2, at + 1)
 
 
 class CellBuffer(Protocol):
     """Rows stored as columns of memory."""
 
     table: TableSchema
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory of all its rows, about."""
 
     def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
         """Return the cells of a column in the image before (side 0) or after (1), of the rows `[start, stop)`."""
@@ -227,6 +245,7 @@ class RecordTableRows(msgspec.Struct, frozen=True):
         cells: several rows, in place of `rows`.
         changes: the only table that it is known to change, where its rows are not known; None = it may be any.
         emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
+        reason: why compiled code did not decode the rows together with those of other records, as text about the rows.
     """
 
     rows: Sequence[TableRow] = ()
@@ -239,6 +258,7 @@ class RecordTableRows(msgspec.Struct, frozen=True):
     cells: CellSlice | None = None
     changes: TableSchema | None = None
     emptied: Sequence[TableRow] = ()
+    reason: str = ""
 
 
 NO_ROWS = RecordTableRows()
@@ -276,6 +296,7 @@ class EventRows(NamedTuple):
         origins: as in the envelope.
         owners: which of the transactions in `sources` it belongs to, each as (`txn`, `seq`) of the envelope.
         commits: 1 = its last row is the last one of the transaction, whose end was read.
+        groups: number of its transaction in these records.
     """
 
     described: Sequence[TableSchema]
@@ -292,6 +313,7 @@ class EventRows(NamedTuple):
     owners: array[int]
     serials: array[int]
     commits: array[int]
+    groups: array[int]
     kinds: Sequence[tuple[int, Sequence[tuple[int, int]]]]
     sources: Sequence[tuple[str | None, int | None]]
 
@@ -319,9 +341,19 @@ class CompiledTableReader(Protocol):
     """A `TableReader` that has compiled code for many records at once."""
 
     def read_events(
-        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits, marks: bytes | None = None
     ) -> tuple[EventRows | None, int]:
-        """Return the content of the first of these records, and the next record, which needs `read_records`."""
+        """Return the content of the first of these records, and the next record, which needs `read_records`.
+
+        Args:
+            marks: a byte for each record from `start` on, 0 for those that are not selected; None = all are.
+        """
+
+    def read_column(self, context: Any, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
+        """Return one column of the envelopes of these records."""
+
+    def store_no_cells(self) -> None:
+        """Make `read_records` yield rows as values."""
 
 
 class TableSupport(msgspec.Struct, frozen=True):
@@ -393,7 +425,7 @@ class SqlTable(msgspec.Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """The unique name database.table; see `table_names.qualify_name`."""
+        """The unique name database.table; see `qualify_name`."""
         return qualify_name(self.database, self.name)
 
     @property
@@ -510,7 +542,6 @@ class ScriptOptions(msgspec.Struct, frozen=True):
         gtids: keep the GTIDs of the transactions.
         flashback: statements that reverse the row changes, to be put together in the opposite order of what
             `ScriptWriter` returns.
-        flat: no transactions; each statement is a transaction of its own.
         rename_databases: name -> the name to use instead.
         includes_table: is a table ("database.table") reversed, or written? None = all are.
         rows: row changes as their original events ("exact"), or as INSERT, UPDATE and DELETE ("statements").
@@ -525,7 +556,6 @@ class ScriptOptions(msgspec.Struct, frozen=True):
 
     gtids: bool = False
     flashback: bool = False
-    flat: bool = False
     rename_databases: Mapping[str, str] = msgspec.field(default_factory=dict)
     includes_table: Callable[[str], bool] | None = None
     rows: str = "exact"

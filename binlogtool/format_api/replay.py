@@ -16,7 +16,7 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.format_api.format import EnvelopeColumns, FileTail, ValidationResult
+    from binlogtool.format_api.format import DecodedRecords, FileTail, ValidationResult
     from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, RangeReader
     from binlogtool.format_api.row_store_kernels import RowStoreMemory
     from binlogtool.limits import Limits
@@ -35,48 +35,6 @@ LIMIT = "limit"
 """Reason for records that were not replayed because of a limit: skipped."""
 
 POLICIES = ("server", "strict", "force")
-
-
-class DecodedRecords(Protocol):
-    """Consecutive decoded records of one file (`core.record_selection.RecordBlock`); all sequences are equally long."""
-
-    @property
-    def record(self) -> Sequence[int]:
-        """Numbers of the records in their file."""
-
-    @property
-    def offset(self) -> Sequence[int]:
-        """File offsets."""
-
-    @property
-    def size(self) -> Sequence[int]:
-        """Sizes in the file, in bytes."""
-
-    @property
-    def inner(self) -> Sequence[Any]:
-        """Positions inside a packed record, or None."""
-
-    @property
-    def envelope(self) -> EnvelopeColumns:
-        """The columns type, seq, time, object, origin, txn."""
-
-    @property
-    def checksum(self) -> Sequence[Any]:
-        """The stored and computed checksums, or None."""
-
-    @property
-    def bodies(self) -> Sequence[Any]:
-        """Bodies as `dump` shows them, bytes left as bytes; None for one that cannot be decoded."""
-
-    @property
-    def extras(self) -> Sequence[Mapping[str, Any] | None] | None:
-        """Additional members of `dump`, or None."""
-
-    @property
-    def findings(self) -> Mapping[int, tuple[Finding, ...]]:
-        """Index in the run -> findings about that record alone."""
-
-    def __len__(self) -> int: ...
 
 
 class Ruling(NamedTuple):

@@ -172,59 +172,35 @@ def commit_row(
 
 
 @kernel(copy_bytes, count_integers, find_row, commit_row)
-def put_row(
-    buf: UInt8s,
-    p: int,
-    n: int,
-    texts: UInt8s,
-    out: MutableUInt8s,
-    rows: MutableInt64s,
-    slots: MutableInt64s,
-    head: MutableInt64s,
-    owner: int,
-    state: int,
-) -> int:
+def put_row(buf: UInt8s, p: int, n: int, memory: StoreMemory, owner: int, state: int) -> int:
     """Set the image of the row whose key is after the last row to `buf[p:n]`. There must be space for it."""
-    slot, at, hash_value = find_row(texts, rows, slots, head, owner)
+    slot, at, hash_value = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
     image = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
-    if at >= 0 and n - p <= rows[at + ROW_IMAGE_SIZE] >> 32:
-        copy_bytes(buf, p, n, out, 8 * (at + image))
-        rows[at + ROW_STATE] = state
-        rows[at + ROW_IMAGE_SIZE] = ((rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + n - p
+    if at >= 0 and n - p <= memory.rows[at + ROW_IMAGE_SIZE] >> 32:
+        copy_bytes(buf, p, n, memory.out, 8 * (at + image))
+        memory.rows[at + ROW_STATE] = state
+        memory.rows[at + ROW_IMAGE_SIZE] = ((memory.rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + n - p
         return at
-    copy_bytes(buf, p, n, out, 8 * (head[HEAD_FREE] + image))
-    return commit_row(rows, slots, head, slot, at, hash_value, owner, state, n - p)
+    copy_bytes(buf, p, n, memory.out, 8 * (memory.head[HEAD_FREE] + image))
+    return commit_row(memory.rows, memory.slots, memory.head, slot, at, hash_value, owner, state, n - p)
 
 
 @kernel(copy_bytes, has_space, put_row)
-def put_key_and_row(
-    buf: UInt8s,
-    size: int,
-    n: int,
-    texts: UInt8s,
-    out: MutableUInt8s,
-    rows: MutableInt64s,
-    slots: MutableInt64s,
-    head: MutableInt64s,
-    number: int,
-    state: int,
-) -> int:
+def put_key_and_row(buf: UInt8s, size: int, n: int, memory: StoreMemory, number: int, state: int) -> int:
     """Set the image of the key `buf[:size]` of object `number` to `buf[size:n]`; or return NO_SPACE."""
-    if has_space(head, size, n - size) == 0:
+    if has_space(memory.head, size, n - size) == 0:
         return -1
-    copy_bytes(buf, 0, size, out, 8 * (head[HEAD_FREE] + ROW_CONTENT))
-    return put_row(buf, size, n, texts, out, rows, slots, head, (number << 32) + size, state)
+    copy_bytes(buf, 0, size, memory.out, 8 * (memory.head[HEAD_FREE] + ROW_CONTENT))
+    return put_row(buf, size, n, memory, (number << 32) + size, state)
 
 
 @kernel(copy_bytes, has_space, find_row)
-def get_row(
-    buf: UInt8s, size: int, texts: UInt8s, out: MutableUInt8s, rows: Int64s, slots: Int64s, head: Int64s, number: int
-) -> int:
+def get_row(buf: UInt8s, size: int, memory: StoreMemory, number: int) -> int:
     """Return the row with the key `buf[:size]` of object `number`; NO_SPACE for the lookup, or UNSUPPORTED: none."""
-    if has_space(head, size, 0) == 0:
+    if has_space(memory.head, size, 0) == 0:
         return -1
-    copy_bytes(buf, 0, size, out, 8 * (head[HEAD_FREE] + ROW_CONTENT))
-    at = find_row(texts, rows, slots, head, (number << 32) + size)[1]
+    copy_bytes(buf, 0, size, memory.out, 8 * (memory.head[HEAD_FREE] + ROW_CONTENT))
+    at = find_row(memory.texts, memory.rows, memory.slots, memory.head, (number << 32) + size)[1]
     return at if at >= 0 else -2
 
 
@@ -274,7 +250,7 @@ def add_row_digest(
     sums: MutableInt64s,
     at: int,
 ) -> int:
-    """Add the digest number of a row (`recovery.digest.hash_row`) to the 256 bits at `sums[at]`, lowest ones first."""
+    """Add the digest number of a row (`repair.row_store.hash_row`) to the 256 bits at `sums[at]`, lowest ones first."""
     named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
     data = b"%d:%d:%b%b%b" % (name_size, key_size, named, key_of, bytes(buf[image : image + size]))
     total = int.from_bytes(blake2b(data, digest_size=32).digest(), "big")

@@ -85,11 +85,7 @@ def find_compiler(target: str | None = None) -> list[str]:
 
 
 def compile_library(text: str, target: Path, command: Sequence[str] | None = None) -> None:
-    """Compile C text to a shared library.
-
-    Raises:
-        NoCompilerError: that failed.
-    """
+    """Compile C text to a shared library. Raises NoCompilerError: that failed."""
     command = find_compiler() if command is None else command
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".native-") as folder:
         source, built = Path(folder, "native.c"), Path(folder, "native.so")

@@ -21,7 +21,7 @@ from binlogtool.schema.json_lines import CellCode as CellPlan
 from binlogtool.schema.json_lines import LineCode as LinePlan
 from binlogtool.schema.json_lines import PickCode as PickPlan
 from binlogtool.schema.json_members import ENVELOPE, MemberShape, make_member_shape
-from binlogtool.schema.walk_codegen import generate_native_walk
+from binlogtool.schema.walk_codegen import generate_walk
 
 WalkSchema = tuple[Any, tuple[str, ...]]
 
@@ -44,12 +44,12 @@ def collect_library_source() -> CLibrarySource:
 def add_walk(unit: CLibrarySource, schema: Any, columns: tuple[str, ...]) -> None:
     """Add the walk of a schema that gives these columns."""
     names = native_library.KernelNames()
-    text = generate_native_walk(lower_schema(schema, columns), columns, names)
+    text = generate_walk(lower_schema(schema, columns), columns, names)
     unit.add_generated(native_library.make_symbol("walk", text), text, names)
 
 
 def find_kernels() -> list[Kernel]:
-    """Return all functions of the package that `fields.kernel` marks.
+    """Return all functions of the package that `field_types.kernel` marks.
 
     Only modules whose text has the mark are imported: others may need what a build has not installed.
     """

@@ -89,11 +89,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def compile_condition(text: str) -> Condition:
-    """Compile the condition of an expression.
-
-    Raises:
-        UsageError: it is invalid; the message names the column.
-    """
+    """Compile the condition of an expression. Raises UsageError: it is invalid; the message names the column."""
     term = parse_expression(text)
     names = frozenset(str(field.path[0]) for field in _iter_fields(term))
     paths = frozenset(field.path for field in _iter_fields(term) if len(field.path) > 1)

@@ -44,11 +44,7 @@ _OPERATOR_SIGNS = sorted(OPERATORS, key=len, reverse=True)
 
 @functools.lru_cache(16)
 def parse_expression(text: str) -> Term:
-    """Parse an expression.
-
-    Raises:
-        UsageError: it is invalid; the message names the column.
-    """
+    """Parse an expression. Raises UsageError: it is invalid; the message names the column."""
     if len(text) > MAX_CHARACTERS:
         raise UsageError(f"--where: column {MAX_CHARACTERS + 1}: an expression has at most {MAX_CHARACTERS} characters")
     _check_depth(text)

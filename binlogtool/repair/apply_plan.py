@@ -107,11 +107,7 @@ def recreate_plan(
 
 
 def _parse_policy(members: Any) -> RepairPolicy:
-    """Return the repair policy of a saved plan.
-
-    Raises:
-        RefusedError: it is not a policy.
-    """
+    """Return the repair policy of a saved plan. Raises RefusedError: it is not a policy."""
     kinds = {"max_loss": int, "max_loss_records": int}
     known_names = RepairPolicy.__struct_fields__
     if isinstance(members, dict) and all(

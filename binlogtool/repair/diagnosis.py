@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
+from binlogtool.core.open_file import is_url
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, find_newest, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
@@ -43,6 +46,37 @@ def list_unchecked(replay: ReplayResult) -> tuple[str, ...]:
     return tuple(replay.details.get("startup", {}).get("not_checked", ()))
 
 
+class DirectoryFacts(msgspec.Struct, frozen=True):
+    """Owner, mode and free space of the directory of a log; names are numbers where the system has none."""
+
+    owner: str
+    group: str
+    mode: int
+    free_bytes: int
+
+    @classmethod
+    def read(cls, path: str) -> DirectoryFacts | None:
+        """Read the facts about a directory, or the directory of a file; None where there is none."""
+        directory = path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
+        try:
+            status, space = os.stat(directory), os.statvfs(directory)
+        except OSError:
+            return None
+        return cls(
+            _find_name("pwd", "getpwuid", status.st_uid),
+            _find_name("grp", "getgrgid", status.st_gid),
+            stat.S_IMODE(status.st_mode),
+            space.f_bavail * space.f_frsize,
+        )
+
+
+def _find_name(module: str, function: str, number: int) -> str:
+    """Return the name of a user or a group."""
+    with suppress(ImportError, KeyError, OSError):
+        return str(getattr(import_module(module), function)(number)[0])
+    return str(number)
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
     """The diagnosis of one place: a directory as its server reads it, or a single file.
 
@@ -54,6 +88,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
         unusable_files: Files that the owner of the directory cannot open, in words.
         unstable_reason: A running server kept changing the log and no problem showed up in every pass: what was not
             checked.
+        live: The files were read as files that a server is writing.
+        directory: Facts about the directory; None where it is not local.
     """
 
     path: str
@@ -65,6 +101,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     holder: str | None = None
     unusable_files: tuple[str, ...] = ()
     unstable_reason: str | None = None
+    live: bool = False
+    directory: DirectoryFacts | None = None
 
     @property
     def start(self) -> str:
@@ -115,11 +153,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class DiagnosisReport(msgspec.Struct, frozen=True):
-    """The diagnoses of all logs that were found.
-
-    Attributes:
-        failures: Places that could not be read.
-    """
+    """The diagnoses of all logs that were found. failures: places that could not be read."""
 
     logs: tuple[Diagnosis, ...]
     failures: tuple[PathFailure, ...] = ()
@@ -137,11 +171,12 @@ STABLE_PASSES = 3
 """Passes over a live log that must find the same problems before they are reported."""
 
 
-def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions) -> DiagnosisReport:
+def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions, *, live: bool = False) -> DiagnosisReport:
     """Diagnose every log below the paths; nothing is written.
 
     Args:
         options: How the logs are read and replayed.
+        live: The files may be growing, although no process of this host has them open.
 
     Raises:
         UnknownFormatError: there is no log below a path. UsageError.
@@ -154,7 +189,8 @@ def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions) ->
             if isinstance(place, PathFailure):
                 failures.append(place)
                 continue
-            diagnosis = _diagnose_place(place, format, options)
+            diagnosis = _diagnose_place(place, format, options, live)
+            diagnosis = replace(diagnosis, directory=None if is_url(place) else DirectoryFacts.read(place))
             if diagnosis.report.failures and not diagnosis.report.files:  # nothing but failures to report
                 failures += diagnosis.report.failures
             else:
@@ -210,11 +246,11 @@ def _list_subdirectories(folder: str) -> list[str]:
         return []
 
 
-def _diagnose_place(path: str, format: str, options: ReplayOptions) -> Diagnosis:
+def _diagnose_place(path: str, format: str, options: ReplayOptions, live: bool) -> Diagnosis:
     """Diagnose one place, with the redo log that recovers it if one is named or lies where the server keeps it."""
     holder = _find_holder(path, format)
-    if holder is not None:
-        return replace(_diagnose_live(path, format, options), holder=holder)
+    if holder is not None or live:
+        return replace(_diagnose_live(path, format, options), holder=holder, live=True)
     diagnosis = _diagnose_once(path, format, options)
     diagnosis = replace(diagnosis, unusable_files=_list_unusable_files(diagnosis))
     redo = None if options.hints.redo is not None else _find_redo_log(diagnosis)
@@ -236,6 +272,8 @@ def _find_holder(path: str, format: str) -> str | None:
     none; a process that only reads the file, such as a backup, does not count.
     """
     if not os.path.isdir(path):
+        with suppress(OSError):
+            return next(find_holders(os.stat(path), writers_only=True), None)
         return None
     with suppress(BinlogtoolError):
         for group in resolve_path(path, format).groups:

@@ -491,11 +491,7 @@ def hash_chunks(data: Iterable[bytes]) -> str:
 
 
 def write_all(system: SystemCalls, fd: int, data: bytes, offset: int) -> int:
-    """Write all bytes; return the offset after them.
-
-    Raises:
-        OSError: the disk is full, or the like.
-    """
+    """Write all bytes; return the offset after them. Raises OSError: the disk is full, or the like."""
     view = memoryview(data)
     while view:
         done = system.pwrite(fd, view, offset)

@@ -19,6 +19,7 @@ from binlogtool.core.open_file import (
     FileSource,
     LogFile,
     SiblingFiles,
+    Source,
     find_format,
     make_reopening_reader,
     make_sibling_reader,
@@ -153,11 +154,7 @@ def salvage_file(file: LogFile, limits: Limits, backend: str) -> SalvagedContent
 
 
 class _SalvageBuilder:
-    """Collects the content of a salvaged file.
-
-    Attributes:
-        last_frame_start: Offset of the last kept frame in the file.
-    """
+    """Collects the content of a salvaged file. last_frame_start: offset of the last kept frame in the file."""
 
     def __init__(self, file: LogFile, header: ResultPiece) -> None:
         self.pieces = [header]
@@ -256,11 +253,7 @@ class LogExaminer(ReadOptions, frozen=True):
         return LogVerifyOptions(limits=self.limits, backend=self.backend, hints=self.hints or Hints())
 
     def examine_path(self, path: str) -> ExaminedPath:
-        """Verify the logs that a path names.
-
-        Raises:
-            BinlogtoolError: the path cannot be read.
-        """
+        """Verify the logs that a path names. Raises BinlogtoolError: the path cannot be read."""
         resolved = resolve_path(path, self.format)
         examined_logs = [ExaminedLog(log, examine_log(log, self.verify_options)) for log in resolved.groups]
         for failure in (one for log in examined_logs for one in log.examination.failures):
@@ -323,11 +316,7 @@ def plan_content(
     backend: str,
     hints: Hints,
 ) -> PlannedContent:
-    """Plan the bytes of one file.
-
-    Args:
-        keep_size: Offset of a plain cut.
-    """
+    """Plan the bytes of one file. keep_size: offset of a plain cut."""
     plain_cut = PlannedContent((ResultPiece(0, keep_size),) if keep_size != report.size else ())
     if report.durable_end is None or not (policy.fix_meta or policy.write_close_marker or policy.salvage):
         return plain_cut
@@ -412,7 +401,7 @@ def _make_end_mark(file: LogFile) -> tuple[ResultPiece, ...]:
 # --- Verification of a result before it is written ---
 
 
-class PiecesSource:
+class PiecesSource(Source):
     """A read-only source over the pieces of a planned result."""
 
     def __init__(self, path: str, pieces: tuple[ResultPiece, ...]) -> None:
@@ -442,10 +431,6 @@ class PiecesSource:
         part = piece.data[skip : skip + len(view)]
         view[: len(part)] = part
         return len(part)
-
-    def skip_hole(self, offset: int) -> int:
-        """Return the offset unchanged: holes are read as zeros."""
-        return offset
 
     def find_change(self) -> Finding | None:
         """Return a finding if the underlying file changed while it was read."""

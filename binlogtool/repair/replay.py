@@ -749,7 +749,7 @@ class _LogReplay:
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
 
 
-_LIMIT_OPTIONS = {"inflate-limit": "--max-inflate", "nesting-too-deep": "--max-depth"}
+_LIMIT_OPTIONS = {"inflate-limit": "--max inflate=SIZE", "nesting-too-deep": "--max depth=N"}
 """Findings about a limit of this program alone -> the option that raises it."""
 
 

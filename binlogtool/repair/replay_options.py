@@ -54,9 +54,7 @@ _SERVER_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
 
 OnChanges = Callable[[Iterable[StateChange]], None]
 MakeChangeSink = Callable[[Patch | None], OnChanges]
-"""Called for each log with its format's `Replay.patch`; returns the sink for the changes of all applied records, in
-order.
-"""
+"""Called for each log with `ReplayRules.patch`; returns the sink for the changes of all applied records, in order."""
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
@@ -216,11 +214,7 @@ def _read_file_head(path: str) -> bytes:
 
 
 def resolve_format(group: LogGroup, examination: LogExamination) -> Format:
-    """Return the format of a log, from its files if it was not named.
-
-    Raises:
-        BinlogtoolError: no file could be read.
-    """
+    """Return the format of a log, from its files if it was not named. Raises BinlogtoolError: no file could be read."""
     if group.format is not None:
         return group.format
     if examination.failures:
@@ -229,11 +223,7 @@ def resolve_format(group: LogGroup, examination: LogExamination) -> Format:
 
 
 def get_replay_rules(format_: Format) -> ReplayRules:
-    """Return the replay rules of a format.
-
-    Raises:
-        UsageError: it has none.
-    """
+    """Return the replay rules of a format. Raises UsageError: it has none."""
     if format_.replay is None:
         raise UsageError(f"nothing replays a log of the format {format_.name}, or its rules are not known")
     return format_.replay

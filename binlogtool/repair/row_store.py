@@ -142,7 +142,7 @@ class CompiledRowStore:
     def _call_kernel(self, kernel: Kernel, data: bytes, *sizes: int, **extra_arguments: int) -> int:
         """Call a kernel on the table; grow the table and repeat while it has no room."""
         while True:
-            result: int = self.compile_kernel(kernel)(data, *sizes, *self.memory, *extra_arguments.values())
+            result: int = self.compile_kernel(kernel)(data, *sizes, self.memory, *extra_arguments.values())
             if result != NO_SPACE:
                 return result
             self.grow(8 * 8 + len(data))
@@ -289,7 +289,7 @@ def apply_change(before: KeyEntry | None, epoch: int, kind: int, image: bytes, p
         epoch: How often the object was emptied.
         kind: PUT, DELETE or PATCH.
         image: The new image, or the operation of a PATCH.
-        patch: See `Replay.patch`; None if images are always whole.
+        patch: See `ReplayRules.patch`; None if images are always whole.
     """
     if kind == PUT:
         return epoch, ROW_KNOWN, image, ()
@@ -379,7 +379,7 @@ class ReplayState(msgspec.Struct):
 
     Attributes:
         max_memory: Bytes that the entries may take before they are spilled.
-        patch: See `Replay.patch`.
+        patch: See `ReplayRules.patch`.
         spilled: Entries that were written to temporary files.
     """
 

@@ -96,11 +96,7 @@ def take_engine_locks(system: SystemCalls, directory: str, locks: tuple[EngineLo
 
 
 def take_undo_locks(system: SystemCalls, undo: UndoFile, held: ExitStack) -> None:
-    """Take the engine locks for the files of an undo file.
-
-    Raises:
-        RefusedError: the server holds one. OSError.
-    """
+    """Take the engine locks for the files of an undo file. Raises RefusedError: the server holds one. OSError."""
     locks = formats.load_format(undo.format).repair.locks if undo.format in formats.list_names() else ()
     for directory in dict.fromkeys(os.path.dirname(entry.path) for entry in undo.entries):
         take_engine_locks(system, directory, locks, held)
@@ -326,11 +322,7 @@ _MAX_NAME_LENGTH = 150
 
 
 def describe_leftovers(system: SystemCalls, folder: str, names: Sequence[str]) -> list[str]:
-    """Describe what aborted runs left in a directory for these files.
-
-    Raises:
-        OSError: the directory cannot be read.
-    """
+    """Describe what aborted runs left in a directory for these files. Raises OSError: the directory cannot be read."""
     own_names = [name for name in system.list_directory(folder) if _OWN_NAME_PART in name]
     if not own_names:
         return []
@@ -652,11 +644,7 @@ def _change_files(
 
 
 def _shorten_or_remove(system: SystemCalls, path: str, fd: int, size: int | None) -> None:
-    """Set a file to its new size, durably.
-
-    Args:
-        size: Bytes; None = remove the file.
-    """
+    """Set a file to its new size, durably. size: bytes; None = remove the file."""
     if size is None:
         system.unlink(path)
         system.fsync_directory(get_directory(path))

@@ -130,11 +130,7 @@ def parse_log_name(path: str) -> str | None:
 
 
 def _check_entry(entry: UndoEntry) -> None:
-    """Check that path, sizes and ranges of an entry agree with each other.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Check that path, sizes and ranges of an entry agree with each other. Raises ValueError: they do not."""
     if not os.path.isabs(entry.path) or os.path.normpath(entry.path) != entry.path or "\0" in entry.path:
         raise ValueError("a path is not absolute and plain")
     os.fsencode(entry.path)

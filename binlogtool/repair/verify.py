@@ -16,15 +16,25 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool import formats
 from binlogtool.core import progress
-from binlogtool.core.open_file import BytesSource, LogFile, SiblingFiles, open_file, total_size
-from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, is_compressed_log
+from binlogtool.core.open_file import (
+    BytesSource,
+    LogFile,
+    SiblingFiles,
+    find_format,
+    is_url,
+    open_file,
+    total_size,
+)
+from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, is_compressed_log
 from binlogtool.core.record_selection import ReadOptions
-from binlogtool.core.resolve_paths import LogGroup, resolve_path
+from binlogtool.core.resolve_paths import LogGroup, ResolvedPath, find_logs_among, list_compressed_logs, resolve_path
 from binlogtool.core.scan import DamagedRange, Scan
-from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UsageError
+from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, ValidationResult, Validator
+from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.limits import Limits
 from binlogtool.repair.verify_report import (
@@ -52,6 +62,7 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
 
     Attributes:
         causes: Findings name the likely cause of damage.
+        times: Reports have the time of the newest record (`details.newest_time`).
     """
 
     depth: str = "set"
@@ -61,10 +72,11 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
     expect_closed: bool = False
     hints: Hints = Hints()
     causes: bool = False
+    times: bool = False
 
     @classmethod
     def from_read_options(
-        cls, read_options: ReadOptions, depth: str, live: bool, expect_closed: bool
+        cls, read_options: ReadOptions, depth: str, live: bool, expect_closed: bool, times: bool = False
     ) -> LogVerifyOptions:
         """Create options that report causes, for logs that are read by these read options."""
         return cls(
@@ -75,6 +87,7 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
             expect_closed,
             read_options.hints or Hints(),
             causes=True,
+            times=times,
         )
 
     def __post_init__(self) -> None:
@@ -147,7 +160,8 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
     )
     findings = FindingCollector(options.limits.max_findings_per_id)
     findings.add(file.layout.findings)
-    sequences = _feed_validator(scan, validator, findings)
+    newest_time = NewestTime() if options.times else None
+    sequences = _feed_validator(scan, validator, findings, newest_time)
     verdict = validator.finish(scan.file_tail()) if validator else None
     if verdict and scan.incomplete is not None:
         verdict = _drop_end_results(verdict)
@@ -176,6 +190,7 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
             "frames": scan.frames,
             "depth": options.depth,
             **_make_unread_detail(scan),
+            **({} if newest_time is None else {"newest_time": newest_time.as_text()}),
             **(verdict.details if verdict else {}),
         },
     )
@@ -186,6 +201,28 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
     )
     member = SetMember(file.name, _compact_layout(file), compact_verdict, scan.file_tail())
     return VerifiedMember(pack_report(report), member, scan.incomplete or scan.over_limit)
+
+
+_NEWEST_RECORDS = 64
+"""Records at the end of each batch whose times are read: the last ones of a log may have none."""
+
+
+class NewestTime:
+    """The time of the newest record of a file, in microseconds since 1970; None until a record has one."""
+
+    def __init__(self) -> None:
+        self.time: int | None = None
+
+    def update(self, format_: Format, context: Any, batch: Batch) -> None:
+        """Take the last records of a batch into account."""
+        count = batch.records.count
+        envelope = format_.output.decode_envelopes(context, batch, max(0, count - _NEWEST_RECORDS), count)
+        times = [one for one in (self.time, *envelope.time) if one is not None]
+        self.time = max(times, default=None)
+
+    def as_text(self) -> str | None:
+        """Return the time as RFC 3339."""
+        return TimeFormatter()(self.time)
 
 
 def _compact_layout(file: LogFile) -> LogFileLayout:
@@ -216,7 +253,7 @@ def _find_durable_end(scan: Scan, file: LogFile, verdict: ValidationResult | Non
 
 
 def _feed_validator(
-    scan: Scan, validator: Validator | None, findings: FindingCollector
+    scan: Scan, validator: Validator | None, findings: FindingCollector, newest_time: NewestTime | None
 ) -> tuple[int | None, int | None]:
     """Scan the file, feed the validator and collect findings; return the first and the last sequence number."""
     first = last = None
@@ -226,6 +263,8 @@ def _feed_validator(
             findings.add(segment.findings)
             if validator:
                 validator.skip_damage(segment.start, segment.end)
+        if newest_time is not None and batch is not None and batch.records.count:
+            newest_time.update(scan.format, scan.layout.context, batch)
         if validator and batch is not None:
             findings.add(validator.feed(batch))
             if batch.records.count and not scan.format.validation.validator_reports_sequences:
@@ -258,7 +297,7 @@ def _find_closing_problems(scan: Scan, file: LogFile, options: LogVerifyOptions)
         )
         findings.append(_explain_finding(file, unclosed))
     if options.expect_closed:
-        findings = [one.with_severity(max(one.severity, Severity.WARNING)) for one in findings]
+        findings = [one.with_severity(Severity.ERROR) for one in findings]
     changed = file.find_change()
     return [*findings, changed] if changed else findings
 
@@ -279,18 +318,14 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
     """Raise the severity of findings about an open end, if the log is expected to be closed."""
     if not expect_closed:
         return findings
-    min_severity = {"torn-tail": Severity.ERROR, "unclean-close": Severity.WARNING}
+    min_severity = {"torn-tail": Severity.ERROR, "unclean-close": Severity.ERROR}
     return tuple(one.with_severity(max(one.severity, min_severity.get(one.id, one.severity))) for one in findings)
 
 
 def verify_bytes(
     name: str, data: bytes, *, format: str = "auto", options: LogVerifyOptions = _DEFAULT_OPTIONS
 ) -> FileReport:
-    """Verify one file that is in memory.
-
-    Raises:
-        UnknownFormatError: no format fits.
-    """
+    """Verify one file that is in memory. Raises UnknownFormatError: no format fits."""
     from binlogtool.core.open_file import find_format
 
     format_ = None if format == "auto" else find_format(format)
@@ -330,7 +365,7 @@ def examine_log(
         )
     elif group.is_set:
         set_report = SetReport(
-            group.path, _get_format_name(group), group.names, tuple(map(_make_stray_finding, group.strays))
+            group.path or os.curdir, _get_format_name(group), group.names, tuple(map(_make_stray_finding, group.strays))
         )
     files = tuple(
         one if report is one.packed_report else replace(one, packed_report=report)
@@ -416,8 +451,12 @@ def _validate_set(
     """
     assert group.format is not None
     rules = group.format.validation.validate_set
-    unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable)]
+    unread = [SetMember(name, None, None, None) for name in (*group.strays, *unreadable, *_list_between(group))]
     set_findings = list(rules([*(one.member for one in members), *unread])) if rules else []
+    if group.unnamed:  # a file that is not found may be one of these; a gap in the numbers is one in any case
+        set_findings = [
+            one for one in set_findings if one.finding.id != "missing-member" or one.finding.facts.get("between")
+        ]
     by_file: dict[str, list[SetFinding]] = {}
     for one in set_findings:
         by_file.setdefault(one.file, []).append(one)
@@ -426,7 +465,15 @@ def _validate_set(
         for report, one in zip(reports, members, strict=True)
     ]
     unassigned = (*map(_make_stray_finding, group.strays), *(f.finding for f in set_findings if f.file in by_file))
-    return reports, SetReport(group.path, group.format.name, group.names, unassigned)
+    return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
+
+
+def _list_between(group: LogGroup) -> list[str]:
+    """Return the files that exist between the first and the last named one, in the log's order."""
+    assert group.format is not None
+    order = list((group.format.files.sort_names or sorted)([*group.names, *group.unnamed]))
+    numbers = [number for number, name in enumerate(order) if name not in group.unnamed]
+    return [name for name in order[numbers[0] : numbers[-1]] if name in group.unnamed] if numbers else []
 
 
 def _make_stray_finding(name: str) -> Finding:
@@ -562,16 +609,91 @@ def verify_paths(
     format: str,
     options: LogVerifyOptions,
 ) -> Report:
-    """Verify the logs below the paths, with the parameters of `binlogtool.verify`."""
-    return merge_reports(part for path in paths for part in _verify_path(os.fspath(path), format, options))
+    """Verify the logs at the paths, with the parameters of `binlogtool.verify`; the files of one log as a set.
+
+    The time limit is that of the whole call.
+    """
+    return merge_reports(_verify_units(group_named_files([os.fspath(path) for path in paths], format), format, options))
+
+
+_OUT_OF_TIME = "were not verified because the time limit was reached (--timeout, --max-duration)"
+
+
+def _verify_units(units: Sequence[str | LogGroup], format: str, options: LogVerifyOptions) -> Iterator[Report]:
+    timeout = options.limits.timeout
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for number, unit in enumerate(units):
+        if deadline is not None:
+            seconds_left = deadline - time.monotonic()
+            if seconds_left <= 0 and number:
+                path = unit if isinstance(unit, str) else unit.member_path(unit.names[0])
+                failure = PathFailure(path, f"{len(units) - number:,} of {len(units):,} paths {_OUT_OF_TIME}", 6)
+                yield Report((), (), (failure,), True)
+                return
+            options = replace(options, limits=replace(options.limits, timeout=max(seconds_left, 0.001)))
+        yield from _verify_unit(unit, format, options)
+
+
+def group_named_files(paths: Sequence[str], format: str) -> list[str | LogGroup]:
+    """Return the paths in their order, with the named files of one log as a set in place of the first of them.
+
+    Raises:
+        UsageError: the format is unknown.
+    """
+    by_directory: dict[str, list[str]] = {}
+    for path in dict.fromkeys(paths):
+        if not is_url(path) and not os.path.islink(path) and os.path.isfile(path):
+            by_directory.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
+    groups: dict[str, LogGroup] = {}
+    for directory, names in by_directory.items():
+        for group in _find_sets_among(directory, names, format) if len(names) > 1 else ():
+            groups |= dict.fromkeys(map(group.member_path, group.names), group)
+    units: list[str | LogGroup] = []
+    for path in paths:
+        unit = groups.get(path, path)
+        if unit is path or unit not in units:
+            units.append(unit)
+    return units
+
+
+def _find_sets_among(directory: str, names: list[str], format: str) -> Iterator[LogGroup]:
+    """Yield the logs of which several files are named; a log may be in the directory of one of its files only."""
+    only_format = None if format == "auto" else find_format(format)
+    try:
+        listing = find_logs_among(directory, names, only_format)
+    except BinlogtoolError:
+        return
+    for log in listing.logs:
+        if len(log.names) > 1 and log.directory == directory:
+            unnamed = _list_unnamed(directory, log.names, log.format)
+            yield LogGroup(directory, log.format, tuple(log.names), True, unnamed=unnamed)
+
+
+def _list_unnamed(directory: str, names: Sequence[str], format_: Format) -> tuple[str, ...]:
+    """Return the files in the directory that are named like files of this log, compressed ones included."""
+    stems = {stem for name in names if (stem := format_.files.name_stem(name)) is not None}
+    try:
+        entries = os.listdir(directory or ".")
+    except OSError:
+        return ()
+    unpacked = {
+        next((entry.removesuffix(end) for end in READABLE_COMPRESSED_SUFFIXES if entry.endswith(end)), entry)
+        for entry in entries
+    }
+    return tuple(sorted(one for one in unpacked - {*names} if format_.files.name_stem(one) in stems))
+
+
+def _verify_unit(unit: str | LogGroup, format: str, options: LogVerifyOptions) -> Iterator[Report]:
+    if isinstance(unit, str):
+        yield from _verify_path(unit, format, options)
+    elif options.live:
+        yield verify_until_stable(unit, lambda: unit, options)
+    else:
+        yield verify_log(unit, options)
 
 
 class LogAtPath(NamedTuple):
-    """A log to verify.
-
-    Attributes:
-        path: The PATH argument, or the compressed file of a directory, that named it.
-    """
+    """A log to verify. path: the PATH argument, or the compressed file of a directory, that named it."""
 
     path: str
     group: LogGroup
@@ -584,21 +706,79 @@ def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
         UsageError.
     """
     try:
-        resolved = resolve_path(path, format)
+        resolved = _resolve_with_compressed(path, format)
     except UsageError:
         raise
     except BinlogtoolError as error:
         yield report_failure(path, error)
         return
     yield from (LogAtPath(path, group) for group in resolved.groups)
-    compressed = [
-        file
-        for file in resolved.skipped
-        if is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
-    ]
-    for file in compressed:
+    single_files = [file for file in resolved.skipped if _is_readable_compressed(file)]
+    for file in single_files:
         yield from find_logs(os.path.join(path, file.name), format)
-    yield report_skipped_files(path, [file for file in resolved.skipped if file not in compressed])
+    yield report_skipped_files(path, [file for file in resolved.skipped if file not in single_files])
+
+
+def _is_readable_compressed(file: SkippedFile) -> bool:
+    return is_compressed_log(file) and file.name.endswith(READABLE_COMPRESSED_SUFFIXES)
+
+
+def _resolve_with_compressed(path: str, format: str) -> ResolvedPath:
+    """Return the logs at a path, compressed files among their members. Raises as `resolve_path`."""
+    try:
+        resolved = resolve_path(path, format)
+    except UnknownFormatError:
+        resolved = ResolvedPath([], list_compressed_logs(path))
+        if not any(map(_is_readable_compressed, resolved.skipped)):
+            raise
+    groups, members = list(resolved.groups), set[SkippedFile]()
+    by_log: dict[tuple[str, str, str], list[SkippedFile]] = {}
+    for file in resolved.skipped if not is_url(path) else ():
+        if _is_readable_compressed(file) and (log := _find_log_of(os.path.join(path, file.name), format)) is not None:
+            by_log.setdefault(log, []).append(file)
+    for (directory, format_name, stem), files in by_log.items():
+        number, group = next(
+            ((n, one) for n, one in enumerate(groups) if _is_group_of(one, directory, format_name, stem)),
+            (len(groups), LogGroup(directory, formats.load_format(format_name), (), True)),
+        )
+        by_name = {os.path.splitext(os.path.basename(one.name))[0]: one for one in files}
+        added = {name: one for name, one in by_name.items() if name not in group.names}
+        if added and (group.names or len(added) > 1):
+            groups[number:] = [_add_compressed(group, added), *groups[number + 1 :]]
+            members |= set(added.values())
+    return ResolvedPath(groups, [file for file in resolved.skipped if file not in members])
+
+
+def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
+    """Return directory, format and name stem of the log that a compressed file belongs to; None if it is in none."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    try:
+        file = open_file(path, name, None if format == "auto" else find_format(format), Limits())
+    except BinlogtoolError:
+        return None
+    file.source.close()
+    stem = file.format.files.name_stem(name)
+    return None if stem is None else (os.path.dirname(path), file.format.name, stem)
+
+
+def _is_group_of(group: LogGroup, directory: str, format_name: str, stem: str) -> bool:
+    return (
+        group.is_set
+        and group.format is not None
+        and (os.path.normpath(group.path), group.format.name) == (os.path.normpath(directory), format_name)
+        and any(group.format.files.name_stem(os.path.basename(name)) == stem for name in group.names)
+    )
+
+
+def _add_compressed(group: LogGroup, files: Mapping[str, SkippedFile]) -> LogGroup:
+    """Return the log with these members, whose files are compressed."""
+    assert group.format is not None
+    sort_names = group.format.files.sort_names or sorted
+    return replace(
+        group,
+        names=tuple(sort_names([*group.names, *files])),
+        compressed={name: os.path.basename(file.name) for name, file in files.items()},
+    )
 
 
 def _verify_path(path: str, format: str, options: LogVerifyOptions) -> Iterator[Report]:
@@ -615,7 +795,7 @@ def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyO
     """Verify one of the logs at a path, which a server may be writing."""
 
     def relist() -> LogGroup | None:
-        groups = resolve_path(path, format).groups
+        groups = _resolve_with_compressed(path, format).groups
         return next((one for one in groups if (one.path, one.format) == (group.path, group.format)), None)
 
     return verify_until_stable(group, relist, options)

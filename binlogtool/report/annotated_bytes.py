@@ -18,6 +18,7 @@ import base64
 import hashlib
 import html
 import os
+import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -60,10 +61,22 @@ def escape_html(value: object) -> str:
     return html.escape(escape(str(value)))
 
 
-def render_data(value: Any, css_class: str = "") -> str:
-    """Return a JSON block for the script of the page; its strings must already be escaped for the screen."""
-    json_text = msgspec.json.encode(value).decode("utf-8").replace("<", "\\u003c").replace(">", "\\u003e")
-    return f'<script type="application/json"{f" class={css_class}" if css_class else ""}>{json_text}</script>'
+DATA_TYPE = "application/deflate"
+
+
+def render_data(start: int, data: bytes | bytearray, rows: Sequence[Sequence[Any]], marked: Sequence[Any] = ()) -> str:
+    """Return a compressed JSON block for the script of the page: bytes, and rows whose texts are escaped.
+
+    Of a row, it has the distance from the row before, and the length: numbers that recur.
+    """
+    at, compact = start, []
+    for depth, row_start, row_end, *rest in rows:
+        compact.append([depth, row_start - at, row_end - row_start, *rest])
+        at = row_start
+    value = [start, b64encode(data).decode("ascii"), compact, *([marked] if marked else [])]
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    data = packer.compress(msgspec.json.encode(value)) + packer.flush()
+    return f'<script type="{DATA_TYPE}">{b64encode(data).decode("ascii")}</script>'
 
 
 def html_head(title: str, *assets: str) -> str:
@@ -141,6 +154,41 @@ class DiffPieceStyle(msgspec.Struct, frozen=True):
     fields: DifferingFields
 
 
+class _OpenSection(msgspec.Struct):
+    """Small pieces that follow each other, and become one section.
+
+    Attributes:
+        titles: Of the first piece, and of the last one.
+        rows: As the script of the page takes them.
+    """
+
+    start: int
+    end: int
+    titles: list[str]
+    data: bytearray
+    rows: list[list[Any]]
+    count: int = 1
+
+    def add(self, other: _OpenSection) -> None:
+        """Add the piece after the last one."""
+        self.end, self.count = other.end, self.count + 1
+        self.titles[1:] = other.titles[-1:]
+        self.data += other.data
+        self.rows += other.rows
+
+    def render(self, anchor: str) -> str:
+        """Return the section."""
+        size = f"{self.end - self.start:,} bytes" if self.count == 1 else f"{self.count} parts"
+        title = " … ".join(dict.fromkeys(self.titles))
+        return (
+            f'<section class="piece" id="{anchor}{self.start:x}" data-from="{self.start}" data-to="{self.end}"'
+            f' data-rows="{len(self.rows)}"><h2><button type="button" aria-expanded="true">'
+            f'<span class="at">{self.start:08x}</span> {escape_html(title)} <small>{size}</small></button></h2>'
+            f'<div class="body"></div>'
+            f"{render_data(self.start, self.data, self.rows)}</section>\n"
+        )
+
+
 class AnnotationPage(msgspec.Struct):
     """The page as text, written while the pieces come; needs memory for one piece.
 
@@ -149,12 +197,15 @@ class AnnotationPage(msgspec.Struct):
         format: name of the format.
         size: bytes of the file, None = unknown.
         anchor: prefix of the anchors in the page.
+        joins: small pieces without findings share a section; `render_end` must follow.
     """
 
     file: str
     format: str
     size: int | None
     anchor: str = "b"
+    joins: bool = False
+    _open: _OpenSection | None = None
     _bytes: int = 0
     _fields: int = 0
     _anchors: set[int] = msgspec.field(default_factory=set)
@@ -177,10 +228,38 @@ class AnnotationPage(msgspec.Struct):
             LimitError: the page would be too large.
         """
         self._fields += len(piece.rows)
+        if self.joins and _is_plain(piece):
+            check_page_size(self.file, self._bytes if self._fields <= MAX_PAGE_FIELDS else MAX_PAGE_BYTES + 1)
+            yield from self._join_piece(piece)
+            return
+        yield from self._close_section()
         title = _make_title(piece) if style is None else style.title
         for number, rows in enumerate(_split_sections(piece.rows)):
             check_page_size(self.file, self._bytes if self._fields <= MAX_PAGE_FIELDS else MAX_PAGE_BYTES + 1)
             yield self._render_section(piece, rows, title if number == 0 else f"{title} …", number == 0, style)
+
+    def _join_piece(self, piece: AnnotatedPiece) -> Iterator[str]:
+        """Add a piece to the open section; yield the section before it if that is full."""
+        start, end = piece.rows[0].start, max(row.end for row in piece.rows)
+        data = bytearray(_read_bytes(piece.spaces, "", start, end))
+        self._bytes += len(data)
+        part = _OpenSection(start, end, [_make_title(piece)], data, _encode_rows(piece.rows, {}))
+        section = self._open
+        if (
+            section is not None
+            and section.end == start
+            and len(section.rows) + len(part.rows) <= 2 * _FIELDS_PER_SECTION
+        ):
+            section.add(part)
+            return
+        yield from self._close_section()
+        self._open = part
+
+    def _close_section(self) -> Iterator[str]:
+        if self._open is not None:
+            self._anchors.add(self._open.start)
+            yield self._open.render(self.anchor)
+            self._open = None
 
     def _render_section(
         self, piece: AnnotatedPiece, rows: Sequence[FieldRow], title: str, first: bool, style: DiffPieceStyle | None
@@ -196,15 +275,10 @@ class AnnotationPage(msgspec.Struct):
         section_bytes = _read_bytes(piece.spaces, name, start, stop)
         self._bytes += len(section_bytes)
         fields = {} if style is None else style.fields
-        differing_ranges = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
-        value = render_data(
-            [
-                start,
-                b64encode(section_bytes).decode("ascii"),
-                _encode_rows(rows, fields),
-                *([differing_ranges] if differing_ranges else []),
-            ]
-        )
+        marked_ranges = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
+        if style is None and not name:
+            marked_ranges += [(byte, byte + 1) for byte in _list_flipped_bytes(piece) if start <= byte < stop]
+        value = render_data(start, section_bytes, _encode_rows(rows, fields), marked_ranges)
         kind = "" if style is None else f" differs {style.side}"
         anchor = "" if name or start in self._anchors else f' id="{self.anchor}{start:x}"'
         self._anchors.add(start)
@@ -226,10 +300,11 @@ class AnnotationPage(msgspec.Struct):
             + f"{_render_finding(one)}</li>"
             for one in findings
         )
+        sections = "".join(self._close_section())
         findings_html = (
             f'<aside id="findings"><h2>{len(findings)} findings</h2><ul>{lines}</ul></aside>' if findings else ""
         )
-        return f"{findings_html}</main>\n{render_end(SCRIPT)}"
+        return f"{sections}{findings_html}</main>\n{render_end(SCRIPT)}"
 
 
 TOOLS = (
@@ -245,6 +320,21 @@ TOOLS = (
     "<noscript><p>The bytes are drawn by the script of this page; without it, use the text output of hexdump-annotate."
     "</p></noscript>"
 )
+
+
+def _is_plain(piece: AnnotatedPiece) -> bool:
+    """Return True for a small piece of the file itself with which nothing is wrong."""
+    return (
+        0 < len(piece.rows) <= _FIELDS_PER_SECTION
+        and not (piece.findings or piece.damaged)
+        and all(row.ok and not row.space for row in piece.rows)
+    )
+
+
+def _list_flipped_bytes(piece: AnnotatedPiece) -> list[int]:
+    """Return the offsets of bytes with one flipped bit, according to the findings."""
+    offsets = [one.facts.get("flipped_byte") for one in piece.findings]
+    return sorted({one for one in offsets if isinstance(one, int)})
 
 
 def _make_title(piece: AnnotatedPiece) -> str:

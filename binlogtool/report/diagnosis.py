@@ -12,14 +12,28 @@ from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import is_url
 from binlogtool.findings import Severity
 from binlogtool.format_api.replay import ReplayStop
-from binlogtool.repair.diagnosis import OPEN, REFUSES, STARTS, UNKNOWN, Diagnosis, DiagnosisReport, list_unchecked
+from binlogtool.repair.diagnosis import (
+    OPEN,
+    REFUSES,
+    STARTS,
+    UNKNOWN,
+    Diagnosis,
+    DiagnosisReport,
+    DirectoryFacts,
+    list_unchecked,
+)
 from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
 from binlogtool.report.verify_and_plan import (
     NO_READ_OPTIONS,
+    STATE_ORDER,
+    STATE_STYLES,
     GivenReadOptions,
+    Paint,
+    describe_state,
     failure_to_json,
     guard_leading_dash,
+    paint_plain,
     suggest_after_plan,
     suggest_after_replay,
     suggest_after_verify,
@@ -252,13 +266,30 @@ def _describe_log(diagnosis: Diagnosis) -> str:
     files = diagnosis.report.files
     kinds = ", ".join(dict.fromkeys(file.format for file in files)) or "not read"
     parts = [kinds, format_quantity(len(files), "file"), format_size(sum(file.size for file in files))]
-    parts += [] if diagnosis.holder is None else [f"held by {escape(diagnosis.holder)}"]
+    if diagnosis.holder is not None:
+        parts.append(f"held by {escape(diagnosis.holder)}, read up to a consistent end")
+    elif diagnosis.live:
+        parts.append("read up to a consistent end (--live)")
     parts += [] if diagnosis.redo is None else [f"with the redo log {escape(diagnosis.redo)}"]
     return f"{escape(diagnosis.path)}  ({', '.join(parts)})"
 
 
+def describe_log_state(diagnosis: Diagnosis) -> str:
+    """Return the state of a log, in the words of `verify`."""
+    if diagnosis.unstable_reason is not None:
+        return "ok"
+    words = {describe_state(file) for file in diagnosis.report.files}
+    if any(found.severity is Severity.ERROR for one in diagnosis.report.sets for found in one.findings):
+        words.add("DAMAGED")
+    if diagnosis.start == UNKNOWN:
+        words.add("PARTIAL")
+    if not diagnosis.is_healthy and words <= {"ok"}:  # what only the replay shows
+        words.add("DAMAGED")
+    return next((word for word in STATE_ORDER if word in words), "ok")
+
+
 def render_diagnosis_text(
-    diagnoses: DiagnosisReport, read_options: GivenReadOptions = NO_READ_OPTIONS
+    diagnoses: DiagnosisReport, read_options: GivenReadOptions = NO_READ_OPTIONS, paint: Paint = paint_plain
 ) -> Iterator[str]:
     """Yield the lines of a diagnosis: healthy logs in one line each, then every log that needs something."""
     for diagnosis in diagnoses.logs:
@@ -266,16 +297,27 @@ def render_diagnosis_text(
             starts = f": starts {describe_start(diagnosis)}" if diagnosis.start != OPEN else ""
             if diagnosis.unstable_reason is not None:
                 starts = f": {describe_start(diagnosis)}"
-            yield f"well      {_describe_log(diagnosis)}{starts}"
+            yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}{starts}"
     for diagnosis in diagnoses.logs:
         if not diagnosis.is_healthy:
             yield ""
-            yield from _render_unhealthy(diagnosis, read_options)
+            yield from _render_unhealthy(diagnosis, read_options, paint)
 
 
-def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions) -> Iterator[str]:
-    yield f"log       {_describe_log(diagnosis)}"
-    yield f"start     {describe_start(diagnosis)}"
+def _paint_state(diagnosis: Diagnosis, paint: Paint) -> str:
+    word = describe_log_state(diagnosis)
+    return paint(word.ljust(9), STATE_STYLES[word])
+
+
+def _render_unhealthy(diagnosis: Diagnosis, read_options: GivenReadOptions, paint: Paint) -> Iterator[str]:
+    yield f"{_paint_state(diagnosis, paint)} {_describe_log(diagnosis)}"
+    if (place := diagnosis.directory) is not None:
+        owner = f"{escape(place.owner)}:{escape(place.group)}"
+        yield f"directory owner {owner}, mode {place.mode:04o}, {format_size(place.free_bytes)} free"
+    answer = describe_start(diagnosis)
+    if diagnosis.start == REFUSES and answer.startswith(_START_LABELS[REFUSES]):
+        answer = paint(_START_LABELS[REFUSES], "error") + answer.removeprefix(_START_LABELS[REFUSES])
+    yield f"start     {answer}"
     yield from _label_lines("loses", describe_losses(diagnosis))
     yield from _label_lines("keep", describe_kept(diagnosis))
     for number, step in enumerate(list_steps(diagnosis, read_options), start=1):
@@ -321,6 +363,9 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
         "records": sum(file.records or 0 for file in files),
         "redo": diagnosis.redo,
         **({} if diagnosis.holder is None else {"holder": diagnosis.holder}),
+        "live": diagnosis.live,
+        "directory": _directory_to_json(diagnosis.directory),
+        "state": describe_log_state(diagnosis),
         **({"not_checked": list(diagnosis.unusable_files)} if diagnosis.unusable_files else {}),
         "start": diagnosis.start,
         "why": describe_start(diagnosis),
@@ -332,6 +377,14 @@ def _log_to_json(diagnosis: Diagnosis, read_options: GivenReadOptions) -> dict[s
         "steps": [step._asdict() for step in list_steps(diagnosis, read_options)],
         "read": list_explain_commands(diagnosis),
     }
+
+
+def _directory_to_json(place: DirectoryFacts | None) -> dict[str, Any] | None:
+    if place is None:
+        return None
+    return {
+        "owner": place.owner, "group": place.group, "mode": f"{place.mode:04o}", "free_bytes": place.free_bytes,
+    }  # fmt: skip
 
 
 def render_diagnosis_markdown(diagnoses: DiagnosisReport, read_options: GivenReadOptions = NO_READ_OPTIONS) -> str:

@@ -10,14 +10,15 @@ import functools
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from binlogtool.core.json_text import BodyEncoder, encode_json, encode_json_lines, finding_to_value, to_json_bytes
 from binlogtool.core.record_blocks import BlockDecoder, CompiledSplitter, LongValueWriter
-from binlogtool.core.record_filter import RecordRange, suggest_names
-from binlogtool.core.record_selection import InnerPosition, Record, RecordBlock, RecordChecksum
+from binlogtool.core.record_filter import RecordRange
+from binlogtool.core.record_selection import Record, RecordBlock, RecordChecksum, SqlFragment
+from binlogtool.errors import suggest_names
 from binlogtool.format_api.format import JsonLine
 from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeFormatter, escape_unsafe
 from binlogtool.terminal.escape import escape, escape_json
@@ -88,8 +89,6 @@ class RecordJsonEncoder:
         """Return the records as structs whose values msgspec can encode."""
         envelope, count = block.envelope, len(block)
         seq, txn, origin = envelope.seq, envelope.txn, envelope.origin
-        if self._style.bigint == "string":
-            seq, txn, origin = ([self._style.to_json_value(v) for v in column] for column in (seq, txn, origin))
         extras = _collect_extra_columns(block.extras or ())
         records = list(
             map(
@@ -216,18 +215,10 @@ def find_member(value: Any, path: str) -> Any:
 T = TypeVar("T")
 
 
-class EncodedLines(NamedTuple):
-    """Finished lines of some records of a file; the bytes are valid until the next lines are made.
+class EncodedLines(SqlFragment):
+    """Finished lines of some records of a file; the bytes are valid until the next lines are made."""
 
-    Attributes:
-        record: Numbers of the records in the file, in order.
-        offset: Of the frame of the last one, in the file.
-    """
-
-    file: str
-    record: Sequence[int]
-    offset: tuple[int]
-    data: memoryview
+    __slots__ = ()
 
 
 class CompiledLineEncoder:
@@ -388,109 +379,6 @@ def _format_checksum(record: Record) -> str:
     if any(found.id == "payload-undecodable" and "inner_offset" in found.facts for found in record.findings):
         return "UNPROVEN"
     return "" if record.checksum is None else {True: "ok", False: "BAD", None: "absent"}[record.checksum.ok]
-
-
-class TextWriter:
-    """`-O text`: offset size type seq time object : summary, one line per record.
-
-    A record inside another one has the offset of that one, `+`, and its own inside it. Successive records of one
-    transaction are between `# transaction ID` and an empty line.
-
-    Args:
-        hold: A record may be held back until the next one, which shows if its transaction has more than one.
-        fields: Only these, separated by tabs.
-    """
-
-    def __init__(
-        self,
-        style: JsonStyle,
-        *,
-        offsets: bool = True,
-        hex_bytes: bool = False,
-        headings: bool = False,
-        hold: bool = True,
-        fields: Sequence[str] = (),
-    ) -> None:
-        self._cells = CellFormatter(style)
-        self._fields = tuple(fields)
-        self._offsets = offsets
-        self._hex = hex_bytes
-        self._file: str | None = None if headings else ""
-        self._headings = headings
-        self._transactions = _TransactionHeadings()
-        self._may_hold = hold
-
-    def encode_block(self, block: RecordBlock) -> bytes:
-        """Return the lines of one block."""
-        lines_out: list[str] = []
-        if self._headings and block.file != self._file:
-            self._file = block.file
-            lines_out += self._transactions.end_transaction()
-            lines_out.append(f"# {escape(block.file)} ({block.format})")
-        if self._fields:
-            return _encode_lines(
-                [*lines_out, *("\t".join(map(str, row)) for row in self._cells.format_rows(block, self._fields))]
-            )
-        for i, cells in enumerate(self._cells.format_cells(block)):
-            lines = [self._format_line(cells, block.inner[i])]
-            lines += [f"  ! {f.id}: {escape(f.message)}" for f in block.findings.get(i, ())]
-            if self._hex and block.raw is not None:
-                lines += _format_hex_lines(block.raw[i])
-            lines_out += self._transactions.add(cells.txn, lines)
-        return _encode_lines(lines_out if self._may_hold else [*lines_out, *self._transactions.release()])
-
-    def _format_line(self, cells: RecordCells, inner: InnerPosition | None) -> str:
-        place, size = f"0x{cells.offset:08x}", cells.size
-        if inner is not None:
-            place, size = f"{place}+0x{inner.offset:x}", inner.size
-        where = f"{place} {size:>6} " if self._offsets else ""
-        checksum_mark = " CHECKSUM-BAD" if cells.checksum == "BAD" else ""
-        return (
-            f"{where}{cells.type:<10} {cells.seq or '-':>8} {cells.time or '-':<27} "
-            f"{cells.object or '-'}{checksum_mark} : {cells.body}"
-        ).rstrip()
-
-    def finish(self) -> bytes:
-        """Return the record that was held back."""
-        return _encode_lines(self._transactions.release())
-
-
-class _TransactionHeadings:
-    """Puts the lines of each transaction of several records between a heading and an empty line."""
-
-    def __init__(self) -> None:
-        self._txn = ""
-        self._has_heading = False
-        self._waiting: list[str] = []
-
-    def add(self, txn: str, lines: list[str]) -> list[str]:
-        """Add a record; return the lines to print now. Those of the first record of a transaction are held back."""
-        if txn and txn == self._txn:
-            heading = [] if self._has_heading else [f"# transaction {txn}"]
-            self._has_heading = True
-            return [*heading, *self.release(), *lines]
-        before = self.end_transaction()
-        self._txn, self._waiting = txn, lines
-        return before if txn else [*before, *self.release()]
-
-    def release(self) -> list[str]:
-        """Return the lines that were held back."""
-        lines, self._waiting = self._waiting, []
-        return lines
-
-    def end_transaction(self) -> list[str]:
-        """Return the last lines of the transaction."""
-        lines = self.release() + ([""] if self._has_heading else [])
-        self._txn, self._has_heading = "", False
-        return lines
-
-
-def _encode_lines(lines: list[str]) -> bytes:
-    return "".join(f"{text}\n" for text in lines).encode("utf-8", "backslashreplace")
-
-
-def _format_hex_lines(data: bytes) -> Iterator[str]:
-    return (f"  {i:08x}  {data[i : i + 16].hex(' ')}" for i in range(0, len(data), 16))
 
 
 class CsvWriter:

@@ -107,7 +107,6 @@ DIFF = object_of(
 
 # --- JSON Schemas (draft 2020-12) of the outputs ---
 
-_INTEGER_TEXT: dict[str, Any] = {"type": ["integer", "string"], "description": "a string with --bigint string"}
 
 _FINDING = object_of(
     {
@@ -175,10 +174,10 @@ _RECORD = object_of(
         "size": COUNT,
         "record": COUNT,
         "type": TEXT,
-        "seq": or_null(_INTEGER_TEXT),
+        "seq": or_null({"type": "integer"}),
         "time": or_null({"type": "string", "format": "date-time"}),
         "object": or_null(NAME),
-        "origin": or_null(_INTEGER_TEXT),
+        "origin": or_null({"type": "integer"}),
         "txn": or_null({"type": ["string", "integer"]}),
         "checksum": or_null(_CHECKSUM),
         "body": ANY,
@@ -288,6 +287,28 @@ _SERIES = object_of(
     }
 )
 
+_TRANSACTION = object_of(
+    {
+        "transaction": TEXT,
+        "file": TEXT,
+        "offset": COUNT,
+        "records": COUNT,
+        "bytes": COUNT,
+        "rows": COUNT,
+        "seconds": {"type": "number", "minimum": 0},
+        "first_time": or_null(TEXT),
+        "last_time": or_null(TEXT),
+        "tables": counts_schema(),
+    }
+)
+_TRANSACTIONS = object_of(
+    {
+        "schema": schema_constant("transactions"),
+        "transactions": COUNT,
+        "most": object_of({name: list_of(_TRANSACTION) for name in ("bytes", "rows", "duration")}),
+    }
+)
+
 _FORMAT = object_of(
     {
         "schema": schema_constant("format"),
@@ -385,6 +406,9 @@ _DIAGNOSED = object_of(
         "start": {"enum": ["yes", "no", "open", "unknown"], "description": "open: cannot be determined from this log"},
         "why": TEXT,
         "well": BOOL,
+        "live": BOOL,
+        "state": TEXT,
+        "directory": or_null(object_of({"owner": TEXT, "group": TEXT, "mode": TEXT, "free_bytes": COUNT})),
         "rejected": COUNT,
         "losses": list_of(object_of({"file": NAME, **_FINDING["properties"]})),
         "findings": counts_schema(),
@@ -411,6 +435,7 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
         "records", "dump -O json", object_of({"schema": schema_constant("record"), "records": list_of(_RECORD)})
     ),
     "series": schema_document("series", "stats -O json", _SERIES),
+    "transactions": schema_document("transactions", "stats --by transaction -O json", _TRANSACTIONS),
     "annotate": schema_document("annotate", "hexdump-annotate -O json", _ANNOTATE),
     "diff": schema_document("diff", "hexdump-annotate --diff -O json", DIFF),
     "plan": schema_document("plan", "truncate-to-durable -O json", _PLAN),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.findings import EXPLANATIONS, Finding, Severity, make_finding
 from binlogtool.repair.verify_report import Report
+from binlogtool.report.wording import format_duration
 
 EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 """Exit statuses, the most severe first."""
@@ -131,6 +134,44 @@ class FindingPolicy(msgspec.Struct, frozen=True):
     def _adjust_severity(self, finding: Finding) -> Finding:
         level = self.severities.get(finding.id)
         return finding if level is None else finding.with_severity(level)
+
+
+def check_age(report: Report, max_age: float, now: datetime) -> Report:
+    """Return the report with a finding for each log whose newest record is older than `max_age` seconds.
+
+    The files of a set, and single files in one directory, are one log. `details.newest_time` has the times.
+    """
+    logs: dict[tuple[str, str], list[int]] = {}
+    set_paths = {
+        os.path.normpath(os.path.join(one.path, name)): (one.path, one.format)
+        for one in report.sets
+        for name in one.members
+    }
+    for number, file in enumerate(report.files):
+        log = set_paths.get(os.path.normpath(file.path), (os.path.dirname(file.path), file.format))
+        logs.setdefault(log, []).append(number)
+    files = list(report.files)
+    for numbers in logs.values():
+        newest = max(numbers, key=lambda number: (files[number].details.get("newest_time") or "", number))
+        file = files[newest]
+        text = _describe_age(file.details.get("newest_time"), max_age, now)
+        if text is not None and not any("unread" in files[number].details for number in numbers):
+            found = make_finding("log-outdated", None, 0, text)
+            files[newest] = replace(file, findings=(*file.findings, found))
+    return replace(report, files=tuple(files))
+
+
+def _describe_age(newest_time: str | None, max_age: float, now: datetime) -> str | None:
+    """Return what is wrong with the age of a log; None if it is young enough."""
+    if newest_time is None:
+        return "no record has a time, so that the age of the log is not known (--max-age)"
+    age = (now - datetime.fromisoformat(newest_time)).total_seconds()
+    if age <= max_age:
+        return None
+    return (
+        f"the newest record is of {newest_time[:19]}Z, {format_duration(age)} ago; "
+        f"--max-age allows {format_duration(max_age)}"
+    )
 
 
 def compute_exit_code(report: Report, fail_on: Severity | None) -> int:

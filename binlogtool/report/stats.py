@@ -55,6 +55,8 @@ class RecordTally(msgspec.Struct):
 
 
 TallyByGroup = dict[str | None, RecordTally]
+RowsByGroup = dict[str | None, tuple[int, int, int]]
+"""Rows inserted, updated and deleted."""
 
 
 def iter_measures(block: RecordBlock, by: str) -> Iterator[tuple[Any, RecordMeasure]]:
@@ -71,28 +73,37 @@ def sort_by_records(groups: TallyByGroup) -> TallyByGroup:
     return dict(sorted(groups.items(), key=lambda group: (-group[1].records, group[0] or "")))
 
 
-def make_stats_rows(by: str, groups: TallyByGroup) -> list[list[Any]]:
+_ROW_COLUMNS = ("inserted", "updated", "deleted")
+
+
+def make_stats_rows(by: str, groups: TallyByGroup, rows_by_group: RowsByGroup | None) -> list[list[Any]]:
     """Return the table with its heading; names are not escaped."""
     time = TimeFormatter()
-    heading = [by, "records", "bytes", "first_seq", "last_seq", "first_time", "last_time"]
+    counts = [] if rows_by_group is None else list(_ROW_COLUMNS)
+    heading = [by, "records", "bytes", *counts, "first_seq", "last_seq", "first_time", "last_time"]
     rows = [
-        [k, t.records, t.bytes, t.first_seq, t.last_seq, time(t.first_time), time(t.last_time)]
-        for k, t in groups.items()
+        [
+            name,
+            t.records,
+            t.bytes,
+            *(() if rows_by_group is None else rows_by_group.get(name, (0, 0, 0))),
+            t.first_seq,
+            t.last_seq,
+            time(t.first_time),
+            time(t.last_time),
+        ]
+        for name, t in groups.items()
     ]
     return [heading, *rows]
 
 
-def format_stats_rows(by: str, groups: TallyByGroup) -> list[list[str]]:
-    """Return the table as escaped text cells."""
-    return [
+def encode_stats_text(by: str, groups: TallyByGroup, rows_by_group: RowsByGroup | None) -> bytes:
+    """Return the table as aligned, escaped text."""
+    rows = [
         ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r]
-        for r in make_stats_rows(by, groups)
+        for r in make_stats_rows(by, groups, rows_by_group)
     ]
-
-
-def encode_stats_text(by: str, groups: TallyByGroup) -> bytes:
-    """Return the table as aligned text."""
-    return align_columns(format_stats_rows(by, groups), right_columns=range(1, 5))
+    return align_columns(rows, right_columns=range(1, 5 if rows_by_group is None else 8))
 
 
 def align_columns(rows: list[list[str]], right_columns: Container[int]) -> bytes:
@@ -197,6 +208,7 @@ class LogStats(msgspec.Struct, frozen=True):
 
     Attributes:
         groups: Largest first.
+        rows: Changed rows by group; None = not counted.
         cells: By (start of the step in microseconds, None without time; group).
     """
 
@@ -204,6 +216,23 @@ class LogStats(msgspec.Struct, frozen=True):
     bucket: str
     groups: TallyByGroup
     cells: SeriesCells
+    rows: RowsByGroup | None = None
+
+    def limit_groups(self, top: int | None) -> LogStats:
+        """Return the same figures with the first groups only; the others are one group after them."""
+        if top is None or len(self.groups) <= top:
+            return self
+        shown, others = dict(list(self.groups.items())[:top]), RecordTally()
+        rows = None if self.rows is None else dict(self.rows)
+        for name in list(self.groups)[top:]:
+            others.merge(self.groups[name])
+            if rows is not None:
+                counts = zip(rows.get(OTHERS, (0, 0, 0)), rows.pop(name, (0, 0, 0)), strict=True)
+                rows[OTHERS] = tuple(map(sum, counts))  # type: ignore[assignment]
+        cells: SeriesCells = {}
+        for (start, name), tally in self.cells.items():
+            cells.setdefault((start, name if name in shown else OTHERS), RecordTally()).merge(tally)
+        return LogStats(self.by, self.bucket, {**shown, OTHERS: others}, cells, rows)
 
     def sum_steps(self) -> dict[int | None, RecordTally]:
         """Return all groups together, step by step."""
@@ -230,12 +259,12 @@ def encode_series_text(series: LogStats) -> bytes:
         rows.append(
             [format_step(start) or "-", format_count(tally.records), format_count(tally.bytes), escape(name or "-")]
         )
-    return encode_stats_text(series.by, series.groups) + b"\n" + align_columns(rows, right_columns=(1, 2))
+    return encode_stats_text(series.by, series.groups, series.rows) + b"\n" + align_columns(rows, right_columns=(1, 2))
 
 
 def encode_series_json(series: LogStats) -> bytes:
     """Return one JSON document (binlogtool/series/1)."""
-    heading, *rows = make_stats_rows(series.by, series.groups)
+    heading, *rows = make_stats_rows(series.by, series.groups, series.rows)
     groups = [dict(zip(["name", *heading[1:]], row, strict=True)) for row in rows]
     cells = [
         {"time": format_step(start), "name": name, "records": tally.records, "bytes": tally.bytes}

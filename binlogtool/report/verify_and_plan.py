@@ -150,7 +150,10 @@ def _is_appended_to(file: FileReport, sets: Sequence[SetReport]) -> bool:
 
 
 def _find_set(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:
-    return next((one for one in sets if file.path in {os.path.join(one.path, name) for name in one.members}), None)
+    path = os.path.normpath(file.path)
+    return next(
+        (one for one in sets if path in {os.path.normpath(os.path.join(one.path, name)) for name in one.members}), None
+    )
 
 
 def _find_log_path(file: FileReport, sets: Sequence[SetReport]) -> str:
@@ -316,14 +319,32 @@ def paint_plain(text: str, _style: str) -> str:
 
 
 def describe_state(file: FileReport) -> str:
-    """Return ok, WARNING or DAMAGED; ENCRYPTED if nothing was checked; PARTIAL if a limit ended the work and nothing is
-    wrong.
+    """Return the first word of STATE_ORDER that applies: ENCRYPTED if nothing was checked, PARTIAL if a limit ended the
+    work, torn for an unfinished end.
     """
-    worst = max((f.severity for f in file.findings), default=Severity.NOTE)
-    if file.is_encrypted and worst < Severity.ERROR:
+    worst = max((f.severity for f in file.findings if not _is_no_damage(f)), default=Severity.NOTE)
+    if worst is Severity.ERROR:
+        return "DAMAGED"
+    if file.is_encrypted:
         return "ENCRYPTED"
-    sound = "PARTIAL" if "incomplete" in file.details else "ok"
-    return {Severity.NOTE: sound, Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
+    if worst is Severity.WARNING:
+        return "WARNING"
+    if "incomplete" in file.details:
+        return "PARTIAL"
+    return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
+
+
+STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "torn", "ok")
+"""The states of files and logs, in every output; the first one that applies to any file is that of the log."""
+STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
+_TORN_IDS = ("torn-tail", "garbage-tail")
+
+
+def _is_no_damage(finding: Finding) -> bool:
+    """Return True for a torn end, and for what only an option makes an error."""
+    return finding.id in ("log-outdated", *_TORN_IDS) or (
+        finding.id == "unclean-close" and finding.severity is Severity.ERROR
+    )
 
 
 def shorten_path(path: str, sets: Sequence[SetReport]) -> str:
@@ -342,12 +363,14 @@ def render_verify_text(
     exit_code: int = 0,
     paint: Paint = paint_plain,
     list_names: bool = False,
+    only_findings: bool = False,
     read_options: GivenReadOptions = NO_READ_OPTIONS,
 ) -> Iterator[str]:
     """Yield the lines of a verify report, without line ends.
 
     Args:
         list_names: Also list the files that are not logs.
+        only_findings: Only files and sets with findings, and what to do next.
         read_options: For the suggested command, see `GivenReadOptions`.
     """
     shown = [shorten_path(f.path, report.sets) for f in report.files]
@@ -356,6 +379,8 @@ def render_verify_text(
     ]
     width = max(map(len, shown), default=0)
     for name, file in zip(shown, report.files, strict=True):
+        if only_findings and not file.findings and "incomplete" not in file.details:
+            continue
         yield _format_file_line(name.ljust(width), file, widths, paint)
         yield from _format_limit_line(file)
         yield from render_findings(file.findings, paint)
@@ -368,7 +393,7 @@ def render_verify_text(
             f"{format_count(number)} by --{option}" for option, number in sorted(report.suppressed.items())
         )
         yield f"left out: {format_quantity(sum(report.suppressed.values()), 'finding')} ({counts_by_option})"
-    if report.files:
+    if report.files and not only_findings:
         yield format_byte_account(report.files)
     for depth in ("frame", "checksum"):
         if any(file.details.get("depth") == depth for file in report.files):
@@ -388,10 +413,9 @@ def _format_sizes(file: FileReport) -> tuple[str, str]:
 
 def _format_file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
     word = describe_state(file)
-    style = {"ok": "good", "DAMAGED": "error"}.get(word, "warning")
     cells = [cell.rjust(width) for cell, width in zip(_format_sizes(file), widths, strict=True)]
     span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
-    parts = [name, paint(word.ljust(7), style), *cells, span, escape(file.variant)]
+    parts = [name, paint(word.ljust(7), STATE_STYLES[word]), *cells, span, escape(file.variant)]
     return "   ".join(p for p in parts if p).rstrip()
 
 

@@ -30,8 +30,15 @@ from binlogtool.repair.verify import DEPTHS
 from binlogtool.repair.verify_report import FileReport, Report
 from binlogtool.report.annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
 from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
-from binlogtool.report.verify_and_plan import describe_state, format_byte_account
-from binlogtool.report.wording import format_command, format_count, format_finding, format_offset, format_size
+from binlogtool.report.verify_and_plan import STATE_STYLES, describe_state, format_byte_account
+from binlogtool.report.wording import (
+    format_command,
+    format_count,
+    format_finding,
+    format_offset,
+    format_quantity,
+    format_size,
+)
 from binlogtool.schema import backends
 from binlogtool.schema.annotation import AnnotatedPiece
 
@@ -156,33 +163,63 @@ def _render_page(report: Report, version: str, illustrations: PageIllustrations)
         f'<header><h1>{escape_html(title)}</h1><p class="about">binlogtool '
         f"{escape_html(version)}</p>{TOOLS}</header><main>\n"
     )
+    yield from _render_summary(report)
     for failure in report.failures:
         yield f'<article class="file"><h2>{escape_html(failure.path)} <span class="state error">not read</span></h2>'
         yield f"<p>{escape_html(failure.message)}</p></article>\n"
-    for number, file in enumerate(report.files):
-        yield from _render_file(number, file, illustrations.spots.get(file.path, ()), illustrations.maps.get(file.path))
     for set_report in report.sets:
         if set_report.findings:
             yield f'<article class="file"><h2>{escape_html(set_report.path)} <small>as one log</small></h2>'
             yield from _render_findings(set_report.findings, set_report.path, [])
             yield "</article>\n"
+    for number, file in _sort_by_severity(report.files):
+        yield from _render_file(number, file, illustrations.spots.get(file.path, ()), illustrations.maps.get(file.path))
     if illustrations.chart:
         yield f'<article class="file"><h2>Timeline</h2><div class="chart">{illustrations.chart}</div></article>\n'
+    yield f"</main>\n{render_end('annotated.js')}"
+
+
+def _sort_by_severity(files: Sequence[FileReport]) -> list[tuple[int, FileReport]]:
+    """Return the files with their numbers, those with the worst findings first."""
+    worst = {number: max((one.severity for one in file.findings), default=-1) for number, file in enumerate(files)}
+    return sorted(enumerate(files), key=lambda one: -worst[one[0]])
+
+
+def _render_summary(report: Report) -> Iterator[str]:
+    """Render what was verified, and a line with a link for each file that is not ok."""
+    counts = [
+        f'<b class="{level.label}">{format_quantity(report.count_findings(level), level.label)}</b>'
+        for level in sorted(Severity, reverse=True)
+        if report.count_findings(level)
+    ]
+    records = sum(file.records or 0 for file in report.files)
+    size = format_size(sum(file.size for file in report.files))
+    about = f"{format_quantity(len(report.files), 'file')} · {size} · {format_quantity(records, 'record')}"
+    yield f'<article class="file" id="summary"><h2>Summary</h2><p>{about} · {", ".join(counts) or "no findings"}</p>\n'
+    listed = [(number, file) for number, file in _sort_by_severity(report.files) if describe_state(file) != "ok"]
+    if listed:
+        yield '<ul class="found-list">'
+        for number, file in listed[:MAX_FINDINGS]:
+            kinds = ", ".join(dict.fromkeys(one.id for one in file.findings if one.severity > Severity.NOTE))
+            link = f'<a href="#f{number}">{escape_html(file.path)}</a>'
+            yield f"<li>{link} {_render_state(file)} {escape_html(kinds)}</li>\n"
+        yield "</ul>\n"
     if report.files:
         yield f"<p>{escape_html(format_byte_account(report.files))}</p>"
-    yield f"</main>\n{render_end('annotated.js')}"
+    yield "</article>\n"
+
+
+def _render_state(file: FileReport) -> str:
+    state = describe_state(file)
+    kind = {"good": "", "error": " error"}.get(STATE_STYLES[state], " warning")
+    return f'<span class="state{kind}">{escape_html(state)}</span>'
 
 
 def _render_file(
     number: int, file: FileReport, spots: Sequence[AnnotatedPiece], byte_map: ByteMap | None
 ) -> Iterator[str]:
-    worst = max((found.severity for found in file.findings), default=Severity.NOTE)
-    kind = "" if worst is Severity.NOTE else f" {worst.label}"
     records = "" if file.records is None else f" · {format_count(file.records)} records"
-    yield (
-        f'<article class="file"><h2>{escape_html(file.path)} <span '
-        f'class="state{kind}">{escape_html(describe_state(file))}</span></h2>'
-    )
+    yield f'<article class="file" id="f{number}"><h2>{escape_html(file.path)} {_render_state(file)}</h2>'
     yield (
         f"<p>{escape_html(file.variant)} · {format_size(file.size)}{records} · "
         f"{format_count(file.transactions)} transactions</p>\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -58,8 +59,10 @@ def quote_for_shell(text: str) -> str:
 
 
 def format_command(*words: str) -> str:
-    """Return a `binlogtool` command line that can be pasted."""
-    return " ".join(("binlogtool", *map(quote_for_shell, words)))
+    """Return a `binlogtool` command line that can be pasted, also where the program is one file (`binlogtool.pyz`)."""
+    program = sys.argv[0] if sys.argv else ""
+    own_words = ("python3", os.path.abspath(program)) if program.endswith(".pyz") else ("binlogtool",)
+    return " ".join(map(quote_for_shell, (*own_words, *words)))
 
 
 def format_fact(name: str, value: Any) -> str:
@@ -137,3 +140,14 @@ def _format_advice(kind: str) -> str:
 def skipped_files_to_json(skipped: SkippedFiles) -> dict[str, Any]:
     """Return one member of `not_logs`: the files of a directory that are not logs."""
     return {"path": skipped.path, "files": [{"name": one.name, "kind": one.kind} for one in skipped.files]}
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration in its two largest units: 3 d 4 h, 5 min 7 s."""
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    rest, parts = int(seconds), list[str]()
+    for name, length in units:
+        count, rest = divmod(rest, length)
+        if count or parts:
+            parts.append(f"{count} {name}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"

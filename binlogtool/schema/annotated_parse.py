@@ -1,7 +1,7 @@
 """Parse a record with annotations: every field as path, start, end and value.
 
-A copy of the schema is made once whose fields add rows while they parse (`trace_clone`, `trace_nodes`); the rows are
-collected in a `Trace` (`trace_state`).
+A copy of the schema is made once whose fields add rows while they parse (`schema.annotated_parse_nodes`); the rows are
+collected in a `Trace` (`schema.annotated_parse_state`).
 """
 
 from __future__ import annotations

@@ -77,12 +77,7 @@ class TracedNode(Renamed):  # type: ignore[misc]
 
 
 class TracedLeaf(Renamed):  # type: ignore[misc]
-    """A named field without children.
-
-    Attributes:
-        read: The parser of its subcon.
-        local: It reads its own bytes only.
-    """
+    """A named field without children. read: the parser of its subcon. local: it reads its own bytes only."""
 
     read: Any
     local = False
@@ -228,11 +223,7 @@ class UntracedField(Subconstruct):  # type: ignore[misc]
 
 
 class TracedFlags(FlagsEnum):  # type: ignore[misc]
-    """Flags that keep their number.
-
-    Attributes:
-        seen: The last values with their decoded names.
-    """
+    """Flags that keep their number. seen: the last values with their decoded names."""
 
     seen: dict[int, Any]
 
@@ -249,11 +240,7 @@ class TracedFlags(FlagsEnum):  # type: ignore[misc]
 
 
 class TracedBranch(IfThenElse):  # type: ignore[misc]
-    """One of two parts.
-
-    Attributes:
-        reads: The parsers for False and for True.
-    """
+    """One of two parts. reads: the parsers for False and for True."""
 
     reads: tuple[Any, Any]
 
@@ -304,12 +291,7 @@ class TracedCrcCheck(CrcCheck):
 
 
 class TracedCheck(Check):  # type: ignore[misc]
-    """A check that marks the field that it fails on.
-
-    Attributes:
-        said: The condition in words.
-        about: The fields in it.
-    """
+    """A check that marks the field that it fails on. said: the condition in words. about: the fields in it."""
 
     said: str
     about: list[list[str]]
@@ -523,11 +505,7 @@ class TracedNumberRun:
 
 
 class TracedMagic(TracedNumber):
-    """A named magic of a fixed layout.
-
-    Attributes:
-        known: Number -> the value with its name.
-    """
+    """A named magic of a fixed layout. known: number -> the value with its name."""
 
     known: dict[int, NamedNumber]
 

@@ -61,11 +61,7 @@ _PATH_NAME = re.compile(r"'(\w+)'")
 
 
 class NamedNumber(HexInt):
-    """A magic number with the name that the schema gives it.
-
-    Attributes:
-        shown: The number to show.
-    """
+    """A magic number with the name that the schema gives it. shown: the number to show."""
 
     label: str
     shown: int
@@ -383,7 +379,7 @@ class LazyElement:
 
 
 class RecordingContext(dict[Any, Any]):
-    """A `trace_quick.FastContext` that records what expressions read of it."""
+    """A `annotated_parse_nodes.FastContext` that records what expressions read of it."""
 
     __slots__ = ("recorder", "stem")
 
@@ -420,11 +416,7 @@ OpenContainer = tuple[int, int, str, int, Any, str]
 
 
 class TraceError(NamedTuple):
-    """Why a record could not be parsed, or that its checksum is wrong.
-
-    Attributes:
-        position: Absolute, in the space `space`.
-    """
+    """Why a record could not be parsed, or that its checksum is wrong. position: absolute, in the space `space`."""
 
     path: str
     position: int

@@ -7,32 +7,29 @@ changed after it.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache, wraps
 from typing import Any
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.format_api.layout import Column, ColumnTable, Kernel, zeroed_int64
-from binlogtool.schema import native_library as native_library_module
-from binlogtool.schema import scanner
+from binlogtool.format_api.layout import Column, Kernel, zeroed_int64
 from binlogtool.schema.compile_schema import lower_schema
-from binlogtool.schema.native_library import NativeFunction, NativeLibrary, PinnedMemory, as_int64_memory, load_library
+from binlogtool.schema.native_library import (
+    KernelNames,
+    NativeFunction,
+    NativeLibrary,
+    PinnedMemory,
+    as_int64_memory,
+    load_library,
+    make_kernel_name,
+    make_symbol,
+)
 from binlogtool.schema.program import Program
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Backend, Scanner, WalkScanner
-from binlogtool.schema.walk_codegen import (
-    FIRST_COLUMN_ROW,
-    SPAN_ROW,
-    compute_scratch_size,
-    generate_native_walk,
-    list_polynomials,
-)
+from binlogtool.schema.walk_codegen import compute_scratch_size, find_checksums, generate_walk
 
 # --- Native walks and kernels ---
-
-_COLUMN_GAP = 72
-"""Unused elements after each column: columns at distances of a power of two would share cache lines."""
 
 
 class NativeBackend:
@@ -51,11 +48,7 @@ class NativeBackend:
         self._compiled: dict[Kernel, Kernel] = {}
 
     def make_scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
-        """Create a scanner.
-
-        Raises:
-            UnlowerableError: see `Backend.make_scanner`.
-        """
+        """Create a scanner. Raises UnlowerableError: see `Backend.make_scanner`."""
         program, symbol = _lower_with_symbol(schema, tuple(columns))
         entry = self.find_function(symbol, 3, f"the walk of {schema!r} with {columns}")
         if entry is None:
@@ -76,7 +69,7 @@ class NativeBackend:
         return function
 
     def _find_kernel(self, function: Kernel) -> Kernel:
-        name = native_library_module.make_kernel_name(function)
+        name = make_kernel_name(function)
         kind = str(function.__annotations__.get("return", "int"))
         entry = self.find_function(f"entry_{name}", 8, f"{function.__module__}.{function.__qualname__}")
         if entry is None:
@@ -93,11 +86,7 @@ def get_native_backend() -> NativeBackend | None:
 
 
 def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool: bool) -> Kernel:
-    """Return the function to call in place of a kernel.
-
-    Args:
-        results: Length of the returned tuple; 0 = one integer.
-    """
+    """Return the function to call in place of a kernel. results: length of the returned tuple; 0 = one integer."""
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
@@ -140,13 +129,11 @@ def _lower_with_symbol(schema: Any, columns: tuple[str, ...]) -> tuple[Program, 
 
 def make_walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
     """Return the name of a walk in the library."""
-    return native_library_module.make_symbol(
-        "walk", generate_native_walk(program, columns, native_library_module.KernelNames())
-    )
+    return make_symbol("walk", generate_walk(program, columns, KernelNames()))
 
 
 class NativeScanner(WalkScanner):
-    """A scanner whose columns are parts of one piece of memory, which the next call overwrites."""
+    """A scanner that runs a walk of the library."""
 
     def __init__(
         self,
@@ -158,15 +145,12 @@ class NativeScanner(WalkScanner):
     ) -> None:
         super().__init__(program, columns, capacity)
         self._library, self._native_walk = native_library, entry
-        self._tables = as_int64_memory([native_library.get_crc_table(poly) for poly in list_polynomials(program)])
+        self._tables = as_int64_memory([native_library.get_crc_table(poly) for poly in find_checksums(program)])
         self._scratch = zeroed_int64(compute_scratch_size(program) + 1)
         self._pinned = [PinnedMemory(self._tables), PinnedMemory(self._scratch)]
-        self._rows = 0
-        self._allocate_columns()
 
     def _allocate_columns(self) -> None:
-        self._stride = self._capacity + _COLUMN_GAP
-        self._out = zeroed_int64((FIRST_COLUMN_ROW + len(self.columns)) * self._stride)
+        super()._allocate_columns()
         self._pinned_output = PinnedMemory(self._out)
 
     def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
@@ -193,31 +177,6 @@ class NativeScanner(WalkScanner):
             self._pinned[1].address, self._pinned[0].address,
         )  # fmt: skip
         return span, position
-
-    def _count_rows(self) -> int:
-        return self._rows
-
-    def _slice_column(self, column: int, count: int) -> memoryview:
-        return self._out[column * self._stride : column * self._stride + count]
-
-    def _count_rows_before(self, span: int) -> int:
-        return bisect_left(self._slice_column(SPAN_ROW, self._rows), span)
-
-    def _resize_columns(self) -> None:
-        before = [self._slice_column(row, self._rows) for row in range(FIRST_COLUMN_ROW + len(self.columns))]
-        self._allocate_columns()
-        for row, values in enumerate(before):
-            self._slice_column(row, self._rows)[:] = values
-
-    def _append_row(self, span: int, position: int, frame: scanner.InterpretedFrame) -> None:
-        row = (frame.end, position, span, frame.checksum, *(frame.values[path] for path in self.columns))
-        for number, value in enumerate(row):
-            self._out[number * self._stride + self._rows] = value
-        self._rows += 1
-
-    def _make_table(self, rows: int) -> ColumnTable:
-        names = ("end", "offset", "span", "checksum", *self.columns)
-        return ColumnTable(rows, {name: self._slice_column(row, rows) for row, name in enumerate(names)})
 
 
 # --- Choice of the backend ---

@@ -35,7 +35,7 @@ from binlogtool.schema.body_program import (
     make_short_error,
     make_value_error,
 )
-from binlogtool.schema.compile_schema import Unlowerable
+from binlogtool.schema.compile_schema import UnlowerableError
 from binlogtool.schema.program import (
     PYTHON,
     U64,
@@ -194,12 +194,8 @@ class BodyCodeGenerator(ABC):
         """Refuse a count whose elements cannot fit."""
 
     def emit_special(self, op: Op) -> None:
-        """Emit an operation that only some generators support.
-
-        Raises:
-            UnlowerableError: not this one.
-        """
-        raise Unlowerable(op.path, f"{type(op).__name__} in a body")
+        """Emit an operation that only some generators support. Raises UnlowerableError: not this one."""
+        raise UnlowerableError(op.path, f"{type(op).__name__} in a body")
 
 
 # --- Python code that reads bodies ---
@@ -265,7 +261,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         for op in run:
             size = get_fixed_size(op) or 0
             if isinstance(op, ExpectBytes):
-                raise Unlowerable(op.path, "a constant in a body")
+                raise UnlowerableError(op.path, "a constant in a body")
             if op.path not in (self.used if isinstance(op, LoadInteger) else self.wanted):
                 layout += f"{size}x"
                 continue
@@ -399,7 +395,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
             UnlowerableError: one of them may be absent.
         """
         if any(member.test is not None for member in members):
-            raise Unlowerable(members[0].name, "what is inside of each other is there as a whole")
+            raise UnlowerableError(members[0].name, "what is inside of each other is there as a whole")
         return "{" + ", ".join(f"{member.name!r}: {self.format_shown(member.value)}" for member in members) + "}"
 
     def format_shown(self, value: ShownValue | ArgumentNumber) -> str:
@@ -425,7 +421,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
     def format_leaf(self, leaf: LeafFormat | None, data: str) -> str:
         """Return the source of bytes as their leaf format shows them."""
         if leaf is not None and leaf.decode is None:
-            raise Unlowerable(data, "only compiled code writes it")
+            raise UnlowerableError(data, "only compiled code writes it")
         return data if leaf is None else f"{self.add_constant('leaf', leaf.decode)}({data})"
 
 

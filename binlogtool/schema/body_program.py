@@ -48,7 +48,7 @@ from binlogtool.schema.compile_schema import (
     NamedInteger,
     StructScope,
     TitledField,
-    Unlowerable,
+    UnlowerableError,
     join_path,
     merge_bindings,
     unwrap_binding,
@@ -150,11 +150,7 @@ def make_value_error(name: str, code: int, left: int) -> MalformedError:
 
 
 class LoweredBody(msgspec.Struct, frozen=True):
-    """A lowered body.
-
-    Attributes:
-        fields: Name -> what it is bound to, in order.
-    """
+    """A lowered body. fields: name -> what it is bound to, in order."""
 
     ops: tuple[Op, ...]
     fields: dict[str, Binding]
@@ -162,17 +158,13 @@ class LoweredBody(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def lower_body(schema: construct.Construct) -> LoweredBody:
-    """Return the operations of a body.
-
-    Raises:
-        UnlowerableError: with the field.
-    """
+    """Return the operations of a body. Raises UnlowerableError: with the field."""
     lowering = _BodyLowering()
     while isinstance(schema, construct.Renamed):
         schema = schema.subcon
     binding = lowering.lower_node(schema, "", StructScope(""))
     if not isinstance(binding, StructScope):
-        raise Unlowerable("", "a body is a structure")
+        raise UnlowerableError("", "a body is a structure")
     return LoweredBody(_merge_cases(lowering.ops), binding.names)
 
 
@@ -235,14 +227,14 @@ class _BodyLowering(Lowering):
             outer_scope = outer_scope.parent
         binding = None if outer_scope is None else unwrap_binding(outer_scope.names[name])
         if not isinstance(binding, Ref | ByteRangeField | ListField):
-            raise Unlowerable(path, f"{name} is not a number, bytes or list of an enclosing structure")
+            raise UnlowerableError(path, f"{name} is not a number, bytes or list of an enclosing structure")
         return binding
 
     def _lower_single_field(self, node: Any, path: str, scope: StructScope) -> Binding:
         binding = self.lower_node(node.subcon, path, scope)
         shown_field = binding.names.get(node.shown) if isinstance(binding, StructScope) else None
         if not isinstance(shown_field, ByteRangeField):
-            raise Unlowerable(path, f"{node.shown} is not a bytes field in it")
+            raise UnlowerableError(path, f"{node.shown} is not a bytes field in it")
         return ByteRangeField(shown_field.path, node.as_leaf)
 
     def _lower_unless_zero(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -250,7 +242,7 @@ class _BodyLowering(Lowering):
         inner = unwrap_binding(binding)
         number = inner.ref if isinstance(inner, FlagInteger) else inner
         if not isinstance(number, Ref):
-            raise Unlowerable(path, "only an integer can be 0")
+            raise UnlowerableError(path, "only an integer can be 0")
         return Conditional(inner, make_binary("!=", number, Num(0)))
 
     def _lower_greedy_bytes(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -281,7 +273,7 @@ class _BodyLowering(Lowering):
     def _lower_flags(self, node: Any, path: str, scope: StructScope) -> Binding:
         value = self.lower_node(node.subcon, path, scope)
         if not isinstance(value, Ref):
-            raise Unlowerable(path, "flags need an integer")
+            raise UnlowerableError(path, "flags need an integer")
         return FlagInteger(value, {str(name): int(mask) for name, mask in node.flags.items()})
 
     def _lower_split_integer(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -304,7 +296,7 @@ class _BodyLowering(Lowering):
         number = unwrap_binding(binding)
         number = number.ref if isinstance(number, MaskedInt) else number
         if not isinstance(number, Ref):
-            raise Unlowerable(path, "a count is an integer")
+            raise UnlowerableError(path, "a count is an integer")
         self.ops.append(CheckCount(path, number, node.smallest, node.what))
         return HiddenBinding(binding)
 
@@ -312,7 +304,7 @@ class _BodyLowering(Lowering):
         count = self.lower_expression(node.count, path, scope)
         ops, element_binding = self._lower_branch(node.subcon, path, scope)
         if not compute_min_size(ops) and not any(isinstance(op, ReadScalar) for op in ops):
-            raise Unlowerable(path, "its elements may be empty")
+            raise UnlowerableError(path, "its elements may be empty")
         self.ops.append(Repeat(path, count, _merge_cases(ops)))
         return ListField(path, element_binding)
 
@@ -381,11 +373,7 @@ class ShownGroup(msgspec.Struct, frozen=True):
 
 
 class ShownList(msgspec.Struct, frozen=True):
-    """A list, whose elements the operation at `path` makes.
-
-    Attributes:
-        element: How each of them is shown.
-    """
+    """A list, whose elements the operation at `path` makes. element: how each of them is shown."""
 
     path: str
     element: ShownValue
@@ -407,11 +395,7 @@ ShownValue = ShownNumber | ShownEnum | ShownBytes | ShownGroup | ShownList | Sho
 
 
 class ShownMember(msgspec.Struct, frozen=True):
-    """A named value.
-
-    Attributes:
-        test: It is there if this is not 0; None = always.
-    """
+    """A named value. test: it is there if this is not 0; None = always."""
 
     name: str
     value: ShownValue
@@ -419,11 +403,7 @@ class ShownMember(msgspec.Struct, frozen=True):
 
 
 def list_shown_members(body_schema: BodySchema, body: LoweredBody) -> tuple[ShownMember, ...]:
-    """Return what is shown of a body.
-
-    Raises:
-        UnlowerableError: something of it cannot be compiled.
-    """
+    """Return what is shown of a body. Raises UnlowerableError: something of it cannot be compiled."""
     members = tuple(_iter_members(body.fields, ""))
     if body_schema.title is None:
         return members
@@ -448,7 +428,7 @@ def _parse_title(
         elif isinstance(value, ShownNumber | ShownBytes):
             yield value
         else:
-            raise Unlowerable(part, "it is neither a number nor a text")
+            raise UnlowerableError(part, "it is neither a number nor a text")
 
 
 def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden: bool = False) -> Iterator[ShownMember]:
@@ -467,11 +447,7 @@ def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden:
 
 
 def make_shown_value(field: Binding, path: str) -> ShownValue:
-    """Return how a field is shown.
-
-    Raises:
-        UnlowerableError: it cannot be compiled.
-    """
+    """Return how a field is shown. Raises UnlowerableError: it cannot be compiled."""
     match field:
         case (
             Ref(path=variable, lo=lo)
@@ -487,7 +463,7 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
             return ShownGroup(tuple(_iter_members(names, f"{path}.")))
         case ListField(path=variable, element=element):
             return ShownList(variable, make_shown_value(element, path))
-    raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
+    raise UnlowerableError(path, getattr(field, "why", "it cannot be shown"))
 
 
 def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
@@ -504,7 +480,7 @@ def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMemb
             continue
         try:
             yield name, ShownMember(name, make_shown_value(inner, name), test)
-        except Unlowerable:
+        except UnlowerableError:
             continue
 
 

@@ -440,11 +440,7 @@ class EmittedFunction(msgspec.Struct, frozen=True):
 
 
 class CEmitter:
-    """Turns functions into C, callees first.
-
-    Attributes:
-        emitted: The functions that are done, by name.
-    """
+    """Turns functions into C, callees first. emitted: the functions that are done, by name."""
 
     def __init__(self) -> None:
         self.emitted: dict[str, EmittedFunction] = {}

@@ -1,6 +1,6 @@
 """Compile a construct schema to operations.
 
-With `lower` and `lower_bodies` the only code that knows construct's classes.
+With `schema.body_program` the only code that lowers construct's classes.
 
 What can be lowered: Struct, named fields, integers of 1..8 bytes (also signed; floats as their bit pattern), Bytes,
 Padding, Const, Tell, Check, Computed, If, IfThenElse, Switch, Enum and other adapters over integers (the raw value),
@@ -67,7 +67,7 @@ from binlogtool.schema.program import (
 # --- Field names and `this` expressions ---
 
 
-class Unlowerable(Exception):
+class UnlowerableError(Exception):
     """A field of a schema cannot be compiled for a generated scanner; the message starts with its dotted path."""
 
     def __init__(self, path: str, why: str) -> None:
@@ -89,12 +89,7 @@ class NamedInteger(msgspec.Struct, frozen=True):
 
 
 class ByteRangeField(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`.
-
-    Attributes:
-        leaf: How they are shown; None = as bytes.
-        given: See `LeafFormat`.
-    """
+    """The bytes of the operation at `path`. leaf: how they are shown; None = as bytes. given: see `LeafFormat`."""
 
     path: str
     leaf: LeafFormat | None = None
@@ -116,11 +111,7 @@ class MaskedInt(msgspec.Struct, frozen=True):
 
 
 class ListField(msgspec.Struct, frozen=True):
-    """A list.
-
-    Attributes:
-        element: What each element is bound to, inside of the operation at `path`.
-    """
+    """A list. element: what each element is bound to, inside of the operation at `path`."""
 
     path: str
     element: Binding
@@ -169,10 +160,6 @@ Binding = (
 )
 
 NO_VALUE = NoInteger("it has no value")
-_REFUSAL_TEXTS: Mapping[type, str] = {
-    NamedInteger: "an Enum is compared by name", StructScope: "it is a group of fields",
-    ByteRangeField: "its value is bytes",
-}  # fmt: skip
 _OPERATORS: Mapping[Any, str] = {function: name for name, function in {**ARITHMETIC, **COMPARISONS}.items()}
 
 
@@ -213,10 +200,10 @@ def lower_expression(value: Any, path: str, scope: StructScope) -> Expr:
     if isinstance(value, int) and I64_MIN <= value <= U64:
         return Num(int(value))
     if isinstance(value, cexpr.FuncPath | cexpr.Path2):
-        raise Unlowerable(path, f"{value!r} cannot be lowered")
+        raise UnlowerableError(path, f"{value!r} cannot be lowered")
     if callable(value):
-        raise Unlowerable(path, "a Python function is opaque to the scanner: write it with `this`")
-    raise Unlowerable(path, f"{value!r} is not a 64-bit integer")
+        raise UnlowerableError(path, "a Python function is opaque to the scanner: write it with `this`")
+    raise UnlowerableError(path, f"{value!r} is not a 64-bit integer")
 
 
 def _lower_condition(value: FieldPresent | HighBitSet | AnyFlagSet, path: str, scope: StructScope) -> Expr:
@@ -229,7 +216,7 @@ def _lower_condition(value: FieldPresent | HighBitSet | AnyFlagSet, path: str, s
             return inner.mark
         case AnyFlagSet(flags=flags) if isinstance(inner, FlagInteger) and inner.masks.keys() >= set(flags):
             return make_binary("&", inner.ref, Num(sum(inner.masks[flag] for flag in flags)))
-    raise Unlowerable(path, f"{value!r} does not refer to a suitable field before this one")
+    raise UnlowerableError(path, f"{value!r} does not refer to a suitable field before this one")
 
 
 def unwrap_binding(binding: Binding) -> Binding:
@@ -250,7 +237,7 @@ def _require_integer(binding: Binding, source: Any, path: str) -> Ref:
         StructScope: "it is a group of fields",
         ByteRangeField: "its value is bytes",
     }.get(type(binding))
-    raise Unlowerable(path, f"{source!r} cannot be used in an expression: {reason or getattr(binding, 'why', '')}")
+    raise UnlowerableError(path, f"{source!r} cannot be used in an expression: {reason or getattr(binding, 'why', '')}")
 
 
 def _lower_unary(value: Any, path: str, scope: StructScope) -> Expr:
@@ -263,7 +250,7 @@ def _lower_unary(value: Any, path: str, scope: StructScope) -> Expr:
 def _lower_binary(value: Any, path: str, scope: StructScope) -> Expr:
     op = _OPERATORS.get(value.op)
     if op is None:
-        raise Unlowerable(path, f"the operator of {value!r} cannot be lowered")
+        raise UnlowerableError(path, f"the operator of {value!r} cannot be lowered")
     sides = (value.lhs, value.rhs)
     if op in ("==", "!="):
         for enum_side, other_side in (sides, sides[::-1]):
@@ -275,7 +262,7 @@ def _lower_binary(value: Any, path: str, scope: StructScope) -> Expr:
 
 def _enum_number(enum: NamedInteger, name: Any, path: str) -> Num:
     if not isinstance(name, str) or str(name) not in enum.numbers:
-        raise Unlowerable(path, f"{name!r} is not a name of the Enum {enum.ref.path}")
+        raise UnlowerableError(path, f"{name!r} is not a name of the Enum {enum.ref.path}")
     return Num(enum.numbers[str(name)])
 
 
@@ -297,7 +284,7 @@ def _resolve_path(value: Any, path: str, scope: StructScope) -> Binding:
             break
         binding = _resolve_name(binding, name)
     if binding is None:
-        raise Unlowerable(path, f"{value!r} is not a field before this one")
+        raise UnlowerableError(path, f"{value!r} is not a field before this one")
     return binding
 
 
@@ -337,9 +324,9 @@ def lower_schema(schema: construct.Construct, columns: tuple[str, ...] = ()) -> 
     variables = tuple(dict.fromkeys(path for op in iter_operations(ops) for path in list_defined_paths(op)))
     for column in columns:
         if column not in variables:
-            raise Unlowerable(column, "there is no integer field of this name")
+            raise UnlowerableError(column, "there is no integer field of this name")
         if column in SCANNER_COLUMNS:
-            raise Unlowerable(column, "the scanner has a column of its own with this name")
+            raise UnlowerableError(column, "the scanner has a column of its own with this name")
     return Program(ops, variables)
 
 
@@ -388,7 +375,7 @@ class Lowering:
         rule = self.rule_by_class[kind]
         if rule is not None:
             return rule(self, node, path, scope)
-        raise Unlowerable(path, f"{type(node).__name__} cannot be lowered")
+        raise UnlowerableError(path, f"{type(node).__name__} cannot be lowered")
 
     def _lower_record(self, kernel: RecordKernel, path: str) -> Binding:
         columns = tuple(join_path(path, name) for name in kernel.columns)
@@ -414,14 +401,16 @@ class Lowering:
     def _lower_format_field(self, node: Any, path: str, scope: StructScope) -> Binding:
         order, code = node.fmtstr
         if code == "?":
-            raise Unlowerable(path, "a Flag cannot be lowered: use an integer")
+            raise UnlowerableError(path, "a Flag cannot be lowered: use an integer")
         big = order == ">" or (order == "=" and sys.byteorder == "big")
         value = self._lower_integer(path, struct.calcsize("<" + code), big, code in "bhlq")
         return NoInteger("a float has no exact integer value") if code in "efd" else value
 
     def _lower_bytes_integer(self, node: Any, path: str, scope: StructScope) -> Binding:
         if not isinstance(node.length, int) or not 1 <= node.length <= 8 or callable(node.swapped):
-            raise Unlowerable(path, "an integer must have a constant width of 1..8 bytes and a constant byte order")
+            raise UnlowerableError(
+                path, "an integer must have a constant width of 1..8 bytes and a constant byte order"
+            )
         return self._lower_integer(path, node.length, not node.swapped, bool(node.signed))
 
     def _lower_bytes(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -430,24 +419,24 @@ class Lowering:
 
     def _lower_padded(self, node: Any, path: str, scope: StructScope) -> Binding:
         if node.subcon is not construct.Pass:
-            raise Unlowerable(path, "Padded around a field cannot be lowered")
+            raise UnlowerableError(path, "Padded around a field cannot be lowered")
         self._add_skip(node.length, path, scope)
         return NO_VALUE
 
     def _add_skip(self, length: Any, path: str, scope: StructScope) -> None:
         size = self.lower_expression(length, path, scope)
         if isinstance(size, Num) and not 0 <= size.value <= POSITION_MAX:
-            raise Unlowerable(path, f"a length of {size.value} bytes is impossible")
+            raise UnlowerableError(path, f"a length of {size.value} bytes is impossible")
         self.ops.append(SkipBytes(path, size))
 
     def _lower_const(self, node: Any, path: str, scope: StructScope) -> Binding:
         if isinstance(node.value, bytes) and isinstance(node.subcon, construct.Bytes):
             if node.subcon.length != len(node.value):
-                raise Unlowerable(path, "the constant does not have the length of its field")
+                raise UnlowerableError(path, "the constant does not have the length of its field")
             self.ops.append(ExpectBytes(path, node.value))
             return ByteRangeField(path)
         if not isinstance(node.value, int):
-            raise Unlowerable(path, "a constant must be bytes or an integer")
+            raise UnlowerableError(path, "a constant must be bytes or an integer")
         return self._lower_one_of(node.subcon, (int(node.value),), path, scope)
 
     def _lower_magic(self, node: Any, path: str, scope: StructScope) -> Binding:
@@ -456,7 +445,7 @@ class Lowering:
     def _lower_one_of(self, subcon: Any, values: tuple[int, ...], path: str, scope: StructScope) -> Binding:
         value = self.lower_node(subcon, path, scope)
         if not isinstance(value, Ref):
-            raise Unlowerable(path, "a constant integer needs an integer field")
+            raise UnlowerableError(path, "a constant integer needs an integer field")
         top = U64 if value.lo == I64_MIN else value.hi
         self.ops.append(RequireOneOf(value.path, tuple(wrap_int64(v) for v in values if value.lo <= v <= top)))
         return value
@@ -471,7 +460,7 @@ class Lowering:
         return self.lower_node(node.subcon, path, scope)
 
     def _refuse(self, node: Any, path: str, scope: StructScope) -> Binding:
-        raise Unlowerable(path, f"{type(node).__name__} cannot be lowered")
+        raise UnlowerableError(path, f"{type(node).__name__} cannot be lowered")
 
     def _lower_pass(self, node: Any, path: str, scope: StructScope) -> Binding:
         return NO_VALUE
@@ -492,7 +481,7 @@ class Lowering:
 
     def _lower_crc_check(self, node: Any, path: str, scope: StructScope) -> Binding:
         if not isinstance(node.checksum, Checksum):
-            raise Unlowerable(path, f"{node.checksum!r} is not a Checksum")
+            raise UnlowerableError(path, f"{node.checksum!r} is not a Checksum")
         stored, start, end = (self.lower_expression(part, path, scope) for part in (node.stored, node.start, node.end))
         if not isinstance(node.without, int) or node.without:
             stored = make_binary("^", stored, self.lower_expression(node.without, path, scope))
@@ -532,7 +521,7 @@ class Lowering:
         try:
             return lower_expression(value, path, scope)
         except InexactError as error:
-            raise Unlowerable(path, str(error)) from None
+            raise UnlowerableError(path, str(error)) from None
 
 
 LOWERING_RULES: tuple[tuple[Any, LoweringRule], ...] = (

@@ -1,14 +1,12 @@
 """Generate code that writes JSON lines, table cells and single members from the columns of a batch.
 
 One function writes whole records as long as it can: the members that every format has inline, the others by the
-format's kernels (`jsonline.JsonLine`). It stops at the first record that it cannot write, and discards what it wrote of
-it.
+format's kernels (`format_api.format.JsonLine`). It stops at the first record that it cannot write, and discards what it
+wrote of it.
 
-The kernels are those of the JSON lines (`jsonline.JsonLine`), so a cell has the value that `dump` shows: texts lose
-their quotes, numbers and times are parsed back from the digits that were just written, and bodies stay JSON.
-
-Conditions are evaluated on them. The kernels are those of the JSON lines (`jsonline.JsonLine`), so a member has the
-value that `dump` shows. The members are selected when the function is called.
+Cells and members come from the same kernels, so their values are those that `dump` shows: in cells texts lose their
+quotes, numbers and times are parsed back from the digits that were just written, and bodies stay JSON. Conditions are
+evaluated on members, which are selected when the function is called.
 """
 
 from __future__ import annotations
@@ -48,60 +46,52 @@ LINE_BUFFER_SIZE = 1 << 20
 _LINE_PARAMETERS = f"{BATCH_PARAMETERS}, marks, head, head_size, notes, out, z, base, first, i, stop"
 
 
-class LineWriter:
-    """Writes the records of one file.
+class RecordWriter:
+    """Calls a generated function for the records of one file."""
 
-    Args:
-        head: The start of each line, up to and with `"offset":`.
-    """
-
-    def __init__(self, line: JsonLine, layout: LogFileLayout, head: bytes, quote: JsonEncoder) -> None:
-        self._members = CompiledMembers(line, layout, quote)
-        self._code = _make_line_code(self._members.shape)
-        self._out = bytearray(LINE_BUFFER_SIZE)
-        self._pinned = [
-            PinnedMemory(one)
-            for one in (pad_for_copy(self._code.source.words), pad_for_copy(head), zeroed_int64(NOTES_SIZE), self._out)
-        ]
-        self._size = len(head)
+    def __init__(self, members: CompiledMembers, source: RecordLoopCode) -> None:
+        self._members, self._source = members, source
+        self._constant, self._notes = PinnedMemory(pad_for_copy(source.words)), PinnedMemory(zeroed_int64(NOTES_SIZE))
 
     def locate_batch(self, batch: Batch) -> BatchAddresses | None:
         """Return the addresses that `write` needs, valid as long as the batch.
 
         None if compiled code cannot handle the batch.
         """
-        return self._members.locate_batch(batch, self._code.source)
+        return self._members.locate_batch(batch, self._source)
+
+    def _run(
+        self, addresses: BatchAddresses, own: tuple[int, ...], size: int, start: int, stop: int
+    ) -> WrittenRecords[int]:
+        """Call the function for the records `[start, stop)`; own: its parameters between `words` and `z`."""
+        if self._members.has_too_many_texts:
+            return WrittenRecords(0, start, True)
+        function, tables = self._source.function, self._members.build_tables()
+        assert function is not None
+        next_record, count, code = function(
+            *addresses.arrays, tables.address, self._constant.address, *own, size, *addresses.numbers, start, stop
+        )
+        return WrittenRecords(count, next_record, code == UNSUPPORTED or (code < 0 and next_record == start))
+
+
+class LineWriter(RecordWriter):
+    """Writes the records of one file. head: the start of each line, up to and with `"offset":`."""
+
+    def __init__(self, line: JsonLine, layout: LogFileLayout, head: bytes, quote: JsonEncoder) -> None:
+        members = CompiledMembers(line, layout, quote)
+        super().__init__(members, _make_line_code(members.shape).source)
+        self._out = bytearray(LINE_BUFFER_SIZE)
+        self._pinned = [PinnedMemory(one) for one in (pad_for_copy(head), self._out)]
+        self._size = len(head)
 
     def write(
         self, addresses: BatchAddresses, start: int, stop: int, mask: bytes | None = None
     ) -> WrittenRecords[memoryview]:
-        """Write as many of the records `[start, stop)` of a batch as fit.
-
-        Args:
-            mask: See `RecordMask`.
-        """
-        if self._members.has_too_many_texts:
-            return WrittenRecords(memoryview(b""), start, True)
-        function, tables = self._code.source.function, self._members.build_tables()
-        assert function is not None
-        constant, head, notes, out = (held.address for held in self._pinned)
-        record_mask = RecordMask(mask, start)
-        next_record, size, code = function(
-            *addresses.arrays,
-            tables.address,
-            constant,
-            record_mask.address,
-            head,
-            self._size,
-            notes,
-            out,
-            LINE_BUFFER_SIZE,
-            *addresses.numbers,
-            start,
-            stop,
-        )
-        refused = code == UNSUPPORTED or (code < 0 and next_record == start)
-        return WrittenRecords(memoryview(self._out)[:size], next_record, refused)
+        """Write as many of the records `[start, stop)` of a batch as fit. mask: see `RecordMask`."""
+        record_mask, (head, out) = RecordMask(mask, start), (held.address for held in self._pinned)
+        own = (record_mask.address, head, self._size, self._notes.address, out)
+        written = self._run(addresses, own, LINE_BUFFER_SIZE, start, stop)
+        return WrittenRecords(memoryview(self._out)[: written.data], written.next_record, written.refused)
 
 
 class LineCode:
@@ -209,9 +199,7 @@ class LineCode:
             self.source.emit_copy_text(literal, "out", "o")
 
 
-@lru_cache(maxsize=16)
-def _make_line_code(shape: MemberShape) -> LineCode:
-    return LineCode(shape)
+_make_line_code = lru_cache(maxsize=16)(LineCode)
 
 
 # --- Generated code that writes table cells ---
@@ -240,13 +228,8 @@ class CellColumns(msgspec.Struct, frozen=True):
     valid: dict[str, memoryview]
 
 
-class CellWriter:
-    """Makes the cells of the records of one file.
-
-    Args:
-        rows: Most records at a time.
-        body, extras: Make these columns.
-    """
+class CellWriter(RecordWriter):
+    """Makes the cells of the records of one file. rows: most records at a time. body, extras: make these columns."""
 
     def __init__(
         self,
@@ -258,10 +241,9 @@ class CellWriter:
         body: bool = True,
         extras: bool = True,
     ) -> None:
-        self._members = CompiledMembers(line, layout, quote, body=body, extras=extras)
-        self._code = _make_cell_code(self._members.shape)
+        members = CompiledMembers(line, layout, quote, body=body, extras=extras)
+        super().__init__(members, _make_cell_code(members.shape).source)
         self._rows = rows
-        self._pinned = [PinnedMemory(pad_for_copy(self._code.source.words)), PinnedMemory(zeroed_int64(NOTES_SIZE))]
         self._numbers = {name: zeroed_int64(rows) for name in NUMBER_COLUMNS}
         self._texts = {name: zeroed_int64(CELL_BUFFER_SIZE >> 3).cast("B") for name in TEXT_COLUMNS}
         self._ends = {name: zeroed_int64(rows + 1) for name in TEXT_COLUMNS}
@@ -269,35 +251,14 @@ class CellWriter:
         column_groups = (self._texts, self._ends, self._valid, self._numbers)
         self._addresses = [ArrayAddresses(list(arrays.values())) for arrays in column_groups]
 
-    def locate_batch(self, batch: Batch) -> BatchAddresses | None:
-        """Return the addresses that `write` needs, valid as long as the batch.
-
-        None if compiled code cannot handle the batch.
-        """
-        return self._members.locate_batch(batch, self._code.source)
-
     def write(
         self, addresses: BatchAddresses, start: int, stop: int, mask: bytes | None = None
     ) -> WrittenRecords[CellColumns]:
-        """Make the cells of as many of the records `[start, stop)` of a batch as fit.
-
-        Args:
-            mask: See `RecordMask`.
-        """
-        if self._members.has_too_many_texts:
-            return WrittenRecords(self._slice_columns(0), start, True)
-        function, tables = self._code.source.function, self._members.build_tables()
-        assert function is not None
-        constant, notes = (held.address for held in self._pinned)
-        output_addresses = [place.address for place in self._addresses]
+        """Make the cells of as many of the records `[start, stop)` of a batch as fit. mask: see `RecordMask`."""
         record_mask = RecordMask(mask, start)
-        next_record, code, count = function(
-            *addresses.arrays, tables.address, constant, record_mask.address, notes, *output_addresses,
-            CELL_BUFFER_SIZE, *addresses.numbers, start,
-            min(stop, start + self._rows),
-        )  # fmt: skip
-        refused = code == UNSUPPORTED or (code < 0 and next_record == start)
-        return WrittenRecords(self._slice_columns(count), next_record, refused)
+        own = (record_mask.address, self._notes.address, *(place.address for place in self._addresses))
+        written = self._run(addresses, own, CELL_BUFFER_SIZE, start, min(stop, start + self._rows))
+        return WrittenRecords(self._slice_columns(written.data), written.next_record, written.refused)
 
     def _slice_columns(self, count: int) -> CellColumns:
         return CellColumns(
@@ -315,7 +276,7 @@ class CellWriter:
 def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
     """Remove the quotes of the text at `out[o:end]` (read through `buf`).
 
-    Return its new end, or NOT_MINE if it has escapes.
+    Return its new end, or UNSUPPORTED if it has escapes.
     """
     end -= 2
     for p in range(o, end):
@@ -390,7 +351,7 @@ class CellCode:
                 self.source.emit_load_values()
                 self._emit_cells()
                 self._emit_commit()
-            line("return i, min(o, 0), row")
+            line("return i, row, min(o, 0)")
 
     def _emit_cells(self) -> None:
         self._emit_number("record", self.source.number_source)
@@ -514,9 +475,7 @@ def _index_array(array: str) -> list[tuple[str, str]]:
     return [(f"{array}{k}", f"{array}[{k}]") for k in range(len(counts[array]))]
 
 
-@lru_cache(maxsize=16)
-def _make_cell_code(shape: MemberShape) -> CellCode:
-    return CellCode(shape)
+_make_cell_code = lru_cache(maxsize=16)(CellCode)
 
 
 # --- Generated code that writes a few JSON members ---
@@ -525,7 +484,7 @@ PICK_BUFFER_SIZE = 1 << 20
 _PICK_PARAMETERS = f"{BATCH_PARAMETERS}, asked, notes, out, z, base, first, i, stop"
 
 
-class MemberPicker:
+class MemberPicker(RecordWriter):
     """Writes a list of members of each record of one file, one line per record.
 
     Args:
@@ -536,51 +495,23 @@ class MemberPicker:
     def __init__(
         self, line: JsonLine, layout: LogFileLayout, quote: JsonEncoder, names: Iterable[str], body: JsonMember
     ) -> None:
-        self._members = CompiledMembers(replace(line, body=body), layout, quote, extras=False)
-        self._code = _make_pick_code(self._members.shape)
-        self.order = tuple(name for name in self._code.names if name in frozenset(names))
-        self._member_bits = sum(1 << self._code.names.index(name) for name in self.order)
+        members = CompiledMembers(replace(line, body=body), layout, quote, extras=False)
+        code = _make_pick_code(members.shape)
+        super().__init__(members, code.source)
+        self.order = tuple(name for name in code.names if name in frozenset(names))
+        self._member_bits = sum(1 << code.names.index(name) for name in self.order)
         self._out = bytearray(PICK_BUFFER_SIZE)
-        self._pinned = [
-            PinnedMemory(one) for one in (pad_for_copy(self._code.source.words), zeroed_int64(NOTES_SIZE), self._out)
-        ]
-
-    def locate_batch(self, batch: Batch) -> BatchAddresses | None:
-        """Return the addresses that `write` needs, valid as long as the batch.
-
-        None if compiled code cannot handle the batch.
-        """
-        return self._members.locate_batch(batch, self._code.source)
+        self._pinned_output = PinnedMemory(self._out)
 
     def write(self, addresses: BatchAddresses, start: int, stop: int) -> WrittenRecords[memoryview]:
         """Write the members of as many of the records `[start, stop)` of a batch as fit."""
-        if self._members.has_too_many_texts:
-            return WrittenRecords(memoryview(b""), start, True)
-        function, tables = self._code.source.function, self._members.build_tables()
-        assert function is not None
-        constant, notes, out = (held.address for held in self._pinned)
-        next_record, size, code = function(
-            *addresses.arrays,
-            tables.address,
-            constant,
-            self._member_bits,
-            notes,
-            out,
-            PICK_BUFFER_SIZE,
-            *addresses.numbers,
-            start,
-            stop,
-        )
-        refused = code == UNSUPPORTED or (code < 0 and next_record == start)
-        return WrittenRecords(memoryview(self._out)[:size], next_record, refused)
+        own = (self._member_bits, self._notes.address, self._pinned_output.address)
+        written = self._run(addresses, own, PICK_BUFFER_SIZE, start, stop)
+        return WrittenRecords(memoryview(self._out)[: written.data], written.next_record, written.refused)
 
 
 class PickCode:
-    """The generated function that writes such lists.
-
-    Attributes:
-        names: The order of the members.
-    """
+    """The generated function that writes such lists. names: the order of the members."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)
@@ -611,6 +542,4 @@ class PickCode:
         self.source.find_compiled()
 
 
-@lru_cache(maxsize=16)
-def _make_pick_code(shape: MemberShape) -> PickCode:
-    return PickCode(shape)
+_make_pick_code = lru_cache(maxsize=16)(PickCode)

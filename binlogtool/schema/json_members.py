@@ -5,7 +5,7 @@ A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and r
 reads all fields, then writes them; a list is read once more for that, element by element, so that long lists take no
 memory. Constant texts are stored eight bytes at a time.
 
-The generated functions (`schema.json_lines`, `schema.json_lines`) loop over the records of a batch; the beginning of
+The generated functions (`schema.json_lines`) loop over the records of a batch; the beginning of
 the loop, which loads what the kernels of the format need, is generated here.
 """
 
@@ -20,6 +20,7 @@ from binlogtool.format_api.field_types import BodySchema, LeafFormat
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     NO_SPACE,
+    UNSUPPORTED,
     build_name_table,
     build_text_table,
     put_bytes,
@@ -44,7 +45,7 @@ from binlogtool.schema.body_program import (
     list_shown_members,
     lower_body,
 )
-from binlogtool.schema.compile_schema import Unlowerable
+from binlogtool.schema.compile_schema import UnlowerableError
 from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
 from binlogtool.schema.program import (
     MACHINE,
@@ -117,7 +118,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
             elif isinstance(op, SkipBytes):
                 self.emit_bytes_field(op.path, self.position, self.position.advance(get_fixed_size(op) or 0))
             elif not isinstance(op, LoadInteger):
-                raise Unlowerable(op.path, "a constant in a body")
+                raise UnlowerableError(op.path, "a constant in a body")
             self.position = self.position.advance(get_fixed_size(op) or 0)
 
     def emit_skip(self, path: str, length: Expr) -> None:
@@ -203,7 +204,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         test: Expr | None = None
         for member in members:
             if member.test is not None and not has_member:
-                raise Unlowerable(member.name, "a first member that may not be there")
+                raise UnlowerableError(member.name, "a first member that may not be there")
             if member.test != test:
                 self._emit_pending()
             test = member.test
@@ -276,7 +277,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
                 self._append_text(json.dumps(part)[1:-1].encode())
             elif isinstance(part, ShownBytes):
                 if part.leaf is None or not part.leaf.unquoted:
-                    raise Unlowerable(part.path, "it has no text without quotes")
+                    raise UnlowerableError(part.path, "it has no text without quotes")
                 self._emit_put(self.names[part.path], part.leaf)
             else:
                 self._emit_value(part)
@@ -290,7 +291,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
 
     def _emit_put(self, name: str, leaf: LeafFormat | None, given: tuple[tuple[str, bool], ...] = ()) -> None:
         if leaf is not None and leaf.json_kernel is None:
-            raise Unlowerable(name, "only the general writer writes it")
+            raise UnlowerableError(name, "only the general writer writes it")
         put = put_bytes if leaf is None or leaf.json_kernel is None else leaf.json_kernel.value
         self._emit_pending()
         table = (
@@ -365,15 +366,10 @@ class WrittenRecords(NamedTuple, Generic[D_co]):
 
 
 class MemberSlot(NamedTuple):
-    """A member that the format writes.
-
-    Attributes:
-        table: Its kernel uses a table of texts.
-        bodies: See `JsonMember`.
-    """
+    """A member that the format writes. table: its kernel uses a table of texts. bodies: see `JsonMember`."""
 
     name: str
-    kernel: Kernel
+    kernel: Kernel | None
     columns: tuple[str, ...]
     table: bool
     bodies: JsonBodies | None = None
@@ -398,11 +394,7 @@ class MemberShape(NamedTuple):
 
 
 class CompiledMembers:
-    """The members of one file's records that compiled code writes.
-
-    Args:
-        body, extras: Write these members.
-    """
+    """The members of one file's records that compiled code writes. body, extras: write these members."""
 
     def __init__(
         self, line: JsonLine, layout: LogFileLayout, quote: JsonEncoder, *, body: bool = True, extras: bool = True
@@ -642,13 +634,13 @@ class RecordLoopCode:
         """Return the call of a member's kernel."""
         table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
         values = "".join(f", {self.record_variable(column)}" for column in slot.columns)
-        name = self.kernels.add(slot.kernel)
+        name = "" if slot.kernel is None else self.kernels.add(slot.kernel)
         if slot.bodies is not None:
             name = self._generate_body_member(slot, slot.bodies, name)
         return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
 
     def _generate_body_member(self, slot: MemberSlot, bodies: JsonBodies, kernel: str) -> str:
-        """Generate the function that writes the bodies that have a schema and leaves all others to the kernel."""
+        """Generate the function that writes the bodies that have a schema; the kernel, if any, writes all others."""
         parameters = "buf, texts, notes, out, o, z" + "".join(f", c{k}" for k in range(len(slot.columns)))
         column = {name: f"c{k}" for k, name in enumerate(slot.columns)}
         line = SourceLines()
@@ -659,7 +651,7 @@ class RecordLoopCode:
             line(f"if {column[bodies.code]} == {code}:")
             with line.indent():
                 line(f"return {name}(buf, {column[bodies.start]}, {column[bodies.end]}{arguments}, out, o, z)")
-        line(f"return {kernel}({parameters})")
+        line(f"return {kernel}({parameters})" if kernel else f"return {UNSUPPORTED}")
         name = native_library.make_symbol("member", line.join())
         function_body = "".join(f"    {one}\n" for one in line.join().splitlines())
         self._helpers[name] = f"def {name}({parameters}):\n{function_body}"

@@ -1,11 +1,9 @@
 """The library of compiled walks and kernels: symbol names, loading, memory for its calls.
 
-For a kernel that is: its module and name, the texts of the modules of the kernel and of the kernels that it calls, and
-the integers that they name. No text is parsed for this, which would slow down every start.
-
 It is one file beside this module, made when the package is built (`native_build.build`). The names of its functions
-have the hash of their text (`schema.native_library`): a function that is not found was compiled from something else, or
-not at all.
+have a hash: of the text of a generated function; for a kernel, of the texts of its module and of those of the kernels
+that it calls, and of the integers that they name (no text is parsed for this, which would slow down every start). A
+function that is not found was compiled from something else, or not at all.
 """
 
 from __future__ import annotations
@@ -38,11 +36,7 @@ def make_symbol(kind: str, text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def make_kernel_name(function: Kernel) -> str:
-    """Return the name of a kernel's compiled form.
-
-    Raises:
-        OSError: its source cannot be read.
-    """
+    """Return the name of a kernel's compiled form. Raises OSError: its source cannot be read."""
     parts = []
     for one in collect_called_kernels(function):
         code = one.__code__
@@ -125,11 +119,7 @@ NativeFunction = Callable[..., Sequence[int]]
 
 
 class NativeLibrary:
-    """A loaded library.
-
-    Raises:
-        OSError: it cannot be loaded on this machine.
-    """
+    """A loaded library. Raises OSError: it cannot be loaded on this machine."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -301,11 +291,10 @@ def as_int64_memory(column: Any) -> Any:
 
 def has_any_value(column: Any, values: Collection[int]) -> bool:
     """Return True if one of a few values is in the column (a list, or memory)."""
-    if isinstance(column, list):
+    native = load_library()
+    if native is None or isinstance(column, list):
         return not frozenset(values).isdisjoint(column)
-
-    native, held = load_library(), PinnedMemory(column)
-    assert native is not None
+    held = PinnedMemory(column)
     return any(native.column_holds(held.address, len(column), value) for value in values)
 
 

@@ -175,11 +175,7 @@ def _compute_bit_bounds(op: str, left: Expr, right: Expr) -> tuple[int, int]:
 
 
 def evaluate_expression(expr: Expr, values: Mapping[str, int]) -> int:
-    """Return the value of an expression.
-
-    Args:
-        values: Signed 64-bit integers by path.
-    """
+    """Return the value of an expression. values: signed 64-bit integers by path."""
     if isinstance(expr, Num):
         return wrap_int64(expr.value)
     if isinstance(expr, Ref):
@@ -220,11 +216,7 @@ MACHINE = SourceDialect("uint64({})", "int64({})")
 
 
 def format_value_source(expr: Expr, names: Mapping[str, str], dialect: SourceDialect) -> str:
-    """Return the source text of a value.
-
-    Args:
-        names: Path -> variable.
-    """
+    """Return the source text of a value. names: path -> variable."""
     if isinstance(expr, Num):
         value = wrap_int64(expr.value)
         return str(value) if value > I64_MIN else f"({value + 1} - 1)"
@@ -432,11 +424,7 @@ Op = (
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A lowered schema.
-
-    Attributes:
-        variables: Every path that a scanner can emit as a column.
-    """
+    """A lowered schema. variables: every path that a scanner can emit as a column."""
 
     ops: tuple[Op, ...]
     variables: tuple[str, ...]

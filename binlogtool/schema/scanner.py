@@ -1,24 +1,24 @@
 """The scanner contract, its loop, and the interpreter that executes a frame operation by operation.
 
-The generated scanners only run through good frames. A frame with anything else, or with an encoding that they do not
-speculate on, goes to this interpreter, which either finds it good or says exactly why it is not. So the reasons,
-positions and field names of a `Stop` do not depend on the backend.
+The interpreter finds a doubtful frame good or says exactly why it is not, so the reasons, positions and field names of
+a `ScanStop` do not depend on the backend.
 
-The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter (`exact`) decides
-about that one: if it is good, its row is added and the walk continues after it.
+The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter decides about that
+one: if it is good, its row is added and the walk continues after it.
 """
 
 from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.format_api.field_types import SHORT
-from binlogtool.format_api.layout import Column, ColumnTable, Kernel
+from binlogtool.format_api.layout import Column, ColumnTable, Kernel, zeroed_int64
 from binlogtool.schema.program import (
     Assign,
     AssignPosition,
@@ -97,11 +97,7 @@ class Scanner(Protocol):
     columns: tuple[str, ...]
 
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
-        """Walk frames from `start`.
-
-        Args:
-            more: Bytes follow after `end`, so the last frame may be CUT.
-        """
+        """Walk frames from `start`. more: bytes follow after `end`, so the last frame may be CUT."""
 
     def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
         """Return the table of one frame at `start`, or of none; good frames in an odd encoding count as none."""
@@ -132,11 +128,7 @@ class Backend(Protocol):
 
 
 class InterpretedFrame(msgspec.Struct):
-    """A good frame.
-
-    Attributes:
-        checksum: As in the scanner's column of that name.
-    """
+    """A good frame. checksum: as in the scanner's column of that name."""
 
     end: int
     checksum: int
@@ -243,15 +235,21 @@ class _FrameState(msgspec.Struct):
 
 # --- The loop around a generated walk, the same for every backend ---
 
+END_ROW, OFFSET_ROW, SPAN_ROW, VERDICT_ROW, FIRST_COLUMN_ROW = range(5)
+"""Rows of the matrix that a walk writes; the wanted columns follow."""
+
+_COLUMN_GAP = 72
+"""Unused elements after each column: columns at distances of a power of two would share cache lines."""
+
 _CUT_DISTANCE = 1 << 16
 """Bytes: a frame that begins closer to the end of the buffer, with more bytes to come, counts as cut off."""
 
 
 class WalkScanner(ABC):
-    """A `Scanner` whose subclasses keep the columns and run the generated walk.
+    """A `Scanner` whose subclasses run the generated walk. Its columns are parts of one piece of memory.
 
     Attributes:
-        interpreted_frames: Frames that only the interpreter found good (0 unless the walk speculates).
+        interpreted_frames: Frames that only the interpreter found good.
         max_span_rows: Most rows of a single span: the rows of a span are handed out together, and must fit into memory.
     """
 
@@ -262,19 +260,17 @@ class WalkScanner(ABC):
         self.interpreted_frames = 0
         self._program = program
         self._capacity = capacity
+        self._rows = 0
+        self._allocate_columns()
 
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[ColumnTable, ScanStop]:
-        """Walk frames from `start` (`Scanner.scan`).
-
-        Raises:
-            ValueError: `[start, end)` is not inside the buffer.
-        """
+        """Walk frames from `start` (`Scanner.scan`). Raises ValueError: `[start, end)` is not inside the buffer."""
         if not 0 <= start <= end <= len(buf):
             raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
         self._load_input(buf, (start,), (end,), 0, 1, spans=False)
         try:
             stop = self._scan_all(buf, (start,), (end,), 0, 1, spans=False, more=more)
-            return self._make_table(self._count_rows()), stop
+            return self._make_table(self._rows), stop
         finally:
             self._release_input()
 
@@ -283,7 +279,7 @@ class WalkScanner(ABC):
         self._load_input(buf, (start,), (end,), 0, 1, spans=False)
         try:
             self._run_walk(0, 1, start)
-            return self._make_table(self._count_rows())
+            return self._make_table(self._rows)
         finally:
             self._release_input()
 
@@ -299,7 +295,7 @@ class WalkScanner(ABC):
         self._load_input(buf, starts, ends, first, count, spans=True)
         try:
             stop = self._scan_all(buf, starts, ends, first, count, spans=True)
-            complete = self._count_rows() if stop.reason is StopReason.END else self._count_rows_before(stop.span)
+            complete = self._rows if stop.reason is StopReason.END else self._count_rows_before(stop.span)
             return self._make_table(complete), stop
         finally:
             self._release_input()
@@ -312,7 +308,7 @@ class WalkScanner(ABC):
             span, position = self._run_walk(span, count, position)
             if span >= count:
                 return ScanStop(StopReason.END, position, span=count if spans else -1)
-            if self._count_rows() >= self._capacity:
+            if self._rows >= self._capacity:
                 if not spans or self._count_rows_before(span):
                     return ScanStop(StopReason.FULL, position, span=span if spans else -1)
                 self._double_capacity()
@@ -329,8 +325,11 @@ class WalkScanner(ABC):
     def _double_capacity(self) -> None:
         if self._capacity >= self.max_span_rows:
             raise LimitError(f"a frame holds more than {self._capacity:,} records, more than fit into memory at once")
+        before = [self._slice_column(row, self._rows) for row in range(FIRST_COLUMN_ROW + len(self.columns))]
         self._capacity *= 2
-        self._resize_columns()
+        self._allocate_columns()
+        for row, values in enumerate(before):
+            self._slice_column(row, self._rows)[:] = values
 
     @abstractmethod
     def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
@@ -347,22 +346,22 @@ class WalkScanner(ABC):
         At the end of everything the span is `count`, and the position the end of the last span.
         """
 
-    @abstractmethod
-    def _count_rows(self) -> int:
-        """Return the number of rows in the columns."""
+    def _allocate_columns(self) -> None:
+        self._stride = self._capacity + _COLUMN_GAP
+        self._out = zeroed_int64((FIRST_COLUMN_ROW + len(self.columns)) * self._stride)
 
-    @abstractmethod
+    def _slice_column(self, row: int, count: int) -> memoryview:
+        return self._out[row * self._stride : row * self._stride + count]
+
     def _count_rows_before(self, span: int) -> int:
-        """Return the number of rows of the spans before this one."""
+        return bisect_left(self._slice_column(SPAN_ROW, self._rows), span)
 
-    @abstractmethod
-    def _resize_columns(self) -> None:
-        """Make room for `self._capacity` rows; the present rows stay."""
-
-    @abstractmethod
     def _append_row(self, span: int, position: int, frame: InterpretedFrame) -> None:
-        """Add one row."""
+        row = (frame.end, position, span, frame.checksum, *(frame.values[path] for path in self.columns))
+        for number, value in enumerate(row):
+            self._out[number * self._stride + self._rows] = value
+        self._rows += 1
 
-    @abstractmethod
     def _make_table(self, rows: int) -> ColumnTable:
-        """Return the first `rows` rows as a table."""
+        names = ("end", "offset", "span", "checksum", *self.columns)
+        return ColumnTable(rows, {name: self._slice_column(row, rows) for row, name in enumerate(names)})

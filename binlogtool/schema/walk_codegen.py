@@ -1,6 +1,6 @@
-"""Generate the source text of the native walk: framing and checksum in one pass over machine integers.
+"""Generate the source text of a walk: framing and checksum in one pass over machine integers.
 
-The text is Python that `c_emitter` turns into C; it never runs as Python. Arrays are addresses.
+`c_codegen` turns the text into C, where arrays are addresses; `python_backend` runs it as Python.
 
 Every load is proven to be before `limit` first; sizes are compared as `size > limit - p`, which cannot overflow because
 both positions are inside the buffer. Any doubt leaves the loop by `break`: `o` is then the frame that is not good.
@@ -9,9 +9,9 @@ both positions are inside the buffer. Any doubt leaves the loop by `break`: `o` 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 
-from binlogtool.format_api.field_types import RecordForm, ScalarForm
+from binlogtool.format_api.field_types import ScalarForm
+from binlogtool.format_api.layout import Checksum
 from binlogtool.schema.native_library import KernelNames
 from binlogtool.schema.program import (
     MACHINE,
@@ -43,17 +43,14 @@ from binlogtool.schema.program import (
     wrap_int64,
 )
 
-END_ROW, OFFSET_ROW, SPAN_ROW, VERDICT_ROW, FIRST_COLUMN_ROW = range(5)
-"""Rows of the output matrix; the wanted columns follow."""
 
-
-def generate_native_walk(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:
-    """Return the function `walk`, after the tables that it uses; see `native_backend` for its arguments.
+def generate_walk(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:
+    """Return the function `walk`, after the tables that it uses; see `backends` for its arguments.
 
     Args:
         kernels: Collects the kernels that the text calls.
     """
-    return _NativeWalkWriter(program, columns, kernels).write()
+    return _WalkWriter(program, columns, kernels).write()
 
 
 def compute_scratch_size(program: Program) -> int:
@@ -61,19 +58,17 @@ def compute_scratch_size(program: Program) -> int:
     return sum(len(op.columns) for op in iter_operations(program.ops) if isinstance(op, ReadRecord))
 
 
-def list_polynomials(program: Program) -> list[int]:
-    """Return the polynomials of all checksums, in the order in which `walk` takes their tables."""
-    return list(
-        dict.fromkeys(op.checksum.poly for op in iter_operations(program.ops) if isinstance(op, VerifyChecksum))
-    )
+def find_checksums(program: Program) -> dict[int, Checksum]:
+    """Return a checksum of each polynomial, in the order in which `walk` takes their tables."""
+    return {op.checksum.poly: op.checksum for op in iter_operations(program.ops) if isinstance(op, VerifyChecksum)}
 
 
-class _NativeWalkWriter:
+class _WalkWriter:
     def __init__(self, program: Program, columns: tuple[str, ...], kernels: KernelNames) -> None:
         self.program, self.columns = program, columns
         self.names = make_variable_names(program.variables)
         self.used = {*find_used_paths(program.ops), *columns}
-        self.polynomials = list_polynomials(program)
+        self.polynomials = list(find_checksums(program))
         self.kernels = kernels
         self.tables: list[str] = []
         self.scratch = 0
@@ -210,29 +205,11 @@ class _NativeWalkWriter:
         line, name, at = self.lines, f"TABLE{len(self.tables)}", self.scratch
         self.tables.append(f"{name} = {list(op.kernel.table)!r}")
         self.scratch += len(op.columns)
-        if op.kernel.shapes:
-            line("t = load_u1(base + p) if p < limit else -1")
-        for index, shape in enumerate(op.kernel.shapes):
-            line(f"{'el' if index else ''}if {' and '.join(_list_form_tests(shape))}:")
-            with line.indent():
-                self._emit_record_form(shape, dict(zip(op.kernel.columns, op.columns, strict=True)))
-        line("else:" if op.kernel.shapes else "if True:")
-        with line.indent():
-            line(f"q = {self.kernels.add(op.kernel.read)}(base, p, limit, {name}, notes, {at})")
-            self._emit_advance()
-            for i, path in enumerate(op.columns):
-                if path in self.used:
-                    line(f"{self.names[path]} = load_i8_native(notes + {8 * (at + i)})")
-
-    def _emit_record_form(self, shape: RecordForm, paths: Mapping[str, str]) -> None:
-        for item, code, offset in shape.iter_items():
-            if isinstance(item, str) and paths[item] in self.used:
-                value = _format_coded_load(shape.layout[0] + code, f"base + p + {offset}")
-                self.lines(f"{self.names[paths[item]]} = {value}")
-        for name, number in shape.fixed:
-            if paths[name] in self.used:
-                self.lines(f"{self.names[paths[name]]} = int64({number})")
-        self.lines(f"p += {shape.size}")
+        line(f"q = {self.kernels.add(op.kernel.read)}(base, p, limit, {name}, notes, {at})")
+        self._emit_advance()
+        for i, path in enumerate(op.columns):
+            if path in self.used:
+                line(f"{self.names[path]} = int64(notes[{at + i}])")
 
     def _emit_verify(self, op: VerifyChecksum) -> None:
         line, index = self.lines, self.polynomials.index(op.checksum.poly)
@@ -277,7 +254,7 @@ def format_load(op: LoadInteger, where: str) -> str:
     places = range(op.width)[::-1] if op.big else range(op.width)
     value = " | ".join(f"load_u1({where} + {i}) << {8 * shift}" for shift, i in enumerate(places))
     unused = 64 - 8 * op.width
-    return f"(({value}) << {unused}) >> {unused}" if op.signed else value
+    return f"int64(({value}) << {unused}) >> {unused}" if op.signed else value
 
 
 def _format_load_call(width: int, big: bool, signed: bool, where: str) -> str:
@@ -309,17 +286,6 @@ def format_scalar_form(form: ScalarForm, where: str) -> str:
     if form.layout is None:
         return f"t - {form.base}"
     return _format_coded_load(form.layout, f"{where} + 1")
-
-
-def _list_form_tests(shape: RecordForm) -> list[str]:
-    tests = [f"{shape.first} <= t <= {shape.last}", f"limit - p >= {shape.size}"]
-    for item, code, offset in shape.iter_items():
-        where = f"base + p + {offset}"
-        if isinstance(item, bytes):
-            tests.append(_format_bytes_test(item, where))
-        elif isinstance(item, int):
-            tests.append(f"{_format_coded_load(shape.layout[0] + code, where)} == {wrap_int64(item)}")
-    return tests
 
 
 def _find_case_variables(op: ChooseCase) -> set[str]:

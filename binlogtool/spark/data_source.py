@@ -54,10 +54,10 @@ from binlogtool.export.manifest import (
     parse_options,
     plan_tasks,
 )
+from binlogtool.export.read_members import add_histories, open_member, read_member
 from binlogtool.export.record_rows import RowBuilder
 from binlogtool.export.typed_columns import collect_columns
 from binlogtool.format_api.format import Hints
-from binlogtool.spark.read_members import add_histories, open_member, read_member
 
 __all__ = [
     "HINTS_OPTION",

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -38,6 +38,7 @@ from binlogtool.export.manifest import (
     describe_job_stats,
     read_stamp,
 )
+from binlogtool.export.run_tasks import JobOptions, Result, SizedTask, Task
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.limits import MIB
@@ -51,8 +52,6 @@ from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute
 # --- Many logs in one Spark job ---
 
 T = TypeVar("T")
-U = TypeVar("U")
-
 _MAX_TASK_BYTES = 8192 * MIB
 """Approximate limit of a task: if it fails, it is repeated as a whole."""
 
@@ -60,14 +59,6 @@ _SHUTDOWN_RESERVE_S = 2.0
 """Part of a time limit that is reserved for stopping Spark."""
 
 copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))  # facts of findings
-
-
-class SizedTask(Protocol):
-    """Work for an executor."""
-
-    @property
-    def size(self) -> int:
-        """Number of bytes that the work has to read."""
 
 
 class LogTask(msgspec.Struct, frozen=True):
@@ -92,18 +83,17 @@ class LogTask(msgspec.Struct, frozen=True):
 
 
 class SparkJobRunner(msgspec.Struct, frozen=True):
-    """Run work on many logs, on Spark or in this process, and report progress.
+    """Run work on many logs on Spark, and report progress (`export.run_tasks.TaskRunner`).
 
-    master: Spark's master. session: a running session to use instead of starting one. timeout: seconds after which the
-    job is cancelled; None = no limit. in_process: `results` are computed in this process. work: name of the jobs in
-    Spark's UI. record: receives statistics of the jobs.
+    master: Spark's master. session: a running session to use instead of starting one. deadline: of `time.monotonic`,
+    after which the job is cancelled; None = no limit. work: name of the jobs in Spark's UI. record: receives statistics
+    of the jobs.
     """
 
     master: str | SparkMaster = "local[*]"
     session: SparkJobSession | None = None
     on_step: ProgressCallback | None = None
-    timeout: float | None = None
-    in_process: bool = False
+    deadline: float | None = None
     work: str = "binlogtool"
     record: SparkJobStats = msgspec.field(default_factory=SparkJobStats)
 
@@ -139,22 +129,28 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
             self._report_step(stage, 0, total)
             name = f"{self.work}: {stage}, {len(units):,} logs"
             on_progress = None if self.on_step is None else report_progress
-            return session.run(run_job, on_progress, self.timeout, name=name, record=self.record)
+            timeout = None if self.deadline is None else max(self.deadline - time.monotonic(), 0.1)
+            return session.run(run_job, on_progress, timeout, name=name, record=self.record)
 
-    def compute_results(
-        self, stage: str, units: Sequence[SizedTask], job: Callable[[Iterable[tuple[int, Any]]], Any]
-    ) -> list[Any]:
-        """Return what `job` makes of each unit, in their order. job: `run_each` with its other arguments bound.
+    @property
+    def parallel(self) -> int:
+        """Number of tasks that run at the same time; see `TaskRunner`."""
+        assert self.session is not None
+        return self.session.count_cores()
+
+    def run_tasks(self, stage: str, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
+        """Return what `work` makes of each task, in their order.
 
         Raises:
             As `run`; and the first error among the results.
         """
-        if self.in_process:
-            self._report_step(stage, 0, sum(unit.size for unit in units))
-            results = dict(job(enumerate(units)))
-        else:
-            results = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
-        return [result_or_raise(results[number]) for number in range(len(units))]
+        job = partial(run_each, work=work, home=os.getcwd())
+        results = dict(self.run(stage, tasks, lambda spread, _: spread.mapPartitions(job)))
+        return [result_or_raise(results[number]) for number in range(len(tasks))]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the statistics of a cluster's jobs; see `TaskRunner`."""
+        return {} if self.session is None or self.session.executors is None else self.record.to_dict()
 
     def report_job_stats(self) -> None:
         """Report retried tasks, lost executors and slow backends to the progress listener."""
@@ -164,6 +160,19 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
     def _report_step(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
             self.on_step(ProgressStep(stage, done, total))
+
+
+@contextlib.contextmanager
+def open_spark_runner(
+    options: JobOptions, master: str | SparkMaster | None, session: SparkJobSession | None
+) -> Iterator[SparkJobRunner]:
+    """Open a runner for the tasks of a conversion. session: a running Spark to use; None = start one at `master`."""
+    if options.on_step is not None and session is None:
+        options.on_step(ProgressStep("starting Spark", 0, 1))
+    with use_session(session, SparkMaster.coerce(master).named_for(options.name)) as running:
+        yield SparkJobRunner(
+            session=running, on_step=options.on_step, deadline=options.deadline, work=options.name
+        )  # fmt: skip
 
 
 def make_log_tasks(number: int, path: str, groups: Sequence[LogGroup]) -> Iterator[LogTask]:
@@ -211,18 +220,11 @@ def verify_on_spark(
             units += make_log_tasks(number, log.path, [log.group])
             unit_positions.append((number, len(reports_by_path[number])))
             reports_by_path[number].append(None)
-    job = partial(_verify_logs, options=options, deadline=deadline, home=os.getcwd())
-    for (number, place), report in zip(unit_positions, runner.compute_results("verify", units, job), strict=True):
+    work = partial(_verify_log, options=options, deadline=deadline)
+    for (number, place), report in zip(unit_positions, runner.run_tasks("verify", units, work), strict=True):
         reports_by_path[number][place] = report
     runner.report_job_stats()
     return [None if None in part else merge_reports(report for report in part if report) for part in reports_by_path]
-
-
-def _verify_logs(
-    units: Iterable[tuple[int, LogTask]], *, options: LogVerifyOptions, deadline: float | None, home: str
-) -> Iterator[tuple[int, Report | Exception | None]]:
-    """Verify all logs of a task, on an executor."""
-    return run_each(units, work=partial(_verify_log, options=options, deadline=deadline), home=home)
 
 
 def _verify_log(unit: LogTask, *, options: LogVerifyOptions, deadline: float | None) -> Report | None:
@@ -236,7 +238,7 @@ def _verify_log(unit: LogTask, *, options: LogVerifyOptions, deadline: float | N
 
 
 def run_each(
-    units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str
+    units: Iterable[tuple[int, Task]], *, work: Callable[[Task], T], home: str
 ) -> Iterator[tuple[int, T | Exception]]:
     """Yield, on an executor, the result of each log, or the exception that ended its work; other logs are unaffected.
 

@@ -39,7 +39,6 @@ from binlogtool.export.spark_master import (
     read_user_settings,
 )
 from binlogtool.spark import java
-from binlogtool.spark.java import JvmCache, build_class_path, can_launch_directly, make_spark_home
 
 # --- Interruptible work in a thread ---
 
@@ -177,7 +176,7 @@ class ExecutorWatch:
             elif now - self._last_seen > self._timeout:
                 raise InputOutputError(
                     f"no executor for {self._timeout:g} seconds: the cluster has none free, or lost them all"
-                    " (use --wait-executors SECONDS to wait longer)"
+                    " (--conf spark.binlogtool.waitExecutors=SECONDS waits longer)"
                 )
         return self._waiting
 
@@ -371,13 +370,12 @@ class SparkJobSession(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def open_session(master: str | SparkMaster = "local[*]", *, small: bool = False) -> Iterator[SparkJobSession]:
+def open_session(master: str | SparkMaster = "local[*]") -> Iterator[SparkJobSession]:
     """Start Spark for the duration of a `with` block; afterwards its processes and files are removed.
 
     Args:
         master: local[N], or a cluster, whose executors receive this package but need a Python with its dependencies: at
             the path of this one, or PYSPARK_PYTHON. For more settings see `settings`.
-        small: for one short job without the data source; Java is tuned for that, and killed at the end.
 
     Raises:
         UsageError: there is no such kind of master.
@@ -388,30 +386,24 @@ def open_session(master: str | SparkMaster = "local[*]", *, small: bool = False)
     """
     chosen = SparkMaster.coerce(master)
     check_master_url(chosen.url)
-    require_extra("this", "pyspark", "pyarrow")
+    require_extra("--master", "pyspark", "pyarrow", extra="spark")
     check_master_answers(chosen.url)
     user_conf = read_user_settings(chosen.conf)
     java_program = java.find_java()
-    cache_context = _select_jvm_cache(java_program, chosen, small=small and not user_conf)
-    with create_work_folder() as folder, _restore_module_path(folder), cache_context as jvm_cache:
-        options = (*(java.SMALL_JOB_OPTIONS if small else ()), *(jvm_cache.options if jvm_cache is not None else ()))
-        home = java.make_java_home(java_program, folder, options)
+    with create_work_folder() as folder, _restore_module_path(folder):
+        home = java.make_java_home(java_program, folder)
         with _set_environment(**_worker_environment(chosen.url)), _mute_py4j():
             with _set_environment(JAVA_HOME=str(home)):  # only while starting: other programs keep their own Java
-                spark = _start_spark(chosen, user_conf, folder, small=small)
-            is_killed = small and user_conf.get("spark.eventLog.enabled") != "true"  # the event log needs a clean stop
-            new_cache = jvm_cache if jvm_cache is not None and not jvm_cache.exists else None
+                spark = _start_spark(chosen, user_conf, folder)
+            is_interrupted = False  # after which nothing is left to stop
             try:
                 with _translate_java_errors():
                     yield SparkJobSession(spark, folder, _create_executor_watch(spark.sparkContext, chosen))
-            except BaseException as error:
-                new_cache, is_killed = (
-                    None,
-                    is_killed or isinstance(error, KeyboardInterrupt),
-                )  # after which nothing is left to stop
+            except KeyboardInterrupt:
+                is_interrupted = True
                 raise
             finally:
-                _stop_spark(spark, new_cache, is_killed=is_killed)
+                _stop_spark(spark, is_killed=is_interrupted)
 
 
 @contextlib.contextmanager
@@ -468,18 +460,6 @@ def root_cause(error: Exception) -> str:
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
 
 
-def _select_jvm_cache(
-    java_program: Path, master: SparkMaster, *, small: bool
-) -> contextlib.AbstractContextManager[JvmCache | None]:
-    """Return the class cache for jobs with the same classes; none for a cluster, whose driver is started by scripts.
-
-    small: see `launch`.
-    """
-    if not (master.is_local and can_launch_directly()):
-        return contextlib.nullcontext()
-    return java.open_jvm_cache(java_program, java.read_java_version(java_program), [build_class_path(small=small)])
-
-
 def _create_executor_watch(context: Any, master: SparkMaster) -> ExecutorWatch | None:
     return (
         None
@@ -522,7 +502,7 @@ def _set_environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start_spark(master: SparkMaster, user_conf: Mapping[str, str], folder: Path, *, small: bool) -> Any:
+def _start_spark(master: SparkMaster, user_conf: Mapping[str, str], folder: Path) -> Any:
     (folder / "log4j2.properties").write_text(_LOG4J_PROPERTIES)
     abandoned = threading.Event()
 
@@ -532,9 +512,7 @@ def _start_spark(master: SparkMaster, user_conf: Mapping[str, str], folder: Path
 
     try:
         return run_in_background(
-            lambda: _create_spark_session(
-                _launch_java(master, user_conf, folder, small=small), folder, abandoned, small=small
-            ),
+            lambda: _create_spark_session(_launch_java(master, user_conf, folder), folder, abandoned),
             on_interrupt=give_up,
         )
     except Exception as error:
@@ -543,9 +521,11 @@ def _start_spark(master: SparkMaster, user_conf: Mapping[str, str], folder: Path
         raise InputOutputError(f"Spark cannot start: {_read_last_messages(folder) or error}") from error
 
 
-def _create_spark_session(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event, *, small: bool) -> Any:
+def _create_spark_session(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event) -> Any:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    from binlogtool.spark.data_source import BinlogSource
 
     conf, gateway = launched
     if abandoned.is_set():
@@ -553,27 +533,20 @@ def _create_spark_session(launched: tuple[Any, Any], folder: Path, abandoned: th
     context = SparkContext(conf=conf, gateway=gateway)
     context._accumulatorServer.handle_error = _ignore_error  # the connection breaks when Java is killed
     spark = SparkSession(context)
-    if not small:
-        from binlogtool.spark.data_source import BinlogSource
-
-        spark.dataSource.register(BinlogSource)
+    spark.dataSource.register(BinlogSource)
     return spark
 
 
-def _launch_java(master: SparkMaster, user_conf: Mapping[str, str], folder: Path, *, small: bool) -> tuple[Any, Any]:
+def _launch_java(master: SparkMaster, user_conf: Mapping[str, str], folder: Path) -> tuple[Any, Any]:
     """Return Spark's settings, and the connection to its Java process."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    conf_values = build_settings(folder, user_conf, loopback=is_loopback(master.url), name=master.name, small=small)
-    spark_home = None
-    if master.is_local:
-        spark_home = make_spark_home(Path(os.environ["JAVA_HOME"]), conf_values, folder, small=small and not user_conf)
-    else:
+    conf_values = build_settings(folder, user_conf, loopback=is_loopback(master.url), name=master.name)
+    if not master.is_local:
         conf_values["spark.submit.pyFiles"] = str(write_package_zip(folder / "binlogtool.zip"))
     conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(conf_values.items()))
-    home_variable = {} if spark_home is None else {"SPARK_HOME": str(spark_home)}
-    with (folder / "spark.log").open("wb") as log, _set_environment(**home_variable):
+    with (folder / "spark.log").open("wb") as log:
         _write_python_stub(folder, os.environ["PYSPARK_PYTHON"])
         popen_options = {"stdout": log, "stderr": log, "start_new_session": True, "cwd": folder}
         return conf, launch_gateway(conf, popen_options)
@@ -593,11 +566,8 @@ def _ignore_error(*_: object) -> None:
     pass
 
 
-def _stop_spark(spark: Any, cache: JvmCache | None, *, is_killed: bool) -> None:
-    """Stop Spark cleanly, with a time limit, then end its Java process. is_killed: only end the process.
-
-    cache: class cache that Java is to write when it ends.
-    """
+def _stop_spark(spark: Any, *, is_killed: bool) -> None:
+    """Stop Spark cleanly, with a time limit, then end its Java process. is_killed: only end the process."""
     gateway = spark.sparkContext._gateway
     done = threading.Event()
 
@@ -608,13 +578,11 @@ def _stop_spark(spark: Any, cache: JvmCache | None, *, is_killed: bool) -> None:
         done.set()
 
     with suppress_logging():
-        if not is_killed or cache is not None:
+        if not is_killed:
             threading.Thread(target=stop_cleanly, daemon=True).start()
-            done.wait(STOP_TIMEOUT_S if cache is None else java.WRITE_TIMEOUT_S)
+            done.wait(STOP_TIMEOUT_S)
         process = gateway.proc
         process.stdin.close()
-        if cache is not None and done.is_set():
-            cache.finish(process)
         if not done.is_set():
             process.kill()
         try:
@@ -622,7 +590,7 @@ def _stop_spark(spark: Any, cache: JvmCache | None, *, is_killed: bool) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        if not is_killed or cache is not None:
+        if not is_killed:
             done.wait(_FINAL_CALL_TIMEOUT_S)
     _reset_pyspark()
 

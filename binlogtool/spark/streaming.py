@@ -48,12 +48,12 @@ from binlogtool.export.manifest import (
     parse_options,
     parse_paths,
 )
+from binlogtool.export.read_members import add_histories, read_member
 from binlogtool.export.record_rows import RowBuilder
 from binlogtool.export.typed_columns import collect_columns
 from binlogtool.findings import make_finding
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import parse_size
-from binlogtool.spark.read_members import add_histories, read_member
 
 
 class StreamPartition(InputPartition):  # type: ignore[misc]

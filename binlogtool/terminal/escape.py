@@ -25,7 +25,7 @@ def escape(text: str) -> str:
     Covers C0, DEL, C1, bidirectional controls, zero-width characters, line and paragraph separators and lone
     surrogates; a byte that was kept as a surrogate (`surrogateescape`) is shown as that byte.
     """
-    if text.isascii() and text.isprintable():
+    if text.isprintable() and (text.isascii() or not _IGNORABLE.search(text)):
         return text
     return "".join(map(_escape_character, text))
 
@@ -91,8 +91,8 @@ _CODE_OR_CHARACTER = re.compile("\x1b\\[[0-9;]*m|.", re.DOTALL)
 _WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+|\s+""")
 """Words, as a shell sees them (quoted text is not split), and blanks."""
 
-_COMMAND = re.compile(r"\w+: +binlogtool |\w+ +binlogtool ")
-"""Lines with a command to copy: `next: binlogtool ...`, `undo   binlogtool ...`."""
+_COMMAND = re.compile(r"(?:\w+:? +| {10,12})(?:binlogtool|python3|cp|mv) ")
+"""Lines with a command to copy: `next: binlogtool ...`, `undo   binlogtool ...`, or nothing but the command."""
 
 
 def terminal_columns() -> int:

@@ -27,8 +27,8 @@ MAX_VALUE_LENGTH = 64
 _LABEL_WIDTH, _MIN_LABEL_WIDTH = 28, 20
 """Preferred columns for labels; and the minimum, below which they are written above the bytes."""
 
-_OFFSET_FORMATS = {"hex": (8, "x"), "dec": (10, "d"), "oct": (11, "o"), "bin": (32, "b")}
-_BORDERS = {"unicode": "│", "ascii": "|", "none": " "}
+_OFFSET_FORMAT = f"%0{OFFSET_DIGITS}x"
+_BORDERS = {"unicode": "│", "ascii": "|"}
 _COLORS = {"offset": "2", "path": "36", "bad": "1;31", "good": "32", "heading": "1"}
 _ASCII_TABLE = bytes(byte if 0x20 <= byte < 0x7F else 0x2E for byte in range(256))
 
@@ -38,18 +38,14 @@ class HexdumpOptions(msgspec.Struct, frozen=True):
 
     Args:
         width: bytes in a line.
-        group: bytes written together (1, 2, 4 or 8).
-        base: of the offsets (hex, dec, oct, bin).
         depth: nesting levels that are shown, None = all.
         squeeze: equal lines of a field become one `*`.
-        border: unicode, ascii, none.
+        border: unicode, ascii.
         columns: of the terminal that the lines must fit, None = no limit.
     """
 
     width: int = 16
     columns: int | None = None
-    group: int = 1
-    base: str = "hex"
     depth: int | None = None
     squeeze: bool = True
     border: str = "unicode"
@@ -59,11 +55,11 @@ class HexdumpOptions(msgspec.Struct, frozen=True):
 _DEFAULT_OPTIONS = HexdumpOptions()
 
 
-def choose_width(columns: int | None, base: str = "hex") -> int:
+def choose_width(columns: int | None) -> int:
     """Return the bytes in a line that leave space for labels beside them; at least 4."""
     if columns is None:
         return 16
-    layouts = (_get_layout(HexdumpOptions(width=width, columns=columns, base=base)) for width in (16, 8))
+    layouts = (_get_layout(HexdumpOptions(width=width, columns=columns)) for width in (16, 8))
     return next((page.options.width for page in layouts if page.label_width >= _LABEL_WIDTH), 4)
 
 
@@ -156,20 +152,14 @@ class _LineLayout(msgspec.Struct):
     hex_width: int = 0
     ellipsis: str = "…"
     label_width: int = 0
-    offset_format: str = ""
-    """The `%` format of an offset; "" = there is none."""
     templates: dict[tuple[int, int, bool], str] = msgspec.field(default_factory=dict)
     """Templates of `_make_template`."""
 
     def __post_init__(self) -> None:
-        width, group = self.options.width, self.options.group
+        width = self.options.width
         self.bar = _BORDERS[self.options.border]
-        digits, kind = _OFFSET_FORMATS[self.options.base]
-        self.offset_format = "" if kind == "b" else f"%0{digits}{kind}"
         self.ellipsis = "…" if self.options.border == "unicode" else "..."
-        self.separators = [
-            ("  " if at % 8 == 0 and at < width else " " if at % group == 0 else "") for at in range(1, width)
-        ] + [""]
+        self.separators = ["  " if at % 8 == 0 else " " for at in range(1, width)] + [""]
         position = 0
         for seam in self.separators:
             self.columns.append(position)
@@ -186,13 +176,12 @@ class _LineLayout(msgspec.Struct):
         return text if not self.options.color or not text else f"\x1b[{_COLORS[style]}m{text}\x1b[0m"
 
     def format_offset(self, value: int) -> str:
-        digits, kind = _OFFSET_FORMATS[self.options.base]
-        return f"{value:0{digits}{kind}}"
+        return _OFFSET_FORMAT % value
 
     def header(self) -> str:
         """Return the column numbers above the hex."""
         names = "".join(f"{at:02x}"[-2:] + self.separators[at] for at in range(self.options.width))
-        return self.paint(" " * (_OFFSET_FORMATS[self.options.base][0] + 3) + names, "offset")
+        return self.paint(" " * (OFFSET_DIGITS + 3) + names, "offset")
 
     def render_short(self, row: FieldRow, data: _RowBytes) -> tuple[str, ...]:
         """Return the lines of a leaf whose bytes are in one or two lines, as for most; () = use `render_row`."""
@@ -224,10 +213,7 @@ class _LineLayout(msgspec.Struct):
         key = column, len(line_bytes), ok
         template = self.templates.get(key) or self.templates.setdefault(key, self._make_template(*key))
         text = line_bytes.translate(_ASCII_TABLE).decode("ascii")
-        return (
-            template
-            % (line_offset if self.offset_format else self.format_offset(line_offset), *line_bytes, text, label)
-        ).rstrip()
+        return (template % (line_offset, *line_bytes, text, label)).rstrip()
 
     def _make_template(self, column: int, size: int, ok: bool) -> str:
         """Return the `%` template of a line with bytes at these columns: offset, each byte, text, label."""
@@ -239,7 +225,7 @@ class _LineLayout(msgspec.Struct):
         mark = " "
         if not ok:
             mark, columns = self.paint("!", "bad"), self.paint(columns, "bad")
-        return f"{self.paint(self.offset_format or '%s', 'offset')}{mark}{self.bar} {columns} %s"
+        return f"{self.paint(_OFFSET_FORMAT, 'offset')}{mark}{self.bar} {columns} %s"
 
     def render_row(self, row: FieldRow, data: _RowBytes) -> Iterator[str]:
         """Yield the lines of a leaf or of a container at the last shown level; of other containers only errors."""
@@ -394,7 +380,7 @@ def render_markers(options: HexdumpOptions, line_text: str, line: int, ranges: I
     layout = _get_layout(options)
     if layout.format_offset(line) not in line_text[:48]:  # a line that has only a label
         return ""
-    begin = _OFFSET_FORMATS[options.base][0] + 3
+    begin = OFFSET_DIGITS + 3
     markers: dict[int, str] = {}
     for start, end in ranges:
         for at in range(max(start, line), min(end, line + options.width)):
@@ -470,9 +456,8 @@ def _compile_put_lines(compile_: Callable[[Any], Any]) -> Any:
 
 
 def _has_default_format(options: HexdumpOptions) -> bool:
-    """Return True if lines are not folded or coloured, and have borders and hexadecimal offsets."""
-    is_plain = options.depth is None and options.columns is None and not options.color
-    return is_plain and options.base == "hex" and options.border != "none"
+    """Return True if lines are not folded or coloured."""
+    return options.depth is None and options.columns is None and not options.color
 
 
 def _is_one_range(rows: list[FieldRow], spaces: tuple[AddressSpace, ...]) -> bool:

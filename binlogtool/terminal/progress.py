@@ -73,6 +73,10 @@ class ProgressDisplay:
 
     def advance(self, file: str, end: int, read: int) -> None:
         """Count bytes that were read (see `core.progress`)."""
+        if self._has_stages and self._is_complete:  # what follows a stage, such as a check of the output
+            self._has_stages, self._stage_start = False, time.monotonic()
+            self._file_ends.clear()
+            self.done, self.total, self.records, self._read_bytes, self._processed_bytes = 0, None, 0, 0, 0
         if not self._has_stages:
             self._processed_bytes, self._read_bytes = (
                 self._read_bytes,
@@ -147,19 +151,26 @@ class ProgressDisplay:
         amount = f"{done} of {format_size(self.total)}" if self.total else done
         figures = [f"{self.records:,} records"] if self.records or not self.total else []
         figures.append(amount)
-        if rate:
+        if rate and not self._is_complete:
             figures.append(f"{format_size(int(rate))}/s")
-        if self.total:
-            figures.append(f"{100 * self.done / self.total:.0f} %")
-        return [*figures, f"{_format_duration(remaining)} left"] if remaining is not None else figures
+        if self.total and self.done:
+            figures.append("finishing" if self._is_complete else f"{100 * self.done / self.total:.0f} %")
+        if remaining is not None:
+            return [*figures, f"{_format_duration(remaining)} left"]
+        return [*figures, f"{_format_duration(time.monotonic() - self._stage_start)} elapsed"]
+
+    @property
+    def _is_complete(self) -> bool:
+        """True if everything of this stage was processed; what follows takes an unknown time."""
+        return self.total is not None and self.done >= self.total
 
     def _bytes_per_second(self) -> float:
         """Return bytes per second in this stage."""
         return self._processed_bytes / max(0.001, time.monotonic() - self._stage_start)
 
     def _remaining_seconds(self) -> float | None:
-        """Return the estimated remaining seconds of this stage; None if unknown."""
-        if not self.total or not self._processed_bytes:
+        """Return the estimated remaining seconds of this stage; None if unknown, or if only its end is left."""
+        if not self.total or not self._processed_bytes or self._is_complete:
             return None
         return max(0, self.total - self.done) / self._bytes_per_second()
 

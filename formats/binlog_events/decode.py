@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -23,28 +22,27 @@ from binlogtool.format_api.format import (
 from binlogtool.format_api.layout import Batch, DecompressionError, LogFileLayout, to_int_list
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.event_schemas import (
-    DB_LEN_AT,
     ENCRYPTED_TYPE,
     QUERY_HEAD_SIZE,
-    STATUS_LEN_AT,
     decode_body,
     parse_query,
 )
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_gtid, read_gtid_numbers
 from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNKNOWN_FRACTIONS, TableMap, parse_table_map
-from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups
+from binlogtool.formats.binlog_events.transactions.boundaries import GroupStep, TransactionGroups, find_query_text
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     EVENT_TYPE_NAMES,
     GTID_EVENTS,
     HEADER_SIZE,
+    KNOWN_FLAGS,
     MAGIC,
     MAX_EVENT_SIZE,
+    PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
     ROW_EVENTS_WITH_EXTRA_DATA,
-    EventFlag,
     EventType,
     FormatDescription,
     iter_block_pieces,
@@ -226,8 +224,7 @@ class EventTracker(msgspec.Struct):
     def reset(self, start: int = -1) -> None:
         """Reset the state: a part of the log was skipped, or all of it is read again.
 
-        Args:
-            start: where reading continues.
+        `start`: where reading continues.
         """
         self.transactions.reset()
         self.maps.by_id.clear()
@@ -293,9 +290,7 @@ def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:
 # --- Proof of single events without checksums ---
 
 _T = EventType
-_HEADER = struct.Struct("<IBIIIH")
 _TEN_YEARS = 10 * 366 * 86400
-_KNOWN_FLAGS = int(sum(EventFlag))
 _KNOWN_ROW_FLAGS = 0x9F
 _MAX_SERVERS = 1_000
 _CHECKED_CHARS = 32
@@ -348,7 +343,7 @@ def read_prior_events(data: bytes, offset: int) -> PriorEvents:
     """
     prior_events = PriorEvents()
     while len(data) - offset >= HEADER_SIZE:
-        time, _, server, size, _, _ = _HEADER.unpack_from(data, offset)
+        time, _, server, size, _, _ = PACKED_HEADER.unpack_from(data, offset)
         if size < HEADER_SIZE or size > len(data) - offset:
             break
         prior_events.add_events((time,), (server,))
@@ -360,8 +355,8 @@ def is_proven_event(frame: bytes, context: Any) -> bool:
     """Check if bytes without a checksum are certainly an event: valid header, and a body that fits exactly."""
     if len(frame) < HEADER_SIZE:
         return False
-    time, code, server, size, _, flags = _HEADER.unpack_from(frame)
-    if code not in EVENT_TYPE_NAMES or code == 0 or flags & ~_KNOWN_FLAGS or size > MAX_EVENT_SIZE:
+    time, code, server, size, _, flags = PACKED_HEADER.unpack_from(frame)
+    if code not in EVENT_TYPE_NAMES or code == 0 or flags & ~KNOWN_FLAGS or size > MAX_EVENT_SIZE:
         return False
     if not context.prior_events.is_plausible(time, server) or (code == _T.QUERY and not _starts_as_text(frame)):
         return False
@@ -404,7 +399,7 @@ def _is_valid_body(code: int, body: bytes, description: FormatDescription, serve
 def _starts_as_text(frame: bytes) -> bool:
     """Check if the statement of a QUERY starts without control characters, before `_is_text` decodes all of it."""
     body = frame[HEADER_SIZE : HEADER_SIZE + QUERY_HEAD_SIZE].ljust(QUERY_HEAD_SIZE, b"\0")
-    text_at = HEADER_SIZE + QUERY_HEAD_SIZE + 1 + (body[STATUS_LEN_AT] | body[STATUS_LEN_AT + 1] << 8) + body[DB_LEN_AT]
+    text_at = HEADER_SIZE + find_query_text(body, 0)
     return _has_no_controls(frame[text_at : text_at + _CHECKED_CHARS])
 
 
@@ -431,12 +426,9 @@ def _is_valid_gtid(value: Mapping[str, Any]) -> bool:
 class BinlogFileContext(msgspec.Struct):
     """Context of the events of one file: its format and the state while it is read.
 
-    Attributes:
-        description: the current FORMAT_DESCRIPTION; in a relay log it changes on the way.
-        is_relay_log: a relay log.
-        events_at: offset of the first event.
-        encrypted_without_key: encrypted, and no key was given.
-        prior_events: times and servers of the events so far.
+    `description`: the current FORMAT_DESCRIPTION; in a relay log it changes on the way. `is_relay_log`: a relay log.
+    `events_at`: offset of the first event. `encrypted_without_key`: encrypted, and no key was given. `prior_events`:
+    times and servers of the events so far.
     """
 
     description: FormatDescription
@@ -536,26 +528,38 @@ _ENCRYPTED_TYPE_NAMES = _TypeNames({**EVENT_TYPE_NAMES, ENCRYPTED_TYPE: "ENCRYPT
 def type_name(code: int, *, encrypted_without_key: bool = False) -> str:
     """Return the name of an event type, also of an unknown one.
 
-    Args:
-        encrypted_without_key: the log is encrypted and no key was given.
+    `encrypted_without_key`: the log is encrypted and no key was given.
     """
     return _ENCRYPTED_TYPE_NAMES[code] if encrypted_without_key else _TYPE_NAMES[code]
 
 
 def describe_events(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
     """Return the envelopes of events; also records table maps and transactions for later events."""
-    table, notes = batch.frames, context.tracker.track_batch(batch)
-    times = to_int_list(table["timestamp"], start, stop)
-    names = _ENCRYPTED_TYPE_NAMES if context.encrypted_without_key else _TYPE_NAMES
-    owners = notes.owners[start:stop]
+    owners = context.tracker.track_batch(batch).owners[start:stop]
     return EnvelopeColumns(
-        type=[names[code] for code in to_int_list(table["type_code"], start, stop)],
+        type=decode_event_column(context, batch, "type", start, stop),
         seq=[owner.seq for owner in owners],
-        time=[second * 1_000_000 if second else None for second in times],
-        object=[None if known is None else known.qualified_name for known in notes.maps[start:stop]],
-        origin=list(to_int_list(table["server_id"], start, stop)),
+        time=decode_event_column(context, batch, "time", start, stop),
+        object=decode_event_column(context, batch, "object", start, stop),
+        origin=decode_event_column(context, batch, "origin", start, stop),
         txn=[owner.gtid for owner in owners],
     )
+
+
+def decode_event_column(context: BinlogFileContext, batch: Batch, name: str, start: int, stop: int) -> list[Any]:
+    """Return one column of the envelopes of events."""
+    table, notes = batch.frames, context.tracker.track_batch(batch)
+    if name == "type":
+        names = _ENCRYPTED_TYPE_NAMES if context.encrypted_without_key else _TYPE_NAMES
+        return [names[code] for code in to_int_list(table["type_code"], start, stop)]
+    if name == "time":
+        times = to_int_list(table["timestamp"], start, stop)
+        return [second * 1_000_000 if second else None for second in times]
+    if name == "origin":
+        return list(to_int_list(table["server_id"], start, stop))
+    if name == "object":
+        return [None if known is None else known.qualified_name for known in notes.maps[start:stop]]
+    return [getattr(owner, "gtid" if name == "txn" else name) for owner in notes.owners[start:stop]]
 
 
 def decode_bodies(context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:

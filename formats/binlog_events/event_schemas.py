@@ -1,11 +1,8 @@
 """Schemas of event frames and of the bodies of all event types; decode bodies to JSON-able values.
 
-See docs/spec/mysql_binlog.md#event-bodies. The body is the whole stream of each schema. Types without a described body
-are opaque `data`.
-
-Flags stay numbers, other codes become their names. Text that is not valid UTF-8 stays bytes.
-
-See docs/spec/mysql_binlog.md#format_description-and-checksums.
+See docs/spec/mysql_binlog.md#event-bodies and #format_description-and-checksums. The body is the whole stream of each
+schema. Types without a described body are opaque `data`. Flags stay numbers, other codes become their names. Text that
+is not valid UTF-8 stays bytes.
 """
 
 from __future__ import annotations
@@ -375,11 +372,7 @@ class _PayloadCodec:
         self.codec = codec
 
     def __call__(self, packed: memoryview, limits: Limits) -> bytes | bytearray:
-        """Unpack the bytes.
-
-        Raises:
-            CodecError: they cannot be unpacked, or are too many.
-        """
+        """Unpack the bytes; raise CodecError if they cannot be unpacked, or are too many."""
         return self.codec(memoryview(b"\0" + bytes(packed)), limits)
 
 
@@ -389,8 +382,7 @@ class _PayloadCodec:
 def row_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
     """Return the constructs of the row events by type.
 
-    Args:
-        table_map_lookup: table id -> its current table map; None = the images stay opaque.
+    `table_map_lookup`: table id -> its current table map; None = the images stay opaque.
     """
     return MappingProxyType(
         {int(kind): rows_event_construct(kind, table_map_lookup, table_id_size) for kind in ROW_EVENTS}
@@ -490,10 +482,8 @@ QUERY_HEAD_SIZE = field_offset(QUERY, "status_vars")
 class Event(NamedTuple):
     """One event.
 
-    Attributes:
-        start, end: offsets in the file (of the outer frame, for an event inside a payload).
-        record: its number in the file.
-        batch_index: its index in the batch.
+    `start`, `end`: offsets in the file (of the outer frame, for an event inside a payload). `record`: its number in the
+    file. `batch_index`: its index in the batch.
     """
 
     code: int
@@ -511,10 +501,8 @@ class Event(NamedTuple):
 class EventFault(NamedTuple):
     """A rule that an event violates.
 
-    Attributes:
-        id: id of the finding.
-        diagnosis: the rule as a short, machine-readable phrase.
-        severity: None = that of the finding's id.
+    `id`: id of the finding. `diagnosis`: the rule as a short, machine-readable phrase. `severity`: None = that of the
+    finding's id.
     """
 
     id: str
@@ -592,11 +580,7 @@ def _decode_query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def check_compressed_query(body: bytes, limits: Limits = _LIMITS) -> None:
-    """Check a QUERY_COMPRESSED without keeping its text, which may be large.
-
-    Raises:
-        MalformedError: as `decode_body`.
-    """
+    """Check a QUERY_COMPRESSED without keeping its text, which may be large; raise MalformedError as `decode_body`."""
     parts = parse_query(body)
     decode_status_variables(parts.status_vars)
     try:
@@ -853,8 +837,7 @@ _HEADER_TO_SIZE, _HEADER_AFTER_SIZE = HEADER.subcons[:4], HEADER.subcons[4:]
 def event_construct(form: EventForm, bodies: Mapping[int, Construct]) -> Construct:
     """Return the construct of one event; a FORMAT_DESCRIPTION only fits if it demands the same form.
 
-    Args:
-        bodies: constructs of the bodies by type.
+    `bodies`: constructs of the bodies by type.
     """
     is_description = this.type_code == _DESCRIPTION
     checksum_size = CHECKSUM_SIZE if form is EventForm.CRC else 0

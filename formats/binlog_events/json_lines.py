@@ -6,6 +6,7 @@ They return the new output position; -1 if the output buffer is full, -2 if the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from binlogtool.format_api.field_types import Int64s, MutableUInt8s, UInt8s, kernel
@@ -69,12 +70,7 @@ class BodyPlace(NamedTuple):
 def put_body_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, event: BodyPlace
 ) -> int:
-    """Write the body of an event that needs a table map.
-
-    Args:
-        code: type code of the event.
-        map_number: number of the map that belongs to the event.
-    """
+    """Write the body of an event that needs a table map."""
     is_rows_v1 = event.code >= WRITE_ROWS_V1 and event.code <= DELETE_ROWS_V1
     is_rows_v2 = event.code >= WRITE_ROWS_V2 and event.code <= DELETE_ROWS_V2
     if event.code == TABLE_MAP or is_rows_v1 or is_rows_v2:
@@ -106,45 +102,38 @@ _FREQUENT_BODIES = JsonBodies(
 _HEADER_COLUMNS = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 
 
+class EventGtid(NamedTuple):
+    """The GTID of an event's transaction: the number of its source (below 0: none), and its sequence number."""
+
+    source: int
+    number: int
+
+
 @kernel(put_null, put_unsigned)
 def put_seq_member(
-    buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
-    out: MutableUInt8s,
-    out_pos: int,
-    out_limit: int,
-    source: int,
-    number: int,
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
     """Write the sequence number in the GTID of the transaction."""
-    if source < 0:
+    if gtid.source < 0:
         return put_null(out, out_pos, out_limit)
-    return -2 if number < 0 else put_unsigned(number, out, out_pos, out_limit)
+    return -2 if gtid.number < 0 else put_unsigned(gtid.number, out, out_pos, out_limit)
 
 
 @kernel(put_entry, put_null, put_unsigned)
 def put_txn_member(
-    buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
-    out: MutableUInt8s,
-    out_pos: int,
-    out_limit: int,
-    source: int,
-    number: int,
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
     """Write the GTID of the transaction: the text of its source, and the number."""
-    if source < 0:
+    if gtid.source < 0:
         return put_null(out, out_pos, out_limit)
-    if number < 0:
+    if gtid.number < 0:
         return -2
-    out_pos = put_entry(texts, 0, source, out, out_pos, out_limit)
+    out_pos = put_entry(texts, 0, gtid.source, out, out_pos, out_limit)
     if out_pos < 0:
         return out_pos
     if out_limit - out_pos < 32:
         return -1
-    out_pos = put_unsigned(number, out, out_pos, out_limit)
+    out_pos = put_unsigned(gtid.number, out, out_pos, out_limit)
     out[out_pos] = 34
     return out_pos + 1
 
@@ -204,23 +193,17 @@ def put_header_member(
 _HEADER_TEXTS = b'{"timestamp":,"type_code":,"server_id":,"event_size":,"end_log_pos":,"flags":' + bytes(8)
 
 
-def header_text_table(_quote: JsonEncoder) -> bytes:
-    """Return the text table of `put_header_member`."""
-    return _HEADER_TEXTS
-
-
 class EventKernelTables:
     """Tables and columns that the kernels need in addition to the frames, updated from batch to batch.
 
-    Args:
-        get_context: returns the context of the file.
+    `get_context`: returns the context of the file.
     """
 
     def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
         self._get_context = get_context
         self._follower: CompiledTracker | None = None
-        self._maps = GrowingTable(self._encode_map_record, self._join_map_records)
-        self._sources = GrowingTable(_quote_source, self._join_source_texts)
+        self._maps = GrowingTable(_encode_map_record, encode_map_table)
+        self._sources = GrowingTable(_quote_source, lambda texts: build_text_table(dict(enumerate(texts))))
 
     def derive(self, batch: Batch, compile_kernel: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
         """Return the columns source, number and map; None if there are too many table maps."""
@@ -244,11 +227,7 @@ class EventKernelTables:
 
     def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
         """Return a `body` member for queries that need no more than these columns (`JsonLine.narrow`)."""
-
-        def encode_record(table_map: TableMap, quote: JsonEncoder) -> bytes:
-            return encode_map_record(table_map, quote, self._has_certain_names(table_map), names, rows_only=rows_only)
-
-        growing_table = GrowingTable(encode_record, self._join_map_records)
+        growing_table = GrowingTable(partial(_encode_map_record, names=names, rows_only=rows_only), encode_map_table)
 
         def narrow_map_table(quote: JsonEncoder) -> bytes:
             return growing_table.update_table([] if self._follower is None else self._follower.table_maps, quote)
@@ -259,20 +238,12 @@ class EventKernelTables:
         """Return the table of the texts before the number of a GTID, each after a quote."""
         return self._sources.update_table([] if self._follower is None else self._follower.sources, quote)
 
-    def _encode_map_record(self, table_map: TableMap, quote: JsonEncoder) -> bytes:
-        """Encode the record of a map; the general writer reports a map that does not match the user's schema."""
-        return encode_map_record(table_map, quote, self._has_certain_names(table_map))
 
-    def _has_certain_names(self, table_map: TableMap) -> bool:
-        return not table_map.uncertain
-
-    @staticmethod
-    def _join_map_records(records: list[bytes]) -> bytes:
-        return encode_map_table(records)
-
-    @staticmethod
-    def _join_source_texts(texts: list[bytes]) -> bytes:
-        return build_text_table(dict(enumerate(texts)))
+def _encode_map_record(
+    table_map: TableMap, quote: JsonEncoder, names: frozenset[str] | None = None, *, rows_only: bool = False
+) -> bytes:
+    """Encode the record of a map; the general writer reports a map that does not match the user's schema."""
+    return encode_map_record(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
 
 
 def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
@@ -282,9 +253,7 @@ def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
 class GrowingTable:
     """A text table of the entries of a list that grows, and is sometimes replaced by another list.
 
-    Args:
-        encode_entry: encodes an item of the list.
-        join_entries: joins the entries to a table.
+    `encode_entry`: encodes an item of the list. `join_entries`: joins the entries to a table.
     """
 
     def __init__(
@@ -330,7 +299,7 @@ def make_event_line(get_context: Callable[[], BinlogFileContext], *, inside: boo
         origin=JsonMember(put_unsigned_member, ("server_id",)),
         txn=JsonMember(put_txn_member, ("source", "number"), table=tables.source_table),
         body=JsonMember(put_body_member, _BODY_COLUMNS, table=tables.map_table, bodies=_FREQUENT_BODIES),
-        extras=(("header", JsonMember(put_header_member, _HEADER_COLUMNS, table=header_text_table)),),
+        extras=(("header", JsonMember(put_header_member, _HEADER_COLUMNS, table=lambda _quote: _HEADER_TEXTS)),),
         depth=JSON_DEPTH,
         narrow=tables.narrow,
         derive=tables.derive,

@@ -61,9 +61,7 @@ class StatusValuePart(NamedTuple):
 class StatusVariable(NamedTuple):
     """One status variable at `[start, end)` of the block.
 
-    Attributes:
-        value: shown by `dump`.
-        parts: its parts, for the annotated view.
+    `value`: shown by `dump`. `parts`: its parts, for the annotated view.
     """
 
     code: int
@@ -471,11 +469,7 @@ _SQL_MODE, _OLD_CATALOG, _CHARSET, _CATALOG = 1, 2, 4, 6
 
 
 def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
-    """Decode the text of a statement.
-
-    Args:
-        status: its status variables by name.
-    """
+    """Decode the text of a statement; `status`: its status variables by name."""
     charset = status.get("charset") if isinstance(status, Mapping) else None
     name = charset_of_collation(charset.get("client")) if isinstance(charset, Mapping) else None
     return utf8_text(sql) if name in _UTF8_COMPATIBLE or sql.isascii() else charset_decoder(name)(sql)
@@ -535,8 +529,7 @@ def put_statement_text(
 ) -> int:
     """Write a text in UTF-8 or ASCII as a JSON string; other texts are left to the general writer.
 
-    Args:
-        size, status: size and position of the status variables.
+    `size, status`: size and position of the status variables.
     """
     if not is_utf8_collation(find_client_collation(buf, status, status + size)) and not is_ascii(buf, pos, limit):
         return UNSUPPORTED

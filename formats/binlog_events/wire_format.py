@@ -1,14 +1,7 @@
 """The wire format of events: types, flags, common header, FORMAT_DESCRIPTION, field types of bodies, compression.
 
-Source: docs/spec/mysql_binlog.md#event-types.
-
-See docs/spec/mysql_binlog.md#common-header. The offsets are for kernels and for code that handles a damaged, truncated
-or new header.
-
-See docs/spec/mysql_binlog.md#format_description-and-checksums.
-
-See docs/spec/mysql_binlog.md#event-bodies. Declared sizes are not trusted:
-memory grows only with the bytes that are really unpacked, and a wrong declared size is an error.
+See docs/spec/mysql_binlog.md#event-types and #event-bodies. Declared sizes are not trusted: memory grows only with the
+bytes that are really unpacked, and a wrong declared size is an error.
 """
 
 from __future__ import annotations
@@ -136,11 +129,11 @@ class EventFlag(enum.IntFlag):
     SKIP_REPLICATION = 0x8000
 
 
-class ChecksumAlgorithm(enum.IntEnum):
-    """Values of checksum_alg in FORMAT_DESCRIPTION.
+KNOWN_FLAGS = int(sum(EventFlag))
 
-    Source: docs/spec/mysql_binlog.md#format_description-and-checksums.
-    """
+
+class ChecksumAlgorithm(enum.IntEnum):
+    """Values of checksum_alg in FORMAT_DESCRIPTION."""
 
     NONE = 0
     CRC32 = 1
@@ -175,6 +168,10 @@ COMPRESSED_ROW_EVENTS_V2 = frozenset(
     {_T.WRITE_ROWS_COMPRESSED_V2, _T.UPDATE_ROWS_COMPRESSED_V2, _T.DELETE_ROWS_COMPRESSED_V2}
 )
 COMPRESSED_ROW_EVENTS = COMPRESSED_ROW_EVENTS_V1 | COMPRESSED_ROW_EVENTS_V2
+UNCOMPRESSED_ROW_EVENTS: Mapping[int, EventType] = MappingProxyType(
+    {kind: EventType[kind.name.replace("_COMPRESSED", "")] for kind in COMPRESSED_ROW_EVENTS}
+)
+"""Types of compressed row events -> the types without compression, the only ones that servers take in a BINLOG."""
 ROW_EVENTS_WITH_EXTRA_DATA = ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS_V2
 """Row events whose post-header has extra data (v2)."""
 ROW_EVENTS = ROW_EVENTS_V1 | ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS
@@ -188,6 +185,7 @@ DELETE_ROW_EVENTS = frozenset(
 )
 """Row events with a before image per row; all others have an after image."""
 QUERY_EVENTS = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
+STATEMENT_EVENTS = QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY}
 """Statements as text."""
 MYSQL_GTID_EVENTS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
 GTID_EVENTS = MYSQL_GTID_EVENTS | {_T.GTID}
@@ -243,11 +241,30 @@ HEADER = Struct(
     "flags" / Int16ul,
 )
 
+PACKED_HEADER = struct.Struct("<IBIIIH")
+"""The common header for code that reads it before the schema applies, or that writes it."""
+
 TYPE_AT = field_offset(HEADER, "type_code")
 SERVER_ID_AT = field_offset(HEADER, "server_id")
 EVENT_SIZE_AT = field_offset(HEADER, "event_size")
 END_LOG_POS_AT = field_offset(HEADER, "end_log_pos")
 FLAGS_AT = field_offset(HEADER, "flags")
+
+
+def read_event_size(data: bytes | memoryview, at: int = 0) -> int:
+    """Return the event_size of the event at `data[at]`; 0 if there are too few bytes."""
+    end = at + END_LOG_POS_AT
+    return int.from_bytes(data[at + EVENT_SIZE_AT : end], "little") if len(data) >= end else 0
+
+
+def has_valid_checksum(event: bytes | memoryview) -> bool:
+    """Check the CRC-32 in the last bytes of an event."""
+    return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+
+
+def clear_in_use_flag(event: bytes) -> bytes:
+    """Return a FORMAT_DESCRIPTION event without the in-use flag, as its checksum was computed."""
+    return event[:FLAGS_AT] + bytes([event[FLAGS_AT] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[FLAGS_AT + 1 :]
 
 
 # --- FORMAT_DESCRIPTION ---
@@ -262,12 +279,9 @@ _ZERO_POSITIONS_SINCE = (11, 4, 0)
 class FormatDescription(msgspec.Struct, frozen=True):
     """The fields of a FORMAT_DESCRIPTION event, and what follows from them.
 
-    Attributes:
-        post_header_len: one byte per event type, for type i + 1 at index i.
-        checksum_alg: None = the writer does not support checksums (then the event itself has none either).
-        flags: of its common header.
-        size: of the whole event.
-        event: bytes of the whole event.
+    `post_header_len`: one byte per event type, for type i + 1 at index i. `checksum_alg`: None = the writer does not
+    support checksums (then the event itself has none either). `flags`: of its common header. `size`: of the whole
+    event. `event`: bytes of the whole event.
     """
 
     binlog_version: int
@@ -355,16 +369,15 @@ def parse_description(event: bytes | memoryview) -> FormatDescription:
 
 # --- A bounded reader of small structures ---
 
-_LENENC_WIDTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+_LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
+"""Bytes after the first byte of a length-encoded integer."""
 _LENENC_NULL = 0xFB
 
 
 class BoundedReader:
     """Reads `data[offset:end]` from front to back; every error is a `MalformedError`.
 
-    Attributes:
-        label: name of the structure in errors.
-        offset: offset of the next byte.
+    `label`: name of the structure in errors. `offset`: offset of the next byte.
     """
 
     __slots__ = ("data", "end", "label", "offset")
@@ -417,7 +430,7 @@ class BoundedReader:
         first = self.read_uint(1, name)
         if first < _LENENC_NULL:
             return first
-        width = _LENENC_WIDTHS.get(first)
+        width = _LENENC.get(first)
         if width is None:
             raise MalformedError(f"{self.label}: {name} at byte {self.offset - 1:,} starts with 0x{first:02x}")
         return self.read_uint(width, name)
@@ -429,7 +442,6 @@ class BoundedReader:
 
 # --- Field types of event bodies ---
 
-_LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 _U64 = (1 << 64) - 1
 
 
@@ -441,15 +453,9 @@ def load_lenenc(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     first = buf[pos] + 0
     if first < 0xFB:
         return first, pos + 1
-    size = 0
-    if first == 0xFC:
-        size = 2
-    elif first == 0xFD:
-        size = 3
-    elif first == 0xFE:
-        size = 8
-    if size == 0:
+    if first == 0xFB or first == 0xFF:
         return 0, -2
+    size = 8 if first == 0xFE else first - 0xFA
     if size > limit - pos - 1:
         return 0, -1
     return load_little_endian(buf, pos + 1, size), pos + 1 + size
@@ -487,8 +493,7 @@ def encode_lenenc(value: int) -> bytes:
 class WideLenenc(int):
     """A length-encoded integer that was not stored in its shortest form.
 
-    Attributes:
-        code: the first byte that it was stored with.
+    `code`: the first byte that it was stored with.
     """
 
     code: int
@@ -575,11 +580,7 @@ COMPRESSIONS = {0: "ZSTD", 255: "NONE"}
 
 
 class PayloadFieldValues(dict[str, int]):
-    """The fields before a payload by name.
-
-    Attributes:
-        raw_bytes: their stored bytes.
-    """
+    """The fields before a payload by name; `raw_bytes`: their stored bytes."""
 
     raw_bytes: bytes
 
@@ -663,35 +664,22 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
     Raises:
         CodecError: compression-error (not a block, damaged, truncated, not of the declared size) or inflate-limit.
     """
-    packed, declared = _parse_block(data)
-    return _inflate(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
+    return b"".join(iter_block_pieces(data, limits))
 
 
 def iter_block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
-    """Unpack a compressed block piece by piece.
-
-    Raises:
-        CodecError: as `unpack_block`, before the last piece.
-    """
+    """Unpack a compressed block piece by piece; raise CodecError as `unpack_block`, before the last piece."""
     packed, declared = _parse_block(data)
     return _iter_inflated(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
 
 
 def read_declared_size(data: bytes | memoryview) -> int:
-    """Read the unpacked size that a compressed block declares.
-
-    Raises:
-        CodecError: it is not a block.
-    """
+    """Read the unpacked size that a compressed block declares; raise CodecError if it is not a block."""
     return _parse_block(data)[1]
 
 
 def check_block(data: bytes | memoryview, limits: Limits) -> None:
-    """Unpack a compressed block without keeping the result.
-
-    Raises:
-        CodecError: as `unpack_block`.
-    """
+    """Unpack a compressed block without keeping the result; raise CodecError as `unpack_block`."""
     for _ in iter_block_pieces(data, limits):
         pass
 
@@ -730,11 +718,7 @@ def unpack_column(data: bytes, limit: int) -> bytes:
         )
     declared = int.from_bytes(data[1 : 1 + width], "big")
     bits = -zlib.MAX_WBITS if head & _RAW_DEFLATE else zlib.MAX_WBITS
-    return _inflate(data[1 + width :], declared, limit, bits)
-
-
-def _inflate(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> bytes:
-    return b"".join(_iter_inflated(data, declared, limit, window_bits))
+    return b"".join(_iter_inflated(data[1 + width :], declared, limit, bits))
 
 
 def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> Iterator[bytes]:
@@ -767,8 +751,7 @@ def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_b
 class PayloadHeader(msgspec.Struct, frozen=True):
     """The fields of TRANSACTION_PAYLOAD; None = the field is absent.
 
-    Attributes:
-        data_at: offset of the packed bytes in the body.
+    `data_at`: offset of the packed bytes in the body.
     """
 
     data_at: int

@@ -22,26 +22,28 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids
-from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set
+from binlogtool.formats.binlog_events.gtid.gtid_events import format_range
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set, subtract_intervals
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
-    END_LOG_POS_AT,
     EVENT_SIZE_AT,
+    FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
+    PACKED_HEADER,
+    TYPE_AT,
     ChecksumAlgorithm,
     EventType,
     FormatDescription,
     parse_description,
+    read_event_size,
 )
 from binlogtool.limits import MIB
 
 # --- Events of a new MariaDB log file ---
 
 _T = EventType
-_HEADER = struct.Struct("<IBIIIH")
 _SIZES = struct.Struct("<II")
-_SIZES_AT = 9
 _DESCRIPTION = struct.Struct("<H50sIB")
 _GTID = struct.Struct("<IIQ")
 _UINT32_MASK: Final = 0xFFFFFFFF
@@ -83,7 +85,7 @@ def split_events(data: bytes) -> list[bytes]:
     events: list[bytes] = []
     offset, size = 0, len(data)
     while offset < size:
-        length = int.from_bytes(data[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little")
+        length = read_event_size(data, offset)
         if size - offset < HEADER_SIZE or not HEADER_SIZE <= length <= size - offset:
             raise MalformedError(f"{size - offset:,} bytes after event {len(events)} of the group are not an event")
         events.append(data[offset : offset + length])
@@ -95,7 +97,9 @@ def reframe_event(event: bytes, position: int) -> bytes:
     """Return an event without checksum as it is stored at `position` of a file with checksums."""
     size = len(event) + CHECKSUM_SIZE
     unchecked = (
-        event[:_SIZES_AT] + _SIZES.pack(size, (position + size) & _UINT32_MASK) + event[_SIZES_AT + _SIZES.size :]
+        event[:EVENT_SIZE_AT]
+        + _SIZES.pack(size, (position + size) & _UINT32_MASK)
+        + event[EVENT_SIZE_AT + _SIZES.size :]
     )
     return unchecked + zlib.crc32(unchecked).to_bytes(CHECKSUM_SIZE, "little")
 
@@ -103,18 +107,13 @@ def reframe_event(event: bytes, position: int) -> bytes:
 def encode_event(code: EventType, time: int, server_id: int, body: bytes) -> bytes:
     """Encode an event without checksum; its position is set later.
 
-    Args:
-        time: in seconds.
+    `time`: in seconds.
     """
-    return _HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
+    return PACKED_HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
 
 
 def description_for_new_file(description: FormatDescription, created: int) -> FormatDescription:
-    """Return the description for the start of a new file with checksums.
-
-    Args:
-        created: see `create_timestamp`.
-    """
+    """Return the description for the start of a new file with checksums; `created`: see `create_timestamp`."""
     post_headers = description.post_header_len or DEFAULT_DESCRIPTION.post_header_len
     crc32 = ChecksumAlgorithm.CRC32.value
     return replace(
@@ -146,11 +145,7 @@ def encode_gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
 
 
 def encode_checkpoint_body(name: str) -> bytes:
-    """Encode the body of BINLOG_CHECKPOINT.
-
-    Args:
-        name: the oldest file that crash recovery needs.
-    """
+    """Encode the body of BINLOG_CHECKPOINT; `name`: the oldest file that crash recovery needs."""
     encoded = name.encode("utf-8", "surrogateescape")
     return len(encoded).to_bytes(4, "little") + encoded
 
@@ -207,7 +202,7 @@ class GtidContinuity(msgspec.Struct):
         """Return the transactions that are missing and did not appear elsewhere, by source: `0-1-5..7`."""
         missed: dict[str, IntervalSet] = {}
         for source, low, high in self._lost:
-            for start, stop in _subtract_intervals(self._seen.get(source, ()), low, high):
+            for start, stop in subtract_intervals([(low, high)], list(self._seen.get(source, ()))):
                 missed.setdefault(source, IntervalSet()).add(start, stop)
         return [item for item in format_gtid_set(GtidSet(missed)).split(",") if item]
 
@@ -252,21 +247,9 @@ class GtidContinuity(msgspec.Struct):
         self._last[domain] = number
 
 
-def _subtract_intervals(seen: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of `[low, high)` outside of the intervals of an ordered set."""
-    for start, stop in seen:
-        if low < stop and start < high:
-            if low < start:
-                yield low, start
-            low = stop
-    if low < high:
-        yield low, high
-
-
 # --- Digest of transactions ---
 
-_MUTABLE_BYTES = slice(9, 17)
-_FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_MUTABLE_BYTES = slice(EVENT_SIZE_AT, FLAGS_AT)
 
 
 class GtidRuns(msgspec.Struct):
@@ -288,9 +271,7 @@ class GtidRuns(msgspec.Struct):
     def to_texts(self) -> list[str]:
         """Return a text such as `0-1-5..42` for each run."""
         return [
-            f"{source}-{low}" if low == high else f"{source}-{low}..{high}"
-            for source, runs in self.runs.items()
-            for low, high in runs
+            f"{source}-{format_range(low, high + 1, '..')}" for source, runs in self.runs.items() for low, high in runs
         ]
 
 
@@ -304,7 +285,7 @@ class TransactionDigest(msgspec.Struct):
 
     def add(self, bundle: PortableEventGroup) -> None:
         """Add the next transaction; FORMAT_DESCRIPTION events belong to the container and are ignored."""
-        events = [event for event in bundle.events if event[4] != _FORMAT_DESCRIPTION]
+        events = [event for event in bundle.events if event[TYPE_AT] != EventType.FORMAT_DESCRIPTION]
         self.bundles += bool(events)
         self.events += len(events)
         if bundle.txn is not None:
@@ -370,7 +351,7 @@ class BinlogWriter(msgspec.Struct):
     def add(self, bundle: PortableEventGroup) -> None:
         """Write the next transaction, or take a FORMAT_DESCRIPTION."""
         rest = bundle.events
-        if rest[0][4] == EventType.FORMAT_DESCRIPTION:
+        if rest[0][TYPE_AT] == EventType.FORMAT_DESCRIPTION:
             self._set_description(rest[0])
             rest = rest[1:]
         if rest:

@@ -38,6 +38,7 @@ FORMAT = Format(
         decode_extras=decode_timestamp_units,
         extra_names=("timestamp_unit",),
         json_line=LazyRef("drizzle.protobuf.json_lines:create_json_line"),
+        start_record_text=LazyRef("drizzle.record_text:start_record_text"),
     ),
     tables=LazyRef("drizzle.tables:create_tables"),
     repair=RepairRules(transactions="whole_transactions_end"),

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import LimitError, UsageError
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     ADD,
@@ -33,7 +34,6 @@ from binlogtool.format_api.replay import (
     PUT,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     EffectReader,
     ExaminedFile,
     ReadPlan,
@@ -567,11 +567,7 @@ class DrizzleReplayer:
 
 
 def _parse_offsets(against: Mapping[str, Any]) -> dict[str, int]:
-    """Parse the offsets where an earlier replay ended.
-
-    Raises:
-        UsageError: the position has another form.
-    """
+    """Parse the offsets where an earlier replay ended. Raises UsageError: the position has another form."""
     offsets = against.get("offset", {})
     if not isinstance(offsets, Mapping) or any(type(value) is not int for value in offsets.values()):
         raise UsageError(_AGAINST_ERROR)

@@ -1,7 +1,5 @@
 """Schemas of entries and of every message that they carry, and their codes.
 
-Source: Drizzle server, `drizzled/message/*.proto`; `docs/spec/drizzle.md`.
-
 Source: Drizzle server, plugin `transaction_log` and `drizzled/message/*.proto` (release 7.0 and the tree up to March
 2012); `docs/spec/drizzle.md`.
 """
@@ -9,6 +7,8 @@ Source: Drizzle server, plugin `transaction_log` and `drizzled/message/*.proto` 
 from __future__ import annotations
 
 import enum
+import re
+from collections.abc import Iterator
 
 from construct import Bytes, Check, Int32ul, Struct, Switch, Tell, this
 
@@ -122,314 +122,277 @@ CONTEXT_TAG = 0x0A
 """First byte of a Transaction message: field 1 (transaction_context), length-delimited."""
 
 
-def _create_required(number: int, name: str, type: str) -> MessageMember:
-    return MessageMember(number, name, type, Label.REQUIRED)
+_MESSAGES = """
+message Transaction {
+  required TransactionContext transaction_context = 1;
+  repeated Statement statement = 2;
+  optional Event event = 3;
+  optional uint32 segment_id = 4;
+  optional bool end_segment = 5;
+}
+message TransactionContext {
+  required uint32 server_id = 1;
+  required uint64 transaction_id = 2;
+  required uint64 start_timestamp = 3;
+  required uint64 end_timestamp = 4;
+}
+message Event {
+  required EventType type = 1;
+}
+message Statement {
+  required StatementType type = 1;
+  required uint64 start_timestamp = 2;
+  required uint64 end_timestamp = 3;
+  optional string sql = 4;
+  optional InsertHeader insert_header = 5;
+  optional InsertData insert_data = 6;
+  optional UpdateHeader update_header = 7;
+  optional UpdateData update_data = 8;
+  optional DeleteHeader delete_header = 9;
+  optional DeleteData delete_data = 10;
+  optional TruncateTableStatement truncate_table_statement = 11;
+  optional CreateSchemaStatement create_schema_statement = 12;
+  optional DropSchemaStatement drop_schema_statement = 13;
+  optional AlterSchemaStatement alter_schema_statement = 14;
+  optional CreateTableStatement create_table_statement = 15;
+  optional AlterTableStatement alter_table_statement = 16;
+  optional DropTableStatement drop_table_statement = 17;
+  optional SetVariableStatement set_variable_statement = 18;
+  optional string raw_sql_schema = 19;
+}
+message FieldMetadata {
+  required FieldType type = 1;
+  required string name = 2;
+}
+message TableMetadata {
+  required string schema_name = 1;
+  required string table_name = 2;
+  optional string catalog_name = 3;
+}
+message InsertHeader {
+  required TableMetadata table_metadata = 1;
+  repeated FieldMetadata field_metadata = 2;
+}
+message InsertData {
+  required uint32 segment_id = 1;
+  required bool end_segment = 2;
+  repeated InsertRecord record = 3;
+}
+message InsertRecord {
+  repeated bytes insert_value = 1;
+  repeated bool is_null = 2;
+}
+message UpdateHeader {
+  required TableMetadata table_metadata = 1;
+  repeated FieldMetadata key_field_metadata = 2;
+  repeated FieldMetadata set_field_metadata = 3;
+}
+message UpdateData {
+  required uint32 segment_id = 1;
+  required bool end_segment = 2;
+  repeated UpdateRecord record = 3;
+}
+message UpdateRecord {
+  repeated bytes key_value = 1;
+  repeated bytes after_value = 2;
+  repeated bytes before_value = 3;
+  repeated bool is_null = 4;
+}
+message DeleteHeader {
+  required TableMetadata table_metadata = 1;
+  repeated FieldMetadata key_field_metadata = 2;
+}
+message DeleteData {
+  required uint32 segment_id = 1;
+  required bool end_segment = 2;
+  repeated DeleteRecord record = 3;
+}
+message DeleteRecord {
+  repeated bytes key_value = 1;
+}
+message TruncateTableStatement {
+  required TableMetadata table_metadata = 1;
+}
+message CreateSchemaStatement {
+  required Schema schema = 1;
+}
+message AlterSchemaStatement {
+  required Schema before = 1;
+  required Schema after = 2;
+}
+message DropSchemaStatement {
+  required string schema_name = 1;
+  optional string catalog_name = 2;
+}
+message CreateTableStatement {
+  required Table table = 1;
+}
+message AlterTableStatement {
+  required Table before = 1;
+  required Table after = 2;
+}
+message DropTableStatement {
+  required TableMetadata table_metadata = 1;
+  optional bool if_exists_clause = 2;
+}
+message SetVariableStatement {
+  required FieldMetadata variable_metadata = 1;
+  required bytes variable_value = 2;
+}
+message Schema {
+  required string name = 1;
+  optional string collation = 2;
+  required Engine engine = 3;
+  optional string catalog = 4;
+  required uint64 creation_timestamp = 11;
+  required uint64 update_timestamp = 12;
+  optional string uuid = 13;
+  optional uint64 version = 14;
+  optional SchemaOptions options = 15;
+  optional ReplicationOptions replication_options = 16;
+  optional Access access = 17;
+}
+message SchemaOptions {
+}
+message Engine {
+  required string name = 1;
+  repeated EngineOption options = 2;
+}
+message EngineOption {
+  required string name = 1;
+  optional string state = 2;
+}
+message ReplicationOptions {
+  optional bool is_replicated = 2;
+}
+message Access {
+  optional string definer = 1;
+  optional string invoker = 2;
+}
+message Table {
+  required string name = 1;
+  required Engine engine = 2;
+  repeated Field field = 3;
+  repeated Index indexes = 4;
+  required TableType type = 5;
+  required string schema = 6;
+  repeated ForeignKeyConstraint fk_constraint = 8;
+  optional TableOptions options = 9;
+  required uint64 creation_timestamp = 11;
+  required uint64 update_timestamp = 12;
+  optional string catalog = 13;
+  optional string uuid = 14;
+  optional uint64 version = 15;
+  optional ReplicationOptions replication_options = 16;
+  optional Access access = 17;
+}
+message TableOptions {
+  optional bool has_user_set_auto_increment_value = 1;
+  optional string collation = 2;
+  optional uint32 collation_id = 3;
+  optional string data_file_name = 5;
+  optional string index_file_name = 6;
+  optional uint64 max_rows = 7;
+  optional uint64 min_rows = 8;
+  optional uint64 auto_increment_value = 9;
+  optional uint32 avg_row_length = 11;
+  optional uint32 block_size = 13;
+  optional string comment = 14;
+  optional bool pack_record = 16;
+  optional bool checksum = 17;
+  optional bool page_checksum = 18;
+  optional bool delay_key_write = 19;
+  optional bool unused = 20;
+}
+message Field {
+  required string name = 1;
+  required FieldType type = 2;
+  optional FieldOptions options = 4;
+  optional FieldConstraints constraints = 5;
+  optional NumericFieldOptions numeric_options = 6;
+  optional StringFieldOptions string_options = 7;
+  optional TimeFieldOptions time_options = 8;
+  optional string comment = 16;
+  optional EnumerationValues enumeration_values = 17;
+}
+message FieldOptions {
+  optional string default_value = 1;
+  optional string update_value = 2;
+  optional bool default_null = 3;
+  optional bytes default_bin_value = 4;
+  optional string default_expression = 5;
+  optional string update_expression = 6;
+}
+message FieldConstraints {
+  optional bool is_nullable = 1;
+  optional bool is_unsigned = 2;
+  optional bool is_notnull = 3;
+  optional bool is_unique = 4;
+  repeated string expression = 16;
+}
+message NumericFieldOptions {
+  optional bool is_autoincrement = 1;
+  optional uint32 scale = 2;
+  optional uint32 precision = 3;
+}
+message StringFieldOptions {
+  optional bool is_fixed_width = 1;
+  optional uint32 length = 2;
+  optional uint32 collation_id = 3;
+  optional string collation = 4;
+}
+message TimeFieldOptions {
+  optional bool microseconds = 1;
+}
+message EnumerationValues {
+  optional uint32 collation_id = 2;
+  optional string collation = 3;
+  repeated string field_value = 4;
+}
+message Index {
+  required string name = 1;
+  required bool is_primary = 2;
+  required bool is_unique = 3;
+  required IndexType type = 4;
+  required uint32 key_length = 5;
+  repeated IndexPart index_part = 6;
+  optional IndexOptions options = 7;
+  optional string comment = 8;
+}
+message IndexPart {
+  required uint32 fieldnr = 1;
+  optional uint32 compare_length = 2;
+  optional bool in_reverse_order = 3;
+}
+message IndexOptions {
+  optional bool pack_key = 1;
+  optional bool binary_pack_key = 2;
+  optional bool var_length_key = 3;
+  optional bool null_part_key = 4;
+  optional uint32 key_block_size = 5;
+  optional bool has_partial_segments = 6;
+  optional bool auto_generated_key = 7;
+}
+message ForeignKeyConstraint {
+  optional string name = 1;
+  repeated string column_names = 2;
+  required string references_table_name = 3;
+  repeated string references_columns = 4;
+  required MatchOption match = 5;
+  required ReferenceOption update_option = 6;
+  required ReferenceOption delete_option = 7;
+}
+"""
+"""The messages in the notation of Protocol Buffers; nested types by their last name."""
 
 
-def _create_optional(number: int, name: str, type: str) -> MessageMember:
-    return MessageMember(number, name, type, Label.OPTIONAL)
+def _parse_messages(text: str) -> Iterator[MessageType]:
+    for name, members in re.findall(r"message (\w+) \{(.*?)\}", text, re.DOTALL):
+        fields = re.findall(r"(\w+) (\w+) (\w+) = (\d+);", members)
+        yield MessageType(
+            name, tuple(MessageMember(int(n), field, kind, Label(label)) for label, kind, field, n in fields)
+        )
 
-
-def _create_repeated(number: int, name: str, type: str) -> MessageMember:
-    return MessageMember(number, name, type, Label.REPEATED)
-
-
-def _create_data_message(name: str, record: str) -> MessageType:
-    """Create InsertData, UpdateData or DeleteData, which differ only in their records."""
-    return MessageType(
-        name,
-        (
-            _create_required(1, "segment_id", "uint32"),
-            _create_required(2, "end_segment", "bool"),
-            _create_repeated(3, "record", record),
-        ),
-    )
-
-
-TRANSACTION_MESSAGES = (
-    MessageType(
-        "Transaction",
-        (
-            _create_required(1, "transaction_context", "TransactionContext"),
-            _create_repeated(2, "statement", "Statement"),
-            _create_optional(3, "event", "Event"),
-            _create_optional(4, "segment_id", "uint32"),
-            _create_optional(5, "end_segment", "bool"),
-        ),
-    ),
-    MessageType(
-        "TransactionContext",
-        (
-            _create_required(1, "server_id", "uint32"),
-            _create_required(2, "transaction_id", "uint64"),
-            _create_required(3, "start_timestamp", "uint64"),
-            _create_required(4, "end_timestamp", "uint64"),
-        ),
-    ),
-    MessageType("Event", (_create_required(1, "type", "EventType"),)),
-    MessageType(
-        "Statement",
-        (
-            _create_required(1, "type", "StatementType"),
-            _create_required(2, "start_timestamp", "uint64"),
-            _create_required(3, "end_timestamp", "uint64"),
-            _create_optional(4, "sql", "string"),
-            _create_optional(5, "insert_header", "InsertHeader"),
-            _create_optional(6, "insert_data", "InsertData"),
-            _create_optional(7, "update_header", "UpdateHeader"),
-            _create_optional(8, "update_data", "UpdateData"),
-            _create_optional(9, "delete_header", "DeleteHeader"),
-            _create_optional(10, "delete_data", "DeleteData"),
-            _create_optional(11, "truncate_table_statement", "TruncateTableStatement"),
-            _create_optional(12, "create_schema_statement", "CreateSchemaStatement"),
-            _create_optional(13, "drop_schema_statement", "DropSchemaStatement"),
-            _create_optional(14, "alter_schema_statement", "AlterSchemaStatement"),
-            _create_optional(15, "create_table_statement", "CreateTableStatement"),
-            _create_optional(16, "alter_table_statement", "AlterTableStatement"),
-            _create_optional(17, "drop_table_statement", "DropTableStatement"),
-            _create_optional(18, "set_variable_statement", "SetVariableStatement"),
-            _create_optional(19, "raw_sql_schema", "string"),
-        ),
-    ),
-    MessageType("FieldMetadata", (_create_required(1, "type", "FieldType"), _create_required(2, "name", "string"))),
-    MessageType(
-        "TableMetadata",
-        (
-            _create_required(1, "schema_name", "string"),
-            _create_required(2, "table_name", "string"),
-            _create_optional(3, "catalog_name", "string"),
-        ),
-    ),
-    MessageType(
-        "InsertHeader",
-        (
-            _create_required(1, "table_metadata", "TableMetadata"),
-            _create_repeated(2, "field_metadata", "FieldMetadata"),
-        ),
-    ),
-    _create_data_message("InsertData", "InsertRecord"),
-    MessageType("InsertRecord", (_create_repeated(1, "insert_value", "bytes"), _create_repeated(2, "is_null", "bool"))),
-    MessageType(
-        "UpdateHeader",
-        (
-            _create_required(1, "table_metadata", "TableMetadata"),
-            _create_repeated(2, "key_field_metadata", "FieldMetadata"),
-            _create_repeated(3, "set_field_metadata", "FieldMetadata"),
-        ),
-    ),
-    _create_data_message("UpdateData", "UpdateRecord"),
-    MessageType(
-        "UpdateRecord",
-        (
-            _create_repeated(1, "key_value", "bytes"),
-            _create_repeated(2, "after_value", "bytes"),
-            _create_repeated(3, "before_value", "bytes"),
-            _create_repeated(4, "is_null", "bool"),
-        ),
-    ),
-    MessageType(
-        "DeleteHeader",
-        (
-            _create_required(1, "table_metadata", "TableMetadata"),
-            _create_repeated(2, "key_field_metadata", "FieldMetadata"),
-        ),
-    ),
-    _create_data_message("DeleteData", "DeleteRecord"),
-    MessageType("DeleteRecord", (_create_repeated(1, "key_value", "bytes"),)),
-    MessageType("TruncateTableStatement", (_create_required(1, "table_metadata", "TableMetadata"),)),
-    MessageType("CreateSchemaStatement", (_create_required(1, "schema", "Schema"),)),
-    MessageType(
-        "AlterSchemaStatement", (_create_required(1, "before", "Schema"), _create_required(2, "after", "Schema"))
-    ),
-    MessageType(
-        "DropSchemaStatement",
-        (_create_required(1, "schema_name", "string"), _create_optional(2, "catalog_name", "string")),
-    ),
-    MessageType("CreateTableStatement", (_create_required(1, "table", "Table"),)),
-    MessageType("AlterTableStatement", (_create_required(1, "before", "Table"), _create_required(2, "after", "Table"))),
-    MessageType(
-        "DropTableStatement",
-        (_create_required(1, "table_metadata", "TableMetadata"), _create_optional(2, "if_exists_clause", "bool")),
-    ),
-    MessageType(
-        "SetVariableStatement",
-        (_create_required(1, "variable_metadata", "FieldMetadata"), _create_required(2, "variable_value", "bytes")),
-    ),
-)
-
-SCHEMA_MESSAGES = (
-    MessageType(
-        "Schema",
-        (
-            _create_required(1, "name", "string"),
-            _create_optional(2, "collation", "string"),
-            _create_required(3, "engine", "Engine"),
-            _create_optional(4, "catalog", "string"),
-            _create_required(11, "creation_timestamp", "uint64"),
-            _create_required(12, "update_timestamp", "uint64"),
-            _create_optional(13, "uuid", "string"),
-            _create_optional(14, "version", "uint64"),
-            _create_optional(15, "options", "SchemaOptions"),
-            _create_optional(16, "replication_options", "ReplicationOptions"),
-            _create_optional(17, "access", "Access"),
-        ),
-    ),
-    MessageType("SchemaOptions", ()),
-    MessageType("Engine", (_create_required(1, "name", "string"), _create_repeated(2, "options", "EngineOption"))),
-    MessageType("EngineOption", (_create_required(1, "name", "string"), _create_optional(2, "state", "string"))),
-    MessageType("ReplicationOptions", (_create_optional(2, "is_replicated", "bool"),)),
-    MessageType("Access", (_create_optional(1, "definer", "string"), _create_optional(2, "invoker", "string"))),
-)
-
-TABLE_MESSAGES = (
-    MessageType(
-        "Table",
-        (
-            _create_required(1, "name", "string"),
-            _create_required(2, "engine", "Engine"),
-            _create_repeated(3, "field", "Field"),
-            _create_repeated(4, "indexes", "Index"),
-            _create_required(5, "type", "TableType"),
-            _create_required(6, "schema", "string"),
-            _create_repeated(8, "fk_constraint", "ForeignKeyConstraint"),
-            _create_optional(9, "options", "TableOptions"),
-            _create_required(11, "creation_timestamp", "uint64"),
-            _create_required(12, "update_timestamp", "uint64"),
-            _create_optional(13, "catalog", "string"),
-            _create_optional(14, "uuid", "string"),
-            _create_optional(15, "version", "uint64"),
-            _create_optional(16, "replication_options", "ReplicationOptions"),
-            _create_optional(17, "access", "Access"),
-        ),
-    ),
-    MessageType(
-        "TableOptions",
-        (
-            _create_optional(1, "has_user_set_auto_increment_value", "bool"),
-            _create_optional(2, "collation", "string"),
-            _create_optional(3, "collation_id", "uint32"),
-            _create_optional(5, "data_file_name", "string"),
-            _create_optional(6, "index_file_name", "string"),
-            _create_optional(7, "max_rows", "uint64"),
-            _create_optional(8, "min_rows", "uint64"),
-            _create_optional(9, "auto_increment_value", "uint64"),
-            _create_optional(11, "avg_row_length", "uint32"),
-            _create_optional(13, "block_size", "uint32"),
-            _create_optional(14, "comment", "string"),
-            _create_optional(16, "pack_record", "bool"),
-            _create_optional(17, "checksum", "bool"),
-            _create_optional(18, "page_checksum", "bool"),
-            _create_optional(19, "delay_key_write", "bool"),
-            _create_optional(20, "unused", "bool"),
-        ),
-    ),
-    MessageType(
-        "Field",
-        (
-            _create_required(1, "name", "string"),
-            _create_required(2, "type", "FieldType"),
-            _create_optional(4, "options", "FieldOptions"),
-            _create_optional(5, "constraints", "FieldConstraints"),
-            _create_optional(6, "numeric_options", "NumericFieldOptions"),
-            _create_optional(7, "string_options", "StringFieldOptions"),
-            _create_optional(8, "time_options", "TimeFieldOptions"),
-            _create_optional(16, "comment", "string"),
-            _create_optional(17, "enumeration_values", "EnumerationValues"),
-        ),
-    ),
-    MessageType(
-        "FieldOptions",
-        (
-            _create_optional(1, "default_value", "string"),
-            _create_optional(2, "update_value", "string"),
-            _create_optional(3, "default_null", "bool"),
-            _create_optional(4, "default_bin_value", "bytes"),
-            _create_optional(5, "default_expression", "string"),
-            _create_optional(6, "update_expression", "string"),
-        ),
-    ),
-    MessageType(
-        "FieldConstraints",
-        (
-            _create_optional(1, "is_nullable", "bool"),
-            _create_optional(2, "is_unsigned", "bool"),
-            _create_optional(3, "is_notnull", "bool"),
-            _create_optional(4, "is_unique", "bool"),
-            _create_repeated(16, "expression", "string"),
-        ),
-    ),
-    MessageType(
-        "NumericFieldOptions",
-        (
-            _create_optional(1, "is_autoincrement", "bool"),
-            _create_optional(2, "scale", "uint32"),
-            _create_optional(3, "precision", "uint32"),
-        ),
-    ),
-    MessageType(
-        "StringFieldOptions",
-        (
-            _create_optional(1, "is_fixed_width", "bool"),
-            _create_optional(2, "length", "uint32"),
-            _create_optional(3, "collation_id", "uint32"),
-            _create_optional(4, "collation", "string"),
-        ),
-    ),
-    MessageType("TimeFieldOptions", (_create_optional(1, "microseconds", "bool"),)),
-    MessageType(
-        "EnumerationValues",
-        (
-            _create_optional(2, "collation_id", "uint32"),
-            _create_optional(3, "collation", "string"),
-            _create_repeated(4, "field_value", "string"),
-        ),
-    ),
-    MessageType(
-        "Index",
-        (
-            _create_required(1, "name", "string"),
-            _create_required(2, "is_primary", "bool"),
-            _create_required(3, "is_unique", "bool"),
-            _create_required(4, "type", "IndexType"),
-            _create_required(5, "key_length", "uint32"),
-            _create_repeated(6, "index_part", "IndexPart"),
-            _create_optional(7, "options", "IndexOptions"),
-            _create_optional(8, "comment", "string"),
-        ),
-    ),
-    MessageType(
-        "IndexPart",
-        (
-            _create_required(1, "fieldnr", "uint32"),
-            _create_optional(2, "compare_length", "uint32"),
-            _create_optional(3, "in_reverse_order", "bool"),
-        ),
-    ),
-    MessageType(
-        "IndexOptions",
-        (
-            _create_optional(1, "pack_key", "bool"),
-            _create_optional(2, "binary_pack_key", "bool"),
-            _create_optional(3, "var_length_key", "bool"),
-            _create_optional(4, "null_part_key", "bool"),
-            _create_optional(5, "key_block_size", "uint32"),
-            _create_optional(6, "has_partial_segments", "bool"),
-            _create_optional(7, "auto_generated_key", "bool"),
-        ),
-    ),
-    MessageType(
-        "ForeignKeyConstraint",
-        (
-            _create_optional(1, "name", "string"),
-            _create_repeated(2, "column_names", "string"),
-            _create_required(3, "references_table_name", "string"),
-            _create_repeated(4, "references_columns", "string"),
-            _create_required(5, "match", "MatchOption"),
-            _create_required(6, "update_option", "ReferenceOption"),
-            _create_required(7, "delete_option", "ReferenceOption"),
-        ),
-    ),
-)
 
 _ENUMS = {
     "StatementType": StatementType,
@@ -441,10 +404,7 @@ _ENUMS = {
     "ReferenceOption": ReferenceOption,
 }
 
-CATALOG = MessageCatalog(
-    {message.name: message for message in TRANSACTION_MESSAGES + SCHEMA_MESSAGES + TABLE_MESSAGES},
-    _ENUMS,
-)
+CATALOG = MessageCatalog({message.name: message for message in _parse_messages(_MESSAGES)}, _ENUMS)
 
 TRANSACTION = Message(CATALOG, "Transaction")
 

@@ -29,11 +29,7 @@ _FieldList = Sequence[Mapping[str, Any]]
 
 
 class StatementTables(msgspec.Struct):
-    """Table reader over the statements of a log.
-
-    Attributes:
-        tables: by name, with all columns that statements named so far.
-    """
+    """Table reader over the statements of a log. tables: by name, with all columns that statements named so far."""
 
     tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
 

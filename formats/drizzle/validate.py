@@ -569,10 +569,7 @@ class DrizzleValidator(msgspec.Struct):
 def create_validator(
     layout: LogFileLayout, compile_kernel: Callable[[Kernel], Kernel], limits: Limits
 ) -> DrizzleValidator:
-    """Create the validator for one file.
-
-    Its memory bounds are `MAX_OPEN` and those of `TransactionIdSet`.
-    """
+    """Create the validator for one file. Its memory bounds are `MAX_OPEN` and those of `TransactionIdSet`."""
     return DrizzleValidator()
 
 

@@ -139,11 +139,7 @@ class DamageBoundaryChecker(msgspec.Struct):
         self._dialect = dialect
 
     def add_damage(self, start: int, end: int, unread: UnreadableHeader | None) -> None:
-        """Add the damaged range `[start, end)`.
-
-        Args:
-            unread: what is at `start`, if a record header should be there.
-        """
+        """Add the damaged range `[start, end)`. unread: what is at `start`, if a record header should be there."""
         self._damage_count += 1
         record, self._record_bytes = self._record_bytes, b""
         if unread is None or unread.offset != start or unread.diagnosis != NO_HEADER:

@@ -42,6 +42,7 @@ FORMAT = Format(
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
         json_line=LazyRef("eblob.json_lines:json_line"),
+        start_record_text=LazyRef("eblob.record_text:start_record_text"),
     ),
     tables=LazyRef("eblob.tables:make_record_tables"),
     repair=RepairRules(

@@ -132,17 +132,13 @@ DATA_KIND, FOOTER_KIND, CONTROL_KIND, REMOVE_KIND, RECORD_KIND = map(int, EblobR
 
 
 class PreviousRecord(NamedTuple):
-    """The record right before another one.
+    """The record right before another one; number -1 = there is none. same_key: both have the same key."""
 
-    last: its number, -1 = there is none. kind, before, points, length, group: its kind, target, record start, bytes of
-    data and group. same_key: have both the same key?
-    """
-
-    last: int
+    number: int
     kind: int
-    before: int
-    points: int
-    length: int
+    target: int
+    record_start: int
+    data_size: int
     group: int
     same_key: int
 
@@ -162,10 +158,6 @@ def classify_record(
     Args:
         is_removal: its flags are those of a removal.
         record_start: where its record of the data file starts, if it is a footer or a control block.
-        last_number: number of the record directly before it; -1 = none.
-        last_kind, last_target, last_record_start, last_size, last_group: kind, target, record start, bytes of data and
-            group of that record.
-        same_key: that record has the same key.
         starts_with_key: the first bytes of the data are the key.
 
     Returns:
@@ -175,28 +167,28 @@ def classify_record(
         return (REMOVE_KIND if is_removal else DATA_KIND), number
     if size == FOOTER_SIZE:  # it points to the control block before the last written data
         is_footer = (
-            previous.last >= 0
+            previous.number >= 0
             and previous.kind == DATA_KIND
             and previous.same_key
             and record_start >= 0
-            and previous.before == record_start + CONTROL_SIZE
+            and previous.target == record_start + CONTROL_SIZE
         )
         return (
-            (FOOTER_KIND, previous.last)
-            if is_footer and target >= previous.before + previous.length
+            (FOOTER_KIND, previous.number)
+            if is_footer and target >= previous.target + previous.data_size
             else (DATA_KIND, number)
         )
     if size == CONTROL_SIZE:
-        if previous.last >= 0 and previous.kind == FOOTER_KIND and previous.points == target:
+        if previous.number >= 0 and previous.kind == FOOTER_KIND and previous.record_start == target:
             return CONTROL_KIND, previous.group
         if record_start == target and starts_with_key:
             if (
-                previous.last >= 0
+                previous.number >= 0
                 and previous.kind == DATA_KIND
                 and previous.same_key
-                and previous.before >= target + CONTROL_SIZE
+                and previous.target >= target + CONTROL_SIZE
             ):
-                return CONTROL_KIND, previous.last
+                return CONTROL_KIND, previous.number
             return CONTROL_KIND, number
     return DATA_KIND, number
 
@@ -330,11 +322,7 @@ class OverwriteGroupValidator(msgspec.Struct):
     _hash: bytes = b""
 
     def add_record(self, record: EblobRecord, content: memoryview) -> Iterable[Finding]:
-        """Add one record; returns findings about its group.
-
-        Args:
-            content: its data, valid until `end_batch`.
-        """
+        """Add one record; returns findings about its group. content: its data, valid until `end_batch`."""
         if record.kind is EblobRecordKind.FOOTER:
             self._footer, self._hash = record, bytes(content[:HASH_SIZE])
             return ()

@@ -38,6 +38,7 @@ from binlogtool.format_api.json_kernels import (
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.lazy_import import LazyRef
+from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.formats.eblob.groups import (
     CONTROL_KIND,
     DATA_KIND,
@@ -82,16 +83,7 @@ MAX_OFFSET = 1 << 62
 # -- kinds of records --------------------------------------------------------------------------------------------------
 
 
-@kernel()
-def is_same_key(buf: UInt8s, first: int, second: int) -> bool:
-    """Compare two keys."""
-    i = 0
-    while i < KEY_SIZE and buf[first + i] == buf[second + i]:
-        i += 1
-    return i == KEY_SIZE
-
-
-@kernel(classify_record, is_same_key, load_int64)
+@kernel(are_bytes_equal, classify_record, load_int64)
 def classify_batch(
     buf: UInt8s, count: int, number: int, lows: Int64s, ends: Int64s, metas: Int64s, sizes: Int64s, out: MutableInt64s
 ) -> int:
@@ -122,10 +114,12 @@ def classify_batch(
             record_start = load_int64(buf, data + RECORD_START_AT)
         elif size == CONTROL_SIZE:
             record_start = load_int64(buf, data + POSITION_AT)
-            starts_with_key = is_same_key(buf, data, record_at + KEY_AT)
+            starts_with_key = are_bytes_equal(buf, data, buf, record_at + KEY_AT, KEY_SIZE) != 0
         record_start = record_start if record_start < MAX_OFFSET else -1
         same_key = (
-            record_start >= 0 and last_number >= 0 and is_same_key(buf, lows[previous] + KEY_AT, record_at + KEY_AT)
+            record_start >= 0
+            and last_number >= 0
+            and are_bytes_equal(buf, lows[previous] + KEY_AT, buf, record_at + KEY_AT, KEY_SIZE) != 0
         )
         kind, group = classify_record(
             size,
@@ -188,22 +182,6 @@ def put_group_member(
 ) -> int:
     """Write the number of the first record of the group; null for -1."""
     return put_null(out, out_pos, out_limit) if group < 0 else put_unsigned(group, out, out_pos, out_limit)
-
-
-@kernel()
-def put_no_member(
-    buf: UInt8s,
-    texts: UInt8s,
-    notes: Int64s,
-    out: UInt8s,
-    out_pos: int,
-    out_limit: int,
-    kind: int,
-    pos: int,
-    limit: int,
-) -> int:
-    """Leave a record to the general writer; not used, because all kinds have bodies."""
-    return -2
 
 
 FLAGS = [*ControlFlag]
@@ -332,7 +310,7 @@ def json_line(context: EblobFileContext) -> JsonLine | None:
         object=JsonMember(put_key_member, ("offset",)),
         origin=null,
         txn=JsonMember(put_group_member, ("group",)),
-        body=JsonMember(put_no_member, ("kind", "offset", "end"), bodies=_make_json_bodies()),
+        body=JsonMember(None, ("kind", "offset", "end"), bodies=_make_json_bodies()),
         depth=4,
         derive=DerivedColumns(context),
     )

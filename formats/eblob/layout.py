@@ -344,11 +344,7 @@ def log_stem(name: str) -> str:
 
 
 def make_layout(head: FileHead, limits: Limits, variant: str | None = None) -> LogFileLayout:
-    """Determine the dialect, and report problems of the header.
-
-    Args:
-        variant: the dialect that the user named.
-    """
+    """Determine the dialect, and report problems of the header. variant: the dialect that the user named."""
     dialect, findings, is_readable = _detect_dialect(head, variant)
     check_header = _check_packed_header if dialect in PACKED_DIALECTS else _check_header
     findings = [*check_header(head, dialect), *findings]

@@ -18,13 +18,13 @@ import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
     PUT,
     SKIPPED,
-    DecodedRecords,
     EffectReader,
     ExaminedFile,
     ReadPlan,
@@ -209,7 +209,7 @@ class DataSortReplayer:
             return EblobReadState(file, None, file.tail.end if file.tail else file.size)
         if any(found.offset == damage_at and "ceiling" in found.facts for found in file.findings):
             raise LimitError(
-                f"{file.path}: a record at {damage_at:#x} is larger than --max-record; the records after it "
+                f"{file.path}: a record at {damage_at:#x} is larger than --max record=SIZE; the records after it "
                 f"cannot be found"
             )
         open_sibling = self.situation.read_sibling
@@ -347,7 +347,7 @@ def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 class BlobEffects(EffectReader):
-    """`replays.Effects`: bytes of the data file, by the offset where they were written."""
+    """Read changes as bytes of the data file, by the offset where they were written."""
 
     def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the one write of a record."""

@@ -54,10 +54,7 @@ HASH_SIZE = 64
 
 
 class HeaderFlag(enum.IntFlag):
-    """Flags of the file header in the final numbering.
-
-    See docs/spec/eblob.md#file-header.
-    """
+    """Flags of the file header in the final numbering. See docs/spec/eblob.md#file-header."""
 
     PREALLOCATE = 1
     SYNC = 2

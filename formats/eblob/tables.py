@@ -28,11 +28,7 @@ RECORDS_TABLE = TableSchema(
 
 
 class EblobRecordTables(msgspec.Struct):
-    """`format_api.outputs.TableReader` of records, each of which is a row.
-
-    Attributes:
-        is_selected: rows are selected.
-    """
+    """`format_api.outputs.TableReader` of records, each of which is a row. is_selected: rows are selected."""
 
     is_selected: bool = True
 

@@ -48,11 +48,7 @@ class AnomalyCounter(msgspec.Struct):
     empty_at: tuple[int, int] = (0, 0)
 
     def make_findings(self, record_count: int, is_data_sort: bool) -> list[Finding]:
-        """Create the findings.
-
-        Args:
-            is_data_sort: the log is proven to be of a data-sort, so an anomaly is suspicious.
-        """
+        """Create the findings. is_data_sort: the log is proven to be of a data-sort, so an anomaly is suspicious."""
         severity = Severity.WARNING if is_data_sort else Severity.NOTE
         explanation = "" if is_data_sort else ": the log was not written by a data-sort"
         findings = []
@@ -216,5 +212,5 @@ def _check_reserved_bytes(batch: Batch) -> list[Finding]:
 
 
 def make_eblob_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EblobValidator:
-    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `borders.MAX_KEPT_BYTES`."""
+    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `layout.MAX_KEPT_BYTES`."""
     return EblobValidator(layout.context, layout.frames_at)

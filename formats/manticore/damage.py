@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head
-from binlogtool.format_api.layout import CRC32, LogFileLayout
+from binlogtool.format_api.layout import CRC32, U64, LogFileLayout
+from binlogtool.format_api.varint import read_varint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import (
     META_NAMES,
@@ -24,13 +25,7 @@ from binlogtool.formats.manticore.layout import (
     read_layout,
     starts_with_transaction,
 )
-from binlogtool.formats.manticore.payloads.kernels import (
-    LAST_LOW_VERSION,
-    read_body,
-    read_low_body,
-    read_low_zint,
-    read_zint,
-)
+from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_body, read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.limits import Limits
 
@@ -132,8 +127,8 @@ def _predict_server_action(context: ManticoreLogContext, data: memoryview, offse
 
 def _read_table_id(context: ManticoreLogContext, data: memoryview) -> int:
     """Read the id of the table of a transaction."""
-    read = read_low_zint if context.version <= LAST_LOW_VERSION else read_zint
-    return read(data, 5, len(data))[0]
+    read = read_varint if context.version <= LAST_LOW_VERSION else read_zint
+    return read(data, 5, len(data))[0] & U64
 
 
 # -- proofs ------------------------------------------------------------------------------------------------------------
@@ -293,9 +288,8 @@ def _count_leading_transactions(data: bytes, version: int, max_count: int = _MAX
     if version >= schema.NEW_FRAME_VERSION:
         return int(starts_with_transaction(data[schema.HEADER_SIZE :], version))
     position, count, out, id_size = schema.HEADER_SIZE, 0, [0, 0, 0], infer_id_size(data, version)
-    read = read_low_body if version <= LAST_LOW_VERSION else read_body
     while count < max_count and data[position : position + 4] == schema.TXN_PATTERN and position + 5 < len(data):
-        end = read(data, position + 5, len(data), (version, id_size), out, 0)
+        end = read_body(data, position + 5, len(data), (version, id_size), out, 0)
         if end < 0 or CRC32(data[position + 4 : end]) != int.from_bytes(data[end : end + 4], "little"):
             break
         position, count = end + 4, count + 1

@@ -140,11 +140,7 @@ def report_too_large(batch: Batch, index: int) -> Finding:
 
 
 def decode_old_payload(context: ManticoreLogContext, op: OldOp, data: bytes, *, stored: bool = False) -> Any:
-    """Decode the payload of a transaction of versions 2 to 14.
-
-    Args:
-        stored: see `decode_bodies`.
-    """
+    """Decode the payload of a transaction of versions 2 to 14. stored: see `decode_bodies`."""
     if op is OldOp.RECONFIGURE:
         return bytes(data)
     payload = parse_exactly(schema.create_old_payload_schema(context.version, op, context.id_size), data)

@@ -48,6 +48,7 @@ FORMAT = Format(
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
         json_line=LazyRef("manticore.payloads.json_lines:create_json_line"),
+        start_record_text=LazyRef("manticore.record_text:start_record_text"),
     ),
     tables=LazyRef("manticore.tables:create_tables"),
     repair=REPAIR,

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
+from binlogtool.format_api.varint import WideVarint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, WideZint, read_zint
+from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, Op
 from binlogtool.limits import MIB, Limits
 
@@ -34,13 +35,13 @@ def is_proven_cache(frame: bytes, context: Any) -> bool:
         cache = schema.CACHE.parse(parsed.body)
     except (ConstructError, OverflowError):
         return False
-    return not isinstance(cache.count, WideZint) and all(_is_plausible(entry) for entry in cache.tables)
+    return not isinstance(cache.count, WideVarint) and all(_is_plausible(entry) for entry in cache.tables)
 
 
 def _is_plausible(entry: Any) -> bool:
     numbers = (entry.name.length, entry.min_tid, entry.max_tid, entry.flushed_tid)
     return (
-        entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, WideZint) for n in numbers)
+        entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, WideVarint) for n in numbers)
     )
 
 
@@ -136,11 +137,7 @@ def fork_context(context: Any) -> Any:
 
 
 def create_frame_level(version: int, id_size: int = schema.ID64_SIZE) -> FrameLevel:
-    """Create the frame level of a version.
-
-    Args:
-        id_size: bytes of a document id.
-    """
+    """Create the frame level of a version. id_size: bytes of a document id."""
     is_new = version >= schema.NEW_FRAME_VERSION
     return FrameLevel(
         name="txn",
@@ -269,11 +266,7 @@ def _read_meta_layout(head: FileHead, name: str) -> LogFileLayout:
 
 
 def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
-    """Parse a meta file; return its context and what is wrong with it.
-
-    Args:
-        whole: `data` is the whole file.
-    """
+    """Parse a meta file; return its context and what is wrong with it. whole: `data` is the whole file."""
     context = MetaContext()
     if data[:4] != b"SPLI":
         torn = b"SPLI".startswith(data[:4])

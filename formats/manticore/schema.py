@@ -39,6 +39,7 @@ from binlogtool.format_api.field_types import (
     TextField,
 )
 from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.varint import Varint
 from binlogtool.formats.manticore.payloads.field_types import (
     BLOBS,
     DWORDS,
@@ -55,20 +56,15 @@ from binlogtool.formats.manticore.payloads.field_types import (
 )
 from binlogtool.formats.manticore.payloads.kernels import (
     LAST_LOW_VERSION,
-    LowZint,
     Zint,
     read_body,
     read_cache,
-    read_low_body,
     skip_cache,
-    skip_commit_with_ids,
-    skip_low_cache,
-    skip_low_commit,
-    skip_low_update,
+    skip_commit,
     skip_pq_add_delete,
     skip_pq_delete,
     skip_query,
-    skip_update_with_ids,
+    skip_update,
 )
 
 META_MAGIC = 0x494C5053
@@ -123,7 +119,7 @@ ZSTRING = SingleField(
     Struct("length" / Zint(), Check(this.length < MAX_TEXT_SIZE), "text" / Bytes(this.length)), "text", TextField.leaf
 )
 LOW_STRING = SingleField(
-    Struct("length" / LowZint(), Check(this.length < MAX_TEXT_SIZE), "text" / Bytes(this.length)),
+    Struct("length" / Varint(), Check(this.length < MAX_TEXT_SIZE), "text" / Bytes(this.length)),
     "text",
     TextField.leaf,
 )
@@ -195,7 +191,7 @@ def _is_lowest_first(version: int) -> bool:
 
 
 def _create_zint(version: int) -> Construct:
-    return LowZint() if _is_lowest_first(version) else Zint()
+    return Varint() if _is_lowest_first(version) else Zint()
 
 
 def _create_vector(version: int, width: int) -> Vector:
@@ -213,10 +209,7 @@ def _create_docids(version: int, id_size: int) -> Construct:
 
 @cache
 def create_commit_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
-    """Create the schema of an RT commit.
-
-    Source: `docs/spec/manticore.md#rt-commit`.
-    """
+    """Create the schema of an RT commit. Source: `docs/spec/manticore.md#rt-commit`."""
 
     def create_sized(name: str) -> Construct:
         return name / RenamedField(f"{name}_bytes", _create_vector(version, 1))
@@ -373,11 +366,7 @@ def _create_generation(version: int) -> list[Construct]:
 
 @cache
 def create_old_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
-    """Create the schema of the payload of a transaction of versions 2 to 14.
-
-    Args:
-        id_size: bytes of a document id.
-    """
+    """Create the schema of the payload of a transaction of versions 2 to 14. id_size: bytes of a document id."""
     if op is OldOp.RECONFIGURE:
         return GreedyBytes
     if op in (OldOp.COMMIT, OldOp.UPDATE_ATTRS):
@@ -395,15 +384,12 @@ _QUERY_SKIPPERS = {OldOp.PQ_ADD: skip_query, OldOp.PQ_DELETE: skip_pq_delete, Ol
 
 def _create_skipped(version: int, op: OldOp, id_size: int) -> KernelSkipped:
     """Create the field that finds the end of a transaction's payload, or of the table of an ADD_CACHE."""
-    is_low = _is_lowest_first(version)
     if op is OldOp.ADD_CACHE:
-        return KernelSkipped(skip_low_cache, id_size) if is_low else KernelSkipped(skip_cache, version)
+        return KernelSkipped(skip_cache, version)
     if op is OldOp.COMMIT:
-        return KernelSkipped(skip_low_commit if is_low else skip_commit_with_ids, version, id_size)
+        return KernelSkipped(skip_commit, version, id_size)
     if op is OldOp.UPDATE_ATTRS:
-        return (
-            KernelSkipped(skip_low_update, id_size) if is_low else KernelSkipped(skip_update_with_ids, version, id_size)
-        )
+        return KernelSkipped(skip_update, version, id_size)
     return KernelSkipped(_QUERY_SKIPPERS[op], version)
 
 
@@ -429,8 +415,7 @@ def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) ->
 def create_old_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Create the schema of one transaction of versions 2 to 14, which does not store its length."""
     bodies = Switch(this.op, {op.value: create_old_body_schema(version, op, id_size) for op in OldOp})
-    read = read_low_body if _is_lowest_first(version) else read_body
-    columns = RecordKernel(read, ("id", "tid", "time"), (version, id_size))
+    columns = RecordKernel(read_body, ("id", "tid", "time"), (version, id_size))
     return Struct(
         "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
         "covered_start" / Tell,
@@ -446,9 +431,5 @@ OLD_FRAME_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", 
 
 
 def get_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
-    """Return the frame schema of a known version.
-
-    Args:
-        id_size: bytes of a document id, in versions 2 to 14.
-    """
+    """Return the frame schema of a known version. id_size: bytes of a document id, in versions 2 to 14."""
     return FRAME if version >= NEW_FRAME_VERSION else create_old_frame_schema(version, id_size)

@@ -22,11 +22,7 @@ _COLUMN_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "
 
 
 class DocumentTables(msgspec.Struct):
-    """Table reader over the transactions of a log.
-
-    Attributes:
-        tables: by name, with all attributes that occurred so far.
-    """
+    """Table reader over the transactions of a log. tables: by name, with all attributes that occurred so far."""
 
     tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
 

@@ -29,17 +29,18 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
+from binlogtool.format_api.varint import WideVarint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import U64, decode_text, parse_table_name, report_too_large, report_undecodable
 from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.payloads.kernels import (
     LAST_LOW_VERSION,
-    WideZint,
+    read_number,
     read_vector,
     read_zint,
+    skip_numbers,
     skip_payload,
     skip_vector,
-    skip_zints,
 )
 from binlogtool.formats.manticore.schema import OldOp, PayloadOp
 from binlogtool.limits import Limits
@@ -72,33 +73,33 @@ def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
     return p
 
 
-@kernel(read_zint, read_vector, skip_vector, skip_zints)
+@kernel(read_number, read_vector, skip_vector, skip_numbers)
 def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = none."""
-    rows, p = read_zint(buf, p, n)
+    rows, p = read_number(buf, p, n, version)
     if rows == 0:
         return 0
     if version >= 13:
-        p = skip_zints(buf, p, n, 1)
-    size, p = read_vector(buf, p, n, 1)
-    count, p = read_zint(buf, p, n)
+        p = skip_numbers(buf, p, n, 1, version)
+    size, p = read_vector(buf, p, n, 1, version)
+    count, p = read_number(buf, p, n, version)
     for _ in range(count):
-        offset, p = read_zint(buf, p, n)
+        offset, p = read_number(buf, p, n, version)
         if offset < 0 or offset >= size:
             return 3
-        p = skip_zints(buf, p, n, 1)
-    p = skip_vector(buf, p, n, 1)
-    p = skip_vector(buf, p, n, 1)
-    words, p = read_vector(buf, p, n, 4)
+        p = skip_numbers(buf, p, n, 1, version)
+    p = skip_vector(buf, p, n, 1, version)
+    p = skip_vector(buf, p, n, 1, version)
+    words, p = read_vector(buf, p, n, 4, version)
     if rows < 0 or words % rows != 0:
         return 1
-    p = skip_vector(buf, p, n, 1)
+    p = skip_vector(buf, p, n, 1, version)
     if version >= 3 and version < 8:
-        p = skip_vector(buf, p, n, 4)
+        p = skip_vector(buf, p, n, 4, version)
     if version >= 4:
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     if version >= 9 and buf[p] != 0:
-        count, p = read_zint(buf, p + 1, n)
+        count, p = read_number(buf, p + 1, n, version)
         if count != rows:
             return 2
     return 0
@@ -529,7 +530,7 @@ class ManticoreLogValidator:
                 batch, index, "meta-mismatch", message, "cache mismatch", severity=Severity.WARNING, server="replay"
             )
         numbers = [n for entry in parsed.tables for n in entry.values() if isinstance(n, int)]
-        if any(isinstance(n, WideZint) for n in numbers):
+        if any(isinstance(n, WideVarint) for n in numbers):
             self._report_overlong(batch, index)
 
     def _compare_cache(self, parsed: Any) -> list[str]:

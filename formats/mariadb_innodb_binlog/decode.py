@@ -1,16 +1,15 @@
 """Decode pages and records: envelope columns, bodies, split points, and the parts of a file that can hold wanted
 transactions.
 
-See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
-
-See docs/spec/mariadb_innodb_binlog.md#gtid-position-search. A state lists the last sequence number of each (domain,
-server), and the numbers of a pair only grow. So the numbers between two states are known, and a part without selected
-numbers is not read. A part whose states cannot be read is read itself.
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records and #gtid-position-search. A state lists the last sequence
+number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and a
+part without selected numbers is not read. A part whose states cannot be read is read itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,25 +19,25 @@ from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import EnvelopeColumns, GtidSelection
 from binlogtool.format_api.layout import Batch, KernelCompiler, LogFileLayout, SplitPoint, split_after
+from binlogtool.formats.binlog_events import decode
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, parse_gtid_position, parse_gtid_set
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
+from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES as EVENT_TYPES
 from binlogtool.formats.binlog_events.wire_format import (
-    END_LOG_POS_AT,
-    EVENT_SIZE_AT,
     HEADER_SIZE,
     TYPE_AT,
     EventType,
     parse_description,
+    read_event_size,
 )
-from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES as EVENT_TYPES
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     DESCRIPTION_KEY,
     NO_GROUP_HEAD,
     CommitGroupReader,
     read_commit_head,
 )
-from binlogtool.formats.mariadb_innodb_binlog.records.assemble import column_slices, make_record_assembler
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler, column_slices
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     BODY_READERS,
     IbbPosition,
@@ -71,7 +70,7 @@ _COMMIT = int(IbbRecordType.COMMIT)
 def describe_records(context: IbbFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
     """Return the envelopes of pages, records or events."""
     if batch.is_inside:
-        return context.events.describe(batch, start, stop)  # type: ignore[no-any-return]
+        return decode.describe_events(context.events.context, batch, start, stop)
     count = stop - start
     if batch.positions is None:
         no_values: list[Any] = [None] * count
@@ -94,7 +93,7 @@ def describe_records(context: IbbFileContext, batch: Batch, start: int, stop: in
 def decode_bodies(context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """Decode one body for each; a `Finding` if a record does not match its type."""
     if batch.is_inside:
-        return context.events.bodies(batch, start, stop, limits)  # type: ignore[no-any-return]
+        return decode.decode_bodies(context.events.context, batch, start, stop, limits)
     if batch.positions is None:
         return [decode_page_body(context, batch, i) for i in range(start, stop)]
     names = ("type_code", "offset", "end", "chunks", "nested")
@@ -114,7 +113,7 @@ def decode_bodies(context: IbbFileContext, batch: Batch, start: int, stop: int, 
 def header_extras(context: IbbFileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
     """Return {"header": …} of events; records and pages have no extras."""
     if batch.is_inside:
-        return context.events.extras(batch, start, stop)  # type: ignore[no-any-return]
+        return decode.header_extras(context.events.context, batch, start, stop)
     return [None] * (stop - start)
 
 
@@ -158,7 +157,7 @@ def make_split_point_finder(layout: LogFileLayout) -> PageSplitPoints | None:
     if not isinstance(context, IbbFileContext) or context.is_preallocated or not layout.readable:
         return None
     if context.level == "event":
-        layout = replace(layout, make_assembler=make_record_assembler(context))
+        layout = replace(layout, make_assembler=partial(RecordAssembler, context))
     return PageSplitPoints(
         layout, context, _definitions=CarriedDefinitions(history=TableHistory(context.hints.schema, context.earlier))
     )
@@ -175,10 +174,7 @@ class CarriedDefinitions(msgspec.Struct):
         """Add the events of a group."""
         offset = 0
         while len(events) - offset >= HEADER_SIZE:
-            code, size = (
-                events[offset + TYPE_AT],
-                int.from_bytes(events[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little"),
-            )
+            code, size = events[offset + TYPE_AT], read_event_size(events, offset)
             if not HEADER_SIZE <= size <= len(events) - offset:
                 return self.add_gap()
             if code == EventType.QUERY_COMPRESSED or (
@@ -308,11 +304,7 @@ GtidState = Mapping[DomainServer, int]
 
 
 class _GtidSelection(msgspec.Struct, frozen=True):
-    """The selected GTIDs as intervals.
-
-    Attributes:
-        start, stop: sequence numbers by domain.
-    """
+    """The selected GTIDs as intervals; `start`, `stop`: sequence numbers by domain."""
 
     start: Mapping[int, int] | None
     stop: Mapping[int, int] | None
@@ -407,8 +399,7 @@ class _StateSearch(msgspec.Struct):
     ) -> Iterator[tuple[int, int]]:
         """Iterate over the parts between state pages that may hold selected groups.
 
-        Args:
-            last: state after the file; None = unknown.
+        `last`: state after the file; None = unknown.
         """
         page_size = self.context.page_size
         pending: list[tuple[int, int, GtidState, GtidState | None]] = [(0, len(state_pages), first, last)]

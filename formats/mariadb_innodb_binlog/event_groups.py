@@ -1,27 +1,19 @@
 """Read event groups: a COMMIT record, its out-of-band data, and the events in commit order.
 
-See docs/spec/mariadb_innodb_binlog.md#commit. Here the record says where a group ends, so
-`binlog_events.transactions.boundaries` is not used: only checked is whether the events are one transaction, or a single
-statement, as their GTID event says.
+See docs/spec/mariadb_innodb_binlog.md#commit, #out-of-band-data and #payload-events. Here the record says where a
+group ends, so `binlog_events.transactions.boundaries` is not used: only checked is whether the events are one
+transaction, or a single statement, as their GTID event says.
 
-See docs/spec/mariadb_innodb_binlog.md#out-of-band-data. The shape is a function of the number of nodes. Node i has
+The shape of a forest of out-of-band data is a function of the number of nodes. Node i has
 height 1 (a leaf), or is the parent of the last two trees if these have the same height; in both cases its right link
 leads to node i - 1. So the right links alone give all positions, from the last to the first, each smaller than the one
 before; the left links must agree with them.
-
-See docs/spec/mariadb_innodb_binlog.md#commit.
-
-    group = CommitGroupReader(layout.context).read_group(batch, index)     # of a COMMIT record
-
-`batch` comes from a scan of the file at level "record". For a whole log: each file in its order, each batch of it.
-
-See docs/spec/mariadb_innodb_binlog.md#payload-events.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from copy import copy
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -40,9 +32,7 @@ from binlogtool.format_api.field_types import (
     load_uint32,
     make_unpacker,
 )
-from binlogtool.format_api.format import EnvelopeColumns
-from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
-from binlogtool.formats.binlog_events import decode
+from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.decode import (
     NO_OWNER,
@@ -82,6 +72,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     supports_checksums,
 )
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     NO_POSITION,
     CommitRecord,
@@ -96,7 +87,6 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     parse_node,
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT, IbbFileContext, IbbRecordType, read_compr_int
-from binlogtool.limits import Limits
 
 # --- COMMIT records and their event groups ---
 
@@ -111,8 +101,7 @@ _NUMBERS_PER_COMMIT = 10
 class GroupHead(NamedTuple):
     """The first event of a group; None = unknown.
 
-    Attributes:
-        time: microseconds since 1970.
+    `time`: microseconds since 1970.
     """
 
     type_code: int | None
@@ -226,16 +215,11 @@ def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, hi
 class CommitNumbers(NamedTuple):
     """Facts about a COMMIT record of a batch.
 
-    Attributes:
-        record_index: index in the batch.
-        payload_at: where its events start; -1: its header is malformed, or it has out-of-band data, so nothing else is
-            known.
-        type_code: of the first event.
-        events: number of events; -1 = they do not fill the payload exactly.
-        seq_no: -1 without a GTID event.
-        xid: of the first XID event; 0 = none.
-        joined: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is more
-            than one statement although its GTID event has the flag STANDALONE.
+    `record_index`: index in the batch. `payload_at`: where its events start; -1: its header is malformed, or it has
+    out-of-band data, so nothing else is known. `type_code`: of the first event. `events`: number of events; -1 = they
+    do not fill the payload exactly. `seq_no`: -1 without a GTID event. `xid`: of the first XID event; 0 = none.
+    `joined`: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is more
+    than one statement although its GTID event has the flag STANDALONE.
     """
 
     record_index: int
@@ -289,12 +273,8 @@ _unpack_xid = make_unpacker(XID, "xid")
 class EventTilingChecker(msgspec.Struct):
     """Takes the bytes of a group in pieces.
 
-    Attributes:
-        events: complete headers so far.
-        is_broken: an impossible event size was found.
-        xid: of the first XID event; 0 = none so far.
-        after_xid: events after the XID event.
-        changes: statements, and events with rows.
+    `events`: complete headers so far. `is_broken`: an impossible event size was found. `xid`: of the first XID event; 0
+    = none so far. `after_xid`: events after the XID event. `changes`: statements, and events with rows.
     """
 
     events: int = 0
@@ -402,11 +382,7 @@ class OobForest:
         return map(self.node_place, range(self.nodes))
 
     def iter_pieces(self) -> Iterator[memoryview]:
-        """Iterate over the data, in order, chunk by chunk.
-
-        Raises:
-            UnreadableError: a record is incomplete.
-        """
+        """Iterate over the data, in order, chunk by chunk; raise UnreadableError if a record is incomplete."""
         for place in self.iter_places():
             yield from iter_node_data(self._store, place)
 
@@ -454,11 +430,7 @@ class OobForest:
 
 
 def read_node(store: PageStore, position: IbbPosition) -> OobNode:
-    """Read the header of the node at a position.
-
-    Raises:
-        UnreadableError: there is none.
-    """
+    """Read the header of the node at a position; raise UnreadableError if there is none."""
     head = b""
     for piece in store.iter_record_pieces(position, _OOB_DATA):
         head += piece[:_MAX_HEADER_AND_BYTE]
@@ -499,15 +471,10 @@ FINDING_IDS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodab
 class EventGroup(msgspec.Struct, frozen=True):
     """One event group.
 
-    Attributes:
-        position: position of its COMMIT record.
-        size: bytes of the COMMIT record in the file.
-        record: number of the COMMIT record in the file.
-        head: its first event.
-        references: of its out-of-band data.
-        payload_size: bytes of `data` that are in the COMMIT record.
-        data: all events, consecutive, without checksums.
-        problem: what is wrong although all data is present.
+    `position`: position of its COMMIT record. `size`: bytes of the COMMIT record in the file. `record`: number of the
+    COMMIT record in the file. `head`: its first event. `references`: of its out-of-band data. `payload_size`: bytes of
+    `data` that are in the COMMIT record. `data`: all events, consecutive, without checksums. `problem`: what is wrong
+    although all data is present.
     """
 
     position: IbbPosition
@@ -574,7 +541,7 @@ class CommitGroupReader:
 def report_unreadable_group(error: UnreadableError, offset: int, size: int, record: int, head: GroupHead) -> Finding:
     """Create the finding about a COMMIT record whose out-of-band data cannot be read."""
     finding_id = FINDING_IDS.get(error.diagnosis, "dangling-reference")
-    hint = "; --max-inflate raises it" if error.diagnosis == "oob-too-large" else ""
+    hint = "; --max inflate=SIZE raises it" if error.diagnosis == "oob-too-large" else ""
     text = f"{error.diagnosis}: {error}{hint}"
     gtid = None if head.gtid is None else str(head.gtid)
     return make_finding(finding_id, offset, size, text, record=record, diagnosis=error.diagnosis, gtid=gtid)
@@ -765,18 +732,6 @@ class GroupEventDecoder:
         """Record that groups are missing, and with them perhaps a DDL statement."""
         self.context.tracker.reset()
 
-    def describe(self, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-        """Return the envelopes of events."""
-        return decode.describe_events(self.context, batch, start, stop)
-
-    def bodies(self, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-        """Decode the bodies of events."""
-        return decode.decode_bodies(self.context, batch, start, stop, limits)
-
-    def extras(self, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-        """Return the common headers of events."""
-        return decode.header_extras(self.context, batch, start, stop)
-
 
 class EventAssembler:
     """`Assembler` of the events of groups, from their COMMIT records.
@@ -784,8 +739,8 @@ class EventAssembler:
     A batch has the events of many groups without out-of-band data, or of one group with it.
     """
 
-    def __init__(self, context: IbbFileContext, records: Assembler, compile_kernel: Callable[[Kernel], Kernel]) -> None:
-        self._records = records
+    def __init__(self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel]) -> None:
+        self._records = RecordAssembler(context, compile_kernel)
         self._groups, self._plain_groups = CommitGroupReader(context), PlainGroupReader(compile_kernel)
         self.events = context.events = GroupEventDecoder(context)
 
@@ -876,14 +831,3 @@ class EventAssembler:
             return 0
         self.events.set_description(description)
         return CHECKSUM_SIZE if supports_checksums(description.server_version) else 0
-
-
-def make_event_assembler(
-    context: IbbFileContext, records: Callable[[Callable[[Kernel], Kernel]], Assembler]
-) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
-    """Return the function that creates an `EventAssembler`, for `LogFileLayout.make_assembler` at level `event`."""
-
-    def make_assembler(compile_kernel: Callable[[Kernel], Kernel]) -> Assembler:
-        return EventAssembler(context, records(compile_kernel), compile_kernel)
-
-    return make_assembler

@@ -6,7 +6,7 @@ See docs/spec/mariadb_innodb_binlog.md#header-page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from construct import Construct
@@ -23,7 +23,10 @@ from binlogtool.format_api.layout import (
     LogFileLayout,
     SalvageAssembler,
 )
+from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.formats.binlog_events.ddl.table_history import find_earlier_state
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
+from binlogtool.formats.mariadb_innodb_binlog.records.records import ChunkJoinCodec
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     DEFAULT_PAGE_SIZE_SHIFT,
     MAGIC,
@@ -128,15 +131,13 @@ def _build_layout(context: IbbFileContext, frames_at: int, variant: str, finding
 
 def _choose_assembler(context: IbbFileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler] | None:
     """Return the factory of the assembler for the level that the user chose."""
-    from binlogtool.formats.mariadb_innodb_binlog.records.assemble import make_record_assembler
-
     if context.level == "page":
         return None
     if context.level == "record":
-        return make_record_assembler(context)
-    from binlogtool.formats.mariadb_innodb_binlog.event_groups import make_event_assembler
+        return partial(RecordAssembler, context)
+    from binlogtool.formats.mariadb_innodb_binlog.event_groups import EventAssembler
 
-    return make_event_assembler(context, make_record_assembler(context))
+    return partial(EventAssembler, context)
 
 
 def _choose_salvage_reader(
@@ -145,12 +146,8 @@ def _choose_salvage_reader(
     """Return the factory of the salvage reader for the level that the user chose."""
     if context.level == "page":
         return None
-    from binlogtool.format_api.lazy_import import LazyRef
-
-    name = (
-        "records.salvage:make_salvaged_events" if context.level == "event" else "records.salvage:make_salvaged_records"
-    )
-    return LazyRef(f"mariadb_innodb_binlog.{name}")
+    class_name = "IbbSalvagedEvents" if context.level == "event" else "IbbSalvagedRecords"
+    return LazyRef(f"mariadb_innodb_binlog.records.salvage:{class_name}")
 
 
 def _is_next_file(before: str, name: str) -> bool:
@@ -180,20 +177,11 @@ def make_page_level(page_size: int) -> FrameLevel:
         stored="crc32c",
         covered=("offset", "data_end"),
         annotated_schema=_annotated_page,
-        prove=_is_whole_page,
+        prove=LazyRef("mariadb_innodb_binlog.records.salvage:is_whole_page"),
     )
 
 
-def _is_whole_page(page: bytes, context: IbbFileContext) -> bool:
-    """Check if a page with a wrong CRC consists of valid chunks."""
-    from binlogtool.formats.mariadb_innodb_binlog.records.salvage import is_whole_page
-
-    return is_whole_page(page, context)
-
-
 def _annotated_page(context: IbbFileContext) -> Construct:
-    from binlogtool.formats.mariadb_innodb_binlog.records.records import ChunkJoinCodec
-
     return joined_page_construct(context.page_size, ChunkJoinCodec(context))
 
 

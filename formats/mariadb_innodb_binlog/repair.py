@@ -83,11 +83,8 @@ def iter_nonzero_pages(read: RangeReader, first: int, size: int, page_size: int)
 class RebuiltFile(msgspec.Struct):
     """Planned new content of a file.
 
-    Attributes:
-        size: in bytes, afterwards.
-        pages: changed pages, by number; None = zeros.
-        lost_bytes: bytes of content that are removed.
-        new_bytes: bytes that come from elsewhere (the redo log).
+    `size`: in bytes, afterwards. `pages`: changed pages, by number; None = zeros. `lost_bytes`: bytes of content that
+    are removed. `new_bytes`: bytes that come from elsewhere (the redo log).
     """
 
     size: int
@@ -103,21 +100,13 @@ class RebuiltFile(msgspec.Struct):
         self.new_bytes += len(new[common:-CRC_SIZE].rstrip(b"\0"))
 
     def clear_pages(self, read: RangeReader, first: int, size: int, page_size: int) -> None:
-        """Clear all pages from `first` on.
-
-        Args:
-            size: current size of the file.
-        """
+        """Clear all pages from `first` on; `size`: current size of the file."""
         for number, page in iter_nonzero_pages(read, first, size, page_size):
             self.pages[number] = None
             self.lost_bytes += content_size(page.ljust(page_size, b"\0"))
 
     def to_pieces(self, read: RangeReader, size: int, page_size: int) -> tuple[ResultPiece, ...]:
-        """Return the whole result as pieces.
-
-        Args:
-            size: current size of the file.
-        """
+        """Return the whole result as pieces; `size`: current size of the file."""
         return tuple(_merge_pieces(_iter_pieces(self.pages, read, size, self.size, page_size)))
 
 
@@ -199,9 +188,7 @@ _BLOCKING_FINDINGS = ("gap-in-sequence", "missing-member", "changed-while-read")
 class _RepairFile(NamedTuple):
     """A file of the log.
 
-    Attributes:
-        header: None if it cannot be trusted.
-        is_preallocated: it is all zeros.
+    `header`: None if it cannot be trusted. `is_preallocated`: it is all zeros.
     """
 
     verified: VerifiedFile
@@ -448,9 +435,8 @@ def _iter_recovery_notes(files: Sequence[_RepairFile], outcome: RecoveryOutcome,
 class _RecoveryPlan(msgspec.Struct):
     """Recovery, compared with the files on disk.
 
-    Attributes:
-        reasons: why its result cannot or must not be written.
-        created: files that are created from the redo log -> the file whose owner and mode they get.
+    `reasons`: why its result cannot or must not be written. `created`: files that are created from the redo log -> the
+    file whose owner and mode they get.
     """
 
     files: dict[int, _RepairFile]

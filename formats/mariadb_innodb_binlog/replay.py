@@ -24,12 +24,12 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     ExaminedFile,
     ReadPlan,
     ReplayOutcome,
@@ -43,7 +43,6 @@ from binlogtool.formats.binlog_events.replay.applier import (
     EventApplier,
     ExecutedGtids,
     SkippedRows,
-    format_xid,
     parse_executed,
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import XaId
@@ -89,8 +88,7 @@ _MAX_STATE_BYTES = 64 * MIB
 class ReaderStop(NamedTuple):
     """Offset at which a reader stops, and the reason.
 
-    Attributes:
-        is_conditional: only if the group at this offset could not be assembled.
+    `is_conditional`: only if the group at this offset could not be assembled.
     """
 
     offset: int
@@ -101,15 +99,11 @@ class ReaderStop(NamedTuple):
 class ReadFile(msgspec.Struct, frozen=True):
     """A file of the log as a reader sees it.
 
-    Attributes:
-        context: None if it could not be opened.
-        stops: where a reader stops, ascending.
-        reader_end: where the reader considers the file ended, although more follows in it; None = at its end of data.
-        is_short: it has less than it should.
-        open_type: type of the record that continues after what the reader sees; 0 = none.
-        leading_type: type of the record that continues at the start.
-        is_blank: the reader sees no record in it.
-        is_exactly_full: FLUSH BINARY LOGS found it full (`flush-exact-end`).
+    `context`: None if it could not be opened. `stops`: where a reader stops, ascending. `reader_end`: where the reader
+    considers the file ended, although more follows in it; None = at its end of data. `is_short`: it has less than it
+    should. `open_type`: type of the record that continues after what the reader sees; 0 = none. `leading_type`: type of
+    the record that continues at the start. `is_blank`: the reader sees no record in it. `is_exactly_full`: FLUSH BINARY
+    LOGS found it full (`flush-exact-end`).
     """
 
     file: ExaminedFile
@@ -143,11 +137,7 @@ class ReadFile(msgspec.Struct, frozen=True):
 
 
 class ReadableFiles(msgspec.Struct, frozen=True):
-    """The files that are read, in order, and the reasons why others are not.
-
-    Attributes:
-        skipped: name -> reason.
-    """
+    """The files that are read, in order, and the reasons why others are not; `skipped`: name -> reason."""
 
     files: tuple[ReadFile, ...]
     skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -156,9 +146,8 @@ class ReadableFiles(msgspec.Struct, frozen=True):
 def select_files(situation: ReplaySituation, recovered_from: tuple[int, int] | None = None) -> ReadableFiles:
     """Select the files of the log that a reader reads.
 
-    Args:
-        recovered_from: (file number, offset) from which recovery rewrites all pages before any reader; None = no
-            recovery.
+    `recovered_from`: (file number, offset) from which recovery rewrites all pages before any reader; None = no
+    recovery.
     """
     skipped: dict[str, str] = {}
     read: list[ReadFile] = []
@@ -296,15 +285,11 @@ _MAX_SHOWN = 100
 class RecoveryPrediction(msgspec.Struct, frozen=True):
     """Predicted effects of recovery by the redo log.
 
-    Attributes:
-        starts: the server starts; None = unknown.
-        reason: reason, if it does not start or that is unknown.
-        durable_lsn: the last durable LSN.
-        new_end: (file number, offset) where the log ends afterwards; None = unchanged.
-        recovered_from: (file number, offset) of the first page that is written.
-        removed: numbers of the files that are deleted.
-        lost, gained: (number of groups, GTIDs of the first ones).
-        new_log_finding: finding that the server considers the log new and ignores the redo log's records.
+    `starts`: the server starts; None = unknown. `reason`: reason, if it does not start or that is unknown.
+    `durable_lsn`: the last durable LSN. `new_end`: (file number, offset) where the log ends afterwards; None =
+    unchanged. `recovered_from`: (file number, offset) of the first page that is written. `removed`: numbers of the
+    files that are deleted. `lost`, `gained`: (number of groups, GTIDs of the first ones). `new_log_finding`: finding
+    that the server considers the log new and ignores the redo log's records.
     """
 
     starts: bool | None
@@ -395,9 +380,7 @@ def _groups_from_findings(findings: Sequence[Finding], diagnosis: str, name: str
 class RestartPrediction:
     """Predicts the end of the log as the server finds it, and the GTID state there.
 
-    Args:
-        files: the files that are read, in order.
-        recovery: what recovery does; None = no redo log.
+    `files`: the files that are read, in order. `recovery`: what recovery does; None = no redo log.
     """
 
     def __init__(
@@ -497,18 +480,12 @@ class RestartPrediction:
         return executed.text
 
     def _prepared_xa(self, misread: bool = False) -> list[str]:
-        """List prepared XA transactions.
-
-        Args:
-            misread: as the server knows them after it has read them from its log.
-        """
+        """List prepared XA transactions; `misread`: as the server knows them after it has read them from its log."""
         context = self._files[-1].context
         shared_values = () if context is None else context.shared.values()
         log_state = next((one for one in shared_values if isinstance(one, LogValidationState)), LogValidationState())
-        return [
-            format_xid(_misread_xa_id(XaId(*one)) if misread else XaId(*one))
-            for one in list(log_state.pending)[:_MAX_SHOWN]
-        ]
+        prepared = list(log_state.pending)[:_MAX_SHOWN]
+        return [one.text for one in (map(_misread_xa_id, prepared) if misread else prepared)]
 
     # -- losses --------------------------------------------------------------------------------------------------------
 
@@ -582,9 +559,7 @@ _MAX_SOURCES = 100_000
 class _UnseenEvents(msgspec.Struct):
     """Events of a file that its reader does not see.
 
-    Attributes:
-        records: number of events.
-        groups: GTIDs of the first of them.
+    `records`: number of events. `groups`: GTIDs of the first of them.
     """
 
     offset: int
@@ -863,10 +838,7 @@ _SHARED_REASONS = (
 )  # fmt: skip
 
 REASONS: Mapping[str, str] = {
-    **{
-        name: applier_module.REASONS[name].replace("(specification", "(mysql-binlog specification")
-        for name in _SHARED_REASONS
-    },
+    **{name: applier_module.REASONS[name] for name in _SHARED_REASONS},
     "executed": "The server already has it: its GTID is not after the position of its domain (gtid_slave_pos).",
     "never-durable": "Recovery with this redo log truncates the log before the group: it never became "
     "durable, not in any "

@@ -1,9 +1,7 @@
 """Codes and schemas of header page, data pages and record contents, and what is known of a file while it is read.
 
-See docs/spec/mariadb_innodb_binlog.md#compressed-integers (`mysys/my_compr_int.cc`).
-
 Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `handler/innodb_binlog.cc`
-(`ibb_write_header_page`). See docs/spec/mariadb_innodb_binlog.md.
+(`ibb_write_header_page`), `mysys/my_compr_int.cc`. See docs/spec/mariadb_innodb_binlog.md.
 """
 
 from __future__ import annotations
@@ -344,8 +342,7 @@ def page_construct(page_size: int) -> Construct:
 def joined_page_construct(page_size: int, join_codec: Any) -> Construct:
     """Return the construct of a data page for the annotated hexdump, which shows whole records at their first chunk.
 
-    Args:
-        join_codec: a codec with `located` (see `Unpacked`) that returns the whole record.
+    `join_codec`: a codec with `located` (see `Unpacked`) that returns the whole record.
     """
     first_chunks = {
         f"{kind.name}_FIRST": CompressedSchema(RECORDS[kind], join_codec, "the first of several chunks")
@@ -364,10 +361,8 @@ _CRC_AT = SHORT_HEADER_SIZE - CRC_SIZE
 class IbbFileHeader(NamedTuple):
     """The fields of a header page.
 
-    Attributes:
-        start_lsn: no redo record of this file has a mini-transaction before it.
-        diff_state_interval: in pages.
-        oob_ref_file_no, xa_ref_file_no: see docs/spec/mariadb_innodb_binlog.md#header-page; NO_FILE = none.
+    `start_lsn`: no redo record of this file has a mini-transaction before it. `diff_state_interval`: in pages.
+    `oob_ref_file_no`, `xa_ref_file_no`: see docs/spec/mariadb_innodb_binlog.md#header-page; NO_FILE = none.
     """
 
     magic: int
@@ -402,13 +397,9 @@ def is_page_crc_right(data: bytes | memoryview) -> bool:
 class IbbScanSummary(msgspec.Struct):
     """Results of one pass over the records of a file.
 
-    Attributes:
-        end: offset after the last chunk.
-        data_end: offset of the end mark.
-        leading_type: type of the record that continues at the start.
-        leading_end: where that record ends; 0 = not found.
-        open_type: type of the record that continues in the next file.
-        ends_with_zeros: the file ends with pages of zeros (or damaged ones).
+    `end`: offset after the last chunk. `data_end`: offset of the end mark. `leading_type`: type of the record that
+    continues at the start. `leading_end`: where that record ends; 0 = not found. `open_type`: type of the record that
+    continues in the next file. `ends_with_zeros`: the file ends with pages of zeros (or damaged ones).
     """
 
     end: int = 0
@@ -422,19 +413,13 @@ class IbbScanSummary(msgspec.Struct):
 class IbbFileContext(msgspec.Struct):
     """Context of the records of one file.
 
-    Attributes:
-        number: from its name, or else its header.
-        header: its fields; None if it is empty or cannot be trusted.
-        starts_with_zeros: all zero at its start, as in a preallocated file.
-        is_preallocated: it is empty, and its first pages have no data.
-        read: reads the file itself; None for a stream.
-        open_sibling: opens other files.
-        shared, hints, redo: see `FileHead`.
-        events: decodes the events of the groups, at level `event`.
-        scan_summary: filled by the pass over the records.
-        first_record: number of the first record, if the pass begins in the middle.
-        declared: definitions of tables that apply there.
-        earlier: returns the definitions that the files before this one carry over (see `ddl.table_history`).
+    `number`: from its name, or else its header. `header`: its fields; None if it is empty or cannot be trusted.
+    `starts_with_zeros`: all zero at its start, as in a preallocated file. `is_preallocated`: it is empty, and its first
+    pages have no data. `read`: reads the file itself; None for a stream. `open_sibling`: opens other files. `shared`,
+    `hints`, `redo`: see `FileHead`. `events`: decodes the events of the groups, at level `event`. `scan_summary`:
+    filled by the pass over the records. `first_record`: number of the first record, if the pass begins in the middle.
+    `declared`: definitions of tables that apply there. `earlier`: returns the definitions that the files before this
+    one carry over (see `ddl.table_history`).
     """
 
     number: int | None

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.outputs import ChangeReader, RecordChanges, RecordTableRows, TableSchema, TableSupport
+from binlogtool.format_api.outputs import (
+    ChangeReader,
+    EventRows,
+    RecordChanges,
+    RecordTableRows,
+    TableSchema,
+    TableSupport,
+)
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
+from binlogtool.formats.mariadb_innodb_binlog.decode import describe_records
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbFileContext
 from binlogtool.limits import Limits
+
+
+def _get_event_context(context: IbbFileContext, what: str) -> Any:
+    """Return the context of the events; raise UsageError for a level whose records are no events."""
+    if context.events is None:
+        raise UsageError(f"--level {context.level}: records of this level have no {what}; use --level event")
+    return context.events.context
+
 
 # --- Row changes of event groups ---
 
@@ -30,9 +47,7 @@ class GroupChanges(msgspec.Struct):
         Raises:
             UsageError: the records are not events.
         """
-        if context.events is None:
-            raise UsageError(f"--level {context.level}: records of this level have no row changes; use --level event")
-        return self.reader.read_records(context.events.context, batch, start, stop, limits)
+        return self.reader.read_records(_get_event_context(context, "row changes"), batch, start, stop, limits)
 
     def note_gap(self) -> None:
         """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
@@ -60,9 +75,30 @@ class GroupTables(msgspec.Struct):
         Raises:
             UsageError: the records are not events.
         """
+        return self.reader.read_records(_get_event_context(context, "table rows"), batch, start, stop, limits)
+
+    def read_events(
+        self,
+        context: IbbFileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        marks: bytes | None = None,
+    ) -> tuple[EventRows | None, int]:
+        """Return the content of the first of these records, and the next record, which needs `read_records`."""
         if context.events is None:
-            raise UsageError(f"--level {context.level}: records of this level have no table rows; use --level event")
-        return self.reader.read_records(context.events.context, batch, start, stop, limits)
+            return None, start
+        return self.reader.read_events(context.events.context, batch, start, stop, limits, marks)
+
+    def read_column(self, context: IbbFileContext, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
+        """Return one column of the envelopes of these records."""
+        column: Sequence[Any] = getattr(describe_records(context, batch, start, stop), name)
+        return column
+
+    def store_no_cells(self) -> None:
+        """Make `read_records` yield rows as values."""
+        self.reader.store_no_cells()
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Take descriptions of tables from other files; they apply where the records' own file has none."""

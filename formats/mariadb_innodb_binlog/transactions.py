@@ -49,9 +49,9 @@ _COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
 class IbbEventGroupReader:
     """`format_api.outputs.EventGroupReader` of one file, fed with batches of records."""
 
-    def __init__(self, context: IbbFileContext) -> None:
-        self._context = context
-        self._groups = CommitGroupReader(context)
+    def __init__(self, layout: LogFileLayout, limits: Limits) -> None:
+        self._context: IbbFileContext = layout.context
+        self._groups = CommitGroupReader(self._context)
 
     def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
         """Iterate over the event groups and states of a batch."""
@@ -110,20 +110,14 @@ def _report_misaligned(group: EventGroup, reason: str) -> Finding:
     return replace(problem, record=group.record, facts={"diagnosis": "event-misaligned", "gtid": gtid})
 
 
-def make_event_group_reader(layout: LogFileLayout, limits: Limits) -> IbbEventGroupReader:
-    """Create the reader of the event groups of a file (`format_api.format.ReadRules.event_groups`)."""
-    return IbbEventGroupReader(layout.context)
-
-
 # --- The log as SQL statements ---
 
 
 class GroupStatements(msgspec.Struct):
     """`ScriptWriter` of batches of events.
 
-    Attributes:
-        _descriptions: the description in the log, and the one passed to `writer`, which many files may share.
-        _contexts: the context of a file, and the one passed to `writer`.
+    `_descriptions`: the description in the log, and the one passed to `writer`, which many files may share.
+    `_contexts`: the context of a file, and the one passed to `writer`.
     """
 
     writer: ScriptWriter
@@ -133,11 +127,7 @@ class GroupStatements(msgspec.Struct):
     def read_records(
         self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
-        """Return the text for each event.
-
-        Raises:
-            UsageError: the records are not events.
-        """
+        """Return the text for each event; raise UsageError if the records are not events."""
         if context.events is None:
             raise UsageError(f"--level {context.level}: records of this level have no statements; use --level event")
         return self.writer.read_records(

@@ -5,7 +5,6 @@ Source: docs/spec/mysql_binlog.md#transactions-and-truncation and #resynchroniza
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -28,8 +27,11 @@ from binlogtool.formats.binlog_events.wire_format import (
     TYPE_AT,
     EventFlag,
     EventType,
+    clear_in_use_flag,
+    has_valid_checksum,
+    read_event_size,
 )
-from binlogtool.formats.mysql_binlog.layout import FIRST_EVENT_AT, clear_in_use_flag, read_description
+from binlogtool.formats.mysql_binlog.layout import FIRST_EVENT_AT, read_description
 
 # --- Damage findings in the terms of this format and its servers ---
 
@@ -70,7 +72,7 @@ def _add_diagnosis(damage: Finding, diagnosis: str, text: str = "", **facts: Any
 
 def _explain_tail(damage: Finding, context: BinlogFileContext, data: memoryview) -> Finding:
     """Explain a torn end: normal if the server stopped while writing, impossible in a closed file."""
-    code = data[4] if len(data) > 4 else 0
+    code = data[TYPE_AT] if len(data) > TYPE_AT else 0
     if damage.id == "torn-tail" and code in EVENT_TYPE_NAMES and code:
         damage = _add_diagnosis(damage, "torn-event", f"it is of type {type_name(code)}", event_type=type_name(code))
     if context.is_relay_log:
@@ -99,7 +101,7 @@ def _explain_event(damage: Finding, context: BinlogFileContext, data: memoryview
         )
     if context.description.has_checksums and len(head) == HEADER_SIZE:
         size = find_proven_size(data, context, offset)
-        declared = int.from_bytes(head[EVENT_SIZE_AT:END_LOG_POS_AT], "little")
+        declared = read_event_size(head)
         if size is not None and size != declared:
             text = f"event_size is {declared:,}, its checksum matches {size:,}"
             return _add_diagnosis(damage, "event-size", text, event_size=declared, event_size_should_be=size)
@@ -116,8 +118,7 @@ def find_proven_size(data: memoryview, context: BinlogFileContext, offset: int) 
     for size in _iter_candidate_sizes(event, context, offset):
         if HEADER_SIZE + CHECKSUM_SIZE <= size <= len(event):
             event[EVENT_SIZE_AT:END_LOG_POS_AT] = size.to_bytes(4, "little")
-            stored = int.from_bytes(event[size - CHECKSUM_SIZE : size], "little")
-            if zlib.crc32(memoryview(event)[: size - CHECKSUM_SIZE]) == stored:
+            if has_valid_checksum(memoryview(event)[:size]):
                 return size
     return None
 
@@ -140,7 +141,6 @@ def _iter_candidate_sizes(event: bytearray, context: BinlogFileContext, offset: 
 
 # --- Single flipped bits in FORMAT_DESCRIPTION ---
 
-_SIZE_AT, _END_AT, _FLAGS_AT = 9, 13, 17
 _MIN_SIZE, _MAX_SIZE = HEADER_SIZE + 57, 4096
 _BY_CHECKSUM = "its checksum proves it"
 _BY_EVENTS = "the events after it prove it"
@@ -161,11 +161,11 @@ def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
 
 def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
     """Yield byte, bit, proof and event size: by the checksum, else by what every such event has."""
-    declared_size = int.from_bytes(data[FIRST_EVENT_AT + _SIZE_AT : FIRST_EVENT_AT + _END_AT], "little")
+    declared_size = read_event_size(data, FIRST_EVENT_AT)
     description = read_description(data, FIRST_EVENT_AT)
-    end = int.from_bytes(data[FIRST_EVENT_AT + _END_AT : FIRST_EVENT_AT + _FLAGS_AT], "little")
+    end = int.from_bytes(data[FIRST_EVENT_AT + END_LOG_POS_AT : FIRST_EVENT_AT + FLAGS_AT], "little")
     has_valid_size = end in (0, FIRST_EVENT_AT + declared_size) or (
-        description is not None and _is_checksum_valid(clear_in_use_flag(description.event))
+        description is not None and has_valid_checksum(clear_in_use_flag(description.event))
     )
     if description is not None and description.header_length == HEADER_SIZE and has_valid_size:
         return  # the events after it are readable; other faults are reported as usual
@@ -178,10 +178,10 @@ def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
     for bit in range(32):
         size = declared_size ^ 1 << bit
         if _MIN_SIZE <= size <= min(_MAX_SIZE, len(data) - FIRST_EVENT_AT):
-            byte = FIRST_EVENT_AT + _SIZE_AT + bit // 8
+            byte = FIRST_EVENT_AT + EVENT_SIZE_AT + bit // 8
             changed = bytearray(data[FIRST_EVENT_AT : FIRST_EVENT_AT + size])
-            changed[_SIZE_AT + bit // 8] ^= 1 << bit % 8
-            if _is_checksum_valid(clear_in_use_flag(bytes(changed))):
+            changed[EVENT_SIZE_AT + bit // 8] ^= 1 << bit % 8
+            if has_valid_checksum(clear_in_use_flag(bytes(changed))):
                 yield byte, bit % 8, _BY_CHECKSUM, size
     yield from _find_flip_by_next_events(data, declared_size)
 
@@ -192,14 +192,14 @@ def _find_flip_by_next_events(data: bytes, declared_size: int) -> Iterator[tuple
     The header length is not corrected: there were servers with longer headers (23 bytes), whose events also follow each
     other.
     """
-    end = int.from_bytes(data[FIRST_EVENT_AT + _END_AT : FIRST_EVENT_AT + _FLAGS_AT], "little")
+    end = int.from_bytes(data[FIRST_EVENT_AT + END_LOG_POS_AT : FIRST_EVENT_AT + FLAGS_AT], "little")
     size = (
         end - FIRST_EVENT_AT
         if end and end - FIRST_EVENT_AT != declared_size and _is_event_at(data, end)
         else declared_size
     )
     expected_bytes = {4: EventType.FORMAT_DESCRIPTION.value, HEADER_SIZE: 4, HEADER_SIZE + 1: 0}
-    expected_bytes |= dict(enumerate(size.to_bytes(4, "little"), _SIZE_AT))
+    expected_bytes |= dict(enumerate(size.to_bytes(4, "little"), EVENT_SIZE_AT))
     differences = [
         (at, data[FIRST_EVENT_AT + at] ^ value)
         for at, value in expected_bytes.items()
@@ -212,10 +212,5 @@ def _find_flip_by_next_events(data: bytes, declared_size: int) -> Iterator[tuple
 def _is_event_at(data: bytes, at: int) -> bool:
     """Return whether an event is here whose end_log_pos matches."""
     head = data[at : at + HEADER_SIZE]
-    size, end = (int.from_bytes(head[low : low + 4], "little") for low in (_SIZE_AT, _END_AT))
+    size, end = (int.from_bytes(head[low : low + 4], "little") for low in (EVENT_SIZE_AT, END_LOG_POS_AT))
     return len(head) == HEADER_SIZE and size >= HEADER_SIZE and end == at + size
-
-
-def _is_checksum_valid(event: bytes) -> bool:
-    """Return whether the checksum of an event is correct."""
-    return CRC32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")

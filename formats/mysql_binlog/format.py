@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import (
@@ -29,7 +30,7 @@ from binlogtool.formats.binlog_events.decode import (
     summarize_layout,
 )
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
-from binlogtool.formats.binlog_events.wire_format import ENCRYPTED_MAGIC, EVENT_TYPE_NAMES, MAGIC, TYPE_GROUPS
+from binlogtool.formats.binlog_events.wire_format import ENCRYPTED_MAGIC, EVENT_TYPE_NAMES, FLAGS_AT, MAGIC, TYPE_GROUPS
 from binlogtool.formats.mysql_binlog import FILE_PATTERNS
 from binlogtool.formats.mysql_binlog.index_files import (
     TEMPORARY_PATTERNS,
@@ -44,7 +45,7 @@ from binlogtool.formats.mysql_binlog.index_files import (
 )
 from binlogtool.formats.mysql_binlog.layout import create_layout as log_layout
 from binlogtool.formats.mysql_binlog.layout import detect_log
-from binlogtool.formats.mysql_binlog.repair import FLAGS_AT, REPAIR
+from binlogtool.formats.mysql_binlog.repair import REPAIR
 from binlogtool.limits import Limits
 
 # --- Dispatch by file kind of a log ---
@@ -52,12 +53,7 @@ from binlogtool.limits import Limits
 
 def detect_member(head: FileHead) -> FormatMatch:
     """Detect a log, its GTID index, or one of the text files next to it."""
-    return max(detect_log(head), detect_gtid_index(head), detect_text_file(head), key=_get_score)
-
-
-def _get_score(match: FormatMatch) -> int:
-    """Return the score of a match."""
-    return match.score
+    return max(detect_log(head), detect_gtid_index(head), detect_text_file(head), key=attrgetter("score"))
 
 
 def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
@@ -91,9 +87,9 @@ def create_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel],
     """Create the validator for one file of any kind."""
     if not isinstance(layout.context, BinlogFileContext):
         return _NoRecordsValidator()
-    from binlogtool.formats.mysql_binlog.validate import file
+    from binlogtool.formats.mysql_binlog.validate.file import BinlogValidator
 
-    return file.create_validator(layout, compile, limits)
+    return BinlogValidator(layout, compile, limits)
 
 
 # --- Declaration of the format mysql-binlog ---
@@ -137,6 +133,7 @@ FORMAT = Format(
         gtid_rules=GTID_PARSERS,
         start_script=LazyRef("binlog_events.sql.script:create_script"),
         start_changes=LazyRef("binlog_events.changes.row_changes:make_row_changes"),
+        start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
     ),
     tables=LazyRef("binlog_events.changes.row_tables:make_tables"),
     repair=REPAIR,

@@ -1,17 +1,13 @@
 """The files beside a log: index, MariaDB state, relay-log.info, GTID index, and the names of log files.
 
-Source: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and #mariadb-gtid-index.
+The text files have no records: the whole file is its header, and its findings follow from its lines. Servers read lines
+with `my_b_gets`, which drops a last line without a line feed, and treat an empty line as the end of an index
+(`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to the end of the file.
 
-Both read lines with `my_b_gets`, which drops a last line without a line feed, and treat an empty line as the end of the
-list (`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to the end of the file.
-
-They have no records: the whole file is its header, and its findings follow from its lines.
-Source: docs/spec/mysql_binlog.md#file-kinds and #transactions-and-truncation.
-
-It is a tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them the first key
-of each leaf and its page number. A node that needs more than one page continues in the next one. The server
+A GTID index is a tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them the
+first key of each leaf and its page number. A node that needs more than one page continues in the next one. The server
 preallocates the file, writes it while it writes the log, and rebuilds it if it does not trust it: faults in it lose no
-data. Source: docs/spec/mysql_binlog.md#mariadb-gtid-index.
+data. Sources: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and #mariadb-gtid-index.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -140,9 +137,7 @@ GTID_LINE = re.compile(rb"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 class TextLines(Construct):  # type: ignore[misc]
     """Construct of all lines to the end of the file.
 
-    Args:
-        labels: names of the first lines; the others have numbers.
-        explain: returns what a line says.
+    `labels`: names of the first lines; the others have numbers. `explain`: returns what a line says.
     """
 
     fills_stream = True
@@ -392,7 +387,7 @@ def create_text_layout(head: FileHead, kind: TextKind) -> LogFileLayout:
     """Return the layout: the whole file is its header, with findings about its lines."""
     context = TextContext(kind, head.name)
     ceiling = MAX_INDEX_BYTES if kind in (TextKind.INDEX, TextKind.LEFTOVER) else MAX_OTHER_BYTES
-    read_range = head.peek or _make_reader(head.data)
+    read_range = head.peek or (lambda offset, size: head.data[offset : offset + size])
     size = len(head.data) if head.size is None or head.peek is None else head.size
     lines = _iter_lines(read_range, min(size, ceiling))
     readers = {TextKind.STATE: _read_state, TextKind.INFO: _read_info}
@@ -413,15 +408,6 @@ def create_text_layout(head: FileHead, kind: TextKind) -> LogFileLayout:
     return LogFileLayout(
         kind.value, size, EMPTY_LEVEL, schema, context=context, findings=tuple(findings), has_records=False
     )
-
-
-def _make_reader(data: bytes) -> Callable[[int, int], bytes]:
-    """Return a function that reads from bytes."""
-
-    def read(offset: int, size: int) -> bytes:
-        return data[offset : offset + size]
-
-    return read
 
 
 def _iter_lines(read_range: Callable[[int, int], bytes], size: int) -> Iterator[TextLine]:
@@ -598,7 +584,7 @@ def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Findi
     by_folder = {folder: places for folder, places in folders.items() if folder not in (b"", b".")}
     if len(by_folder) < 2:
         return
-    main_folder = max(by_folder, key=_make_line_count(by_folder))
+    main_folder = max(by_folder, key=lambda folder: by_folder[folder][1])
     faults = _LineFaults("path-outside-set")
     for folder, (line, count) in by_folder.items():
         if folder != main_folder:
@@ -606,15 +592,6 @@ def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Findi
             text += f"the others in {to_printable(main_folder)!r}; not opened, compared by name only"
             faults.add(line, text, folder=to_printable(folder), lines=count)
     yield from faults.iter_findings()
-
-
-def _make_line_count(folders: dict[bytes, tuple[TextLine, int]]) -> Callable[[bytes], int]:
-    """Return a function that returns the number of lines of a folder."""
-
-    def count(folder: bytes) -> int:
-        return folders[folder][1]
-
-    return count
 
 
 def _read_state(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
@@ -682,7 +659,6 @@ class GtidIndexContext(msgspec.Struct):
 
     page_size: int = 0
     pages: int = 0
-    bad_pages: int = 0
     has_root: bool = False
     remainders: dict[int, PageRemainder] = msgspec.field(default_factory=dict)
 
@@ -741,14 +717,12 @@ def _iter_unused(at: int, end: int) -> Iterator[PageItem]:
 class PageContent(Construct):  # type: ignore[misc]
     """Construct of the keys of a page.
 
-    Args:
-        size: an expression of their size in bytes.
-        find_remainder: page content offset -> what continues in this page.
+    `size`: an expression of their size in bytes. `remainders`: what continues in a page, by the offset of its content.
     """
 
-    def __init__(self, size: Any, find_remainder: Callable[[int], PageRemainder]) -> None:
+    def __init__(self, size: Any, remainders: Mapping[int, PageRemainder]) -> None:
         super().__init__()
-        self.size, self.find_remainder = size, find_remainder
+        self.size, self.remainders = size, remainders
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         return bytes(stream_read(stream, evaluate(self.size, context), path))
@@ -761,7 +735,7 @@ class PageContent(Construct):  # type: ignore[misc]
         """Yield the keys with their parts, GTIDs of a key of the previous page, and unused bytes."""
         is_leaf = bool(data[start - _FLAGS_SIZE] & LEAF_PAGE)
         last_key, number = -1, 0
-        for item in iter_page_items(data, start, end, is_leaf, self.find_remainder(start)):
+        for item in iter_page_items(data, start, end, is_leaf, self.remainders.get(start, PageRemainder())):
             if isinstance(item, PageRemainder):
                 return
             if item.key > last_key:
@@ -798,30 +772,21 @@ def _trace_item(item: PageItem, data: bytes, parent: str, depth: int, number: in
 # -- schema ------------------------------------------------------------------------------------------------------------
 
 
-def _no_remainder(start: int) -> PageRemainder:
-    """Return that nothing continues in a page."""
-    return PageRemainder()
-
-
-def _page_fields(size: Any, start: Any, before: int, find_remainder: Callable[[int], PageRemainder]) -> list[Construct]:
-    """Return the fields of a page.
-
-    Args:
-        before: bytes of the page that precede them.
-    """
+def _page_fields(size: Any, start: Any, before: int, remainders: Mapping[int, PageRemainder]) -> list[Construct]:
+    """Return the fields of a page; `before`: bytes of the page that precede them."""
     return [
         "flags" / FlagsEnum(Int8ul, leaf=LEAF_PAGE, continued=CONTINUED_PAGE, last=LAST_PAGE, root=ROOT_PAGE),
         "pad" / Bytes(3),
-        "content" / PageContent(size - (before + _FLAGS_SIZE + _CRC_SIZE), find_remainder),
+        "content" / PageContent(size - (before + _FLAGS_SIZE + _CRC_SIZE), remainders),
         "covered_end" / Tell,
         "crc32" / Int32ul,
         "checksum" / CrcCheck(CRC32, stored=this.crc32, start=start, end=this.covered_end),
     ]
 
 
-def create_schema(find_remainder: Callable[[int], PageRemainder] = _no_remainder) -> Construct:
+def create_schema(remainders: Mapping[int, PageRemainder] = MappingProxyType({})) -> Construct:
     """Return the schema of the whole file: header and first page, the other pages, and an incomplete rest."""
-    page = Struct("start" / Tell, *_page_fields(this._.page_size, this.start, 0, find_remainder))
+    page = Struct("start" / Tell, *_page_fields(this._.page_size, this.start, 0, remainders))
     return Struct(
         "magic" / Magic(Int32ul, GTID_INDEX=MAGIC_NUMBER),
         "major" / Int8ul,
@@ -830,7 +795,7 @@ def create_schema(find_remainder: Callable[[int], PageRemainder] = _no_remainder
         "page_size" / Int32ul,
         Check(this.page_size >= MIN_PAGE_SIZE),
         Check(this.page_size <= MAX_PAGE_SIZE),
-        *_page_fields(this.page_size, 0, FIRST_PAGE_AT, find_remainder),
+        *_page_fields(this.page_size, 0, FIRST_PAGE_AT, remainders),
         "page" / GreedyRange(page),
     )
 
@@ -873,21 +838,12 @@ def create_gtid_index_layout(head: FileHead) -> LogFileLayout:
         )
     findings = list(_check_pages(head, size, context))
     major, minor = head.data[4], head.data[5]
-    schema = create_schema(_make_lookup(context.remainders))
+    schema = create_schema(context.remainders)
     if size > MAX_ANNOTATED:
         schema = Struct("shown" / Bytes(MAX_ANNOTATED), "more" / GreedyBytes)
     return LogFileLayout(
         f"GTID index v{major}.{minor}", size, EMPTY_LEVEL, schema, None, context, tuple(findings), has_records=False
     )
-
-
-def _make_lookup(remainders: Mapping[int, PageRemainder]) -> Callable[[int], PageRemainder]:
-    """Return a function that looks up what continues in a page."""
-
-    def find(start: int) -> PageRemainder:
-        return remainders.get(start, PageRemainder())
-
-    return find
 
 
 def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
@@ -919,10 +875,8 @@ def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterat
             yield make_finding("preallocated-tail", start, size - start, text, severity=Severity.NOTE)
             break
         stored, computed = int.from_bytes(page[-_CRC_SIZE:], "little"), zlib.crc32(page[:-_CRC_SIZE])
-        if stored != computed:
-            context.bad_pages += 1
-            if len(wrong_pages) < 20:
-                wrong_pages.append(_page_checksum_finding(number, start, context.page_size, stored, computed))
+        if stored != computed and len(wrong_pages) < 20:
+            wrong_pages.append(_page_checksum_finding(number, start, context.page_size, stored, computed))
         flags, remainder = _read_page(page, start, FIRST_PAGE_AT if not number else 0, remainder, context)
         context.pages = number + 1
     yield from wrong_pages

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 import sys
-import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
 
 from construct import Const, Construct, Struct
 from msgspec.structs import replace
@@ -57,7 +55,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
     END_LOG_POS_AT,
-    EVENT_SIZE_AT,
     FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
@@ -65,7 +62,10 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventFlag,
     EventType,
     FormatDescription,
+    clear_in_use_flag,
+    has_valid_checksum,
     parse_description,
+    read_event_size,
     unpack_payload,
 )
 from binlogtool.formats.mysql_binlog import LOG_PATTERNS
@@ -82,7 +82,7 @@ def read_description(data: bytes, at: int) -> FormatDescription | None:
     """Read the FORMAT_DESCRIPTION event at `data[at:]`; None if there is none."""
     if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
         return None
-    size = int.from_bytes(data[at + EVENT_SIZE_AT : at + END_LOG_POS_AT], "little")
+    size = read_event_size(data, at)
     try:
         description = parse_description(data[at : at + size])
     except MalformedError:
@@ -106,28 +106,20 @@ def get_event_form(description: FormatDescription) -> EventForm:
     return EventForm.CRC if description.has_checksums else EventForm.PLAIN
 
 
-def clear_in_use_flag(event: bytes) -> bytes:
-    """Return a FORMAT_DESCRIPTION event without the in-use flag, as its checksum was computed."""
-    return event[:FLAGS_AT] + bytes([event[FLAGS_AT] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[FLAGS_AT + 1 :]
-
-
 def is_checksum_valid(data: bytes, at: int, description: FormatDescription) -> bool:
     """Return whether the checksum of the FORMAT_DESCRIPTION is correct or absent."""
-    if description.checksum_alg is None:
-        return True
-    event = clear_in_use_flag(data[at : at + description.size])
-    return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+    event = data[at : at + description.size]
+    return description.checksum_alg is None or has_valid_checksum(clear_in_use_flag(event))
 
 
 def infer_form_from_next(data: bytes, at: int, description: FormatDescription) -> EventForm | None:
     """Infer the event format from the event after a damaged FORMAT_DESCRIPTION; None if its checksum is no proof."""
     start = at + description.size
-    size = int.from_bytes(data[start + EVENT_SIZE_AT : start + END_LOG_POS_AT], "little")
+    size = read_event_size(data, start)
     event = data[start : start + size]
     if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
         return None
-    is_valid = zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
-    return EventForm.CRC if is_valid else None
+    return EventForm.CRC if has_valid_checksum(event) else None
 
 
 def has_contradicting_version(description: FormatDescription) -> bool:
@@ -155,10 +147,7 @@ def _header_pattern(smallest: int) -> bytes:
 
 def _claimed_offset(head: bytes) -> int | None:
     """Return the offset that an event claims: end_log_pos less its size; None for events made up by the server."""
-    size, end = (
-        int.from_bytes(head[EVENT_SIZE_AT:END_LOG_POS_AT], "little"),
-        int.from_bytes(head[END_LOG_POS_AT:FLAGS_AT], "little"),
-    )
+    size, end = read_event_size(head), int.from_bytes(head[END_LOG_POS_AT:FLAGS_AT], "little")
     return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
 
 
@@ -363,7 +352,7 @@ def _reject_old_version(head: FileHead, start: int) -> None:
     data = head.data[start:]
     if len(data) < _MIN_START_SIZE or data[4] != EventType.START_V3:
         return
-    header = _HEADER_V1 if int.from_bytes(data[EVENT_SIZE_AT:END_LOG_POS_AT], "little") == _START_V1 else HEADER_SIZE
+    header = _HEADER_V1 if read_event_size(data) == _START_V1 else HEADER_SIZE
     version = int.from_bytes(data[header : header + 2], "little")
     server = data[header + 2 : header + 52].split(b"\0")[0].decode("latin-1")
     if 1 <= version <= 3 and server[:2] in ("3.", "4."):
@@ -413,7 +402,7 @@ def _verify_plain_events(data: bytes, boundaries: tuple[int, ...]) -> Iterator[F
     """Yield findings about the readable events before the encrypted ones, for a file without a key."""
     for record, (start, end) in enumerate(pairwise(boundaries)):
         event = clear_in_use_flag(data[start:end]) if not record else data[start:end]
-        if zlib.crc32(event[:-CHECKSUM_SIZE]) != int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
+        if not has_valid_checksum(event):
             text = "the checksum of an event before the encrypted ones is wrong"
             yield make_finding("checksum-mismatch", start, end - start, text, record=record)
 
@@ -451,15 +440,6 @@ def _create_context(head: FileHead, description: FormatDescription, start: int) 
     return BinlogFileContext(
         description, tracker, is_relay, start, name=head.name, hints=head.hints, prior_events=prior_events
     )
-
-
-# -- levels ------------------------------------------------------------------------------------------------------------
-
-
-def to_log_position(context: Any, offset: int) -> int:
-    """Return the position of an event as the server counts it, without the header of an encrypted MySQL file."""
-    start: int = context.start
-    return offset - (start - FIRST_EVENT_AT)
 
 
 # --- Layouts with native code ---

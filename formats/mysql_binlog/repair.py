@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from binlogtool.format_api.format import ByteEdit, FileFix, RepairRules
 from binlogtool.format_api.layout import LogFileLayout, RangeReader
 from binlogtool.formats.binlog_events.decode import BinlogFileContext
-from binlogtool.formats.binlog_events.wire_format import MAGIC, EventFlag
+from binlogtool.formats.binlog_events.wire_format import FLAGS_AT, MAGIC, EventFlag
 from binlogtool.formats.mysql_binlog.index_files import INDEX_NAME, parse_log_name, split_joined_names
-
-FLAGS_AT = 17
-"""Offset of the flags in an event; the checksum of FORMAT_DESCRIPTION ignores the in-use flag."""
 
 MAX_INDEX_BYTES = 1 << 20
 MAX_EMPTY_LOG_BYTES = 1024

@@ -1,8 +1,6 @@
 """Whole transactions of a log for other containers, and split points between transactions.
 
 Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
-
-Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations
@@ -146,23 +144,7 @@ def _read_gtid_list(event: Event) -> Iterator[PriorGtids]:
         return  # the validator reports it
 
 
-class _EmptyTransactionReader:
-    """Reader for a file without events."""
-
-    def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
-        """Yield nothing."""
-        yield from ()
-
-    def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
-        """Yield nothing."""
-        yield from ()
-
-    def finish(self) -> Iterator[PortableEventGroup | Finding]:
-        """Yield nothing."""
-        yield from ()
-
-
-def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> TransactionReader | _EmptyTransactionReader:
+def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> TransactionReader:
     """Create the reader of a file's transactions (`ReadRules.event_groups`).
 
     Raises:
@@ -171,7 +153,7 @@ def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> Transact
     """
     context = layout.context
     if not isinstance(context, BinlogFileContext):
-        return _EmptyTransactionReader()
+        return TransactionReader()  # a file without events
     if layout.encrypted_without_key:
         raise LimitError("the log is encrypted; give the key with --keyfile FILE")
     if context.is_relay_log:

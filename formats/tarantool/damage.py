@@ -97,7 +97,7 @@ def _explain_block_damage(damage: Finding, data: memoryview, offset: int) -> Fin
         damage = replace(damage, id="bad-header")
     elif damage.id == "length-out-of-bounds" and facts.get("field") == "header.length":
         facts["diagnosis"] = "bad_fixheader"
-    payload = find_intact_payload(data)
+    payload = find_payload_by_crc(data)
     if payload is not None:
         end = payload.end
         facts |= {"payload_intact": True, "payload_start": offset + FIXHEADER_SIZE, "payload_end": offset + end}
@@ -107,18 +107,13 @@ def _explain_block_damage(damage: Finding, data: memoryview, offset: int) -> Fin
 
 
 class IntactPayload(NamedTuple):
-    """A payload that its stored crc proves.
-
-    Attributes:
-        end: offset of its end from the start of its block.
-        crc: the stored crc.
-    """
+    """A payload that its stored crc proves. end: offset of its end from the start of its block. crc: the stored crc."""
 
     end: int
     crc: int
 
 
-def find_intact_payload(data: memoryview, *, ends_here: bool = False) -> IntactPayload | None:
+def find_payload_by_crc(data: memoryview, *, ends_here: bool = False) -> IntactPayload | None:
     """Find the payload of a block whose header is damaged: the bytes up to some border for which the stored crc is
     right.
 
@@ -288,7 +283,7 @@ def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameH
     """
     position = 0
     for _ in range(_MAX_CANDIDATES):
-        payload = find_intact_payload(memoryview(data)[position:], ends_here=True)
+        payload = find_payload_by_crc(memoryview(data)[position:], ends_here=True)
         header = (
             None
             if payload is None

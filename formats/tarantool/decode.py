@@ -420,7 +420,7 @@ _LOCAL_GROUP = 1
 def read_transaction_flags(
     _context: TarantoolContext, batch: Batch, start: int, stop: int
 ) -> list[Mapping[str, Any] | None] | None:
-    """Read the place of each row in its transaction: {commit, flags, local} (`Replay.extras`).
+    """Read the place of each row in its transaction: {commit, flags, local} (`ReplayRules.decode_extras`).
 
     Returns:
         None if every row is a transaction by itself; else one entry per row, None for such a row. commit: the row ends

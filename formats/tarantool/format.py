@@ -43,6 +43,7 @@ FORMAT = Format(
         decode_extras=decode_headers,
         extra_names=("header",),
         json_line=LazyRef("tarantool.rows.json_lines:create_json_line"),
+        start_record_text=LazyRef("tarantool.record_text:start_record_text"),
     ),
     repair=REPAIR,
     replay=ReplayRules(

@@ -40,7 +40,7 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
     """Unpack whole zstd frames.
 
     Raises:
-        CodecError: compression-error (no frame, cut, damaged, other bytes after it) or inflate-limit.
+        DecompressionError: compression-error (no frame, cut, damaged, other bytes after it) or inflate-limit.
     """
     size_bound = bound_unpacked_size(payload)
     decompressor = _get_decompressor()
@@ -78,7 +78,7 @@ def bound_unpacked_size(payload: memoryview) -> int:
     """Compute an upper bound of the unpacked size, and prove that the payload consists of whole frames.
 
     Raises:
-        CodecError: compression-error.
+        DecompressionError: compression-error.
     """
     total, position = 0, 0
     while position < len(payload):
@@ -180,11 +180,6 @@ class HeaderLine(NamedTuple):
     key: str | None
     value: str
     name: str
-
-    @property
-    def has_unknown_key(self) -> bool:
-        """True if the line has no known key."""
-        return self.key not in KNOWN_KEYS
 
 
 class HeaderText(NamedTuple):

@@ -66,8 +66,11 @@ LINES: list[tuple[tuple[str, ...], list[str]]] = [
     (("formats", "e"), ["eblob"]),
     (("schema", "pl"), ["plan"]),
     (("man", "ve"), ["verify"]),
+    (("help", "fl"), ["flashback"]),
+    (("verify", "--max", ""), ["record=", "inflate=", "depth="]),
+    (("rows", "-O", ""), ["text", "csv", "jsonl", "arrow"]),
     (("completion", ""), ["bash", "zsh", "fish", "powershell"]),
-    (("verify", "-J", ""), []),
+    (("verify", "--jobs", ""), []),
     (("dump", "--limit", ""), []),
     (("ver",), ["verify"]),
 ]

@@ -20,12 +20,12 @@ from tests.cli.invoke import ROOT, invoke, program
 from tests.cli.samples import insert, plain_log
 
 
-def test_text_is_one_line_per_record(plain: Path) -> None:
+def test_text_is_a_header_line_per_record(plain: Path) -> None:
     shown = invoke("dump", str(plain)).text.splitlines()
-    assert [line.split(" : ")[0].split() for line in shown] == [
-        ["0x00000000", "95", "INSERT", "1", "2012-02-23T12:26:41.000000Z", "shop.t"],
-        ["0x0000005f", "95", "INSERT", "2", "2012-02-23T12:26:42.000000Z", "shop.t"],
-        ["0x000000be", "95", "INSERT", "3", "2012-02-23T12:26:43.000000Z", "shop.t"],
+    assert [line.split() for line in shown if not line.startswith(" ")] == [
+        ["0x00000000", "2012-02-23T12:26:41Z", "INSERT", "1", "shop.t"],
+        ["0x0000005f", "2012-02-23T12:26:42Z", "INSERT", "2", "shop.t"],
+        ["0x000000be", "2012-02-23T12:26:43Z", "INSERT", "3", "shop.t"],
     ]
 
 
@@ -144,7 +144,7 @@ def test_decode_header_leaves_the_body_out(plain: Path) -> None:
 def test_several_files_are_named_in_text(plain: Path, torn: Path) -> None:
     shown = invoke("dump", str(plain), str(torn)).text.splitlines()
     assert [line for line in shown if line.startswith("#")] == [f"# {plain} (drizzle)", f"# {torn} (drizzle)"]
-    assert len(shown) == 2 + 3 + 2
+    assert [line[:2] for line in shown].count("0x") == 3 + 2
 
 
 def test_types_can_be_listed(plain: Path) -> None:
@@ -178,7 +178,7 @@ def on_terminal(*words: str, pager: str = "") -> bytes:
 
 
 def test_text_is_paged_on_a_terminal_only(plain: Path) -> None:
-    paged = on_terminal("dump", str(plain), pager="sed s/^/P:/")
+    paged = on_terminal("dump", "--color", "never", str(plain), pager="sed s/^/P:/")
     assert paged.count(b"P:0x") == 3
     assert b"P:0x" not in on_terminal("dump", "--no-pager", str(plain), pager="sed s/^/P:/")
     assert b"P:0x" not in program("dump", str(plain), env={"BINLOGTOOL_PAGER": "sed s/^/P:/"}).stdout

@@ -156,3 +156,8 @@ def test_a_purge_takes_nothing_away_that_was_listed(samples: Path, tmp_path: Pat
         _, err = process.communicate(timeout=30)
         assert [one["record"] for one in first + rest] == [json.loads(x)["record"] for x in expected.out.splitlines()]
         assert err == b"binlogtool: terminated; no partial output file was left\n"
+
+
+def test_a_followed_log_can_begin_with_its_last_records(plain: Path) -> None:
+    done = invoke("dump", "-F", "--tail", "2", "--timeout", "1s", "--poll", "50ms", "-O", "jsonl", str(plain))
+    assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [2, 3]

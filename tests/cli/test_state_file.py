@@ -17,11 +17,11 @@ from tests.cli.invoke import Result, invoke
 from tests.cli.samples import damaged_log, plain_log
 
 RELEVANT = {
-    "format": ["-f", "drizzle"], "max_memory": ["--max-memory", "128MiB"], "max_record": ["--max-record", "1MiB"],
-    "max_inflate": ["--max-inflate", "1MiB"], "max_depth": ["--max-depth", "9"], "backend": ["--backend", "python"],
+    "format": ["-f", "drizzle"], "max_memory": ["--max-memory", "128MiB"], "max": ["--max", "record=1MiB"],
+    "backend": ["--backend", "python"],
     "expect_closed": ["--expect-closed"], "live": ["--live"], "schema": ["--schema", "F"],
     "keyfile": ["--keyfile", "F"], "keyfile_secret": ["--keyfile", "F", "--keyfile-secret", "S"],
-    "redo": ["--redo", "F"],
+    "redo": ["--redo", "F"], "max_age": ["--max-age", "1000d"],
 }  # fmt: skip
 """Every option that a result depends on, and how to give it."""
 
@@ -200,7 +200,8 @@ def test_odd_values_in_a_configuration_are_refused_in_one_line(logs: Path, text:
         ["dump", "-j", "gtid:0-1-" + "9" * 5000],
         ["dump", "-j", "seq:" + "9" * 5000], ["dump", "-j", "0x" + "f" * 5000],
         ["--max-memory", "9" * 400 + "GiB", "dump"], ["--max-memory", "99999999TiB", "dump"],
-        ["dump", "--max-record", "9" * 30], ["dump", "--max-inflate", "9" * 5000], ["dump", "--timeout", "9" * 5000],
+        ["dump", "--max", "record=" + "9" * 30], ["dump", "--max", "inflate=" + "9" * 5000],
+        ["dump", "--timeout", "9" * 5000],
         ["dump", "--start-datetime", "9" * 5000], ["dump", "--start-datetime", "-" + "9" * 5000 + "w"],
         ["dump", "--stop-datetime", "9" * 12], ["dump", "-n", "9" * 5000],
         ["dump", "--origin", "9" * 5000], ["verify", "--max-duration", "9" * 400],

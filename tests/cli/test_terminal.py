@@ -92,11 +92,33 @@ def test_a_command_to_paste_is_parted_as_a_shell_takes_it() -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["binlogtool undo --apply", "python3 /opt/binlogtool.pyz undo", "cp -a --"])
+def test_a_command_on_a_line_of_its_own_is_parted_as_a_shell_takes_it(command: str) -> None:
+    path = "/var/lib/" + "a-long-directory/" * 4 + "binlog.001"
+    lines = fold_line(f"            {command} {path}", 40)
+    assert f"'{path}'".strip("'") in [line.strip() for line in lines]
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    assert program_words("\n".join(lines)) == [*command.split(), path]
+
+
 def program_words(text: str) -> list[str]:
     import subprocess
 
     done = subprocess.run(["sh", "-c", f"printf '%s\\n' {text}"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
+
+
+def test_progress_never_says_that_no_time_is_left() -> None:
+    progress = ProgressDisplay(command="convert")
+    progress.update_stage("convert: starting Spark", 0, total=1000)
+    assert " elapsed" in progress._format_line() and " %" not in progress._format_line()
+    progress.update_stage("convert: converting", 0, total=1000)
+    progress.update_stage("convert: converting", 500, total=1000)
+    assert "50 %" in progress._format_line() and progress._format_line().endswith(" left")
+    progress.update_stage("convert: converting", 1000, total=1000)
+    assert progress._format_line().endswith("finishing, 0 s elapsed")
+    progress.advance("out.jsonl", 300, 300)
+    assert progress._format_line().startswith("binlogtool: convert out.jsonl: ")
 
 
 @pytest.mark.parametrize("width", [20, 31, 40, 80])
@@ -202,7 +224,7 @@ def test_several_processes_are_replaced_by_one_where_the_system_lacks_them(
     monkeypatch.setattr(multiprocessing.context.SpawnContext, "SimpleQueue", refused)
     monkeypatch.setattr(multiprocessing.context.SpawnContext, "Queue", refused)
     monkeypatch.setattr(multiprocessing.context.SpawnContext, "Lock", refused)
-    done = invoke("verify", "-J", "3", str(plain), str(torn))
+    done = invoke("verify", "--jobs", "3", str(plain), str(torn))
     assert done.out == invoke("verify", str(plain), str(torn)).out and done.code == 0
     assert len(done.err.splitlines()) == 1 and "--jobs" in done.err and "/dev/shm" in done.err
 
@@ -210,7 +232,7 @@ def test_several_processes_are_replaced_by_one_where_the_system_lacks_them(
 @pytest.mark.full
 def test_what_several_processes_find_is_what_one_finds(plain: Path, torn: Path, damaged: Path) -> None:
     paths = [str(plain), str(torn), str(damaged)]
-    several = program("verify", "-J", "3", *paths)
+    several = program("verify", "--jobs", "3", *paths)
     assert several.stdout == program("verify", *paths).stdout and several.stdout
     if not os.access("/dev/shm", os.W_OK):
         assert b"--jobs" in several.stderr

@@ -14,17 +14,18 @@ from tests.cli.invoke import invoke, program
 
 LOG = str(Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "undo" / "changed-later.000016")
 MISSPELT = [
-    (("--object", "shop.accs"), "--object shop.accs: the log has no such object: is it shop.acc?"),
-    (("--object", "Shop.Acc"), "is it shop.acc?"),
-    (("--database", "shp"), "(--database shp): the log has no such database: is it shop.*?"),
+    (("--object", "shop.accs"), "--object shop.accs: the log has no such object; did you mean shop.acc?"),
+    (("--object", "Shop.Acc"), "did you mean shop.acc?"),
+    (("--database", "shp"), "(--database shp): the log has no such database; did you mean shop.*?"),
     (("--include-gtids", "0-1-99999"), "the log has no such transaction; it has 0-1-7792 to 0-1-7796"),
     (("--xid", "0-1-77"), "--xid 0-1-77: the log has no such transaction"),
     (("--origin", "7"), "--origin 7: no record of the log has this origin; they have 1"),
     (("--type", "INSERT"), "--type INSERT: mysql-binlog has no such record type"),
-    (("--type", "WRITE_ROW"), "--type WRITE_ROW: unknown record type: is it WRITE_ROWS"),
+    (("--type", "WRITE_ROW"), "--type WRITE_ROW: unknown record type; did you mean WRITE_ROWS"),
 ]
-NO_CHOICE = ("sql-undo", "--type")
-"""An undo chooses no types."""
+NO_CHOICE = ("flashback", "--type")
+"""A flashback chooses no types."""
+COMMANDS = {to: ("convert", "--to", to) for to in ("jsonl", "raw", "sql")} | {"flashback": ("flashback",)}
 
 
 @pytest.mark.parametrize(("selection", "text"), MISSPELT)
@@ -39,12 +40,12 @@ def test_what_the_log_does_not_have_is_an_error_with_near_names(
 
 @pytest.mark.parametrize(
     ("to", "selection", "text"),
-    [(to, *one) for to in ("jsonl", "raw", "sql", "sql-undo") for one in MISSPELT if (to, one[0][0]) != NO_CHOICE],
+    [(to, *one) for to in COMMANDS for one in MISSPELT if (to, one[0][0]) != NO_CHOICE],
 )
 def test_nothing_is_converted_for_a_misspelt_name(
     to: str, selection: tuple[str, ...], text: str, tmp_path: Path
 ) -> None:
-    done = invoke("convert", "--to", to, "-o", str(tmp_path / "o"), *selection, LOG)
+    done = invoke(*COMMANDS[to], "-o", str(tmp_path / "o"), *selection, LOG)
     assert (done.code, list(tmp_path.iterdir())) == (2, [])
     assert text in done.err
 
@@ -70,7 +71,7 @@ def test_an_empty_range_of_times_is_an_empty_result_with_a_line() -> None:
 def test_one_of_several_names_that_is_misspelt_is_reported() -> None:
     done = invoke("dump", "--object", "shop.acc", "--object", "shop.x", "--fields", "type", LOG)
     assert (done.code, done.text.count("\n")) == (0, 8)
-    assert "--object shop.x: the log has no such object: is it shop.acc?" in done.err
+    assert "--object shop.x: the log has no such object; did you mean shop.acc?" in done.err
     both = invoke("dump", "--include-gtids", "0-1-7794,0-1-9", "--fields", "type", LOG)
     assert (both.code, both.text.count("\n")) == (0, 5)
     assert "--include-gtids 0-1-9: the log has no such transaction" in both.err
@@ -86,13 +87,13 @@ def test_a_stream_says_what_it_does_not_have() -> None:
     with Path(LOG).open("rb") as log:
         done = program("dump", "--object", "shop.accs", "-", stdin=log)
     assert done.returncode == 2
-    assert b"is it shop.acc?" in done.stderr
+    assert b"did you mean shop.acc?" in done.stderr
 
 
 def test_a_field_that_no_record_has_is_reported() -> None:
     some = invoke("dump", "--fields", "type,body.sqll", LOG)
     assert (some.code, some.text.count("\n")) == (0, 27)
-    assert "--fields body.sqll: no chosen record has it: is it body.sql" in some.err
+    assert "--fields body.sqll: no chosen record has it; did you mean body.sql" in some.err
     assert invoke("dump", "--fields", "body.sqll", LOG).code == 2
     assert invoke("dump", "--fields", "body.sql", LOG).err == ""
 
@@ -106,7 +107,7 @@ def test_a_type_stands_for_all_its_versions_in_any_case(name: str) -> None:
 def test_an_undo_of_nothing_writes_no_script(rows: str, tmp_path: Path) -> None:
     choices = [("--start-position", "gtid:0-1-7796"), ("--stop-position", "400"), ("--start-datetime", "2090-01-01")]
     for choice in choices:
-        done = invoke("convert", "--to", "sql-undo", "--rows", rows, "-o", str(tmp_path / "o"), *choice, LOG)
+        done = invoke("flashback", "--rows", rows, "-o", str(tmp_path / "o"), *choice, LOG)
         assert (done.code, list(tmp_path.iterdir())) == (2, [])
         assert "the selection has no row changes to reverse; nothing was written" in done.err
 
@@ -114,7 +115,7 @@ def test_an_undo_of_nothing_writes_no_script(rows: str, tmp_path: Path) -> None:
 def test_an_undo_counts_changes_of_rows(tmp_path: Path) -> None:
     """Transaction 0-1-7794 is `update shop.acc set bal=0` of three rows."""
     chosen = ("--include-gtids", "0-1-7794")
-    done = invoke("convert", "--to", "sql-undo", "-o", str(tmp_path / "o"), *chosen, LOG)
+    done = invoke("flashback", "-o", str(tmp_path / "o"), *chosen, LOG)
     assert "  3 row changes  1 file" in done.text
     chosen = ("--start-position", "gtid:0-1-7793", "--where", "after.id = 2", "--schema", _schema(tmp_path))
     script = invoke("convert", "--to", "sql", "-o", str(tmp_path / "s"), *chosen, LOG)

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.cli.invoke import invoke, program
+from tests.cli.invoke import ROOT, invoke, program
 from tests.cli.samples import insert, plain_log
 
 
@@ -150,7 +150,7 @@ def test_standard_input_can_be_verified(damaged: Path) -> None:
 @pytest.mark.full
 def test_several_processes_find_the_same(plain: Path, damaged: Path, torn: Path) -> None:
     paths = [str(p) for p in (plain, damaged, torn)]
-    one, three = (program("verify", "-O", "json", "-J", n, *paths) for n in ("1", "3"))
+    one, three = (program("verify", "-O", "json", "--jobs", n, *paths) for n in ("1", "3"))
     assert json.loads(one.stdout) == json.loads(three.stdout)
     assert one.returncode == three.returncode == 1
 
@@ -206,3 +206,51 @@ def test_reading_changes_nothing(damaged: Path) -> None:
     invoke("verify", str(damaged))
     assert damaged.read_bytes() == before
     assert os.stat(damaged).st_mtime_ns == stamp.st_mtime_ns
+
+
+MARIADB = ROOT / "tests" / "corpus" / "guides" / "mariadb"
+
+
+def test_named_files_of_one_log_are_checked_as_a_set(tmp_path: Path) -> None:
+    names = [f"{tmp_path}/mariadb-bin.00000{number}" for number in (1, 2, 4)]
+    for name, source in zip(names, (1, 2, 2), strict=True):
+        Path(name).write_bytes((MARIADB / f"mariadb-bin.00000{source}").read_bytes())
+    assert invoke("verify", *names[:2]).code == 0
+    done = invoke("verify", *names)
+    assert done.code == 1 and "missing-member       mariadb-bin.000003 does not exist" in done.text
+    assert invoke("verify", names[1], names[2], "--jobs", "2").code == 0  # each for itself
+
+
+def test_a_log_whose_newest_record_is_too_old_is_reported_once() -> None:
+    done = invoke("verify", "--max-age", "1h", str(MARIADB))
+    assert done.code == 1 and done.text.count("log-outdated") == 1
+    assert "the newest record is of 2026-11-20T18:00:00Z, " in done.text and "--max-age allows 1 h" in done.text
+    assert "DAMAGED" not in done.text
+    assert invoke("verify", "--max-age", "36500d", str(MARIADB)).code == 0
+    assert invoke("verify", "--max-age", "1h", "--depth", "checksum", str(MARIADB)).code == 2
+
+
+def test_an_age_that_is_not_known_is_a_finding() -> None:
+    done = invoke("verify", "--max-age", "36500d", str(ROOT / "tests/corpus/eblob/instance-a.binlog"))
+    assert done.code == 1 and "no record has a time" in done.text
+
+
+def test_quiet_shows_only_files_with_findings(plain: Path, damaged: Path) -> None:
+    lines = invoke("verify", "-q", str(plain), str(damaged)).text.splitlines()
+    assert not any(str(plain) in line and " ok " in line for line in lines)
+    assert any("DAMAGED" in line for line in lines)
+    assert invoke("verify", "-q", str(plain)).out == b""
+
+
+def test_a_file_that_is_not_closed_fails_where_it_is_expected_to_be_closed() -> None:
+    crashed = str(ROOT / "tests/corpus/guides/mariadb-crashed/mariadb-bin.000002")
+    assert invoke("verify", crashed).code == 0
+    done = invoke("verify", "--expect-closed", crashed)
+    assert done.code == 1 and "error    0x00000004  unclean-close" in done.text
+
+
+def test_reports_for_ci_have_the_age_of_a_log(tmp_path: Path) -> None:
+    out = tmp_path / "verify.xml"
+    assert invoke("verify", "--max-age", "1h", "--report", f"junit={out}", str(MARIADB)).code == 1
+    (failure,) = ElementTree.parse(out).iterfind(".//failure")
+    assert failure.get("type") == "log-outdated"

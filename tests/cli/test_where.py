@@ -99,6 +99,6 @@ def test_what_is_converted_holds_the_chosen_records(to: str, tmp_path: Path) -> 
 def test_an_undo_of_one_row_of_two(tmp_path: Path) -> None:
     out = tmp_path / "out"
     choice = ["--where", "object = 'shop.orders' and before.customer = 'Ada'", "--rows", "statements"]
-    assert invoke("convert", "--to", "sql-undo", "-o", str(out), *choice, SECOND).code == 0
+    assert invoke("flashback", "-o", str(out), *choice, SECOND).code == 0
     assert [line for line in out.read_text().splitlines() if "'Ada'" in line] == ["(1,'Ada',120.00,'paid')"]
     assert "'Chen'" not in out.read_text()

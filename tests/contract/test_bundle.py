@@ -77,7 +77,7 @@ def test_the_commands_read_logs_out_of_one_file(bundle: Path) -> None:
 def test_processes_that_share_the_work_start_from_it(bundle: Path) -> None:
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("no /dev/shm here")
-    said = run(bundle, ["verify", "-J", "2", DRIZZLE, EBLOB])
+    said = run(bundle, ["verify", "--jobs", "2", DRIZZLE, EBLOB])
     assert DRIZZLE.name in said and EBLOB.name in said
 
 

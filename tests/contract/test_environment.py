@@ -158,7 +158,7 @@ def test_json_is_utf_8_in_every_locale(tmp_path: Path) -> None:
         ["convert", "a", "--to", "pdf"],
         ["convert", "a"],
         ["hexdump-annotate", "--record", "-1", "a"],
-        ["-J", "0", "verify", "a"],
+        ["--jobs", "0", "verify", "a"],
         ["--color", "blue", "verify", "a"],
         ["truncate-to-durable", "--plan", "p", "a", "b"],
     ],

@@ -26,6 +26,7 @@ ELSEWHERE = (
 
 TABLE = {
     "torn-tail": "note",
+    "log-outdated": "error",
     "zero-tail": "note",
     "preallocated-tail": "note",
     "garbage-tail": "warning",

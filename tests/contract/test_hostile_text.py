@@ -39,7 +39,7 @@ COMMANDS = [
     ["hexdump-annotate"],
     ["hexdump-annotate", "-O", "json"],
     ["hexdump-annotate", "-O", "html"],
-    ["hexdump-annotate", "--border", "ascii", "--group", "4"],
+    ["hexdump-annotate", "--ascii"],
     ["truncate-to-durable"],
     ["truncate-to-durable", "-O", "json"],
     ["diagnose"],

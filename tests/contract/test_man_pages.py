@@ -12,6 +12,7 @@ import pytest
 from binlogtool.cli.command import build_command_group
 from binlogtool.cli.command_table import COMMANDS
 from binlogtool.cli.man import page_file_name, write_pages
+from binlogtool.cli.options import GLOBAL_NAMES, global_options
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page_file_name(name) for name in (None, *COMMANDS)]
@@ -40,8 +41,14 @@ def test_every_option_is_in_the_page(name: str) -> None:
     assert command is not None
     text = (ROOT / "man" / page_file_name(name)).read_text("utf-8").replace("\\-", "-")
     for param in command.params:
-        for option in param.opts if isinstance(param, click.Option) else ():
-            assert option in text
+        if isinstance(param, click.Option) and not param.hidden and param.name not in GLOBAL_NAMES:
+            assert all(option in text for option in param.opts)
+    assert "Global options: see binlogtool(1)" in text
+
+
+def test_every_global_option_is_in_the_page_of_the_program() -> None:
+    text = (ROOT / "man" / "binlogtool.1").read_text("utf-8").replace("\\-", "-")
+    assert all(option in text for param in global_options() for option in param.opts)
 
 
 @pytest.mark.parametrize(

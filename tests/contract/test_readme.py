@@ -15,7 +15,8 @@ GUIDES = "tests/corpus/guides"
 TABLE = {
     "The server does not start": ("tarantool-flipped", 1, "do 1 "),
     "A log ends in the middle": ("tarantool-torn", 0, "nothing was changed; use --apply to carry out the plan"),
-    "A wrong `DELETE`": ("mariadb", 0, "wrote  undo.sql"),
+    "A wrong `DELETE`": ("mariadb", 0, "wrote  flashback.sql"),
+    "What happened to a table": ("mariadb", 0, "Egil"),
     "What changed at 14:05?": ("mariadb", 0, "DELETE_ROWS_V1"),
     "Check backups in CI": ("mariadb", 0, "(100 %)"),
     "Logs to Parquet": ("mariadb", 0, "wrote  rows.parquet"),

@@ -35,12 +35,12 @@ ELSEWHERE = {
     "manticore/decode.py": 1,
     "manticore/payloads/kernels.py": 14,
     "mariadb_innodb_binlog/validate/file.py": 2,
-    "tarantool/msgpack/messages.py": 52,
-    "tarantool/replay/fast_path.py": 45,
-    "tarantool/rows/json_lines.py": 38,
+    "tarantool/msgpack/messages.py": 49,
+    "tarantool/replay/fast_path.py": 37,
+    "tarantool/rows/json_lines.py": 25,
     "tarantool/rows/rows.py": 29,
     "tarantool/spaces/definitions.py": 2,
-    "tarantool/validate/row_rules.py": 42,
+    "tarantool/validate/row_rules.py": 31,
 }
 """How many bare numbers the other modules of formats have: codes of wire formats (MessagePack, protobuf, status
 variables) in compiled code. No number may rise, and no module may be added."""

@@ -62,7 +62,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
 Derived code (`binlogtool/format_api/field_types.py`) needs none."""
 
 COMPILED = (
-    "binlog_events/changes/row_tables", "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
+    "binlog_events/changes/row_event_kernels", "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
     "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
     "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/wire_format",
     "drizzle/protobuf/json_lines", "eblob/json_lines", "format_api/layout", "manticore/payloads/json_lines",

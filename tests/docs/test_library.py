@@ -1,4 +1,4 @@
-"""The examples of docs/library.md give what they say."""
+"""The Python examples of the pages give what they say."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from tests.docs.pages import ROOT
 
 
-def test_the_examples_of_the_library_give_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "examples"), [("library.md", 20), ("schema.md", 18)])
+def test_the_python_examples_of_a_page_give_what_they_say(
+    page: str, examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
-    failed, tried = doctest.testfile(str(ROOT / "docs" / "library.md"), module_relative=False, encoding="utf-8")
-    assert failed == 0 and tried > 20
+    failed, tried = doctest.testfile(str(ROOT / "docs" / page), module_relative=False, encoding="utf-8")
+    assert failed == 0 and tried >= examples

@@ -39,7 +39,7 @@ CALLS = (
     *("dump", "dump -O jsonl", "dump -O jsonl --on-damage skip", "dump -O jsonl --on-damage salvage"),
     *("dump -O json --decode header --on-damage skip", "dump -O csv --on-damage skip", "dump --hex -n 9"),
     *("dump -O table -n 20 --on-damage skip", "dump -O sql --on-damage skip", "dump -O jsonl --bytes base64 --tail 4"),
-    *("dump -O sql --rows statements --comments --on-damage skip", "dump -O jsonl --bigint string --on-damage skip"),
+    *("dump -O sql --rows statements --comments --on-damage skip", "dump -O jsonl --bytes base64 --on-damage skip"),
     *("dump --fields type,seq,object,time,body --on-damage skip", "dump -O csv --csv-safe --fields object,body -n 50"),
     *("hexdump-annotate -n 12 --on-damage skip", "hexdump-annotate -n 12 -O json", "hexdump-annotate -n 4 -O html"),
     *("hexdump-annotate --damage-only", "hexdump-annotate --record 3 -O svg", "truncate-to-durable -O json"),
@@ -53,8 +53,8 @@ CALLS = (
             *(("parquet", "both"), ("orc", "changes"), ("avro", "both")),
         )
     ),
-    *("convert --to sql -o out/s.sql --on-damage skip", "convert --to sql-undo -o out/u.sql --on-damage skip"),
-    "convert --to sql-undo --rows statements -o out/u.sql --on-damage skip",
+    *("convert --to sql -o out/s.sql --on-damage skip", "flashback -o out/u.sql"),
+    "flashback --rows statements -o out/u.sql",
     *(
         f"convert --to jsonl --envelope {name} -o out/messages.jsonl --on-damage skip"
         for name in ("debezium --transaction-messages --schema-messages", "maxwell", "canal")
@@ -64,7 +64,7 @@ CALLS = (
 )  # fmt: skip
 """Options of each call; what is written lands in `out`."""
 
-MYSQL_ONLY = re.compile(r"--envelope|sql-undo|--to sql |-O sql|mysql-binlog")
+MYSQL_ONLY = re.compile(r"--envelope|flashback|--to sql |-O sql|mysql-binlog")
 """Calls that only logs of MySQL and MariaDB have something for."""
 
 _INTERNAL = re.compile(r"internal error: (\w+): ([^;\n]*)")

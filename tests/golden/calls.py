@@ -59,7 +59,10 @@ FILE_CALLS = (
     "diagnose -O markdown",
     "convert --to jsonl -o out/rows.jsonl --on-damage skip",
     "convert --to sql --rows statements -o out/script.sql --on-damage skip",
-    "convert --to sql-undo -o out/undo.sql --on-damage skip",
+    "flashback -o out/flashback.sql",
+    "flashback --rows statements",
+    "rows",
+    "rows -O jsonl",
     "convert --to csv --per-table -o out/tables --on-damage skip",
     "convert --to jsonl --envelope debezium -o out/messages.jsonl --on-damage skip",
 )
@@ -80,6 +83,10 @@ FOLDER_CALLS = (
 """The same for the files of one log, a directory."""
 
 
+NEAR_MISSES = {words[0]: words for words in (("verfiy",), ("dunp", "x"), ("flash",))}
+"""Calls of commands that do not exist, by their first word."""
+
+
 class Call(msgspec.Struct, frozen=True):
     """One command line: its words, without the program's name; paths are relative to the folder that it runs in."""
 
@@ -93,7 +100,8 @@ class Call(msgspec.Struct, frozen=True):
     @property
     def over_samples(self) -> bool:
         """Whether the call reads a sample; the others print help, manual pages and schemas."""
-        return self.words[0] not in ("schema", "man") and "--help" not in self.words and "--version" not in self.words
+        asks_for_help = {"--help", "-h", "--version", "-V"}.intersection(self.words)
+        return self.words[0] not in ("schema", "man", "help", *NEAR_MISSES) and not asks_for_help
 
     @property
     def rank(self) -> bytes:
@@ -115,13 +123,21 @@ def all_calls(folders: dict[str, Path]) -> list[Call]:
 
 
 def _program_calls() -> Iterator[Call]:
-    from binlogtool.cli.command import build_command_group
+    from binlogtool.cli.command_table import COMMANDS
 
-    yield Call(("--help",))
-    yield Call(("--version", "-v"))
-    for command in sorted(build_command_group().commands):
-        yield Call((command, "--help"))
-        yield Call(("man", command))
+    for words in (
+        ("--help",),
+        ("-h",),
+        ("help",),
+        ("man",),
+        ("--version",),
+        ("--version", "-v"),
+        *NEAR_MISSES.values(),
+    ):
+        yield Call(words)
+    for command in COMMANDS:
+        yield from (Call((command, word)) for word in ("--help", "-h", "--version"))
+        yield from (Call((word, command)) for word in ("man", "help"))
     for name in _schema_names():
         yield Call(("schema", name))
 

@@ -42,6 +42,8 @@ NORMALISED = (
     (re.compile(rb'"(seconds|elapsed|duration_s|cpu_seconds)": ?[\d.e-]+'), rb'"\1":0'),
     (re.compile(rb"binlogtool-\w+\.crash\.txt"), b"binlogtool-0.crash.txt"),
     (re.compile(rb'(timestamp|time)="[^"]*"'), rb'\1=""'),
+    (re.compile(rb'"free_bytes": ?\d+'), b'"free_bytes":0'),
+    (re.compile(rb"[\d.,]+ [KMGTP]?i?B free"), b"<size> free"),
 )
 """Members that differ from run to run: times of the run, and what a file system says of a copy of a sample."""
 

@@ -28,6 +28,7 @@ def test_there_are_calls_for_every_format_and_each_has_a_key_of_its_own() -> Non
     assert folders >= {"tarantool", "manticore", "eblob", "drizzle", "mysql_binlog", "mariadb-innodb-binlog"}
     assert {text.split()[0] for text in FILE_CALLS} == {
         "verify", "dump", "hexdump-annotate", "truncate-to-durable", "replay-dry-run", "stats", "diagnose", "convert",
+        "flashback", "rows",
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
 
     from binlogtool.spark import java
 
-    home = java.make_java_home(java.find_java(), folder, java.SMALL_JOB_OPTIONS)
+    home = java.make_java_home(java.find_java(), folder)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_"))}
     environment |= {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONHASHSEED": "0"}
     environment |= {"SPARK_WORKER_DIR": str(folder / "work"), "SPARK_LOCAL_DIRS": str(folder / "local")}

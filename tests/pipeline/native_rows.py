@@ -9,8 +9,8 @@ import pyarrow as pa
 from binlogtool.core.record_selection import Selection
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import ReadRequest, TaskFile
+from binlogtool.export.read_members import read_member
 from binlogtool.limits import Limits
-from binlogtool.spark.read_members import read_member
 
 
 def table(

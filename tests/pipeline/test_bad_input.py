@@ -197,7 +197,8 @@ def test_links_in_a_circle_below_a_directory_are_not_followed(samples: Path, wor
 
 
 @pytest.mark.parametrize(("missing", "words"), [
-    ("pyspark", ("--to", "parquet")), ("pyarrow", ("--to", "csv")), ("fastavro", ("--to", "avro")),
+    ("pyspark", ("--to", "parquet", "--master", "local[1]")), ("pyarrow", ("--to", "csv")),
+    ("fastavro", ("--to", "avro")),
 ])  # fmt: skip
 def test_a_missing_package_is_one_line_with_the_command(
     missing: str, words: tuple[str, ...], samples: Path, work: Path, monkeypatch: pytest.MonkeyPatch
@@ -206,7 +207,7 @@ def test_a_missing_package_is_one_line_with_the_command(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == missing else known(name, *a))
     done = invoke("convert", *words, "-o", str(work / "out"), str(samples / DRIZZLE))
     assert (done.code, done.err.count("\n")) == (4, 1)
-    assert f"needs {missing}" in done.err and "`pip install 'binlogtool[spark]'`" in done.err
+    assert f"needs {missing}: run `pip install '.[{'spark' if missing == 'pyspark' else 'arrow'}]'`" in done.err
     assert os.listdir(work) == []
 
 
@@ -215,7 +216,7 @@ def test_a_url_without_pyarrow_is_one_line_with_the_command(monkeypatch: pytest.
     for command in ("verify", "dump"):
         done = invoke(command, "s3://logs/x")
         assert (done.code, done.err.count("\n")) == (4, 1)
-        assert "URLs need pyarrow: install it with `pip install 'binlogtool[spark]'`" in done.err
+        assert "URLs need pyarrow: run `pip install '.[arrow]'` in a checkout" in done.err
 
 
 @pytest.mark.parametrize("master", ["local[x]", "local[2", "local[0]", "", "nonsense", "sc://here", "spark://nowhere"])

@@ -22,7 +22,6 @@ from binlogtool.errors import RefusedError, UnknownFormatError, UsageError
 from binlogtool.export import convert as convert_module
 from binlogtool.export import manifest as manifest_module
 from binlogtool.export.manifest import Manifest
-from binlogtool.spark.session import SparkJobSession
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIP = Selection(on_damage="skip")
@@ -57,12 +56,9 @@ def bad(good: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.spark
-def test_parquet_holds_every_record_and_the_manifest_proves_it(
-    good: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_parquet_holds_every_record_and_the_manifest_proves_it(good: Path, tmp_path: Path) -> None:
     out, manifest = tmp_path / "out", tmp_path / "m.json"
-    done = convert([good], "parquet", out, session=spark_session, manifest=manifest)
+    done = convert([good], "parquet", out, manifest=manifest)
     rows = read_rows(out)
     assert [row["record"] for row in rows] == list(range(67))
     assert [row["offset"] for row in rows[:5]] == [0, 44, 207, 669, 964]
@@ -88,15 +84,12 @@ def test_parquet_holds_every_record_and_the_manifest_proves_it(
 
 
 @pytest.mark.full
-@pytest.mark.spark
-def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
-    corpus: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(corpus: Path, tmp_path: Path) -> None:
     folder = corpus / "drizzle" / "generated"
     oracle = json.loads((folder / "manifest.json").read_text())["files"]
     files = [folder / name for name in oracle]
     assert len(files) >= 9
-    done = convert(files, "parquet", tmp_path / "out", format="drizzle", session=spark_session)
+    done = convert(files, "parquet", tmp_path / "out", format="drizzle")
     rows = read_rows(tmp_path / "out")
     assert {i.path: i.records for i in done.inputs} == {str(folder / n): o["entries"] for n, o in oracle.items()}
     for name, said in oracle.items():
@@ -106,17 +99,14 @@ def test_rows_agree_with_the_real_reader_on_every_intact_drizzle_file(
 
 
 @pytest.mark.full
-@pytest.mark.spark
-def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
-    corpus: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_rows_carry_the_same_values_as_the_json_lines_of_dump(corpus: Path, tmp_path: Path) -> None:
     import binlogtool
     from binlogtool.report.dump import RecordJsonEncoder
 
     files = sorted(f for f in (corpus / "drizzle" / "generated").glob("*.log") if f.stat().st_size)
     single = corpus / "tarantool" / "generated" / "single"
     files += sorted(file for kind in ("xlog", "snap", "run") for file in single.rglob(f"*.{kind}"))
-    convert(files, "parquet", tmp_path / "out", session=spark_session, selection=SKIP)
+    convert(files, "parquet", tmp_path / "out", selection=SKIP)
     written = {(r["file"], r["record"]): r for r in read_rows(tmp_path / "out") if r["type"] != "DAMAGE"}
     expected = 0
     lines = RecordJsonEncoder()
@@ -140,11 +130,8 @@ def compare(row: dict[str, Any], line: dict[str, Any]) -> None:
     assert {name: row[f"checksum_{name}"] for name in check} == check
 
 
-@pytest.mark.spark
-def test_damage_stops_a_conversion_and_publishes_nothing(
-    bad: Path, good: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
-    done = convert([good, bad], "parquet", tmp_path / "out", session=spark_session, manifest=tmp_path / "m.json")
+def test_damage_stops_a_conversion_and_publishes_nothing(bad: Path, good: Path, tmp_path: Path) -> None:
+    done = convert([good, bad], "parquet", tmp_path / "out", manifest=tmp_path / "m.json")
     assert not done.complete and done.exit_code == 1
     said = json.loads((tmp_path / "m.json").read_text())
     assert (said["status"], said["output"], said["on_damage"]) == ("stopped", None, "stop")
@@ -153,11 +140,8 @@ def test_damage_stops_a_conversion_and_publishes_nothing(
     assert sorted(os.listdir(tmp_path)) == ["bad.log", "m.json"]
 
 
-@pytest.mark.spark
-def test_skipping_damage_keeps_the_good_records_and_a_row_for_the_gap(
-    bad: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
-    done = convert([bad], "parquet", tmp_path / "out", session=spark_session, selection=SKIP)
+def test_skipping_damage_keeps_the_good_records_and_a_row_for_the_gap(bad: Path, tmp_path: Path) -> None:
+    done = convert([bad], "parquet", tmp_path / "out", selection=SKIP)
     rows = read_rows(tmp_path / "out")
     kinds = Counter("DAMAGE" if row["type"] == "DAMAGE" else "record" for row in rows)
     assert done.complete and done.exit_code == 0
@@ -167,27 +151,22 @@ def test_skipping_damage_keeps_the_good_records_and_a_row_for_the_gap(
     assert done.rows == len(rows)
 
 
-@pytest.mark.spark
-def test_a_selection_decides_which_records_are_written(
-    good: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_a_selection_decides_which_records_are_written(good: Path, tmp_path: Path) -> None:
     chosen = Selection(start="record:10", stop="record:20", on_damage="stop")
-    done = convert([good], "parquet", tmp_path / "out", session=spark_session, selection=chosen)
+    done = convert([good], "parquet", tmp_path / "out", selection=chosen)
     assert [row["record"] for row in read_rows(tmp_path / "out")] == list(range(10, 20))
     assert [check.name for check in done.checks] == ["rows-in-equal-rows-out", "texts-in-equal-texts-out"]
 
 
-@pytest.mark.spark
-def test_a_file_without_records_gives_a_table_without_rows(tmp_path: Path, spark_session: SparkJobSession) -> None:
+def test_a_file_without_records_gives_a_table_without_rows(tmp_path: Path) -> None:
     (tmp_path / "empty.log").write_bytes(b"")
-    done = convert([tmp_path / "empty.log"], "parquet", tmp_path / "out", format="drizzle", session=spark_session)
+    done = convert([tmp_path / "empty.log"], "parquet", tmp_path / "out", format="drizzle")
     assert (done.rows, done.complete) == (0, True)
     assert (tmp_path / "out").is_dir()
 
 
-@pytest.mark.spark
 def test_an_input_that_changes_meanwhile_is_refused(
-    good: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "a.log"
     shutil.copy(good, log)
@@ -201,7 +180,7 @@ def test_an_input_that_changes_meanwhile_is_refused(
 
     monkeypatch.setattr(convert_module, "read_stamp", stamp)
     with pytest.raises(RefusedError, match="changed while it was read"):
-        convert([log], "parquet", tmp_path / "out", session=spark_session)
+        convert([log], "parquet", tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["a.log"]
 
 
@@ -317,7 +296,6 @@ print("finished")
 
 
 @pytest.mark.full
-@pytest.mark.spark(alone=True)
 @pytest.mark.parametrize("delay", [1.0, 2.5])
 def test_an_interrupted_conversion_leaves_nothing(good: Path, tmp_path: Path, delay: float) -> None:
     work = tmp_path / "work"

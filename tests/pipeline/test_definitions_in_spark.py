@@ -18,9 +18,9 @@ import pytest
 
 from binlogtool.export import record_rows
 from binlogtool.export.manifest import parse_options
+from binlogtool.export.read_members import add_histories
 from binlogtool.export.typed_columns import collect_columns
 from binlogtool.spark.data_source import BinlogReader
-from binlogtool.spark.read_members import add_histories
 from binlogtool.spark.streaming import BinlogStream
 from tests.formats.mysql_binlog.server import Server
 

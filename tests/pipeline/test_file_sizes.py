@@ -14,7 +14,6 @@ from binlogtool.core.open_log import FilePart, ResumePoint
 from binlogtool.export.manifest import TaskFile, TaskPiece, pack_tasks
 from binlogtool.export.output_options import TableFileOptions
 from binlogtool.limits import KIB, MIB
-from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 
 GIB = 1024 * MIB
@@ -70,14 +69,11 @@ def fleet(samples: Path, tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.full
-@pytest.mark.spark
-def test_few_large_files_with_rows_in_order_instead_of_many_small_ones(
-    fleet: list[Path], tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_few_large_files_with_rows_in_order_instead_of_many_small_ones(fleet: list[Path], tmp_path: Path) -> None:
     sizes = []
     for wanted, expected in ((None, 1), (14 * KIB, 4)):
         out = tmp_path / f"rows-{expected}"
-        done = binlogtool.convert(fleet, "parquet", out, session=spark_session, target_file_size=wanted)
+        done = binlogtool.convert(fleet, "parquet", out, jobs=2, target_file_size=wanted)
         assert len(done.outputs) == expected and done.rows == 8 * 67
         places = []
         for output in done.outputs:

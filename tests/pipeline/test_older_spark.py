@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.spark.java import CACHE_VARIABLE
-
 ROOT = Path(__file__).parents[2]
-FILES = ("handing", "small", "source_options", "streaming")
+FILES = ("record_tables", "source_options", "streaming")
 """Tests of the ways that rows take through Spark: to its writer, from the reader, from a stream."""
 
 
@@ -23,7 +21,7 @@ def older(folder: Path) -> dict[str, str]:
         pytest.skip("BINLOGTOOL_OLDER_SPARK names no version, such as 4.2.1, to be installed for this")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     subprocess.run([*install, f"pyspark=={version}"], check=True, timeout=600)
-    not_its = ("PYTEST_", "PYTHON", CACHE_VARIABLE)  # what Java knows is of another Spark
+    not_its = ("PYTEST_", "PYTHON")
     made = {name: value for name, value in os.environ.items() if not name.startswith(not_its)}
     return {**made, "PYTHONPATH": str(folder)}
 

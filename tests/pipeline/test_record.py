@@ -183,7 +183,16 @@ def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(tmp_pa
         killed: list[int] = []
         killer = threading.Thread(target=kill_when, args=(home, out, 2, killed, workers), daemon=True)
         killer.start()
-        options = ("--to", "parquet", "-o", str(out), "--wait-executors", "20s", "--progress", "plain")
+        options = (
+            "--to",
+            "parquet",
+            "-o",
+            str(out),
+            "--conf",
+            "spark.binlogtool.waitExecutors=20s",
+            "--progress",
+            "plain",
+        )
         done = invoke("convert", *options, "--master", url, str(log))
         killer.join()
         for process in workers:

@@ -58,11 +58,13 @@ def test_what_is_no_setting_of_the_user_is_refused(text: str) -> None:
         parse_setting(text)
 
 
-@pytest.mark.parametrize("words", [("--conf", "spark.ui.enabled=true"), ("--wait-executors", "5s")])
+@pytest.mark.parametrize(
+    "words", [("--conf", "spark.ui.enabled=true"), ("--conf", "spark.binlogtool.waitExecutors=5s")]
+)
 @pytest.mark.parametrize("command", ["verify", "replay-dry-run"])
 def test_settings_without_spark_are_a_wrong_word(command: str, words: tuple[str, ...], samples: Path) -> None:
     done = invoke(command, *words, str(samples))
-    assert done.code == 2 and "--conf and --wait-executors need --master" in done.err
+    assert done.code == 2 and "--conf needs --master" in done.err
 
 
 class Context:
@@ -96,12 +98,12 @@ def test_a_cluster_without_a_worker_is_one_line_and_leaves_nothing(command: str,
     words = ("--to", "parquet", "-o", str(out)) if command == "convert" else ()
     (tmp_path / "cluster").mkdir()
     with cluster(tmp_path / "cluster", workers=0) as url:
-        master = ("--master", url, "--wait-executors", "3s")
+        master = ("--master", url, "--conf", "spark.binlogtool.waitExecutors=3s")
         done = invoke(command, *words, *master, "--progress", "plain", str(samples / "guides" / "mariadb"))
     *steps, last = done.err.splitlines()
     assert done.code == 4 and last == (
         "binlogtool: no executor for 3 seconds: the cluster has none free, or lost them all"
-        " (use --wait-executors SECONDS to wait longer)"
+        " (--conf spark.binlogtool.waitExecutors=SECONDS waits longer)"
     )
     assert any("waiting for executors" in step for step in steps)
     assert [path.name for path in tmp_path.iterdir()] == ["cluster"]

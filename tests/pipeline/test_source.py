@@ -7,9 +7,9 @@ import pytest
 
 from binlogtool.core.record_selection import Selection
 from binlogtool.export.manifest import ReadRequest, TaskFile, group_files
+from binlogtool.export.read_members import read_member
 from binlogtool.limits import Limits
 from binlogtool.spark.data_source import BinlogSource
-from binlogtool.spark.read_members import read_member
 from binlogtool.spark.session import SparkJobSession
 
 

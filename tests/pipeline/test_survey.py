@@ -1,4 +1,4 @@
-"""Inputs are hashed and cut on the executors, and outputs read back there: the manifest is as if one process did it."""
+"""Inputs are hashed and split by tasks, whoever runs them: the manifest is as if one process did it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import InputOutputError
+from binlogtool.export import record_tables
 from binlogtool.export.manifest import ReadRequest, TaskFile, find_parts
-from binlogtool.export.output_options import TableFileOptions
+from binlogtool.export.record_tables import FileHash, scan_inputs
+from binlogtool.export.run_tasks import LocalRunner
 from binlogtool.limits import Limits
-from binlogtool.spark import table_job
 from binlogtool.spark.fleet import SparkJobRunner
 from binlogtool.spark.session import SparkJobSession
-from binlogtool.spark.table_job import FileHash, SplitOptions, scan_inputs
-from binlogtool.spark.write_tables import count_output
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +28,7 @@ def member(path: Path) -> TaskFile:
 def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
     samples: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_job, "MIN_SPLIT_SIZE", 1024)
+    monkeypatch.setattr(record_tables, "MIN_SPLIT_SIZE", 1024)
     path = samples / "drizzle" / "basic-checksum.log"
     done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session, target_file_size=1024)
     (source,) = done.inputs
@@ -50,22 +49,16 @@ def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
 def test_only_files_above_the_size_are_cut(samples: Path, spark_session: SparkJobSession) -> None:
     small, big = samples / "drizzle" / "rare-statements.log", samples / "drizzle" / "basic-checksum.log"
     size = big.stat().st_size - 1
-    known = scan_inputs(
-        SparkJobRunner(session=spark_session), [member(small), member(big)], SplitOptions(size, ReadRequest(()), None)
-    )
-    assert known.hashes == tuple(FileHash(hashlib.sha256(path.read_bytes()).hexdigest()) for path in (small, big))
-    assert known.cuts == (None, find_parts(member(big), size, "auto", Limits(), None))
-    uncut = scan_inputs(SparkJobRunner(session=spark_session), [member(big)], SplitOptions(None, ReadRequest(()), None))
-    assert uncut.cuts == (None,)
+    request = ReadRequest((member(small), member(big)))
+    for runner in (SparkJobRunner(session=spark_session), LocalRunner(1)):
+        known = scan_inputs(runner, request, None, size)
+        assert known.hashes == tuple(FileHash(hashlib.sha256(path.read_bytes()).hexdigest()) for path in (small, big))
+        assert known.cuts == (None, find_parts(member(big), size, "auto", Limits(), None))
+    assert scan_inputs(LocalRunner(1), request, None, None).cuts == (None, None)
 
 
 def test_an_input_that_cannot_be_hashed_is_one_line(tmp_path: Path, spark_session: SparkJobSession) -> None:
     gone = TaskFile(str(tmp_path / "gone.log"), "gone.log", "drizzle", 10)
-    with pytest.raises(InputOutputError, match=r"gone\.log: cannot be read"):
-        scan_inputs(SparkJobRunner(session=spark_session), [gone], SplitOptions(None, ReadRequest(()), None))
-
-
-def test_a_part_that_is_no_table_any_more_is_one_line(tmp_path: Path, spark_session: SparkJobSession) -> None:
-    (tmp_path / "part-0.parquet").write_bytes(b"PAR1 nothing of the kind PAR1")
-    with pytest.raises(InputOutputError, match="read back"):
-        count_output(SparkJobRunner(session=spark_session), tmp_path, TableFileOptions("parquet"))
+    for runner in (SparkJobRunner(session=spark_session), LocalRunner(1)):
+        with pytest.raises(InputOutputError, match=r"gone\.log: cannot be read"):
+            scan_inputs(runner, ReadRequest((gone,)), None, None)

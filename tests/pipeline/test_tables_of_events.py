@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from binlogtool import convert
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.export import parquet_files, record_rows
+from binlogtool.export import record_rows, table_files
 from binlogtool.export.convert import TABLE_TARGETS
-from binlogtool.export.parquet_files import EventRanges
+from binlogtool.export.record_tables import EventRanges
 from binlogtool.format_api.format import Hints
-from binlogtool.spark.session import SparkJobSession
 from tests.cli.invoke import invoke
 
 EVENTS = Hints(level="event")
@@ -33,20 +33,17 @@ def expected(ibb: Path, name: str) -> list[tuple[int, int]]:
 
 
 def read(to: str, folder: Path) -> list[dict[str, Any]]:
-    made = [(path, parquet_files.read_tables(to, path, ["file", "record", "inner_offset", "inner_size", "type",
-    "extras"]))
-            for path in folder.rglob("part-*")]  # fmt: skip
+    names = ["file", "record", "inner_offset", "inner_size", "type", "extras"]
+    schema = pa.schema([record_rows.SCHEMA.field(name) for name in names])
+    made = [(path, table_files.read_tables(to, path, schema)) for path in folder.rglob("part-*")]
     found = [row for _, tables in made for table in tables for row in table.to_pylist()]
     return sorted(found, key=lambda row: (row["file"], row["record"], row["inner_offset"]))
 
 
 @pytest.mark.full
-@pytest.mark.spark
 @pytest.mark.parametrize("to", TABLE_TARGETS)
-def test_every_event_is_a_row_of_every_table_format(
-    ibb: Path, tmp_path: Path, spark_session: SparkJobSession, to: str
-) -> None:
-    done = convert([ibb / "edges"], to, tmp_path / "out", hints=EVENTS, session=spark_session)
+def test_every_event_is_a_row_of_every_table_format(ibb: Path, tmp_path: Path, to: str) -> None:
+    done = convert([ibb / "edges"], to, tmp_path / "out", hints=EVENTS)
     found = read(to, tmp_path / "out")
     assert done.complete and done.damage == 0
     assert [(json.loads(row["extras"])["header"]["type_code"], row["inner_size"]) for row in found] == expected(
@@ -59,12 +56,9 @@ def test_every_event_is_a_row_of_every_table_format(
 
 
 @pytest.mark.full
-@pytest.mark.spark
-def test_records_without_an_object_have_a_partition_with_a_name(
-    ibb: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_records_without_an_object_have_a_partition_with_a_name(ibb: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = convert([ibb / "edges"], "parquet", out, hints=EVENTS, session=spark_session, partition_by=["object"])
+    done = convert([ibb / "edges"], "parquet", out, hints=EVENTS, partition_by=["object"])
     assert done.complete
     assert sorted(path.name for path in out.iterdir() if path.is_dir()) == [
         "object=__none__",

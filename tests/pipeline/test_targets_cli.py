@@ -25,12 +25,12 @@ def truncated(tmp_path: Path) -> Path:
 
 
 def test_what_an_undo_cannot_take_back_is_named(truncated: Path, tmp_path: Path) -> None:
-    done = invoke("convert", "--to", "sql-undo", "-o", str(tmp_path / "u.sql"), str(truncated))
+    done = invoke("flashback", "-o", str(tmp_path / "u.sql"), str(truncated))
     assert done.code == 1
     assert "transaction 0-1-7: QUERY cannot be reversed: the log has TRUNCATE TABLE as a statement" in done.text
     assert "nothing was written: some changes cannot be reversed" in done.text
     left_out = ("--exclude-gtids", "0-1-7", "-o", str(tmp_path / "u.sql"), str(truncated))
-    nothing = invoke("convert", "--to", "sql-undo", *left_out)
+    nothing = invoke("flashback", *left_out)
     assert (nothing.code, (tmp_path / "u.sql").exists()) == (2, False)
     assert "the selection has no row changes to reverse" in nothing.err
 
@@ -51,9 +51,6 @@ def test_the_account_has_the_hash_of_the_output(truncated: Path, tmp_path: Path)
         ("--to", "raw", "--csv-safe"),
         ("--to", "jsonl", "--rewrite", "a->b"),
         ("--to", "sql", "--rewrite", "a"),
-        ("--to", "sql-undo", "--limit", "3"),
-        ("--to", "sql-undo", "--on-damage", "skip"),
-        ("--to", "orc", "--transactions", "flatten"),
         ("--to", "mysql-binlog", "--compression", "zstd"),
     ],
 )
@@ -65,8 +62,8 @@ def test_an_option_of_another_target_is_one_line(words: tuple[str, ...], truncat
 
 def test_a_log_without_statements_is_refused_for_a_script(samples: Path, tmp_path: Path) -> None:
     log = samples / "drizzle" / "basic-checksum.log"
-    for to in ("sql", "sql-undo"):
-        done = invoke("convert", "--to", to, "-o", str(tmp_path / "out"), str(log))
+    for command in (("convert", "--to", "sql"), ("flashback",)):
+        done = invoke(*command, "-o", str(tmp_path / "out"), str(log))
         assert (done.code, done.err.count("\n")) == (2, 1)
         assert "cannot be written as statements" in done.err
     assert list(tmp_path.iterdir()) == []

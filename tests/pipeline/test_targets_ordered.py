@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export.manifest import Manifest, ProgressStep
 from binlogtool.export.ordered_output import ReverseSpool
 from binlogtool.export.sql_scripts import count_statements
+from binlogtool.report.dump import CompiledLineEncoder
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
@@ -51,7 +54,7 @@ def undone(tmp_path: Path, *transactions: list[bytes], **options: object) -> tup
     """The manifest, and the lines of the script but for comments, its head and its end."""
     log, out = tmp_path / "bin.000001", tmp_path / "undo.sql"
     log.write_bytes(make.log(event for events in transactions for event in events))
-    done = convert([log], "sql-undo", out, **options)  # type: ignore[arg-type]
+    done = convert([log], "flashback", out, **options)  # type: ignore[arg-type]
     lines = out.read_text().splitlines() if out.exists() else []
     own = [line for line in lines if line != "/*!*/;" and not line.startswith("#")]
     return done, own[own.index("START TRANSACTION") : len(own) - own[::-1].index("COMMIT")] if "COMMIT" in own else []
@@ -96,7 +99,7 @@ def test_a_rollback_that_was_logged_is_refused(tmp_path: Path) -> None:
     (found,) = done.findings
     start = "transaction 0-1-1: QUERY cannot be reversed: it rolls back changes, "
     assert found["message"] == start + "and the log does not say which ones remained"
-    assert done.details["stopped_by"] == "sql-undo"
+    assert done.details["stopped_by"] == "flashback"
 
 
 def test_a_server_that_stopped_in_a_transaction_is_told(tmp_path: Path) -> None:
@@ -117,7 +120,7 @@ def test_damage_stops_an_undo(tmp_path: Path) -> None:
     data = bytearray(make.log([events]))
     data[-40] ^= 1  # in the last row
     (tmp_path / "bin.000001").write_bytes(data)
-    done = convert([tmp_path / "bin.000001"], "sql-undo", tmp_path / "undo.sql")
+    done = convert([tmp_path / "bin.000001"], "flashback", tmp_path / "undo.sql")
     assert not done.complete and "checksum-mismatch" in done.finding_counts
     assert "stopped_by" not in done.details
     assert os.listdir(tmp_path) == ["bin.000001"]
@@ -156,17 +159,6 @@ def test_sql_is_what_dump_writes(tmp_path: Path) -> None:
     done = convert([log], "sql", tmp_path / "out.sql")
     assert (tmp_path / "out.sql").read_bytes() == invoke("dump", "-O", "sql", str(log)).out
     assert done.rows == 9 == done.inputs[0].records
-
-
-def test_flat_statements_cannot_roll_back(tmp_path: Path) -> None:
-    log = tmp_path / "bin.000001"
-    declared = make.event(make.QUERY, make.query(b"CREATE TABLE db.t (id INT, n VARCHAR(64))"))
-    log.write_bytes(make.log([declared, *transaction(1, insert(1))]))
-    assert convert([log], "sql", tmp_path / "flat.sql", transactions="flatten", rows="statements").complete
-    text = (tmp_path / "flat.sql").read_bytes()
-    assert b"INSERT INTO" in text and b"TRANSACTION" not in text and b"COMMIT" not in text
-    log.write_bytes(make.log(transaction(1, insert(1), end=make.event(make.QUERY, make.query(b"ROLLBACK")))))
-    assert not convert([log], "sql", tmp_path / "no.sql", transactions="flatten").complete
 
 
 def test_raw_is_the_records_bytes_in_their_order(good: Path, tmp_path: Path) -> None:
@@ -220,7 +212,7 @@ print("finished")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("to", ["jsonl", "sql-undo"])
+@pytest.mark.parametrize("to", ["jsonl", "flashback"])
 def test_an_interrupt_leaves_nothing(to: str, tmp_path: Path) -> None:
     log, work = tmp_path / "bin.000001", tmp_path / "work"
     work.mkdir()
@@ -237,3 +229,32 @@ def test_an_interrupt_leaves_nothing(to: str, tmp_path: Path) -> None:
     assert process.returncode == 130
     assert time.monotonic() - sent < 3
     assert os.listdir(work) == []
+
+
+@pytest.mark.parametrize("name", ["mysql_binlog/sets/mariadb", "drizzle/basic-checksum.log"])
+def test_json_lines_are_those_of_dump_and_are_made_by_the_same_code(
+    name: str, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    encode = CompiledLineEncoder.encode_ranges
+
+    def watched(encoder: CompiledLineEncoder, parts: Any) -> Any:
+        for part in encode(encoder, parts):
+            made.append(type(part).__name__)
+            yield part
+
+    monkeypatch.setattr(CompiledLineEncoder, "encode_ranges", watched)
+    log = str(samples / name)
+    for words in ((), ("--append", "--final")):
+        made.clear()
+        done = invoke("convert", *words, "--to", "jsonl", "-o", str(tmp_path / f"out{len(words)}"), log)
+        assert done.code == 0 and "EncodedLines" in made, done.err
+    dumped = invoke("dump", "-O", "jsonl", log).out
+    assert (tmp_path / "out0").read_bytes() == dumped
+    (part,) = (tmp_path / "out2").glob("part-*.jsonl")
+    appended = [json.loads(line) for line in part.read_bytes().splitlines()]
+    expected = [json.loads(line) for line in dumped.splitlines()]
+    names = [
+        {**one, "file": Path(one["file"]).name} for one in (*appended, *({"generation": 0, **one} for one in expected))
+    ]
+    assert sorted(map(str, names[: len(appended)])) == sorted(map(str, names[len(appended) :]))

@@ -6,19 +6,22 @@ import csv
 import gzip
 import hashlib
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as compute
 import pytest
 
 from binlogtool import convert
 from binlogtool.errors import InputOutputError, MissingExtraError, RefusedError, UsageError
-from binlogtool.export import record_rows
+from binlogtool.export import record_rows, table_files
 from binlogtool.export.output_options import COMPRESSIONS, TableFileOptions
-from binlogtool.spark import table_job
-from binlogtool.spark.session import SparkJobSession
+from binlogtool.export.record_tables import parse_partition_values
+from binlogtool.export.table_files import TableFileSink
 
 HOSTILE = (
     "a", "", None, " lead", "trail ", 'q"q', '"', '""', "a,b", "a\nb", "a\r\nb", "\r", "\n", "\x00", "a\x00b", "#c",
@@ -45,17 +48,17 @@ def hostile_rows() -> pa.Table:
     return pa.table(columns, schema=record_rows.SCHEMA)
 
 
-def written(session: SparkJobSession, shape: TableFileOptions, folder: Path) -> list[Path]:
-    frame = table_job.prepare_frame(session.spark.createDataFrame(hostile_rows()).coalesce(1), shape)
-    table_job.write_frame(frame, shape, folder.as_uri(), session.spark)
+def written(shape: TableFileOptions, folder: Path) -> list[Path]:
+    sink = TableFileSink(folder, shape, record_rows.SCHEMA, 1 << 28)
+    sink.add(hostile_rows())
+    sink.close()
     return parts(folder)
 
 
-@pytest.mark.spark
-def test_hostile_texts_survive_csv(tmp_path: Path, spark_session: SparkJobSession) -> None:
+def test_hostile_texts_survive_csv(tmp_path: Path) -> None:
     import pyarrow.csv
 
-    (path,) = written(spark_session, TableFileOptions("csv"), tmp_path / "out")
+    (path,) = written(TableFileOptions("csv"), tmp_path / "out")
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file, strict=True))
     assert [line["object"] for line in lines] == [text or "" for text in HOSTILE]
@@ -74,9 +77,8 @@ def test_hostile_texts_survive_csv(tmp_path: Path, spark_session: SparkJobSessio
     assert strict["object"].to_pylist() == list(HOSTILE)
 
 
-@pytest.mark.spark
-def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path, spark_session: SparkJobSession) -> None:
-    (path,) = written(spark_session, TableFileOptions("csv", csv_safe=True, compression="gzip"), tmp_path / "out")
+def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path) -> None:
+    (path,) = written(TableFileOptions("csv", csv_safe=True, compression="gzip"), tmp_path / "out")
     with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
         cells = [line["object"] for line in csv.DictReader(file, strict=True)]
     expected = [f"'{text}" if text and text[0] in "=+-@\t\r" else text or "" for text in HOSTILE]
@@ -84,16 +86,15 @@ def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path, spark_sessio
     assert "'=1+1" in cells and "'@y" in cells
 
 
-@pytest.mark.spark
-def test_hostile_texts_survive_json_and_avro(tmp_path: Path, spark_session: SparkJobSession) -> None:
+def test_hostile_texts_survive_json_and_avro(tmp_path: Path) -> None:
     import fastavro
 
-    (path,) = written(spark_session, TableFileOptions("json"), tmp_path / "json")
+    (path,) = written(TableFileOptions("json"), tmp_path / "json")
     lines = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
     assert [line["object"] for line in lines] == list(HOSTILE)
     assert {line["time"] for line in lines} == {TEXT_TIME}
     assert set(lines[0]) == {name for name, _ in record_rows.COLUMNS}
-    (path,) = written(spark_session, TableFileOptions("avro"), tmp_path / "avro")
+    (path,) = written(TableFileOptions("avro"), tmp_path / "avro")
     with path.open("rb") as file:
         reader = fastavro.reader(file)
         found: list[Any] = list(reader)
@@ -117,17 +118,16 @@ def records_of(to: str, path: Path) -> list[int]:
             return [row["record"] for row in found]
     text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
     if to == "json":
-        return [json.loads(line)["record"] for line in text.splitlines()]
+        return [json.loads(line)["record"] for line in text.split("\n")[:-1]]
     return [int(line["record"]) for line in csv.DictReader(text.splitlines(True), strict=True)]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(("to", "compression"), [("orc", None), ("csv", "gzip"), ("json", "gzip"), ("avro", "xz")])
 def test_a_table_holds_every_record_in_its_partition_and_its_manifest_has_its_hash(
-    to: str, compression: str | None, good: Path, tmp_path: Path, spark_session: SparkJobSession
+    to: str, compression: str | None, good: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options: dict[str, Any] = {"session": spark_session, "compression": compression}
+    options: dict[str, Any] = {"compression": compression}
     done = convert([good], to, out, partition_by=("type", "date", "file"), **options)
     assert done.complete and done.rows == 67 == done.inputs[0].records
     assert {o.path: o.sha256 for o in done.outputs} == {
@@ -146,39 +146,67 @@ def test_a_table_holds_every_record_in_its_partition_and_its_manifest_has_its_ha
     assert again.rows == 67 and all("/" not in o.path for o in again.outputs)
 
 
-@pytest.mark.spark
+@pytest.mark.parametrize("to", COMPRESSIONS)
 def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
-    good: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
+    to: str, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = table_job.write_frame
-    for change, words in (("record <> 3", "66 were written"), ("true", "bytes of text were read")):
+    create = table_files.create_table_file
+    for change, words in (
+        (lambda table: table.slice(1), "67 rows were read and 66 were written"),
+        (
+            lambda table: table.set_column(17, "body", compute.utf8_slice_codeunits(table["body"], 0, 10)),
+            "bytes of text",
+        ),
+    ):
 
-        def lossy(frame: Any, shape: TableFileOptions, place: str, spark: Any, change: str = change) -> None:
-            from pyspark.sql import functions as sql
+        def lossy(*arguments: Any, change: Callable[[pa.Table], pa.Table] = change, **options: Any) -> Any:
+            file = create(*arguments, **options)
+            return SimpleNamespace(write=lambda table: file.write(change(table)), close=file.close)
 
-            short = frame.where(change)
-            write(
-                short.withColumn("body", sql.substring("body", 1, 10)) if change == "true" else short,
-                shape,
-                place,
-                spark,
-            )
-
-        monkeypatch.setattr(table_job, "write_frame", lossy)
+        monkeypatch.setattr(table_files, "create_table_file", lossy)
         with pytest.raises(InputOutputError, match=words):
-            convert([good], "json", tmp_path / "out", session=spark_session)
+            convert([good], to, tmp_path / "out")
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.spark
-def test_an_avro_file_that_cannot_be_written_is_one_line(
-    good: Path, tmp_path: Path, spark_session: SparkJobSession
-) -> None:
+def test_many_partitions_keep_few_files_open_and_each_has_its_rows(tmp_path: Path) -> None:
+    count = 500
+    columns: dict[str, Any] = {name: [None] * count for name in record_rows.SCHEMA.names}
+    columns |= {
+        "record": range(count),
+        "seq": [i % 200 for i in range(count)],
+        "object": ["a/b", "%5F", None, "", "__none__"] * 100,
+    }
+    rows = pa.table(columns, schema=record_rows.SCHEMA)
+    sink = TableFileSink(tmp_path, TableFileOptions("csv", ("seq", "object")), record_rows.SCHEMA, 1 << 12)
+    for i in range(0, count, 50):
+        sink.add(rows.slice(i, 50))
+    sink.close()
+    found = {}
+    for path in parts(tmp_path):
+        values = parse_partition_values(path.relative_to(tmp_path))
+        for line in csv.DictReader(path.read_text().splitlines(True)):
+            found[int(line["record"])] = values
+    assert found == {
+        i: {"seq": str(i % 200), "object": [*("a/b", "%5F"), None, None, "__none__"][i % 5]} for i in range(count)
+    }
+    assert (sink.rows, len(sink.paths)) == (count, len(parts(tmp_path)))
+
+
+def test_a_file_that_is_large_enough_is_followed_by_another(tmp_path: Path) -> None:
+    sink = TableFileSink(tmp_path, TableFileOptions("json"), record_rows.SCHEMA, 1 << 12, file_size=1)
+    for _ in range(3):
+        sink.add(hostile_rows())
+    sink.close()
+    assert [len(records_of("json", path)) for path in parts(tmp_path)] == [len(HOSTILE)] * 3
+
+
+def test_an_avro_file_that_cannot_be_written_is_one_line(good: Path, tmp_path: Path) -> None:
     log = tmp_path / ("x" * 200 + ".log")
     log.write_bytes(good.read_bytes())
     (tmp_path / "o").mkdir()
     with pytest.raises(InputOutputError, match="File name too long") as caught:
-        convert([log], "avro", tmp_path / "o" / "out", session=spark_session, partition_by=["file"])
+        convert([log], "avro", tmp_path / "o" / "out", partition_by=["file"])
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "o").iterdir()) == []
 
@@ -194,7 +222,6 @@ def test_an_avro_file_that_cannot_be_written_is_one_line(
         ({"to": "raw", "compression": "gzip"}, "--compression is for tables"),
         ({"to": "raw", "partition_by": ["type"]}, "--partition-by is for tables"),
         ({"rewrite": ["a->b"]}, "--rewrite is for scripts"),
-        ({"to": "raw", "transactions": "flatten"}, "--transactions is for scripts"),
         ({"to": "sql", "rewrite": ["a=b"]}, "use 'old->new' with names of databases"),
         ({"to": "sql", "rewrite": ["a->b", "a->c"]}, "two new names"),
     ],
@@ -211,7 +238,7 @@ def test_avro_without_its_library_names_the_command_that_installs_it(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'binlogtool\[spark\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '\.\[arrow\]'"):
         convert([good], "avro", tmp_path / "out")
 
 

@@ -1,4 +1,4 @@
-"""`convert --to sql-undo` against a real server: after the log and its undo, all tables are what they were."""
+"""`flashback` against a real server: after the log and its undo, all tables are what they were."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def logged() -> Iterator[Logged]:
 
 
 def undo(log: Path, out: Path, selection: Selection = Selection(on_damage="stop"), **more: object) -> Manifest:
-    return convert([log], "sql-undo", out, selection=selection, **more)  # type: ignore[arg-type]
+    return convert([log], "flashback", out, selection=selection, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -143,7 +143,7 @@ def test_the_database_can_be_another_one(logged: Logged, tmp_path: Path) -> None
     )
     assert logged.server.run(TABLES.replace(b"d1", b"copy").replace(b"CREATE DATABASE d2;", b"")) == ""
     before, original = rows_of_copy(logged.server), rows_of(logged.server)
-    for to, same in (("sql", False), ("sql-undo", True)):
+    for to, same in (("sql", False), ("flashback", True)):
         convert([log], to, tmp_path / to, rewrite=["d1->copy"])
         assert logged.server.run((tmp_path / to).read_bytes()) == ""
         assert (rows_of_copy(logged.server) == before) == same
@@ -154,17 +154,6 @@ def test_the_database_can_be_another_one(logged: Logged, tmp_path: Path) -> None
 def rows_of_copy(server: Server) -> str:
     names = [name.replace("d1", "copy") for name in CHECKED]
     return "\n".join("\n".join(sorted(server.ask(f"SELECT * FROM {name}").splitlines())) for name in names)
-
-
-def test_flat_scripts_do_the_same_without_transactions(logged: Logged, tmp_path: Path) -> None:
-    logged.fresh("events")
-    before = rows_of(logged.server)
-    log = logged.do(CHANGES)
-    undo(log, tmp_path / "undo.sql", transactions="flatten")
-    script = (tmp_path / "undo.sql").read_bytes()
-    assert b"COMMIT" not in script and b"START TRANSACTION" not in script
-    assert logged.server.run(script) == ""
-    assert rows_of(logged.server) == before
 
 
 @pytest.mark.parametrize(

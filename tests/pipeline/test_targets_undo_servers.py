@@ -1,4 +1,4 @@
-"""`convert --to sql-undo` against servers of other versions, MySQL with gtid_mode=ON: `pytest -m nightly`."""
+"""`flashback` against servers of other versions, MySQL with gtid_mode=ON: `pytest -m nightly`."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_all_tables_are_what_they_were_before(metadata: str, rows: str, server: 
     assert differences(before, state(server))
     hints = Hints(schema=TABLES.decode()) if rows == "statements" else None
     log, script = [server.data / name], tmp_path / "undo.sql"
-    done = convert(log, "sql-undo", script, selection=OWN, rows=rows, hints=hints)
+    done = convert(log, "flashback", script, selection=OWN, rows=rows, hints=hints)
     if not server.mysql and hints is None:  # its images lack the virtual column
         assert not done.complete and all("--schema" in one["message"] for one in done.findings)
         assert not script.exists()
-        done = convert(log, "sql-undo", script, selection=OWN, rows=rows, hints=Hints(schema=TABLES.decode()))
+        done = convert(log, "flashback", script, selection=OWN, rows=rows, hints=Hints(schema=TABLES.decode()))
     assert done.complete, done.findings
     assert server.run((tmp_path / "undo.sql").read_bytes()) == ""
     assert differences(before, state(server)) == []

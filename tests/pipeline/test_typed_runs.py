@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import binlogtool
 from binlogtool import convert
 from binlogtool.core.record_selection import RowBatch, Selection
+from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, sized, table_map_body
 from tests.pipeline.typed_logs import tables, without_checksums
@@ -69,17 +72,19 @@ def small_ones(count: int, special: Callable[[int], bytes] = lambda _: b"") -> I
 def both(log: Path, folder: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
     """The rows of each table, by compiled code and one by one, which must be the same."""
     folder.mkdir(exist_ok=True)
-    found = [tables(log, folder / one, backend=one, image="both", selection=SKIP, **options) for one in BACKENDS]
+    options = {"selection": SKIP, **options}
+    found = [tables(log, folder / one, backend=one, image="both", **options) for one in BACKENDS]
     (by_code, first), (in_python, second) = found
     assert by_code == in_python and first.finding_counts == second.finding_counts
-    assert first.details == second.details
+    general = {"general_rows": None}  # only of compiled code
+    assert first.details | general == second.details | general
     return by_code
 
 
-def crowds(log: Path) -> tuple[int, int]:
+def crowds(log: Path, selection: Selection = SKIP) -> tuple[int, int]:
     """How many row events come at once, and in how many crowds."""
     with binlogtool.open(log, backend="native") as opened:
-        found = [one for one in opened.row_batches(SKIP) if isinstance(one, RowBatch)]
+        found = [one for one in opened.row_batches(selection) if isinstance(one, RowBatch)]
     return sum(len(one.rows.record_indexes) for one in found), len(found)
 
 
@@ -97,8 +102,8 @@ def test_rows_of_small_transactions_are_those_that_go_one_by_one(tmp_path: Path)
     assert ends == last and len(ends) == 4000
 
 
-def test_values_that_are_not_for_compiled_code_stop_it_at_their_event_only(tmp_path: Path) -> None:
-    """A date without a day stands in `unfit`; what comes before and behind it, in this table and others, is whole."""
+def test_values_that_only_python_decodes_do_not_stop_compiled_code(tmp_path: Path) -> None:
+    """A date without a day is in `unfit`; what is before and after it, in this table and others, is whole."""
 
     def without_a_day(n: int) -> bytes:
         return change(7, WRITE, row(n), row(n, day=NO_DAY)) if n % 97 == 0 else b""
@@ -106,8 +111,10 @@ def test_values_that_are_not_for_compiled_code_stop_it_at_their_event_only(tmp_p
     log = tmp_path / "log.000001"
     log.write_bytes(make.log(small_ones(1000, without_a_day)))
     found = both(log, tmp_path)
-    assert sum(one["unfit"] is not None for one in found["db.t7"]) == 10
-    assert crowds(log)[0] > 1000
+    unfit = [one for one in found["db.t7"] if one["unfit"] is not None]
+    assert [one["unfit"] for one in unfit] == ['{"after.@3":"0000-00-00"}'] * 10
+    assert [one["after"]["@1"] for one in unfit] == [97 * n for n in range(1, 11)]
+    assert crowds(log)[0] == 1000 + 1000 // 3 + 2 * (1000 // 5) + 10
 
 
 @pytest.mark.parametrize(
@@ -240,3 +247,149 @@ def test_mysql_says_when_each_transaction_was_committed(tmp_path: Path) -> None:
     times = [(one["time"] - EPOCH) // timedelta(microseconds=1) for one in found]
     assert times == [(ORIGINAL if n % 2 else IMMEDIATE) + n for n in range(1, 400)]
     assert crowds(log)[0] == 399
+
+
+# --- Nothing gives up: selections, conditions, many tables, values of unknown character sets, compressed events ---
+
+
+def one_row_each(count: int, *, number_of: Callable[[int], int] = lambda n: 7) -> Iterator[bytes]:
+    """Transactions 0-1-1 to 0-1-count of one row each, a second apart, by the servers 1 and 2 in turn."""
+    for n in range(1, count + 1):
+        body = rows_body(3, row(n))
+        for code, data in (
+            (make.GTID, make.mariadb_gtid(n, flags=12)),
+            (make.TABLE_MAP, b""),
+            (WRITE, of_table(number_of(n), body)),
+            (make.XID, n.to_bytes(8, "little")),
+        ):
+            if code == make.TABLE_MAP:
+                yield map_of(number_of(n))
+            else:
+                yield make.event(code, data, time=START + n)
+
+
+START = 1_700_000_000
+
+
+@pytest.mark.parametrize(
+    ("selection", "wanted"),
+    [
+        (Selection(start_time=(START + 100) * 1_000_000), range(100, 401)),
+        (Selection(stop_time=(START + 100) * 1_000_000), range(1, 100)),
+        (Selection(start="gtid:0-1-150"), range(151, 401)),
+        (Selection(stop="gtid:0-1-150"), range(1, 151)),
+        (Selection(exclude_gtids="0-1-400"), range(1, 400)),
+        (Selection(types=("WRITE_ROWS_V1",)), range(1, 401)),
+        (Selection(types=("XID",)), ()),
+        (Selection(start="record:801"), range(201, 401)),
+        (Selection(stop="record:801"), range(1, 201)),
+        (Selection(origins=(1,), start="record:401", stop="record:801"), range(101, 201)),
+        (Selection(origins=(2,)), ()),
+    ],
+    ids=str,
+)
+def test_a_selection_is_a_mask_for_compiled_code(selection: Selection, wanted: range, tmp_path: Path) -> None:
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(one_row_each(400)))
+    found = both(log, tmp_path, selection=selection)
+    assert [one["after"]["@1"] for one in found.get("db.t7", ())] == list(wanted)
+    assert crowds(log, selection)[0] == len(wanted)
+
+
+def test_a_selection_of_types_leaves_out_the_ends_of_transactions(tmp_path: Path) -> None:
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(one_row_each(10)))
+    assert all(one["commit"] for one in both(log, tmp_path)["db.t7"])
+    only_rows = Selection(types=("WRITE_ROWS_V1",))
+    assert not any(one["commit"] for one in both(log, tmp_path / "2", selection=only_rows)["db.t7"])
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"where": "after.`@1` > 290 and after.`@2` != 'x'"}, [*range(291, 301)]),
+        ({"where": "after.`@1` >= 10 and after.`@1` < 13"}, [10, 11, 12]),
+        ({"where": "txn = '0-1-5'"}, [5, -5]),
+        ({"where": "object = 'db.t7' and after.`@1` < -298"}, [-299, -300]),
+        ({"skip": 3, "limit": 4}, [-2, 3, -3, 4]),
+        ({"limit": 5}, [1, -1, 2, -2, 3]),
+    ],
+    ids=str,
+)
+def test_conditions_and_counts_select_single_rows(options: dict[str, Any], wanted: list[int], tmp_path: Path) -> None:
+    """Each event has two rows, n and -n; the last selected one of a transaction is its end."""
+
+    def events() -> Iterator[bytes]:
+        for n in range(1, 301):
+            yield from transaction(n, map_of(7), change(7, WRITE, row(n), row(-n & 0xFFFFFFFF)))
+
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(events()))
+    found = both(log, tmp_path, selection=Selection(on_damage="skip", **options))["db.t7"]
+    assert [one["after"]["@1"] for one in found] == wanted
+    last = {one["txn"]: one["after"]["@1"] for one in found}
+    assert {one["txn"]: one["after"]["@1"] for one in found if one["commit"]} == last
+    assert crowds(log)[0] == 300
+
+
+@pytest.mark.full
+def test_a_thousand_tables_are_read_by_compiled_code(tmp_path: Path) -> None:
+    """The rows of a table are spread over the whole log: row n is in table n % 1000."""
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(one_row_each(20_000, number_of=lambda n: 1000 + n % 1000)))
+    assert log.stat().st_size > 3 * BATCH and crowds(log)[0] == 20_000
+    found, done = tables(log, tmp_path / "out", image="both", selection=SKIP)
+    assert len(found) == 1000 and "general_rows" not in done.details
+    for n in range(1000):
+        own = [one["after"]["@1"] for one in found[f"db.t{1000 + n}"]]
+        assert own == [k for k in range(1, 20_001) if k % 1000 == n]
+
+
+def test_texts_that_are_not_utf8_are_unfit_and_stop_nothing(tmp_path: Path) -> None:
+    """BINARY without its definition looks like text: the log has neither its name nor its character set."""
+
+    def events() -> Iterator[bytes]:
+        for n in range(1, 501):
+            text = b"\xff\xfe" + bytes([n % 256]) if n % 2 else b"text"
+            yield from transaction(n, map_of(7), change(7, WRITE, row(n, text)))
+
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(events()))
+    found = both(log, tmp_path)["db.t7"]
+    assert [one["after"]["@2"] for one in found] == [None if n % 2 else "text" for n in range(1, 501)]
+    assert found[0]["unfit"] == '{"after.@2":{"$bytes":"fffe01"}}'
+    assert [one["unfit"] is None for one in found] == [n % 2 == 0 for n in range(1, 501)]
+    assert crowds(log)[0] == 500
+
+
+def test_compressed_events_are_unpacked_for_compiled_code(tmp_path: Path) -> None:
+    """MariaDB's WRITE_ROWS_COMPRESSED_V1 between uncompressed events of the same table."""
+
+    def packed(n: int) -> bytes:
+        images, head = row(n, b"packed" * 20) + row(n + 1000), rows_body(3, b"")
+        block = b"\x82" + struct.pack(">H", len(images)) + zlib.compress(images)
+        return make.event(166, of_table(7, head + block))
+
+    def events() -> Iterator[bytes]:
+        for n in range(1, 301):
+            yield from transaction(n, map_of(7), packed(n), change(7, WRITE, row(n + 2000)))
+
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(events()))
+    found = both(log, tmp_path)["db.t7"]
+    assert [one["after"]["@1"] for one in found] == [k for n in range(1, 301) for k in (n, n + 1000, n + 2000)]
+    assert found[3]["after"]["@2"] == "packed" * 20 and [one["row"] for one in found[:3]] == [0, 1, 0]
+    assert crowds(log)[0] == 600
+
+
+def test_rows_that_are_decoded_one_record_at_a_time_are_counted_with_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "log.000001"
+    wide = table_map_body(LONG * 300, b"", database=b"db", table=b"wide")
+    event = make.event(WRITE, of_table(9, rows_body(300, image([n.to_bytes(4, "little") for n in range(300)]))))
+    wide_map = make.event(make.TABLE_MAP, of_table(9, wide))
+    log.write_bytes(make.log([*small_ones(50), *transaction(51, wide_map, event)]))
+    _, done = tables(log, tmp_path / "out", backend="native", selection=SKIP)
+    (reason,) = done.details["general_rows"]
+    assert done.details["general_rows"][reason] == 1 and "256 columns" in reason
+    said = invoke("-v", "convert", "--to", "parquet", "--per-table", "-o", str(tmp_path / "2"), str(log))
+    assert f"1 row was decoded one record at a time, more slowly: {reason}" in said.err

@@ -507,7 +507,9 @@ def test_a_row_has_the_finding_about_the_names_of_its_columns(tmp_path: Path, ba
     assert second["findings"] is None
 
 
-@pytest.mark.parametrize("words", [("--master", "local[2]"), ("--conf", "spark.ui.enabled=false")])
+@pytest.mark.parametrize(
+    "words", [("--master", "local[2]"), ("--master", "local[1]", "--conf", "spark.ui.enabled=false")]
+)
 @pytest.mark.parametrize("kind", [("--per-table",), ("--object", "*"), ("--envelope", "debezium")])
 def test_rows_that_are_made_in_this_process_take_no_master(
     samples: Path, tmp_path: Path, kind: tuple[str, ...], words: tuple[str, ...]

@@ -22,7 +22,7 @@ LATER = str(LOGS / "changed-later.000016")
 
 def undo(*options: str, out: Path) -> tuple[int, str]:
     """The status and the text of a command."""
-    done = invoke("convert", "--to", "sql-undo", *options, "-o", str(out))
+    done = invoke("flashback", *options, "-o", str(out))
     return done.code, done.text
 
 
@@ -73,7 +73,7 @@ def test_an_update_sets_only_the_columns_that_changed(tmp_path: Path) -> None:
     log = LOGS / "one-column.000001"
     schema = "CREATE TABLE t.m (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, age INT NOT NULL, u INT UNIQUE)"
     chosen, hints = Selection(on_damage="stop"), Hints(schema=schema)
-    done = convert([log], "sql-undo", out, selection=chosen, rows="statements", hints=hints)
+    done = convert([log], "flashback", out, selection=chosen, rows="statements", hints=hints)
     assert done.complete
     made = [line for line in out.read_text().splitlines() if line.startswith("UPDATE")]
     images = [
@@ -111,7 +111,7 @@ def test_images_after_that_hold_only_changes_are_completed(rows: str, tmp_path: 
         "CREATE TABLE t.n (a INT, b INT, c VARCHAR(9))"
     )
     log = LOGS / "full-nodup.000001"
-    done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop"), rows=rows, hints=schema)
+    done = convert([log], "flashback", out, selection=Selection(on_damage="stop"), rows=rows, hints=schema)
     assert done.complete and not done.finding_counts
 
 

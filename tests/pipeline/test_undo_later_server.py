@@ -69,7 +69,7 @@ def undone(server: Server, later: str, out: Path) -> Manifest:
     gtid = server.gtids()
     assert server.run(f"USE d; {later}; FLUSH BINARY LOGS".encode()) == ""
     chosen = Selection(on_damage="stop", include_gtids=gtid)
-    return convert([server.data / "bin.000001"], "sql-undo", out, selection=chosen, rows="statements")
+    return convert([server.data / "bin.000001"], "flashback", out, selection=chosen, rows="statements")
 
 
 @pytest.mark.parametrize("later", REPORTED)

@@ -54,7 +54,7 @@ def logged(server: Server, mode: str, changes: bytes = CHANGES) -> Path:
 def test_an_undo_takes_back_the_chosen_rows_only(mode: str, rows: str, server: Server, tmp_path: Path) -> None:
     log, out = logged(server, mode), tmp_path / "undo.sql"
     hints = None if mode == "full" else SCHEMA
-    done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop", where=UNDO), hints=hints, rows=rows)
+    done = convert([log], "flashback", out, selection=Selection(on_damage="stop", where=UNDO), hints=hints, rows=rows)
     assert done.complete, done.findings
     assert server.run(out.read_bytes()) == ""
     expected = [f"{n}\t{'x' if n % 3 == 0 else 'y'}\t{n if n % 3 == 0 else -n}" for n in range(1, 10) if n != 4]
@@ -97,14 +97,14 @@ def test_an_undo_tells_of_chosen_rows_that_were_changed_later(
     changes: str, where: str, table: str, rows: int, mode: str, server: Server, tmp_path: Path
 ) -> None:
     log, out = logged(server, mode, changes.encode()), tmp_path / "undo.sql"
-    done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop", where=where), hints=SCHEMA)
+    done = convert([log], "flashback", out, selection=Selection(on_damage="stop", where=where), hints=SCHEMA)
     (found,) = done.findings
     assert (found["id"], found["severity"]) == ("changed-later", "warning")
     assert found["message"].startswith(f"{table}: {rows} row{'s were' if rows > 1 else ' was'} changed again later")
     assert f"{log.name}:" in found["message"]
     (tmp_path / "schema.sql").write_bytes(TABLES)
     words = ["-o", str(tmp_path / "again.sql"), "--where", where, "--schema", str(tmp_path / "schema.sql"), str(log)]
-    said = invoke("convert", "--to", "sql-undo", *words)
+    said = invoke("flashback", *words)
     assert said.code == 1 and "changed again later by changes that are not selected" in said.text
 
 
@@ -117,18 +117,18 @@ def test_a_whole_history_is_no_reason_to_warn(where: str, server: Server, tmp_pa
         logged(server, "full", changes + b"INSERT INTO d.u VALUES (7), (7); DELETE FROM d.t WHERE id = 1;"),
         tmp_path,
     )
-    done = convert([log], "sql-undo", out / "u", selection=Selection(on_damage="stop", where=where), hints=SCHEMA)
+    done = convert([log], "flashback", out / "u", selection=Selection(on_damage="stop", where=where), hints=SCHEMA)
     assert done.complete and not done.findings
 
 
 def test_a_column_that_the_log_does_not_name_is_refused(server: Server, tmp_path: Path) -> None:
     log, out = logged(server, "minimal"), tmp_path / "undo.sql"
-    result = invoke("convert", "--to", "sql-undo", "-o", str(out), "--where", UNDO, str(log))
+    result = invoke("flashback", "-o", str(out), "--where", UNDO, str(log))
     assert (result.code, out.exists()) == (1, False)
     words = "d.t: the log has no column names, so --where cannot find state; add --schema FILE.sql"
     assert words in result.text
     by_place = ["--where", "object = 'd.t' and before.`@2` = 'x'"]
-    assert invoke("convert", "--to", "sql-undo", "-o", str(out), *by_place, str(log)).code == 0
+    assert invoke("flashback", "-o", str(out), *by_place, str(log)).code == 0
     assert server.run(out.read_bytes()) == ""
     assert server.ask("SELECT id FROM d.t WHERE n > 0").split() == ["3", "6", "9"]
 

@@ -41,7 +41,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("words", [["-J", "2"], ["--master", "local[2]"]])
+@pytest.mark.parametrize("words", [["--jobs", "2"], ["--master", "local[2]"]])
 def test_workers_import_nothing_from_the_working_directory(hostile: Path, words: list[str]) -> None:
     """The program itself is started as its script starts it: without the working directory in its path."""
     line = [sys.executable, "-P", "-m", "binlogtool", "verify", *words, "d/1188", "d/2188"]

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -161,7 +162,9 @@ def test_the_redo_log_is_read_and_named_in_every_step_unless_a_server_has_it_ope
 
 @contextlib.contextmanager
 def _another_has_it_open(path: Path) -> Iterator[None]:
-    other = subprocess.Popen(["tail", "-f", "/dev/null", str(path)], stdout=subprocess.DEVNULL)
+    other = subprocess.Popen(
+        [sys.executable, "-c", f"file = open({str(path)!r}, 'r+b'); input()"], stdin=subprocess.PIPE
+    )
     try:
         deadline = time.monotonic() + 10
         while str(path) not in {os.path.realpath(fd) for fd in Path(f"/proc/{other.pid}/fd").iterdir()}:
@@ -170,7 +173,7 @@ def _another_has_it_open(path: Path) -> Iterator[None]:
         yield
     finally:
         other.kill()
-        other.wait()
+        other.communicate()
 
 
 # -- the steps ---------------------------------------------------------------------------------------------------------
@@ -242,7 +245,7 @@ def test_all_is_well(samples: Path, tmp_path: Path) -> None:
     home = shutil.copytree(samples / "manticore" / "v16-mixed", tmp_path / "var" / "lib" / "a" / "b" / "c" / "one")
     before = content(tmp_path)
     text = invoke("diagnose", str(tmp_path))
-    assert (text.code, text.text.count("\n")) == (0, 1) and text.text.startswith(f"well      {home}  (")
+    assert (text.code, text.text.count("\n")) == (0, 1) and text.text.startswith(f"ok        {home}  (")
     (one,) = diagnosed(tmp_path, code=0)["logs"]
     assert one["well"] and one["start"] in (STARTS, OPEN) and one["steps"] == [] and one["plan"] is None
     assert content(tmp_path) == before
@@ -264,7 +267,8 @@ def test_the_text_fits_a_screen_and_a_ticket_holds_the_commands(samples: Path) -
     lines = invoke("diagnose", log).text.splitlines()
     assert len(lines) <= 30
     assert {line.split()[0] for line in lines if line and line[0] != " "} == {
-        "log",
+        "DAMAGED",
+        "directory",
         "start",
         "loses",
         "keep",
@@ -303,3 +307,35 @@ def test_an_encrypted_log_is_unknown(corpus: Path) -> None:
 def _encrypted(corpus: Path) -> list[Path]:
     files = sorted(one for one in (corpus / "mysql-binlog" / "generated").rglob("*encrypt*/*") if one.is_file())
     return [one for one in files if re.search(r"bin\.\d+$", one.name)][:1]
+
+
+def test_a_log_that_may_grow_is_read_to_a_consistent_end(samples: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "00000000000000000003.xlog"
+    torn.write_bytes((samples / "guides" / "tarantool-torn" / torn.name).read_bytes())
+    done = invoke("diagnose", "--live", str(torn))
+    assert done.code == 0 and "read up to a consistent end (--live)" in done.text
+
+
+def test_a_file_that_a_process_has_open_is_read_as_one_that_grows(samples: Path, tmp_path: Path) -> None:
+    torn = tmp_path / "00000000000000000003.xlog"
+    torn.write_bytes((samples / "guides" / "tarantool-torn" / torn.name).read_bytes())
+    with torn.open("ab") as file, subprocess.Popen(["sleep", "60"], stdout=file) as server:
+        try:
+            (log,) = json.loads(invoke("diagnose", "-O", "json", str(torn)).out)["logs"]
+        finally:
+            server.kill()
+    assert log["live"] and log["holder"] == f"sleep (process {server.pid})"
+
+
+def test_the_verdict_is_red_and_the_directory_is_described(samples: Path) -> None:
+    text = invoke("diagnose", "--color", "always", str(samples / "guides" / "sphinx-torn")).text
+    assert "start     \x1b[31;1mNO\x1b[0m: it stops at binlog.001" in text
+    assert re.search(r"^directory owner \S+:\S+, mode 0\d{3}, [\d.,]+ [KMGTP]?i?B free$", text, re.MULTILINE)
+
+
+def test_the_words_for_states_are_those_of_verify(samples: Path) -> None:
+    for name, word in {"tarantool-torn": "torn", "tarantool-flipped": "DAMAGED", "mariadb": "ok"}.items():
+        log = str(samples / "guides" / name)
+        verified = invoke("verify", log).text.splitlines()
+        assert word in {line.split()[1] for line in verified if ".xlog" in line or "mariadb-bin.0" in line}
+        assert any(line.startswith(f"{word} ") for line in invoke("diagnose", log).text.splitlines())

@@ -36,7 +36,7 @@ def test_verify_reports_rows_that_dump_cannot_show(tmp_path: Path, depth: str) -
 
 
 def test_a_row_that_is_nested_too_deep_says_nothing_about_the_server(tmp_path: Path) -> None:
-    with pytest.raises(LimitError, match="raise --max-depth"):
+    with pytest.raises(LimitError, match="raise --max depth=N"):
         binlogtool.replay([nested(tmp_path, 150)])
     (found,) = binlogtool.replay([nested(tmp_path, 150)], limits=binlogtool.Limits(max_depth=190))
     assert found.decisions["rejected"] == 0

@@ -17,6 +17,7 @@ from binlogtool.core import open_file as open_file_module
 from binlogtool.core.resolve_paths import LogGroup
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
@@ -24,7 +25,6 @@ from binlogtool.format_api.replay import (
     REJECTED,
     SKIPPED,
     UNTIL,
-    DecodedRecords,
     EffectReader,
     ReadPlan,
     ReplayOutcome,

@@ -180,5 +180,5 @@ def test_status_6_comes_with_the_name_of_the_limit(tmp_path: Path, words: str) -
     """A record of 200 KB is over the ceiling."""
     path = tmp_path / "long.log"
     path.write_bytes(plain_log() + insert(4, b"shop", b"t", b"x" * 200_000))
-    done = invoke(words, "--max-record", "64KiB", str(path))
-    assert done.code == 6 and "--max-record" in done.text + done.err
+    done = invoke(words, "--max", "record=64KiB", str(path))
+    assert done.code == 6 and "--max record" in done.text + done.err

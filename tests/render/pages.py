@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import zlib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -45,6 +46,8 @@ class Parts(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._open:
+            if self._open[1] == "application/deflate":
+                data = zlib.decompress(base64.b64decode(data), -15).decode()
             self.contents.append((*self._open, data))
             if self._open[1]:
                 self.pieces.append((self._packed, data))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from binlogtool.report import annotated_bytes
-from tests.cli.invoke import invoke
+from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert, raw_sql
 from tests.render.markup import MARKUP, XLOG
 from tests.render.pages import held_to, parts, shows
@@ -35,7 +35,7 @@ def hostile(tmp_path: Path) -> Path:
 def test_all_bytes_of_the_file_are_in_the_page(tmp_path: Path) -> None:
     page = parts(page_of(tmp_path, XLOG, code=1).read_bytes())
     held = bytearray(XLOG.stat().st_size)
-    for start, data, _ in (json.loads(text) for packed, text in page.pieces if not packed):
+    for start, data, *_ in (json.loads(text) for packed, text in page.pieces if not packed):
         piece = base64.b64decode(data)
         held[start : start + len(piece)] = piece
     assert bytes(held) == XLOG.read_bytes()
@@ -141,10 +141,11 @@ def test_search_keys_and_damage(shown: Any) -> None:
 def test_what_is_closed_is_hidden_and_opens_again(shown: Any) -> None:
     first = shown.locator(".piece").nth(0)
     first.locator(".row").nth(0).click()
+    count = first.locator(".row").count()
     shown.keyboard.press("ArrowLeft")
-    shows(first.locator(".row:visible"), 1)
+    shows(first.locator(".row:visible"), count - 7)  # the header of the file has 7 fields
     shown.keyboard.press("ArrowRight")
-    shows(first.locator(".row:visible"), 8)
+    shows(first.locator(".row:visible"), count)
     shown.keyboard.press("f")
     shows(shown.locator(".body:visible"), 0)
 
@@ -176,3 +177,37 @@ def test_bytes_that_differ_are_marked_on_both_sides(tmp_path: Path, flipped: Pat
     page.keyboard.press("d")
     shows(page.locator(".row.on.differs"), 1)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_the_flipped_byte_itself_is_marked(tmp_path: Path, show: Callable[..., Any]) -> None:
+    log = ROOT / "tests/corpus/guides/tarantool-flipped/00000000000000000003.xlog"  # bit 2 of byte 0x542
+    page = show(page_of(tmp_path, log, code=1), place="#0x542")
+    page.wait_for_selector(".bytes i.differs")
+    assert page.locator(".bytes span:not(.text) > i.differs").all_inner_texts() == ["36"]
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_bytes_stay_in_sight_and_headings_are_below_the_bar(
+    tmp_path: Path, show: Callable[..., Any], width: int
+) -> None:
+    log = ROOT / "tests/corpus/guides/tarantool-flipped/00000000000000000003.xlog"
+    page = show(page_of(tmp_path, log, code=1), width=width, place="#0x542")
+    page.wait_for_selector(".bytes i.differs")
+    bar, height = page.locator("header").bounding_box(), 900
+    lit = page.locator(".bytes i.differs").first.bounding_box()
+    assert bar["y"] + bar["height"] <= lit["y"] < height
+    row = page.locator(".row.on").bounding_box()
+    assert bar["y"] + bar["height"] <= row["y"] < height
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_page_of_small_rows_is_small(tmp_path: Path, show: Callable[..., Any]) -> None:
+    log = tmp_path / "transaction.log"
+    log.write_bytes(b"".join(insert(number, b"a", b"b", b"c") for number in range(1, 3000)))
+    file = page_of(tmp_path, log)
+    assert file.stat().st_size < 4 * log.stat().st_size
+    page = show(file, place=f"#0x{log.stat().st_size - 1:x}")  # what is compressed can be read up to the end
+    assert page.locator(".row.on").is_visible()
+    page.fill("#query", "= 2500")
+    page.press("#query", "Enter")
+    assert "2500" in page.inner_text(".row.on")

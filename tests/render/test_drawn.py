@@ -13,8 +13,8 @@ from binlogtool.schema.annotation import AddressSpace, FieldRow, put_hexdump_lin
 from binlogtool.terminal.hexdump import HexdumpOptions, draw_hexdump, join_small_pieces, render_hexdump
 
 OPTIONS = (
-    HexdumpOptions(), HexdumpOptions(border="ascii", width=8, group=4), HexdumpOptions(width=5, squeeze=False),
-    HexdumpOptions(border="none"), HexdumpOptions(color=True), HexdumpOptions(base="dec"), HexdumpOptions(depth=2),
+    HexdumpOptions(), HexdumpOptions(border="ascii", width=8), HexdumpOptions(width=5, squeeze=False),
+    HexdumpOptions(color=True), HexdumpOptions(depth=2),
     HexdumpOptions(columns=90),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.invoke import invoke
+from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert, raw_sql
 from tests.render.markup import MARKUP, XLOG
 from tests.render.pages import held_to, parts
@@ -99,3 +99,25 @@ def test_a_torn_tail_is_at_the_end(tmp_path: Path) -> None:
     log.write_bytes(raw_sql(1, b"select 1") + raw_sql(2, b"select 2" * 400)[:2000])
     found = bars(report_of(tmp_path, log, code=0).read_text("utf-8"))
     assert [name for name, _, _ in found] == ["record", "torn_tail"]
+
+
+def test_the_page_begins_with_a_summary_and_the_files_with_findings(tmp_path: Path) -> None:
+    guides = ROOT / "tests" / "corpus" / "guides"
+    out = tmp_path / "verify.html"
+    logs = [str(guides / "mariadb"), str(guides / "tarantool-flipped")]
+    assert invoke("verify", "--report", f"html={out}", *logs).code == 1
+    text = out.read_text()
+    summary = text[text.index('id="summary"') : text.index("</article>")]
+    assert "6 files" in summary and "3 errors" in summary and "DAMAGED" in summary
+    assert summary.count("<li>") == 1
+    assert text.index("00000000000000000003.xlog <span") < text.index("mariadb-bin.000001 <span")
+
+
+@pytest.mark.parametrize("words", [["stats", "--chart"], ["verify", "--report"]])
+def test_charts_fit_a_narrow_screen(tmp_path: Path, show: Callable[..., Any], words: list[str]) -> None:
+    out = tmp_path / "page.html"
+    place = f"html={out}" if words[0] == "verify" else str(out)
+    invoke(*words, place, str(ROOT / "tests" / "corpus" / "guides" / "mariadb"))
+    page = show(out, width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.locator(".chart svg").bounding_box()["width"] <= 400

@@ -81,31 +81,6 @@ def test_equal_lines_of_a_field_become_one_star() -> None:
     assert len(lines(ROWS, SPACES, HexdumpOptions(squeeze=False))) == 6
 
 
-@pytest.mark.parametrize(
-    ("group", "hexes"),
-    [
-        (1, "00 01 02 03 04 05 06 07  08 09 0a 0b 0c 0d 0e 0f"),
-        (2, "0001 0203 0405 0607  0809 0a0b 0c0d 0e0f"),
-        (4, "00010203 04050607  08090a0b 0c0d0e0f"),
-        (8, "0001020304050607  08090a0b0c0d0e0f"),
-    ],
-)
-def test_bytes_are_grouped(group: int, hexes: str) -> None:
-    data = bytes(range(16))
-    made = lines([FieldRow("a", 0, 16, data)], [AddressSpace("", 0, data)], HexdumpOptions(group=group, border="ascii"))
-    assert made[1] == f"00000000 | {hexes} | ................ | a = 16 bytes"
-    assert made[0].strip() == hexes
-
-
-@pytest.mark.parametrize(
-    ("base", "offset"),
-    [("hex", "0000007b"), ("dec", "0000000123"), ("oct", "00000000173"), ("bin", f"{123:032b}")],
-)
-def test_offsets_are_written_in_the_chosen_base(base: str, offset: str) -> None:
-    made = lines([FieldRow("a", 123, 124, 1)], [AddressSpace("", 123, b"\x01")], HexdumpOptions(width=1, base=base))
-    assert made[1] == f"{offset} │ 01 │ . │ a = 1"
-
-
 def test_a_narrow_width_cuts_a_field_into_more_lines() -> None:
     made = lines([FieldRow("a", 2, 11, b"abcdefghi")], [AddressSpace("", 0, b"..abcdefghi")], HexdumpOptions(width=4))
     assert made[1:] == [
@@ -113,11 +88,6 @@ def test_a_narrow_width_cuts_a_field_into_more_lines() -> None:
         "00000004 │ 63 64 65 66 │ cdef │",
         "00000008 │ 67 68 69    │ ghi  │",
     ]
-
-
-def test_borders_can_be_left_out() -> None:
-    made = lines([FieldRow("a", 0, 1, 7)], [AddressSpace("", 0, b"\x07")], HexdumpOptions(width=2, border="none"))
-    assert made[1] == "00000000   07      .    a = 7"
 
 
 def test_depth_shows_whole_structures() -> None:

@@ -72,11 +72,6 @@ def test_integers_of_any_size_are_exact() -> None:
     assert lines(block([numbers]))[0]["body"] == numbers
 
 
-def test_big_integers_can_be_strings() -> None:
-    shown = lines(block([[2**53, 2**53 + 1, -(2**53) - 1, 7]]), JsonStyle(bigint="string"))[0]["body"]
-    assert shown == [2**53, str(2**53 + 1), str(-(2**53) - 1), 7]
-
-
 def test_text_that_is_no_text_becomes_bytes() -> None:
     record = lines(block([{"a": "x\udcff"}], file="bad\udcff.xlog"))[0]
     assert record["body"] == {"a": {"$bytes": b"x\xff".hex()}}

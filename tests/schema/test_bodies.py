@@ -47,7 +47,7 @@ from binlogtool.format_api.field_types import (
     make_unpacker,
 )
 from binlogtool.schema.body_decoders import make_decoder, make_fields_reader
-from binlogtool.schema.compile_schema import Unlowerable
+from binlogtool.schema.compile_schema import UnlowerableError
 from tests.json_bodies import json_of
 
 KINDS = Enum(Int8ub, A=1, B=2)
@@ -138,7 +138,7 @@ def test_a_title_is_made_of_fields_and_of_what_is_given() -> None:
     ],
 )
 def test_what_cannot_be_derived_is_named(schema: Struct, path: str) -> None:
-    with pytest.raises(Unlowerable) as caught:
+    with pytest.raises(UnlowerableError) as caught:
         make_decoder(BodySchema(schema))
     assert caught.value.path == path
 

@@ -56,7 +56,6 @@ from binlogtool.format_api.field_types import (
     MalformedError,
     MutableInt64s,
     NestedSchema,
-    RecordForm,
     RecordKernel,
     ScalarForm,
     ScalarKernel,
@@ -169,9 +168,7 @@ class Filler(Construct):
 
 
 class Header(Construct):
-    def __init__(self, shapes: tuple[RecordForm, ...] = ()) -> None:
-        super().__init__()
-        self.kernel = RecordKernel(read_header, ("length", "unused", "crc"), (3,), shapes)
+    kernel = RecordKernel(read_header, ("length", "unused", "crc"), (3,))
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         inner = io.BytesIO(stream_read(stream, 15, path))
@@ -188,22 +185,10 @@ class Header(Construct):
 
 
 class Two(Construct):
-    """Its only shape is shorter than most of its values."""
-
-    scan = RecordKernel(read_two, ("one", "two"), (), (RecordForm(0, 0x7F, ">BB", ("one", 0), (("two", 0),)),))
+    scan = RecordKernel(read_two, ("one", "two"), ())
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         return {name: Number()._parse(stream, context, path) for name in ("one", "two")}
-
-
-def header_shapes() -> tuple[RecordForm, ...]:
-    made = []
-    for first, last, codes, lead in ((0, 127, "B", ()), (0xCC, 0xCC, "BB", (0xCC,)), (0xCE, 0xCE, "BI", (0xCE,))):
-        rest = 9 - struct.calcsize(">" + codes)
-        zeros = bytes([0xA0 + rest - 1]) + bytes(rest - 1)
-        items = (*lead, "length", 0, 0xCE, "crc", zeros)
-        made.append(RecordForm(first, last, f">{codes}BBI{rest}s", items, (("unused", 0),)))
-    return tuple(made)
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
@@ -278,20 +263,15 @@ TARANTOOL = block_of((), ())
 TARANTOOL_FORMS = block_of(NUMBER_FORMS, (ScalarForm(0xA0, 0xBF, None, 0xA0, skips=True),))
 
 
-def record_block_of(shapes: tuple[RecordForm, ...]) -> Struct:
-    return Struct(
-        "magic" / Magic(Int32ub, plain=0xD5BA0BAB, zstd=0xD5BA0BBA),
-        "header" / Header(shapes),
-        Check(this.header.length <= 2**31),
-        "payload_start" / Tell,
-        "payload" / Bytes(this.header.length),
-        "payload_end" / Tell,
-        "checksum" / CrcCheck(CRC32C_RAW, this.header.crc, this.payload_start, this.payload_end),
-    )
-
-
-TARANTOOL_RECORD = record_block_of(())
-TARANTOOL_SHAPES = record_block_of(header_shapes())
+TARANTOOL_RECORD = Struct(
+    "magic" / Magic(Int32ub, plain=0xD5BA0BAB, zstd=0xD5BA0BBA),
+    "header" / Header(),
+    Check(this.header.length <= 2**31),
+    "payload_start" / Tell,
+    "payload" / Bytes(this.header.length),
+    "payload_end" / Tell,
+    "checksum" / CrcCheck(CRC32C_RAW, this.header.crc, this.payload_start, this.payload_end),
+)
 
 
 def tarantool(payload: bytes, choice: int) -> bytes:
@@ -416,7 +396,6 @@ SAMPLES = {
     "tarantool_one_form": Sample(block_of((ScalarForm(0, 0x7F),), ()), tarantool, _BLOCK),
     "tarantool_forms_few_columns": Sample(TARANTOOL_FORMS, tarantool, ("payload_end",)),
     "tarantool_record": Sample(TARANTOOL_RECORD, tarantool, (*_RECORD, "header.unused")),
-    "tarantool_shapes": Sample(TARANTOOL_SHAPES, tarantool, (*_RECORD, "header.unused")),
     "pages": Sample(PAGES, pages, ("start", "crc")),
     "mixed": Sample(
         MIXED,
@@ -617,7 +596,7 @@ def test_hostile_lengths_are_refused_alike(name: str, place: int, width: int, or
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-@pytest.mark.parametrize("name", ["tarantool", "tarantool_forms", "tarantool_record", "tarantool_shapes"])
+@pytest.mark.parametrize("name", ["tarantool", "tarantool_forms", "tarantool_record"])
 def test_hostile_lengths_in_every_encoding_are_refused_alike(name: str, value: int) -> None:
     sample = SAMPLES[name]
     good = sample.make(b"some payload", 1)

@@ -31,7 +31,7 @@ from construct import (
 from binlogtool.format_api.field_types import CrcCheck
 from binlogtool.format_api.layout import CRC32
 from binlogtool.schema import scanner as scanner_module
-from binlogtool.schema.compile_schema import Unlowerable, lower_schema
+from binlogtool.schema.compile_schema import UnlowerableError, lower_schema
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import ScanStop, StopReason
 from tests.compiling import CompilingBackend
@@ -63,7 +63,7 @@ EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.
     (Struct("n" / Int8ub, "x" / Computed(2**70)), "x", "64-bit"),
 ])  # fmt: skip
 def test_what_cannot_be_lowered_is_named_by_its_path(schema: Any, path: str, why: str) -> None:
-    with pytest.raises(Unlowerable, match=why) as caught:
+    with pytest.raises(UnlowerableError, match=why) as caught:
         lower_schema(schema)
     assert caught.value.path == path
     assert str(caught.value).startswith(path + ": ")
@@ -72,7 +72,7 @@ def test_what_cannot_be_lowered_is_named_by_its_path(schema: Any, path: str, why
 def test_columns_must_be_integer_fields() -> None:
     schema = Struct("n" / Int8ub, "data" / Bytes(1), "end" / Tell)
     for column in ("data", "m", "end"):
-        with pytest.raises(Unlowerable, match=column):
+        with pytest.raises(UnlowerableError, match=column):
             lower_schema(schema, (column,))
 
 

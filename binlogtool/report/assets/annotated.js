@@ -21,12 +21,102 @@
     if (text) node.textContent = text;
     return node;
   };
-  const rowsOf = (piece) => JSON.parse(piece.querySelector("script").textContent);
+  const rowsOf = (piece) => {
+    const told = JSON.parse(new TextDecoder().decode(inflate(bytesOf(piece.querySelector("script").textContent))));
+    let at = told[0];
+    for (const row of told[2]) {
+      at = row[1] += at;
+      row[2] += at;
+    }
+    return told;
+  };
   const label = (row) => `${row[3]} = ${row[4]} ${row[5]}`;
+
+  // -- data: RFC 1951 ----------------------------------------------------------------------------------------------
+
+  const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const steps = (first, bits) => bits.map((more) => [first, more, first += 1 << more]);
+  const LENGTHS = steps(3, [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5]).concat([[258, 0]]);
+  const DISTANCES = steps(1, [0, 0, 0, 0, ...Array.from({ length: 26 }, (_, i) => 1 + (i >> 1))]);
+  const ORDER = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+  const huffman = (lengths) => {
+    const counts = new Uint16Array(16), starts = new Uint16Array(16), symbols = new Uint16Array(lengths.length);
+    for (const one of lengths) counts[one]++;
+    counts[0] = 0;
+    for (let i = 1; i < 15; i++) starts[i + 1] = starts[i] + counts[i];
+    lengths.forEach((one, symbol) => { if (one) symbols[starts[one]++] = symbol; });
+    return [counts, symbols];
+  };
+  const FIXED = [
+    huffman(Array.from({ length: 288 }, (_, i) => i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8)), huffman(Array(30).fill(5)),
+  ];
+  const inflate = (data) => {
+    let at = 0, held = 0, bits = 0, end = 0, out = new Uint8Array(8 * data.length + 1024);
+    const take = (count) => {
+      while (bits < count) {
+        held |= data[at++] << bits;
+        bits += 8;
+      }
+      const value = held & ((1 << count) - 1);
+      held >>>= count;
+      bits -= count;
+      return value;
+    };
+    const symbol = ([counts, symbols]) => {
+      for (let code = 0, first = 0, index = 0, length = 1; length < 16; length++) {
+        code |= take(1);
+        if (code - counts[length] < first) return symbols[index + code - first];
+        index += counts[length];
+        first = (first + counts[length]) << 1;
+        code <<= 1;
+      }
+      throw new Error("damaged data in this page");
+    };
+    const room = (count) => {
+      if (end + count <= out.length) return;
+      const larger = new Uint8Array(2 * out.length + count);
+      larger.set(out);
+      out = larger;
+    };
+    const tables = () => {
+      const literals = take(5) + 257, distances = take(5) + 1, codes = Array(19).fill(0), lengths = [];
+      for (let i = take(4) + 4, n = 0; n < i; n++) codes[ORDER[n]] = take(3);
+      const code = huffman(codes);
+      while (lengths.length < literals + distances) {
+        const one = symbol(code), last = lengths.at(-1);
+        if (one < 16) lengths.push(one);
+        else lengths.push(...Array(one === 16 ? 3 + take(2) : one === 17 ? 3 + take(3) : 11 + take(7)).fill(one === 16 ? last : 0));
+      }
+      return [huffman(lengths.slice(0, literals)), huffman(lengths.slice(literals))];
+    };
+    for (let last = 0; !last;) {
+      last = take(1);
+      const kind = take(2);
+      if (kind === 0) {
+        held = bits = 0;
+        const size = data[at] | data[at + 1] << 8;
+        room(size);
+        out.set(data.subarray(at + 4, at + 4 + size), end);
+        at += 4 + size;
+        end += size;
+        continue;
+      }
+      const [literals, distances] = kind === 1 ? FIXED : tables();
+      for (let one = symbol(literals); one !== 256; one = symbol(literals)) {
+        room(258);
+        if (one < 256) out[end++] = one;
+        else {
+          const [length, more] = LENGTHS[one - 257], size = length + take(more), [far, far_more] = DISTANCES[symbol(distances)];
+          const distance = far + take(far_more);
+          for (let i = 0; i < size; i++, end++) out[end] = out[end - distance];
+        }
+      }
+    }
+    return out.subarray(0, end);
+  };
 
   // -- bytes -----------------------------------------------------------------------------------------------------
 
-  const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
   const runs = (rows, start, stop) => {
     const found = [];
     let at = start;
@@ -135,6 +225,9 @@
       if (row[1] < to && row[2] > from) one.classList.add("on");
     }
     piece.querySelector(`.row[data-row="${node.dataset.row}"]`).classList.add("on");
+    const box = piece.querySelector(".bytes"), first = box.querySelector("i.on");
+    if (first && (first.offsetTop < box.scrollTop || first.offsetTop + first.offsetHeight > box.scrollTop + box.clientHeight))
+      box.scrollTop = first.offsetTop - box.clientHeight / 3;
   };
   const choose = (row, scroll = true) => {
     if (!row) return;

@@ -1,10 +1,8 @@
 """The tables of ROWS events with their columns and rows.
 
-`follow_row_events` lists the row events to read, their transactions and times, and where transactions end. It stops
-before each event that it does not know enough of; nothing has been recorded for that event.
-
-An event that the kernels do not know enough of takes the general path (`row_tables`), and so does one whose values they
-cannot decode: then the events before it are processed again, without those after it.
+An event that the kernels do not know enough of takes the general path (`RowTables.read_records`), and so does one whose
+rows they cannot decode: then the events before it are processed again, without those after it. A value that only Python
+can decode does not stop them (`typed_cells`).
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -21,7 +19,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, Severity, make_finding
-from binlogtool.format_api.field_types import Int64s, MalformedError, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
 from binlogtool.format_api.outputs import (
     GEOMETRY,
@@ -41,10 +39,27 @@ from binlogtool.format_api.outputs import (
     split_name,
 )
 from binlogtool.formats.binlog_events.changes import typed_cells
+from binlogtool.formats.binlog_events.changes.row_event_kernels import (
+    CLOSED_BY,
+    CLOSED_BY_END,
+    CLOSED_BY_NEXT,
+    COUNT,
+    GROUP_STATE,
+    STATE_SIZE,
+    TIME,
+    TRANSACTION_OPEN,
+    UNKNOWN,
+    UNWANTED,
+    WANTED,
+    FoundRows,
+    KnownMaps,
+    RowEventColumns,
+    follow_row_events,
+)
 from binlogtool.formats.binlog_events.changes.typed_cells import (
-    FILLER_CAPACITY,
     MAX_COMPILED_COLUMNS,
     MAX_FILLER_ROWS,
+    RAW_COUNT,
     RowCellFiller,
     RowCellFillers,
     parse_image_layout,
@@ -62,7 +77,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     skip_gap,
 )
 from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableKnowledge
-from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
+from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, decode_event_column, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mysql_gtid
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, decode_rows, fill_unchanged_json
@@ -74,264 +89,57 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     read_query,
 )
 from binlogtool.formats.binlog_events.transactions.boundaries import (
-    ENDS,
-    GROUP_BITS,
-    IS_GTID,
-    IS_MAP,
-    IS_QUERY,
-    IS_ROWS,
     NEEDS_TRACKER,
-    OPENS,
-    STATEMENT,
-    STEP_AT,
-    STEP_BITS,
     WORD_TABLE_WITHOUT_ROLLBACK,
     GroupStep,
     QueryKind,
     TransactionGroups,
     build_traits,
-    get_mark,
-    is_possible_ddl,
-    is_transaction_begin,
-    step_group,
 )
 from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     MAX_CACHED,
     UNSUPPORTED_EVENTS,
     CompiledTracker,
     as_int_column,
-    is_known_body,
 )
 from binlogtool.formats.binlog_events.values.column_types import BLOBS, ColumnType, LogicalType, TableMapColumn
 from binlogtool.formats.binlog_events.wire_format import (
-    COMPRESSED_ROW_EVENTS,
     DELETE_ROW_EVENTS,
-    GTID,
     GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
     UPDATE_ROW_EVENTS,
     EventType,
+    read_declared_size,
+    unpack_block,
 )
 from binlogtool.limits import Limits
 
-# --- Kernels for frequent events ---
-
-# State: an array of 64-bit integers.
-GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, STATE_SIZE = range(6)
-"""GROUP_STATE: the open group, as in `transactions.boundaries`. TIME: commit time of the open transaction,
-microseconds; 0 = unknown. COUNT: row events found. CLOSED_BY: how the transaction that was open at the start was closed
-before any row event: by its end, or by the next one. TRANSACTION_OPEN: that of the last row event has not ended."""
-CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
-
-UNKNOWN, UNWANTED, WANTED = range(3)
-"""State of a map: not resolved; its rows are not selected; its rows are selected."""
-HEAD_ENTRY_WORDS = 4
-"""Words of a known head before its bytes: position of the next one of the same map (0 = none), its type, its size in
-bytes, its number."""
-
-
-class RowEventColumns(NamedTuple):
-    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.track_events`."""
-
-    codes: Int64s
-    servers: Int64s
-    stamps: Int64s
-    offsets: Int64s
-    starts: Int64s
-    ends: Int64s
-    sources: Int64s
-    numbers: Int64s
-    maps: Int64s
-
-
-class KnownMaps(NamedTuple):
-    """State of the table maps read so far, for kernels.
-
-    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads` (0
-    = there is none). head_at: bytes of a body before its head.
-    """
-
-    known: Int64s
-    heads: Int64s
-    head_at: int
-
-
-class FoundRows(NamedTuple):
-    """One entry for each row event that is wanted.
-
-    which, places: its number and its place. layouts, tables: the numbers of its head and of its map. times: -1 = none.
-    origins: its server. owners, serials: source and number of its transaction. commits: does that end after it?
-    """
-
-    which: MutableInt64s
-    places: MutableInt64s
-    layouts: MutableInt64s
-    tables: MutableInt64s
-    times: MutableInt64s
-    origins: MutableInt64s
-    owners: MutableInt64s
-    serials: MutableInt64s
-    commits: MutableInt64s
-
-
-@kernel()
-def is_readable_query(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Check if the QUERY with the body `buf[pos:limit]` can be read (`decoding.parse_query`)."""
-    if limit - pos < 13:
-        return False
-    return bool(pos + 13 + buf[pos + 8] + (buf[pos + 11] | buf[pos + 12] << 8) < limit)
-
-
-@kernel(load_little_endian)
-def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
-    """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
-
-    Returns:
-        Microseconds; 0 = none (also for a GTID of MariaDB); -2 = the body is not of a usual form.
-    """
-    if code == GTID or limit - pos == 25 or limit - pos == 42:
-        return 0
-    if limit - pos < 49:
-        return -2
-    pos += 42
-    time = load_little_endian(buf, pos, 7)
-    pos += 7
-    if time & 0x80000000000000:
-        if limit - pos < 7:
-            return -2
-        time = load_little_endian(buf, pos, 7)
-        pos += 7
-    if pos == limit:
-        return time
-    first = buf[pos] + 0
-    pos += 1
-    if first >= 251:
-        if first == 251 or first == 255:
-            return -2
-        pos += first - 250 if first < 254 else 8
-    if pos == limit:
-        return time
-    if limit - pos < 4:
-        return -2
-    pos += 8 if buf[pos + 3] & 128 else 4
-    return time if pos == limit or limit - pos >= 8 else -2
-
-
-@kernel(is_known_body)
-def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
-    """Find the number of the known head at `buf[pos]`; -1 if it is unknown.
-
-    Args:
-        entry: position in `heads` of the first head of the event's map; 0 = none.
-    """
-    while entry > 0:
-        size = heads[entry + 2]
-        if heads[entry + 1] == code and size <= limit - pos and is_known_body(heads, entry + 4, buf, pos, pos + size):
-            return heads[entry + 3] + 0
-        entry = heads[entry]
-    return -1
-
-
-@kernel(
-    is_transaction_begin, load_commit_time, find_known_head, is_readable_query, get_mark, is_possible_ddl, step_group
-)
-def follow_row_events(
-    event: int,
-    stop: int,
-    events: RowEventColumns,
-    buf: UInt8s,
-    traits: Int64s,
-    words: Int64s,
-    state: MutableInt64s,
-    known_maps: KnownMaps,
-    rows: FoundRows,
-) -> int:
-    """Follow the events `[event, stop)`; return the index of the event where it stopped. rows: output."""
-    while event < stop:
-        code = events.codes[event]
-        trait = traits[code]
-        pos = events.starts[event]
-        limit = events.ends[event]
-        head = -1
-        if trait & NEEDS_TRACKER or (
-            trait & IS_QUERY and (is_possible_ddl(buf, pos, limit) or not is_readable_query(buf, pos, limit))
-        ):
-            return event
-        if trait & (IS_ROWS | IS_MAP):
-            map_number = events.maps[event]
-            if map_number < 0 and trait & IS_ROWS:
-                return event
-            map_state = known_maps.known[2 * map_number] + 0 if map_number >= 0 else UNWANTED
-            if map_state == UNKNOWN:
-                return event
-            if map_state == WANTED and trait & IS_ROWS:
-                head = find_known_head(
-                    code,
-                    buf,
-                    pos + known_maps.head_at,
-                    limit,
-                    known_maps.heads,
-                    known_maps.known[2 * map_number + 1] + 0,
-                )
-                if head < 0:
-                    return event
-        mark = get_mark(trait, words, buf, pos, limit)
-        if mark == STATEMENT:
-            return event
-        if trait & IS_GTID:
-            time = load_commit_time(code, buf, pos, limit)
-            if time < 0:
-                return event
-            state[TIME] = time
-        step_result = step_group(state[GROUP_STATE], mark)
-        state[GROUP_STATE] = step_result & GROUP_BITS
-        outcome = step_result >> STEP_AT & STEP_BITS
-        if is_transaction_begin(step_result):
-            state[TRANSACTION_OPEN] = 0
-            if state[COUNT] == 0 and state[CLOSED_BY] == 0:
-                state[CLOSED_BY] = CLOSED_BY_NEXT
-        if outcome == OPENS and not trait & IS_GTID:
-            state[TIME] = 0
-        count = state[COUNT]
-        if head >= 0:
-            rows.which[count] = event
-            rows.places[count] = events.offsets[event]
-            rows.layouts[count] = head
-            rows.tables[count] = events.maps[event]
-            rows.origins[count] = events.servers[event]
-            rows.times[count] = (
-                state[TIME] if state[TIME] else (events.stamps[event] * 1000000 if events.stamps[event] else -1)
-            )
-            rows.owners[count] = events.sources[event] + 0
-            rows.serials[count] = events.numbers[event] + 0
-            rows.commits[count] = 0
-            state[COUNT] = count + 1
-            state[TRANSACTION_OPEN] = 1
-        if outcome == ENDS:
-            if state[TRANSACTION_OPEN]:
-                rows.commits[state[COUNT] - 1] = 1
-                state[TRANSACTION_OPEN] = 0
-            elif state[COUNT] == 0 and state[CLOSED_BY] == 0:
-                state[CLOSED_BY] = CLOSED_BY_END
-        event += 1
-    return stop
-
-
 # --- Runs of events ---
 
-_MAX_HEADS = 256
+_MAX_PLAN_WORDS = 1 << 21
+"""Memory of the plans and heads of row events: when they take more, all are forgotten."""
+_MAX_UNPACKED_BYTES = 16 << 20
+"""Row images of compressed events that are unpacked at once."""
+_ALL_SELECTED = b"\1" * (1 << 16)
 _FRAME_COLUMNS = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
 _CODES, _STARTS, _ENDS = 0, 4, 5
-_OUTPUT_COLUMNS = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits")
-_STOP_EVENTS = (
-    UNSUPPORTED_EVENTS
-    | COMPRESSED_ROW_EVENTS
-    | {EventType.PARTIAL_UPDATE_ROWS, EventType.EXECUTE_LOAD_QUERY, EventType.INCIDENT}
-)
+_OUTPUT_COLUMNS = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits", "groups")
+_STOP_EVENTS = UNSUPPORTED_EVENTS | {EventType.PARTIAL_UPDATE_ROWS, EventType.EXECUTE_LOAD_QUERY, EventType.INCIDENT}
 
 
 WRITE_EVENTS = ROW_EVENTS - UPDATE_ROW_EVENTS - DELETE_ROW_EVENTS
+
+
+_STATEMENTS = "statements that may change tables are between the rows"
+_MANY_TABLES = f"more than {MAX_CACHED:,} table maps are in use"
+_MANY_FORMS = "their row events have too many forms"
+_UNCERTAIN = "the names of their columns are not certain"
+_CASCADES = "foreign keys are checked"
+_OTHER_HEAD = f"they have more than {MAX_COMPILED_COLUMNS} columns, or other columns than their table map"
+_PARTIAL_JSON = "they have parts of JSON values"
+_INVALID_ROWS = "they are not valid, or too large"
+_UNPACKED = f"compressed events have more than {_MAX_UNPACKED_BYTES >> 20} MiB"
 
 
 class _UnsupportedEvent(Exception):
@@ -339,11 +147,12 @@ class _UnsupportedEvent(Exception):
 
     Attributes:
         index: of the event in its batch.
+        reason: why, as text about the rows.
     """
 
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
+    def __init__(self, index: int, reason: str = _INVALID_ROWS) -> None:
+        super().__init__(index, reason)
+        self.index, self.reason = index, reason
 
 
 class _KernelBatch(NamedTuple):
@@ -351,18 +160,31 @@ class _KernelBatch(NamedTuple):
 
     Attributes:
         owners: source, number and map of each event, see `Follower.columns`.
+        sources: see `EventRows`.
     """
 
     window: Any
     frames: list[Any]
     owners: list[Any]
     follower: CompiledTracker
+    sources: list[tuple[str | None, int | None]]
+
+
+class _RowImages(NamedTuple):
+    """Bytes with row images. starts, ends: for each event of the batch where its body, or its unpacked images are."""
+
+    window: Any
+    starts: Any
+    ends: Any
 
 
 class RowEventRuns:
     """Processes runs of row events of the files of a log, one after the other.
 
     What it knows of maps is indexed by the numbers that the follower of the file gives them.
+
+    Attributes:
+        reason: why the event after the last run takes the general path, as text about its rows.
     """
 
     def __init__(self, fillers: RowCellFillers, compile_kernel: Callable[[Kernel], Kernel]) -> None:
@@ -375,6 +197,7 @@ class RowEventRuns:
         self._state = array("q", bytes(8 * STATE_SIZE))
         self._outputs = [array("q") for _ in _OUTPUT_COLUMNS]
         self._described: list[TableSchema] = []
+        self.reason = ""
         self._reset_maps([], -1)
 
     def _reset_maps(self, maps: list[TableMap], version: int) -> None:
@@ -387,58 +210,94 @@ class RowEventRuns:
         self._map_states = array("q")
         self._tables: dict[int, tuple[TableMap, TableSchema]] = {}
         self._heads, self._plans, self._shapes = array("q", [0]), array("q"), array("q")
+        self._plan_positions: dict[bytes, int] = {}
         self._layout_kinds: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        self._compressed_layouts: set[int] = set()
 
     # -- a batch -------------------------------------------------------------------------------------------------------
 
     def events(
-        self, reader: RowTables, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+        self,
+        reader: RowTables,
+        context: BinlogFileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        marks: bytes | None,
     ) -> tuple[EventRows | None, int]:
-        """Return the content of the first of these records, and the next record, which needs `read_records`."""
-        source = (
-            None
-            if context.encrypted_without_key or batch.container is not None
-            else self._prepare_batch(context, batch)
-        )
+        """Return the content of the first of these records, and the next record, which needs `read_records`.
+
+        Args:
+            marks: see `CompiledTableReader.read_events`.
+        """
+        self.reason = _STATEMENTS
+        source = None if context.encrypted_without_key else self._prepare_batch(context, batch)
         if source is None:
             return None, start
+        selected = _ALL_SELECTED if marks is None else bytes(start) + marks
+        if marks is None and len(selected) < stop:
+            selected = b"\1" * stop
         self._sync_maps(reader, source.follower)
         while stop > start:
-            next_event = self._follow_events(reader, context, source, start, stop)
+            next_event = self._follow_events(reader, context, source, start, stop, selected, limits)
             try:
                 runs, sizes = self._store_found_events(source, limits)
             except _UnsupportedEvent as error:
-                stop = error.index
+                stop, self.reason = error.index, error.reason
                 continue
             if next_event == start:
                 break
             state, groups = self._state, reader.groups
             groups.group = state[GROUP_STATE]
             reader.time = state[TIME] or None
-            return self._make_events(source.follower, runs, sizes), next_event
+            return self._make_events(source.sources, runs, sizes), next_event
         return None, start
 
     def _prepare_batch(self, context: BinlogFileContext, batch: Batch) -> _KernelBatch | None:
         tracker, count = context.tracker, batch.frames.count
         if len(tracker.maps.by_id) > MAX_CACHED:
-            tracker.compiled_tracker = None
+            tracker.compiled_tracker, self.reason = None, _MANY_TABLES
             return None
         if not isinstance(tracker.compiled_tracker, CompiledTracker):
             tracker.compiled_tracker = CompiledTracker(tracker, self._compile_kernel)
         follower = tracker.compiled_tracker
-        columns = follower.columns(tracker.track_batch(batch))
-        frames = [as_int_column(batch.frames[name], count) for name in _FRAME_COLUMNS]
-        return _KernelBatch(batch.window, frames, [columns[name] for name in ("source", "number", "map")], follower)
+        frames, notes = (
+            [as_int_column(batch.frames[name], count) for name in _FRAME_COLUMNS],
+            tracker.track_batch(batch),
+        )
+        if batch.container is not None:
+            owner = notes.owners[0] if count else NO_OWNER
+            columns = [array("q", [0 if owner.gtid else -1]) * count, array("q", [-1]) * count]
+            return _KernelBatch(
+                batch.window, frames, [*columns, follower.map_numbers(notes.maps)], follower, [(owner.gtid, owner.seq)]
+            )
+        by_name = follower.columns(notes)
+        sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
+        return _KernelBatch(
+            batch.window, frames, [by_name[name] for name in ("source", "number", "map")], follower, sources
+        )
 
     def _sync_maps(self, reader: RowTables, follower: CompiledTracker) -> None:
         version = reader.version
-        if self._maps is not follower.table_maps or self._version != version or len(self._layout_kinds) > _MAX_HEADS:
+        if self._maps is not follower.table_maps or self._version != version or self._has_too_many_heads:
             self._reset_maps(follower.table_maps, version)
         if (missing_words := 2 * len(self._maps) - len(self._map_states)) > 0:
             self._map_states.extend(array("q", bytes(8 * missing_words)))
 
+    @property
+    def _has_too_many_heads(self) -> bool:
+        return len(self._plans) + len(self._heads) > _MAX_PLAN_WORDS
+
     def _follow_events(
-        self, reader: RowTables, context: BinlogFileContext, source: _KernelBatch, event: int, stop: int
+        self,
+        reader: RowTables,
+        context: BinlogFileContext,
+        source: _KernelBatch,
+        event: int,
+        stop: int,
+        selected: bytes,
+        limits: Limits,
     ) -> int:
         """Find the row events; returns the first event that compiled code does not take."""
         state, groups = self._state, reader.groups
@@ -452,36 +311,43 @@ class RowEventRuns:
             known = KnownMaps(self._map_states, self._heads, id_size + 2)
             rows = FoundRows._make(self._outputs)
             event = self._follow_kernel(
-                event, stop, events, source.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK, state, known, rows
-            )
-            if event == stop or not self._learn_event(reader, source, event, id_size):
+                event, stop, selected, events, source.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK, state, known,
+                rows,
+            )  # fmt: skip
+            if event == stop or not self._learn_event(reader, source, event, id_size, limits):
                 return int(event)
 
-    def _make_events(self, follower: CompiledTracker, runs: list[CellRun], sizes: array[int]) -> EventRows:
+    def _make_events(
+        self, sources: list[tuple[str | None, int | None]], runs: list[CellRun], sizes: array[int]
+    ) -> EventRows:
         state, count = self._state, self._state[COUNT]
-        which, places, layouts, _, times, origins, owners, serials, commits = (one[:count] for one in self._outputs)
-        sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
+        which, places, layouts, _, times, origins, owners, serials, commits, groups = (
+            one[:count] for one in self._outputs
+        )
         described, self._described = self._described, []
         closes = state[CLOSED_BY]
         return EventRows(
             described, closes == CLOSED_BY_END, closes == CLOSED_BY_NEXT,
             bool(state[TRANSACTION_OPEN]), runs, which,
-            places, sizes, layouts, times, origins, owners, serials, commits, self._layout_kinds, sources,
+            places, sizes, layouts, times, origins, owners, serials, commits, groups, self._layout_kinds, sources,
         )  # fmt: skip
 
     # -- unsupported events --------------------------------------------------------------------------------------------
 
-    def _learn_event(self, reader: RowTables, source: _KernelBatch, event: int, id_size: int) -> bool:
+    def _learn_event(self, reader: RowTables, source: _KernelBatch, event: int, id_size: int, limits: Limits) -> bool:
         """Resolve what the kernel lacked for the event where it stopped; True if it takes the event now."""
         code, number = source.frames[_CODES][event], source.owners[2][event]
         if number < 0 or self._traits[code] & NEEDS_TRACKER:
+            self.reason = _PARTIAL_JSON if code == EventType.PARTIAL_UPDATE_ROWS else _STATEMENTS
             return False
         try:
             if self._map_states[2 * number] == UNKNOWN:
                 keyed_map, exported_table, is_wanted = reader.resolve_map(self._maps[number])
-                if (is_wanted and reader.has_unreported_doubt(keyed_map)) or (
-                    reader.must_check_events(exported_table) and (code not in WRITE_EVENTS or not is_wanted)
-                ):
+                if is_wanted and reader.has_unreported_doubt(keyed_map):
+                    self.reason = _UNCERTAIN
+                    return False
+                if reader.must_check_events(exported_table) and (code not in WRITE_EVENTS or not is_wanted):
+                    self.reason = _CASCADES
                     return False
                 self._tables[number] = keyed_map, exported_table
                 self._map_states[2 * number] = WANTED if is_wanted else UNWANTED
@@ -489,23 +355,31 @@ class RowEventRuns:
                 return True
             body = source.window[source.frames[_STARTS][event] : source.frames[_ENDS][event]]
             if code not in WRITE_EVENTS and reader.must_check_events(self._tables[number][1]):
+                self.reason = _CASCADES
                 return False
-            return code in ROW_EVENTS and self._learn_head(code, body, number, id_size + 2)
+            return code in ROW_EVENTS and self._learn_head(code, body, number, id_size + 2, limits)
         except (MalformedError, DecompressionError):
+            self.reason = _INVALID_ROWS
             return False
 
-    def _learn_head(self, code: int, body: memoryview, number: int, head_at: int) -> bool:
+    def _learn_head(self, code: int, body: memoryview, number: int, head_at: int, limits: Limits) -> bool:
         table_map, table = self._tables[number]
         layout = parse_image_layout(code, body, table_map) if len(table_map.columns) <= MAX_COMPILED_COLUMNS else None
-        if layout is None or len(self._layout_kinds) > _MAX_HEADS:
+        if layout is None or self._has_too_many_heads:
+            self.reason = _OTHER_HEAD if layout is None else _MANY_FORMS
             return False
         head, entry = bytes(body[head_at : layout.images_at]), len(self._heads)
         self._heads.extend([self._map_states[2 * number + 1], code, len(head), len(self._layout_kinds)])
         self._heads.frombytes(head.ljust(-(-len(head) // 8) * 8, b"\0"))
         self._map_states[2 * number + 1] = entry
+        if layout.compressed:
+            self._compressed_layouts.add(len(self._layout_kinds))
         self._layout_kinds.append((layout.sides, layout.absent))
-        self._shapes.extend([layout.sides, layout.images_at, len(self._plans)])
-        self._plans.extend(self._fillers.current_filler(table_map, table).make_plan(layout))
+        plan = self._fillers.current_filler(table_map, table, limits).make_plan(layout)
+        plan_at = self._plan_positions.setdefault(plan.tobytes(), len(self._plans))
+        if plan_at == len(self._plans):
+            self._plans.extend(plan)
+        self._shapes.extend([layout.sides, 0 if layout.compressed else layout.images_at, plan_at])
         return True
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -517,10 +391,11 @@ class RowEventRuns:
             _UnsupportedEvent: some rows cannot be stored; the fillers are as before.
         """
         runs, sizes, old_rows = list[CellRun](), array("q", bytes(8 * self._state[COUNT])), dict[int, Any]()
+        images = self._locate_images(source, limits)
         failed_events = []
         for number, picks in self._group_by_map():
             try:
-                for run in self._store_map_events(source, number, picks, sizes, limits):
+                for run in self._store_map_events(images, number, picks, sizes, limits):
                     old_rows.setdefault(id(run.buffer), (run.buffer, run.start))
                     runs.append(run)
             except _UnsupportedEvent as error:
@@ -530,6 +405,33 @@ class RowEventRuns:
                 filler.rows = rows
             raise _UnsupportedEvent(min(failed_events))
         return runs, sizes
+
+    def _locate_images(self, source: _KernelBatch, limits: Limits) -> _RowImages:
+        """Return where the images of the events found are; those of compressed events are unpacked.
+
+        Raises:
+            _UnsupportedEvent: an event cannot be unpacked, or those before it take enough memory.
+        """
+        which, _, layouts, maps, *_ = (one[: self._state[COUNT]] for one in self._outputs)
+        starts, ends = source.frames[_STARTS], source.frames[_ENDS]
+        if not self._compressed_layouts or self._compressed_layouts.isdisjoint(layouts):
+            return _RowImages(source.window, starts, ends)
+        data, new_starts, new_ends = bytearray(), array("q", bytes(8 * len(starts))), array("q", bytes(8 * len(starts)))
+        for event, layout_number, map_number in zip(which, layouts, maps, strict=True):
+            body = source.window[starts[event] : ends[event]]
+            new_starts[event] = len(data)
+            try:
+                if layout_number in self._compressed_layouts:
+                    layout = parse_image_layout(source.frames[_CODES][event], body, self._tables[map_number][0])
+                    block = body[layout.images_at if layout is not None else 0 :]
+                    if data and len(data) + read_declared_size(block) > _MAX_UNPACKED_BYTES:
+                        raise _UnsupportedEvent(event, _UNPACKED)
+                    body = memoryview(unpack_block(block, limits))
+            except (MalformedError, DecompressionError):
+                raise _UnsupportedEvent(event) from None
+            data += body
+            new_ends[event] = len(data)
+        return _RowImages(data, new_starts, new_ends)
 
     def _group_by_map(self) -> Iterator[tuple[int, array[int]]]:
         """Iterate over the row events of each table as (number of the map, events with that map)."""
@@ -545,7 +447,7 @@ class RowEventRuns:
                 yield number, array("q", map_events)
 
     def _store_map_events(
-        self, source: _KernelBatch, number: int, picks: array[int], sizes: array[int], limits: Limits
+        self, images: _RowImages, number: int, picks: array[int], sizes: array[int], limits: Limits
     ) -> Iterator[CellRun]:
         """Store the rows of these events.
 
@@ -553,24 +455,25 @@ class RowEventRuns:
             _UnsupportedEvent: the rows of an event cannot be stored.
         """
         pick, (found_events, _, layouts, *_) = 0, self._outputs
-        picked = typed_cells.PickedEvents(picks, found_events, layouts, source.frames[_STARTS], source.frames[_ENDS])
+        picked = typed_cells.PickedEvents(picks, found_events, layouts, images.starts, images.ends)
         row_layouts = typed_cells.RowLayouts(self._shapes, self._plans)
+        table_map, table = self._tables[number]
         while pick < len(picks):
-            filler = self._fillers.current_filler(*self._tables[number])
-            first_row = filler.rows
+            filler = self._fillers.current_filler(table_map, table, limits)
+            first_row, raw_count = filler.rows, filler.target.counts[RAW_COUNT]
             next_pick, row, status = self._store_kernel(
-                pick, len(picks), picked, source.window, b"\0", row_layouts, first_row, MAX_FILLER_ROWS,
-                typed_cells.CellTarget(FILLER_CAPACITY, filler.cells, filler.out), sizes,
-            )  # fmt: skip
+                pick, len(picks), picked, images.window, row_layouts, first_row, MAX_FILLER_ROWS, filler.target, sizes
+            )
             run = CellRun(filler, first_row, picks[pick:next_pick])
             if next_pick > pick:
-                _check_raw_values(filler, run, sizes, found_events, limits)
+                if filler.target.counts[RAW_COUNT] > raw_count:
+                    _check_raw_values(filler, run, sizes, found_events, limits)
                 filler.rows = row
                 yield run
-            if status == typed_cells.UNSUPPORTED or (status == typed_cells.FULL and not row):
+            if status == typed_cells.UNSUPPORTED or (
+                status == typed_cells.FULL and not self._fillers.open_larger(table_map)
+            ):
                 raise _UnsupportedEvent(found_events[picks[next_pick]])
-            if status == typed_cells.FULL:
-                self._fillers.close_filler(self._tables[number][0])
             pick = next_pick
 
 
@@ -582,8 +485,10 @@ def _check_raw_values(
     Raises:
         _UnsupportedEvent: a value cannot be decoded.
     """
-    row = run.start
-    for event in run.event_numbers if filler.has_raw_columns else ():
+    row, stop = run.start, run.start + sum(sizes[event] for event in run.event_numbers)
+    if filler.can_decode_raw_values(row, stop, limits):
+        return
+    for event in run.event_numbers:
         if not filler.can_decode_raw_values(row, row + sizes[event], limits):
             raise _UnsupportedEvent(found_events[event])
         row += sizes[event]
@@ -704,6 +609,7 @@ class RowTables(msgspec.Struct):
         time: commit time of the open transaction, if its GTID has one.
         is_selected: selects the tables whose rows are reported; None = all.
         reported: reasons for uncertain column names that were reported.
+        records_as_values: `read_records` yields no cells.
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
@@ -714,6 +620,7 @@ class RowTables(msgspec.Struct):
     time: int | None = None
     is_selected: Callable[[TableSchema], bool] | None = None
     reported: set[str] = msgspec.field(default_factory=set)
+    records_as_values: bool = False
 
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
@@ -733,13 +640,27 @@ class RowTables(msgspec.Struct):
                 yield RecordTableRows(findings=(report_event(event, error.finding_id, str(error.args[0])),))
 
     def read_events(
-        self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
+        self,
+        context: BinlogFileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        marks: bytes | None = None,
     ) -> tuple[EventRows | None, int]:
         """Return the content of the first of these records, and the next record, which needs `read_records`."""
         if self.runs is None:
             return None, start
         self._seed(context)
-        return self.runs.events(self, context, batch, start, stop, limits)
+        return self.runs.events(self, context, batch, start, stop, limits, marks)
+
+    def read_column(self, context: BinlogFileContext, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
+        """Return one column of the envelopes of these records."""
+        return decode_event_column(context, batch, name, start, stop)
+
+    def store_no_cells(self) -> None:
+        """Make `read_records` yield rows as values."""
+        self.records_as_values = True
 
     def _seed(self, context: BinlogFileContext) -> None:
         self.knowledge.load_schema(context.hints.schema)
@@ -858,20 +779,20 @@ class RowTables(msgspec.Struct):
         if self.has_unreported_doubt(keyed_map):
             self.reported.add(keyed_map.uncertain)
             findings = (*findings, report_event(event, "meta-mismatch", keyed_map.uncertain, Severity.WARNING))
+        reason = "" if self.runs is None else self.runs.reason
         cells = (
             None
-            if self.fillers is None
+            if self.fillers is None or self.records_as_values
             else self.fillers.store_event(event.code, event.body, keyed_map, exported_table, limits)
         )
         if cells is not None:
-            return RecordTableRows(cells=cells, time=self.time, ends=ends, findings=findings)
+            return RecordTableRows(cells=cells, time=self.time, ends=ends, findings=findings, reason=reason)
         padded_sizes = _padded_sizes(keyed_map)
         rows = decode()
         if event.code == EventType.PARTIAL_UPDATE_ROWS:
             rows = [{**row, "after": fill_unchanged_json(row["before"], row["after"])} for row in rows]
-        return RecordTableRows(
-            [_make_row(exported_table, row, padded_sizes) for row in rows], time=self.time, ends=ends, findings=findings
-        )
+        table_rows = [_make_row(exported_table, row, padded_sizes) for row in rows]
+        return RecordTableRows(table_rows, time=self.time, ends=ends, findings=findings, reason=reason)
 
 
 def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:

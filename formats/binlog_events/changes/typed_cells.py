@@ -1,14 +1,15 @@
 """Rows of ROWS events as cells of typed columns, filled by compiled code.
 
 A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is the end of the text,
-which starts at the end of the row before. Flags say which cells have a value. Kernels return UNSUPPORTED for values
-that only the general Python code can decode, and FULL if the buffers have no space left.
+which starts at the end of the row before. A flag says whether a cell has a value, and whether that is stored as the raw
+bytes of the log because only Python can decode it. Kernels return UNSUPPORTED for rows that are not valid, and FULL if
+the buffers have no space left.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from mmap import mmap
 from typing import Any, NamedTuple
 
@@ -51,18 +52,21 @@ from binlogtool.limits import Limits
 
 # ruff: noqa: SIM109 - kernels have no `in`
 
-PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 12
+PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 11
 """Words of a plan. Head: number of columns, and how many of them the before and after image have. Of each column: kind,
-parameter, bytes, bytes of the length; then for the before and the after image: offset of its cells, of its flags, of
-its texts; space for texts; images that have the column (1 = before, 2 = after, 3 = both)."""
+parameter, bytes, bytes of the length; then for the before and the after image: number of its strip of cells, of its
+strip of flags, of its area of texts (`CellTarget`); images that have the column (1 = before, 2 = after, 3 = both)."""
 SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, ENUM_OR_SET, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
 """Kinds of fixed width. WIDE: two words. ENUM_OR_SET: the parameter is the highest valid number."""
 TIME, UTF8, SINGLE_BYTE_TEXT, BYTES, RAW = range(32, 37)
 """Kinds of texts. SINGLE_BYTE_TEXT: the parameter is the highest byte that equals its Unicode character. BYTES: the
-least size is the parameter, padded with zero bytes. RAW: bytes as they are stored."""
+least size is the parameter, padded with zero bytes. RAW: bytes that Python decodes."""
 FIRST_TEXT_KIND = TIME
 """Kinds from this one on are texts."""
 FULL, UNSUPPORTED = -1, -2
+NULL_VALUE, STORED_VALUE, RAW_VALUE = range(3)
+"""Flags of a cell: without a value; with one; with the raw bytes of one, in a cell of fixed width as a little-endian
+number."""
 
 
 @kernel()
@@ -202,7 +206,15 @@ def store_fixed_value(
     return 0 if value >= 0 and value <= parameter else -2
 
 
-@kernel(is_utf8, put_time2)
+@kernel()
+def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
+    """Copy `buf[pos:limit]` to `out[out_pos:]`; returns the end of the copy."""
+    for i in range(limit - pos):
+        out[out_pos + i] = buf[pos + i] + 0
+    return out_pos + limit - pos
+
+
+@kernel(copy_bytes, is_utf8, put_time2)
 def store_text_value(
     buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
@@ -232,9 +244,7 @@ def store_text_value(
             out[out_pos] = char
             out_pos += 1
         return out_pos
-    for i in range(limit - pos):
-        out[out_pos + i] = buf[pos + i] + 0
-    out_pos += limit - pos
+    out_pos = copy_bytes(buf, pos, limit, out, out_pos)
     if kind == BYTES:
         for _ in range(limit - pos, parameter):
             out[out_pos] = 0
@@ -242,23 +252,39 @@ def store_text_value(
     return out_pos
 
 
+RAW_COUNT, TEXT_SIZE = range(2)
+
+
+class CellTarget(NamedTuple):
+    """Buffers of one filler.
+
+    capacity: number of rows that fit. stride: length of a strip, in words of `cells` and in bytes of `out`. texts_at,
+    text_bytes: where the areas of texts begin in `out`, and the size of one. counts: two numbers: RAW_COUNT, the raw
+    values that Python has to check, and TEXT_SIZE, the bytes of texts.
+    """
+
+    capacity: int
+    stride: int
+    texts_at: int
+    text_bytes: int
+    cells: MutableInt64s
+    out: MutableUInt8s
+    counts: MutableInt64s
+
+
 @kernel()
-def store_missing_value(
-    plan: Int64s, column: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
-) -> int:
+def store_missing_value(plan: Int64s, column: int, side: int, row: int, target: CellTarget) -> int:
     """Store the cell of a column without a value; `column` is the position of the column in the plan."""
-    out[plan[column + 6 + side] + row] = 0
+    target.out[plan[column + 6 + side] * target.stride + row] = NULL_VALUE
     if plan[column] >= FIRST_TEXT_KIND:
-        at = plan[column + 4 + side] + row
-        text_end = cells[at] + 0
-        cells[at + 1] = text_end
+        cell = plan[column + 4 + side] * target.stride + row
+        text_end = target.cells[cell] + 0
+        target.cells[cell + 1] = text_end
     return 0
 
 
 @kernel(store_missing_value)
-def store_missing_image(
-    plan: Int64s, plan_at: int, side: int, row: int, cells: MutableInt64s, out: MutableUInt8s
-) -> int:
+def store_missing_image(plan: Int64s, plan_at: int, side: int, row: int, target: CellTarget) -> int:
     """Store the cells of an image that the event does not have.
 
     Args:
@@ -266,15 +292,51 @@ def store_missing_image(
     """
     column = plan_at + PLAN_HEAD_WORDS
     for _ in range(plan[plan_at]):
-        column += PLAN_COLUMN_WORDS + store_missing_value(plan, column, side, row, cells, out)
+        column += PLAN_COLUMN_WORDS + store_missing_value(plan, column, side, row, target)
     return 0
 
 
-@kernel(find_value_bounds, store_missing_value, store_fixed_value, store_text_value)
+@kernel(copy_bytes, load_little_endian, store_fixed_value, store_text_value)
+def store_value(
+    buf: UInt8s, pos: int, end: int, plan: Int64s, column: int, side: int, row: int, target: CellTarget
+) -> int:
+    """Store the value `buf[pos:end]` of a column; returns 0, or FULL, or UNSUPPORTED.
+
+    Args:
+        column: position of the column in the plan.
+    """
+    kind = plan[column]
+    cell = plan[column + 4 + side] * target.stride + row
+    flag = RAW_VALUE if kind == RAW else STORED_VALUE
+    if kind >= FIRST_TEXT_KIND:
+        base = target.texts_at + plan[column + 8 + side] * target.text_bytes
+        start = base + target.cells[cell]
+        text_end = store_text_value(buf, pos, end, kind, plan[column + 1], target.out, start, base + target.text_bytes)
+        if text_end == FULL:
+            return FULL
+        if text_end < 0:
+            text_end = copy_bytes(buf, pos, end, target.out, start)
+            flag = RAW_VALUE
+        target.cells[cell + 1] = text_end - base
+        target.counts[TEXT_SIZE] += text_end - start
+    else:
+        if kind == WIDE or kind == WIDE_BITS or kind == DECIMAL:
+            cell += row
+        if store_fixed_value(buf, pos, end - pos, kind, plan[column + 1], target.cells, cell) < 0:
+            if kind == DECIMAL:
+                return UNSUPPORTED
+            target.cells[cell] = load_little_endian(buf, pos, end - pos)
+            flag = RAW_VALUE
+    if flag == RAW_VALUE and kind != UTF8 and kind != SINGLE_BYTE_TEXT:
+        target.counts[RAW_COUNT] += 1
+    target.out[plan[column + 6 + side] * target.stride + row] = flag
+    return 0
+
+
+@kernel(find_value_bounds, store_missing_value, store_value)
 def store_image(
-    buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, side: int, row: int, cells: MutableInt64s,
-    out: MutableUInt8s
-) -> tuple[int, int]:  # fmt: skip
+    buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, side: int, row: int, target: CellTarget
+) -> tuple[int, int]:
     """Store the image at `buf[pos]`; returns (end of the image, 0 or FULL or UNSUPPORTED).
 
     Args:
@@ -286,86 +348,54 @@ def store_image(
     bit = 0
     pos += (plan[plan_at + 1 + side] + 7) >> 3
     if pos > limit:
-        return pos, -2
+        return pos, UNSUPPORTED
     column = plan_at + PLAN_HEAD_WORDS
     for _ in range(count):
-        kind = plan[column]
-        at = plan[column + 4 + side]
         is_null = 1
-        if plan[column + 11] >> side & 1:
+        if plan[column + 10] >> side & 1:
             is_null = buf[nulls + (bit >> 3)] >> (bit & 7) & 1
             bit += 1
         if is_null:
-            store_missing_value(plan, column, side, row, cells, out)
+            store_missing_value(plan, column, side, row, target)
         else:
             pos, end = find_value_bounds(buf, pos, limit, plan[column + 2], plan[column + 3])
             if end < 0:
-                return pos, -2
-            out[plan[column + 6 + side] + row] = 1
-            if kind >= FIRST_TEXT_KIND:
-                base = plan[column + 8 + side]
-                text_end = store_text_value(
-                    buf, pos, end, kind, plan[column + 1], out, base + cells[at + row], base + plan[column + 10]
-                )
-                if text_end < 0:
-                    return pos, text_end
-                cells[at + row + 1] = text_end - base
-            else:
-                wide_shift = 1 if kind == WIDE or kind == WIDE_BITS or kind == DECIMAL else 0
-                status = store_fixed_value(buf, pos, end - pos, kind, plan[column + 1], cells, at + (row << wide_shift))
-                if status < 0:
-                    return pos, status
+                return pos, UNSUPPORTED
+            status = store_value(buf, pos, end, plan, column, side, row, target)
+            if status < 0:
+                return pos, status
             pos = end
         column += PLAN_COLUMN_WORDS
     return pos, 0
 
 
-class CellTarget(NamedTuple):
-    """Buffers that cells are written to, and the number of rows that fit."""
-
-    capacity: int
-    cells: MutableInt64s
-    out: MutableUInt8s
-
-
 @kernel(store_image, store_missing_image)
 def store_rows(
-    buf: UInt8s,
-    pos: int,
-    limit: int,
-    texts: UInt8s,
-    plan: Int64s,
-    plan_at: int,
-    sides: int,
-    row: int,
-    target: CellTarget,
+    buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, sides: int, row: int, target: CellTarget
 ) -> int:
     """Store all rows of the images `buf[pos:limit]`, from row `row` on; returns the next row, or FULL, or UNSUPPORTED.
 
     Args:
-        texts: one zero byte; only there because kernels of this signature take it.
         plan_at: position of the plan in `plan`.
         sides: 1 = there is a before image, 2 = there is an after image.
     """
-    if texts[0] != 0:
-        return -2
     while pos < limit:
         if row >= target.capacity:
-            return -1
+            return FULL
         start = pos
         status = 0
         if sides & 1:
-            pos, status = store_image(buf, pos, limit, plan, plan_at, 0, row, target.cells, target.out)
+            pos, status = store_image(buf, pos, limit, plan, plan_at, 0, row, target)
         else:
-            status = store_missing_image(plan, plan_at, 0, row, target.cells, target.out)
+            status = store_missing_image(plan, plan_at, 0, row, target)
         if sides & 2 and status == 0:
-            pos, status = store_image(buf, pos, limit, plan, plan_at, 1, row, target.cells, target.out)
+            pos, status = store_image(buf, pos, limit, plan, plan_at, 1, row, target)
         elif status == 0:
-            status = store_missing_image(plan, plan_at, 1, row, target.cells, target.out)
+            status = store_missing_image(plan, plan_at, 1, row, target)
         if status < 0:
             return status
         if pos <= start:
-            return -2
+            return UNSUPPORTED
         row += 1
     return row
 
@@ -397,20 +427,16 @@ def store_events(
     stop: int,
     picked: PickedEvents,
     buf: UInt8s,
-    texts: UInt8s,
     row_layouts: RowLayouts,
     row: int,
     max_rows: int,
     target: CellTarget,
     sizes: MutableInt64s,
 ) -> tuple[int, int, int]:
-    """Store the rows of the events `picks[first:stop]` until there are `max_rows` rows.
+    """Store the rows of the events `picks[pick:stop]` until there are `max_rows` rows.
 
     Args:
-        found_events, layouts: found events and their layouts, see `run_kernels.follow_row_events`.
-        shapes: three words per layout: the sides, offset of the images in the body, position of the plan in `plans`.
         sizes: receives the number of rows of each event.
-        texts: see `store_rows`.
 
     Returns:
         (first event that was not stored, next row, 0 or FULL or UNSUPPORTED: why that event was not stored).
@@ -423,7 +449,6 @@ def store_events(
             buf,
             picked.starts[batch_index] + row_layouts.shapes[shape + 1],
             picked.ends[batch_index],
-            texts,
             row_layouts.plans,
             row_layouts.shapes[shape + 2] + 0,
             row_layouts.shapes[shape] + 0,
@@ -433,7 +458,7 @@ def store_events(
         if next_row < 0:
             return pick, row, next_row
         if next_row == row:
-            return pick, row, -2
+            return pick, row, UNSUPPORTED
         sizes[event] = next_row - row
         row = next_row
         pick += 1
@@ -444,10 +469,15 @@ def store_events(
 
 MAX_FILLER_ROWS = 8192
 """Rows after which a new filler is started."""
-FILLER_CAPACITY = 4 * MAX_FILLER_ROWS
-"""Rows that a filler can hold."""
-_TEXT_BYTES = 24 << 20
-_MIN_TEXT_BYTES = 1 << 18
+_CAPACITIES = (16, 128, 1024, 4 * MAX_FILLER_ROWS)
+"""Rows that a filler can hold: tables with few rows in a log have small ones."""
+_MIN_TEXT_AREAS, _MIN_LAST_TEXT_AREA, _LAST_TEXT_BYTES = (1 << 10, 1 << 13, 1 << 16), 1 << 18, 24 << 20
+"""Bytes of the area for the texts of a column and image. The last capacity shares _LAST_TEXT_BYTES among all areas."""
+_MEMORY_DIVISOR = 8
+"""Open fillers use at most this fraction of the memory limit."""
+_WEIGHTS, _WEIGHT_BETWEEN_CHECKS = (1, 4, 16, 64), 512
+"""Their memory is computed after so many, weighted by their capacity, were opened."""
+_PAGE_BYTES = 4096
 MAX_COMPILED_COLUMNS = 256
 _MAX_CACHED_PLANS = _MAX_CACHED_LAYOUTS = 64
 _ASCII, _LATIN1_UPPER = bytes(range(128)), bytes(range(0xA0, 0x100))
@@ -473,6 +503,8 @@ def _kernel_kind(column: TableMapColumn, kind: ColumnKind) -> tuple[int, int]:
         return DECIMAL, kind.parameter
     if value_kind == ValueKind.ENUM:
         return ENUM_OR_SET, (1 << 16) - 1 if column.values is None else len(column.values)
+    if value_kind == ValueKind.SET and column.values is None:
+        return WIDE, 0
     if value_kind == ValueKind.SET and column.values is not None and len(column.values) < 63:
         return ENUM_OR_SET, (1 << len(column.values)) - 1
     if value_kind == ValueKind.TIME2:
@@ -548,45 +580,57 @@ def _has_column(bitmap: bytes | None, index: int) -> bool:
 
 
 class RowCellFiller:
-    """Column buffers for rows of one table, with any combination of images.
+    """Column buffers for rows of one table, with any combination of images. level: index in _CAPACITIES.
 
     Attributes:
         rows: number of rows stored.
-        cells: 64-bit integers of the cells.
-        out: flags and texts.
+        target: the buffers.
     """
 
-    def __init__(self, table_map: TableMap, table: TableSchema) -> None:
-        self.table, self.rows = table, 0
-        self._kinds = [_kernel_kind(*pair) for pair in zip(table_map.columns, column_kinds(table_map), strict=True)]
-        self._raw_columns = [index for index, (kind, _) in enumerate(self._kinds) if kind == RAW]
+    def __init__(self, table_map: TableMap, table: TableSchema, level: int = len(_CAPACITIES) - 1) -> None:
+        self.table, self.rows, self.level = table, 0, level
+        kinds = column_kinds(table_map)
+        self._kinds = [_kernel_kind(*pair) for pair in zip(table_map.columns, kinds, strict=True)]
+        self._checked_columns = [index for index, (kind, _) in enumerate(self._kinds) if _may_be_malformed(kind)]
         self._table_map = table_map
-        text_columns = 2 * sum(kind >= TIME for kind, _ in self._kinds)
-        self._text_bytes = max(_MIN_TEXT_BYTES, _TEXT_BYTES // max(text_columns, 1))
         self._plan = array("q", [len(self._kinds), 0, 0, 0])
         self._plans: dict[tuple[bytes | None, bytes | None], array[int]] = {}
-        words = size = 0
-        for (kind, parameter), column_kind in zip(self._kinds, column_kinds(table_map), strict=True):
-            offsets = [0] * 8
-            for side in (0, 1):
-                offsets[side], offsets[2 + side] = words, size
-                words += 2 * FILLER_CAPACITY if kind in _WIDE_KINDS else FILLER_CAPACITY + 1
-                size += FILLER_CAPACITY
-                if kind >= TIME:
-                    offsets[4 + side], offsets[6] = size, self._text_bytes
-                    size += self._text_bytes
-            self._plan.extend([kind, parameter, column_kind.fixed, column_kind.prefix, *offsets])
-        self.cells = memoryview(mmap(-1, 8 * words)).cast("q")
-        self.out = memoryview(mmap(-1, size + 64))
+        cell_strips = flag_strips = self._text_areas = 0
+        for (kind, parameter), column_kind in zip(self._kinds, kinds, strict=True):
+            width, is_text = 2 if kind in _WIDE_KINDS else 1, kind >= FIRST_TEXT_KIND
+            strips = [cell_strips, cell_strips + width, flag_strips, flag_strips + 1]
+            areas = [self._text_areas, self._text_areas + 1] if is_text else [0, 0]
+            self._plan.extend([kind, parameter, column_kind.fixed, column_kind.prefix, *strips, *areas, 0])
+            cell_strips, flag_strips = cell_strips + 2 * width, flag_strips + 2
+            self._text_areas += 2 * is_text
+        capacity = _CAPACITIES[level]
+        stride, text_bytes = capacity + 1, self._text_bytes(level)
+        texts_at = flag_strips * stride
+        self._row_bytes = 8 * cell_strips + flag_strips
+        self._buffer_bytes = 8 * cell_strips * stride, texts_at + self._text_areas * text_bytes + _PAGE_BYTES
+        cells, out = (memoryview(mmap(-1, max(size, 1))) for size in self._buffer_bytes)
+        self.target = CellTarget(capacity, stride, texts_at, text_bytes, cells.cast("q"), out, array("q", [0, 0]))
+
+    def _text_bytes(self, level: int) -> int:
+        if level < len(_MIN_TEXT_AREAS):
+            return _MIN_TEXT_AREAS[level]
+        return max(_MIN_LAST_TEXT_AREA, _LAST_TEXT_BYTES // max(self._text_areas, 1))
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory of the rows so far, about: pages of the buffers that were never written use none."""
+        pages = (2 * len(self._kinds) + self._text_areas) * 2 * _PAGE_BYTES
+        used = self.rows * self._row_bytes + self.target.counts[TEXT_SIZE] + pages
+        return min(sum(self._buffer_bytes), used)
 
     def make_plan(self, layout: ImageLayout) -> array[int]:
-        """Return the plan for images with the layout's columns; cached."""
+        """Return the plan for images with the layout's columns; cached. It does not depend on the filler's level."""
         plan = self._plans.get(layout.bitmaps)
         if plan is None:
             plan = self._plan[:]
             for index in range(len(self._kinds)):
                 presence = [_has_column(bitmap, index) for bitmap in layout.bitmaps]
-                plan[PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index + 11] = presence[0] + 2 * presence[1]
+                plan[PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index + 10] = presence[0] + 2 * presence[1]
                 plan[1] += presence[0]
                 plan[2] += presence[1]
             if len(self._plans) >= _MAX_CACHED_PLANS:
@@ -594,64 +638,58 @@ class RowCellFiller:
             self._plans[layout.bitmaps] = plan
         return plan
 
-    def add_rows(self, store_rows: Kernel, data: Any, offset: int, layout: ImageLayout) -> int:
+    def add_rows(self, store_rows: Kernel, data: Any, offset: int, layout: ImageLayout, limits: Limits) -> int:
         """Store the rows of the images in `data` from `offset` on; returns their number, or FULL, or UNSUPPORTED.
 
         Args:
             store_rows: compiled `store_rows`.
         """
-        plan = self.make_plan(layout)
-        target = CellTarget(FILLER_CAPACITY, self.cells, self.out)
-        next_row = store_rows(data, offset, len(data), b"\0", plan, 0, layout.sides, self.rows, target)
+        old_count = self.target.counts[RAW_COUNT]
+        next_row = store_rows(data, offset, len(data), self.make_plan(layout), 0, layout.sides, self.rows, self.target)
         if next_row < 0:
             return int(next_row)
+        if self.target.counts[RAW_COUNT] > old_count and not self.can_decode_raw_values(self.rows, next_row, limits):
+            return UNSUPPORTED
         count, self.rows = next_row - self.rows, next_row
         return int(count)
-
-    @property
-    def has_raw_columns(self) -> bool:
-        """True if some columns are decoded by Python, value by value."""
-        return bool(self._raw_columns)
 
     def can_decode_raw_values(self, start: int, stop: int, limits: Limits) -> bool:
         """Check if the raw values of the rows `[start, stop)` of an event can be decoded."""
         budget = DecodeBudget(limits)
         try:
-            for index in self._raw_columns:
+            for index in self._checked_columns:
+                convert = value_converter(self._table_map.columns[index], column_kinds(self._table_map)[index])
                 for side in (0, 1):
-                    self._decode_raw_values(self.read_column(index, side, start, stop), index, budget)
+                    for _, raw in self.read_column(index, side, start, stop).iter_raw():
+                        convert(raw, budget)
         except (MalformedError, DecompressionError, ValueError):
             return False
         return True
 
-    def _decode_raw_values(self, cells: ColumnCells, index: int, budget: DecodeBudget) -> None:
-        convert = value_converter(self._table_map.columns[index], column_kinds(self._table_map)[index])
-        assert cells.data is not None
-        for row, valid in enumerate(cells.valid):
-            if valid:
-                convert(bytes(cells.data[cells.values[row] : cells.values[row + 1]]), budget)
-
     def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
         """Return the cells of one column of the rows `[start, stop)`; side: before or after image."""
         kind, _ = self._kinds[index]
-        plan_at = PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index
-        at, flags, base = (self._plan[plan_at + k + side] for k in (4, 6, 8))
-        valid = self.out[flags + start : flags + stop]
-        column = self._table_map.columns[index]
-        if kind >= TIME:
-            ends = self.cells[at + start : at + stop + 1]
-            data = self.out[base : base + self._text_bytes]
-            decode_leaf = None
-            if kind == RAW:
-                convert = value_converter(column, column_kinds(self._table_map)[index])
-                decode_leaf = _make_leaf_decoder(convert)
-            return ColumnCells(ends, valid, data, leaf=decode_leaf)
+        plan_at, target = PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index, self.target
+        strip, flags, area = (self._plan[plan_at + k + side] for k in (4, 6, 8))
+        strip, flags = strip * target.stride, flags * target.stride
+        column, column_kind = self._table_map.columns[index], column_kinds(self._table_map)[index]
+        decode_leaf = _make_leaf_decoder(value_converter(column, column_kind))
+        all_cells, all_bytes = memoryview(target.cells), memoryview(target.out)  # type: ignore[arg-type]
+        valid = all_bytes[flags + start : flags + stop]
+        if kind >= FIRST_TEXT_KIND:
+            ends = all_cells[strip + start : strip + stop + 1]
+            base = target.texts_at + area * target.text_bytes
+            return ColumnCells(ends, valid, all_bytes[base : base + target.text_bytes], decode_leaf)
         is_wide = kind in _WIDE_KINDS
-        values = self.cells[at + 2 * start : at + 2 * stop] if is_wide else self.cells[at + start : at + stop]
-        texts: Sequence[Any] | None = None
-        if kind == ENUM_OR_SET and column.values is not None:
-            texts = column.values
-        return ColumnCells(values, valid, None, wide=is_wide, texts=texts)
+        width = 2 if is_wide else 1
+        values = all_cells[strip + width * start : strip + width * stop]
+        texts = column.values if kind == ENUM_OR_SET else None
+        return ColumnCells(values, valid, None, decode_leaf, column_kind.fixed, is_wide, texts)
+
+
+def _may_be_malformed(kind: int) -> bool:
+    """Return True if a raw value of this kind may be one that Python cannot decode either."""
+    return kind not in (SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, DECIMAL, YEAR, UTF8, SINGLE_BYTE_TEXT, BYTES)
 
 
 def _make_leaf_decoder(convert: Callable[[bytes, DecodeBudget], Any]) -> Callable[[bytes, Limits], Any]:
@@ -669,6 +707,7 @@ class RowCellFillers:
         self._store_rows = compile_kernel(store_rows)
         self.is_compiled = self._store_rows is not store_rows
         self._open: dict[int, tuple[TableMap, RowCellFiller]] = {}
+        self._opened_weight = 0
 
     def store_event(
         self, code: int, body: Any, table_map: TableMap, table: TableSchema, limits: Limits
@@ -686,35 +725,45 @@ class RowCellFillers:
                 return None
             offset = layout.images_at
             data, offset = (unpack_block(body[offset:], limits), 0) if layout.compressed else (body, offset)
-            filler = self.current_filler(table_map, table)
-            start = filler.rows
-            count = filler.add_rows(self._store_rows, data, offset, layout)
-            if count == FULL and start:
-                self.close_filler(table_map)
-                filler = self.current_filler(table_map, table)
-                start = 0
-                count = filler.add_rows(self._store_rows, data, offset, layout)
+            while True:
+                filler = self.current_filler(table_map, table, limits)
+                start = filler.rows
+                count = filler.add_rows(self._store_rows, data, offset, layout, limits)
+                if count != FULL or not self.open_larger(table_map):
+                    break
         except (MalformedError, DecompressionError):
             return None
-        if count <= 0:
-            return None
-        if not filler.can_decode_raw_values(start, start + count, limits):
-            filler.rows = start
-            return None
-        return CellSlice(filler, start, count, layout.sides, layout.absent)
+        return CellSlice(filler, start, count, layout.sides, layout.absent) if count > 0 else None
 
-    def close_filler(self, table_map: TableMap) -> None:
-        """Make the next rows of this map go to a new filler."""
-        self._open.pop(id(table_map), None)
+    def open_larger(self, table_map: TableMap) -> bool:
+        """Make the next rows of this map go to a new filler, a larger one if possible; False if it had no rows, and
+        there is no larger one."""
+        _, filler = self._open[id(table_map)]
+        level = min(filler.level + 1, len(_CAPACITIES) - 1)
+        if not filler.rows and level == filler.level:
+            return False
+        self._open[id(table_map)] = table_map, RowCellFiller(table_map, filler.table, level)
+        self._opened_weight += _WEIGHTS[level]
+        return True
 
-    def current_filler(self, table_map: TableMap, table: TableSchema) -> RowCellFiller:
+    def current_filler(self, table_map: TableMap, table: TableSchema, limits: Limits) -> RowCellFiller:
         """Return the filler for the next rows of a table."""
         current = self._open.get(id(table_map))
         if current is None or current[1].rows >= MAX_FILLER_ROWS or current[1].table is not table:
-            if len(self._open) >= 16:
-                self._open.clear()
-            current = self._open[id(table_map)] = table_map, RowCellFiller(table_map, table)
+            level = 0 if current is None or current[1].table is not table else current[1].level
+            if self._opened_weight >= _WEIGHT_BETWEEN_CHECKS:
+                self._close_fillers(limits.max_memory // _MEMORY_DIVISOR)
+            current = self._open[id(table_map)] = table_map, RowCellFiller(table_map, table, level)
+            self._opened_weight += _WEIGHTS[level]
         return current[1]
+
+    def _close_fillers(self, max_bytes: int) -> None:
+        """Close the oldest fillers until the others use at most `max_bytes`."""
+        self._opened_weight, used_bytes = 0, 0
+        for key, (_, filler) in reversed(list(self._open.items())):
+            used_bytes += filler.size_in_bytes
+            if used_bytes > max_bytes:
+                del self._open[key]
 
 
 def _has_all_columns(bitmap: bytes, count: int) -> bool:

@@ -53,7 +53,6 @@ from binlogtool.formats.binlog_events.crypt.encrypt import (
     decrypt_aes_cbc,
     decrypt_header,
     from_stream,
-    read_event_size,
     to_stream,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -62,11 +61,14 @@ from binlogtool.formats.binlog_events.wire_format import (
     EVENT_TYPE_NAMES,
     FLAGS_AT,
     HEADER_SIZE,
+    KNOWN_FLAGS,
     MAGIC,
     MAX_EVENT_SIZE,
+    PACKED_HEADER,
     TYPE_AT,
     EventFlag,
     EventType,
+    read_event_size,
 )
 
 # --- Random-access decryption of MariaDB's encrypted events ---
@@ -83,10 +85,8 @@ _MAX_SERVER_IDS = 256
 _TEN_YEARS = 10 * 366 * 86400
 _U32 = (1 << 32) - 1
 _LOW_24_BITS = (1 << 24) - 1
-_KNOWN_FLAGS = sum(flag.value for flag in EventFlag)
-_UNKNOWN_FLAGS_HIGH = 0xFF & ~(_KNOWN_FLAGS >> 8)
+_UNKNOWN_FLAGS_HIGH = 0xFF & ~(KNOWN_FLAGS >> 8)
 _ZERO_POSITION = bytes(4)
-_HEADER = struct.Struct("<IBIIIH")
 _pack_uint32 = struct.Struct("<I").pack
 _unpack_size = struct.Struct("<9xI").unpack_from
 
@@ -165,8 +165,8 @@ class HeaderEvidence:
 
     def is_certain(self, header: bytes, at: int) -> bool:
         """Return whether this is the header of an event that was written at `at`, beyond reasonable doubt."""
-        _, type_, server, size, end_log_pos, flags = _HEADER.unpack(header)
-        if flags & ~_KNOWN_FLAGS:
+        _, type_, server, size, end_log_pos, flags = PACKED_HEADER.unpack(header)
+        if flags & ~KNOWN_FLAGS:
             return False
         if end_log_pos == (at + size) & _U32 and not self.is_relay:
             return True
@@ -178,8 +178,8 @@ class HeaderEvidence:
 
     def is_plausible(self, header: bytes) -> bool:
         """Return whether this may be the header of a server that was not seen before, in a relay log."""
-        time, type_, _, size, _, flags = _HEADER.unpack(header)
-        if flags & ~_KNOWN_FLAGS or not HEADER_SIZE <= size <= MAX_EVENT_SIZE or not _is_event_type(type_, 0):
+        time, type_, _, size, _, flags = PACKED_HEADER.unpack(header)
+        if flags & ~KNOWN_FLAGS or not HEADER_SIZE <= size <= MAX_EVENT_SIZE or not _is_event_type(type_, 0):
             return False
         return time in (0, min(max(time, self._since - _TEN_YEARS), self._since + _TEN_YEARS))
 
@@ -553,11 +553,7 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
 
 
 def _parse_schema(schema: Construct, data: bytes) -> Struct:
-    """Parse bytes by a schema.
-
-    Raises:
-        MalformedError: they do not match.
-    """
+    """Parse bytes by a schema; raise MalformedError if they do not match."""
     try:
         return schema.parse(data)
     except ConstructError as error:
@@ -600,8 +596,7 @@ def _is_plain_log(start: bytes) -> bool:
 def _create_stream_decryptor(secret: bytes) -> BufferDecryptor:
     """Return the AES-256-CTR decryptor for what follows the header.
 
-    Args:
-        secret: 32 bytes of key, 8 bytes before the block counter.
+    `secret`: 32 bytes of key, 8 bytes before the block counter.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 

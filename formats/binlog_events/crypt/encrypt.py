@@ -1,11 +1,9 @@
 """Keys of encrypted logs and the cipher of one event.
 
-Sources: docs/spec/mysql_binlog.md#encryption; MariaDB plugin `file_key_management` (`Parser`), the `openssl enc`
-program, MySQL `component_keyring_file`.
-
 Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes 9..12, the size,
 stay readable. The IV is the nonce of the file and the offset at which the event was written. Sources:
-docs/spec/mysql_binlog.md#encryption; `Log_event_writer` in `sql/log_event.cc`.
+docs/spec/mysql_binlog.md#encryption; MariaDB `sql/log_event.cc` (`Log_event_writer`), its plugin `file_key_management`
+(`Parser`), the `openssl enc` program, MySQL `component_keyring_file`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,13 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.binlog_events.wire_format import END_LOG_POS_AT, EVENT_SIZE_AT, HEADER_SIZE, TYPE_AT
+from binlogtool.formats.binlog_events.wire_format import (
+    END_LOG_POS_AT,
+    EVENT_SIZE_AT,
+    HEADER_SIZE,
+    TYPE_AT,
+    read_event_size,
+)
 
 # --- Keys of encrypted logs ---
 
@@ -199,22 +203,13 @@ _U32 = (1 << 32) - 1
 _pack_uint32 = struct.Struct("<I").pack
 
 
-def read_event_size(event: bytes) -> int:
-    """Return the readable event_size of an event; 0 if there are too few bytes."""
-    return int.from_bytes(event[EVENT_SIZE_AT:END_LOG_POS_AT], "little") if len(event) >= END_LOG_POS_AT else 0
-
-
 def to_stream(event: bytes) -> bytes:
     """Return the encrypted bytes of an event in the order in which they were encrypted."""
     return event[TYPE_AT:EVENT_SIZE_AT] + event[:TYPE_AT] + event[END_LOG_POS_AT:]
 
 
 def from_stream(stream: bytes, size: bytes) -> bytes:
-    """Return the event from its stream.
-
-    Args:
-        size: its four bytes event_size.
-    """
+    """Return the event from its stream; `size`: its four bytes event_size."""
     return stream[5:9] + stream[:5] + size + stream[9:]
 
 
@@ -231,8 +226,7 @@ class EventCipher(Protocol):
     def decrypt_part(self, at: int, block: int, previous_block: bytes, data: bytes) -> bytes:
         """Decrypt a part of a stream, from block `block` to a block boundary or its end.
 
-        Args:
-            previous_block: the preceding cipher block; ignored for block 0.
+        `previous_block`: the preceding cipher block; ignored for block 0.
         """
 
     def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
@@ -283,11 +277,9 @@ def _create_cipher(key: bytes, mode: Any) -> Any:
 def _restore_events(raw: bytes, offsets: list[int], plain: bytes, remainders: bytes) -> bytes:
     """Return the events in their byte order.
 
-    Args:
-        raw: the encrypted bytes.
-        offsets: offsets in `raw` where the events start, and where the last one ends.
-        plain: for each event a block to drop and its whole blocks.
-        remainders: for each event 16 bytes, its remaining ones first.
+    `raw`: the encrypted bytes. `offsets`: offsets in `raw` where the events start, and where the last one ends.
+    `plain`: for each event a block to drop and its whole blocks. `remainders`: for each event 16 bytes, its remaining
+    ones first.
     """
     parts: list[bytes] = []
     plain_at, ends_at, start = BLOCK_SIZE, 0, offsets[0]

@@ -6,14 +6,23 @@ that dumps of real servers have (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.statements import SqlStatement, SqlWord, split_words
+from binlogtool.formats.binlog_events.ddl.statements import (
+    PARENTHESES,
+    TABLE_OPTIONS,
+    KeyPart,
+    SqlStatement,
+    SqlWord,
+    parse_key_parts,
+    split_parenthesized,
+    split_words,
+)
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
     ColumnHint,
@@ -112,7 +121,7 @@ def _is_not_null(upper_words: Sequence[str]) -> bool:
     """Return whether the definition has NOT NULL."""
     outside, depth = list[str](), 0
     for word in upper_words:
-        depth += {"(": 1, ")": -1}.get(word, 0)
+        depth += PARENTHESES.get(word, 0)
         outside += [word] if not depth else []
     return ("NOT", "NULL") in pairwise(outside)
 
@@ -152,7 +161,7 @@ def _is_generated(upper_words: Sequence[str]) -> bool:
 
 def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str | None) -> str | None:
     """Return the character set of a column; None if it has none or it is unknown."""
-    if type_name in _BYTE_TYPES or (type_name == "LONG" and _is_varbinary(definition)):
+    if type_name in _BYTE_TYPES or (type_name == "LONG" and _upper_word(definition, 1) == "VARBINARY"):
         return "binary"
     if type_name == "JSON":
         return "utf8mb4"
@@ -164,11 +173,6 @@ def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str 
     return explicit if explicit is not None else default
 
 
-def _is_varbinary(definition: Sequence[SqlWord]) -> bool:
-    """Return whether the type is LONG VARBINARY."""
-    return len(definition) > 1 and definition[1].upper == "VARBINARY"
-
-
 def find_charset(words: Sequence[SqlWord]) -> str | None:
     """Return the character set that a column's attributes or a table's options name; None if there is none known."""
     found: str | None = None
@@ -177,9 +181,7 @@ def find_charset(words: Sequence[SqlWord]) -> str | None:
         match word.upper:
             case "CHARSET":
                 found = normalize_charset_name(value)
-            case "CHARACTER" | "CHAR" if words[index + 1 : index + 2] == [SqlWord("SET", False)] or _is_set(
-                words, index
-            ):
+            case "CHARACTER" | "CHAR" if _upper_word(words, index + 1) == "SET":
                 value = next((w.text for w in words[index + 2 : index + 4] if w != SqlWord("=", False)), "")
                 found = normalize_charset_name(value)
             case "COLLATE" if found is None:
@@ -191,11 +193,6 @@ def find_charset(words: Sequence[SqlWord]) -> str | None:
             case "BYTE" if index:
                 found = "binary"
     return found
-
-
-def _is_set(words: Sequence[SqlWord], index: int) -> bool:
-    """Return whether SET follows."""
-    return index + 1 < len(words) and words[index + 1].upper == "SET"
 
 
 def _parse_enum_values(definition: Sequence[SqlWord]) -> tuple[str, ...] | None:
@@ -266,7 +263,7 @@ class CreateTable:
 
     def _read_columns(self) -> ColumnHints | None:
         """Read the columns; None if the statement does not declare them."""
-        items = list(self._iter_items())
+        items = self._read_items()
         options = self._words[self._at :]
         self.charset = find_charset(_table_options(options)) or self.charset
         columns = [item for item in items if not _is_key_clause(item)]
@@ -286,23 +283,15 @@ class CreateTable:
             raise self._make_error(f"{self.name}: column {item[0].text!r} has no type")
         return parse_column(item[0].text, item[1:], default)
 
-    def _iter_items(self) -> Iterator[list[SqlWord]]:
-        """Yield the definitions between the outer parentheses, and advance past them."""
-        depth, item = 0, list[SqlWord]()
-        for at in range(self._at, len(self._words)):
-            word = self._words[at]
-            depth += {"(": 1, ")": -1}.get(word.upper, 0)
-            if depth == 0 or (depth == 1 and word.upper == ","):
-                if not item:
-                    raise self._make_error(f"{self.name} has an empty definition")
-                yield item
-                item = []
-            elif depth > 1 or word.upper != "(" or item:
-                item.append(word)
-            if depth == 0:
-                self._at = at + 1
-                return
-        raise self._make_error(f"{self.name}: a parenthesis is not closed")
+    def _read_items(self) -> list[list[SqlWord]]:
+        """Read the definitions between the outer parentheses."""
+        items, size = split_parenthesized(self._words[self._at :])
+        if not all(items if size else items[:-1]):
+            raise self._make_error(f"{self.name} has an empty definition")
+        if not size:
+            raise self._make_error(f"{self.name}: a parenthesis is not closed")
+        self._at += size
+        return items
 
 
 def _has_versioning(upper_words: Sequence[str]) -> bool:
@@ -315,8 +304,7 @@ def _has_versioning(upper_words: Sequence[str]) -> bool:
 
 def _is_key_clause(item: Sequence[SqlWord]) -> bool:
     """Return whether a definition is a key or another clause, not a column."""
-    first = item[0].upper
-    second = item[1].upper if len(item) > 1 else ""
+    first, second = item[0].upper, _upper_word(item, 1)
     return first in _KEY_WORDS or (first, second) in _KEY_WORD_PAIRS or (first,) in _KEY_WORD_PAIRS
 
 
@@ -324,7 +312,7 @@ def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
     """Return the table's options: the words outside of parentheses and before its partitions."""
     options, depth = list[SqlWord](), 0
     for word in words:
-        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        depth += PARENTHESES.get(word.upper, 0)
         if word.upper == "PARTITION":
             break
         if depth == 0:
@@ -334,20 +322,12 @@ def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
 
 # --- Column definitions and their changes by ALTER TABLE ---
 
-KeyPart = tuple[str, int]
-"""Column of a key in lower case, and the number of its characters in the key; 0 = all."""
-
 _ALTER_KEY_WORDS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PARTITION"))
 _ALTER_KEY_WORD_PAIRS = frozenset((("VECTOR", "INDEX"), ("VECTOR", "KEY"), ("PERIOD", "FOR")))
-_CLAUSES_WITHOUT_EFFECT = frozenset((
-    "ENGINE", "TYPE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM",
-    "TABLE_CHECKSUM", "PAGE_CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "PACK_KEYS", "STATS_PERSISTENT",
-    "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "COMPRESSION", "ENCRYPTION", "ENCRYPTED", "ENCRYPTION_KEY_ID",
-    "TRANSACTIONAL", "INSERT_METHOD", "CONNECTION", "DATA", "UNION", "ENABLE", "DISABLE", "FORCE", "ALGORITHM", "LOCK",
-    "WITH", "WITHOUT", "TABLESPACE", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "AUTOEXTEND_SIZE", "SEQUENCE",
-    "PARTITION", "REMOVE", "COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR", "TRUNCATE",
-    "EXCHANGE", "DISCARD", "IMPORT", "SECONDARY_LOAD", "SECONDARY_UNLOAD", "SECONDARY_ENGINE", "INDEX", "STORAGE",
-    "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PASSWORD", "IETF_QUOTES", "START", "ALTER", "COLLATE",
+_CLAUSES_WITHOUT_EFFECT = TABLE_OPTIONS | frozenset((
+    "SEQUENCE", "PARTITION", "REMOVE", "COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR",
+    "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT", "SECONDARY_LOAD", "SECONDARY_UNLOAD", "SECONDARY_ENGINE", "INDEX",
+    "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PASSWORD", "IETF_QUOTES", "START",
 ))  # fmt: skip
 """First words of clauses that leave the columns unchanged."""
 
@@ -399,11 +379,7 @@ class _AlterTable(msgspec.Struct):
     in_order_by: bool = False
 
     def add_clause(self, clause: Sequence[SqlWord]) -> None:
-        """Add one clause.
-
-        Raises:
-            UsageError: the clause is not supported.
-        """
+        """Add one clause; raise UsageError if the clause is not supported."""
         clause_words = _strip_partitioning(clause)
         if not clause_words:
             return
@@ -428,12 +404,12 @@ class _AlterTable(msgspec.Struct):
         if pair == ("SYSTEM", "VERSIONING"):
             self.versioned = self.adds_versioning = True
         elif pair[0] == "PRIMARY" or (pair[0] == "CONSTRAINT" and "PRIMARY" in [_upper_word(rest, i) for i in (1, 2)]):
-            self.key = _parse_key(rest)
+            self.key = parse_key_parts(rest)
         elif pair in _ALTER_KEY_WORD_PAIRS:
             self.has_period = self.has_period or (pair[0] == "PERIOD" and _upper_word(rest, 2) == "SYSTEM_TIME")
         elif pair[0] not in _ALTER_KEY_WORDS and pair[0] != "CONSTRAINT":
             rest, if_missing = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "NOT", "EXISTS")
-            for definition in _split_parenthesized(rest) if _upper_word(rest, 0) == "(" else [rest]:
+            for definition in split_parenthesized(rest)[0] if _upper_word(rest, 0) == "(" else [rest]:
                 if not (if_missing and self._has_column(_column_name(definition))):
                     self._define_column(definition, None)
 
@@ -525,11 +501,7 @@ class _AlterTable(msgspec.Struct):
             self.key = ((_lower_name(hint), 0),)
 
     def build_definition(self) -> TableDefinition:
-        """Return the table after the statement.
-
-        Raises:
-            UsageError: no server accepts such a table.
-        """
+        """Return the table after the statement; raise UsageError if no server accepts such a table."""
         replaced = {one.old: one for one in self.new_columns if one.old is not None}
         implicit = [c for c in self.before.columns if c in ROW_TIMES]
         columns: list[ColumnHint] = []
@@ -651,37 +623,10 @@ def _strip_partitioning(clause: Sequence[SqlWord]) -> Sequence[SqlWord]:
     """Return the clause up to PARTITION BY or REMOVE PARTITIONING, which follow the last one without a comma."""
     depth = 0
     for at, word in enumerate(clause):
-        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        depth += PARENTHESES.get(word.upper, 0)
         if depth == 0 and (word.upper, _upper_word(clause, at + 1)) in (
             ("PARTITION", "BY"),
             ("REMOVE", "PARTITIONING"),
         ):
             return clause[:at]
     return clause
-
-
-def _split_parenthesized(words: list[SqlWord]) -> list[list[SqlWord]]:
-    """Return the definitions in ADD (a ..., b ...)."""
-    definitions, depth = [list[SqlWord]()], 0
-    for word in words:
-        depth += {"(": 1, ")": -1}.get(word.upper, 0)
-        if depth == 0:
-            break
-        if depth == 1 and word.upper == ",":
-            definitions.append([])
-        elif depth > 1 or word.upper != "(":
-            definitions[-1].append(word)
-    return definitions
-
-
-def _parse_key(words: Sequence[SqlWord]) -> tuple[KeyPart, ...]:
-    """Return the columns in the parentheses after PRIMARY KEY."""
-    parts: list[KeyPart] = []
-    depth = 0
-    for word in words:
-        depth += {"(": 1, ")": -1}.get(word.upper, 0)
-        if depth == 2 and word.text.isdecimal() and parts:
-            parts[-1] = parts[-1][0], int(word.text)
-        elif depth == 1 and word.upper not in ("(", ")", ",", "ASC", "DESC"):
-            parts.append((word.text.lower(), 0))
-    return tuple(parts)

@@ -33,6 +33,10 @@ COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)"
 """The pattern of a comment that no server executes."""
 
 
+PARENTHESES = {"(": 1, ")": -1}
+"""How a word changes the depth of open parentheses."""
+
+
 class SqlStatement(NamedTuple):
     """One statement: the line that it starts in, from 1, and its text with blanks in place of comments."""
 
@@ -139,18 +143,14 @@ def _find_for_end(sql: str, at: int) -> int | None:
     depth = 0
     for match in _SET_PIECES.finditer(sql, at):
         word = match[0].upper()
-        depth += {"(": 1, ")": -1}.get(word, 0)
+        depth += PARENTHESES.get(word, 0)
         if word == "FOR" and not depth:
             return match.end()
     return None
 
 
 def split_words(statement: SqlStatement) -> list[SqlWord]:
-    """Return the words of a statement.
-
-    Raises:
-        UsageError: it does not follow the lexical rules.
-    """
+    """Return the words of a statement; raise UsageError if it does not follow the lexical rules."""
     from sqlglot.errors import SqlglotError
 
     splitter = _split_cached if len(statement.text) <= _MAX_CACHED_LENGTH else _tokenize
@@ -203,11 +203,7 @@ def normalize_statement(sql: bytes, parts: QueryParts) -> str:
 
 
 def normalize_quotes(sql: str, mode: int) -> str:
-    """Return the statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES.
-
-    Args:
-        mode: its sql_mode.
-    """
+    """Return the statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES; `mode`: its sql_mode."""
     mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
     return sql if not mode else _quoting_pattern(mode).sub(lambda match: _normalize_part(match[0], mode), sql)
 
@@ -293,11 +289,12 @@ class TableEngine(NamedTuple):
     transactional: bool
 
 
-class DeclaredKey(NamedTuple):
-    """Primary key that a CREATE TABLE declares.
+KeyPart = tuple[str, int]
+"""Column of a key in lower case, and the number of its characters in the key; 0 = all."""
 
-    `columns`: number of columns of the table. `parts`: (column index from 0, characters in the key; 0 = all).
-    """
+
+class DeclaredKey(NamedTuple):
+    """Primary key of a CREATE TABLE: the table's number of columns; (column index, characters in the key; 0 = all)."""
 
     columns: int
     parts: tuple[tuple[int, int], ...]
@@ -376,8 +373,8 @@ def find_altered_table(sql: str, database: str) -> tuple[str, bool] | None:
 def iter_emptied_tables(sql: str, database: str) -> Iterator[str]:
     """Yield the tables that a statement drops or empties."""
     if (matched := _match_start(_DROP, sql)) is not None:
-        for name in _iter_table_names(matched["list"]):
-            yield qualify_table_name(name, database)
+        for name in re.finditer(TABLE_PATTERN, matched["list"]):
+            yield qualify_table_name(name["table"], database)
     elif (matched := _match_start(_TRUNCATE, sql)) is not None or (
         (matched := _match_create_table(sql)) is not None and matched["replace"]
     ):
@@ -407,12 +404,6 @@ def qualify_table_name(name: str, database: str) -> str:
     return qualify_name(*parts[:2]) if len(parts) > 1 else qualify_name(database, parts[0])
 
 
-def _iter_table_names(names: str) -> Iterator[str]:
-    """Yield the table names of a list."""
-    for matched in re.finditer(TABLE_PATTERN, names):
-        yield matched["table"]
-
-
 def _unquote_name(name: str) -> str:
     """Return a name without backticks."""
     return name[1:-1].replace("``", "`") if name[:1] == "`" else name
@@ -428,11 +419,11 @@ def find_primary_key(sql: str) -> DeclaredKey | None:
         word_list = [] if statement is None else split_words(statement)
     except UsageError:
         return None
-    items = list(_iter_items(word_list))
+    items = [item for item in split_parenthesized(word_list)[0] if item]
     columns = [item for item in items if not _is_clause(item)]
     names = [item[0].text.lower() for item in columns]
     for item in items:
-        parts = _parse_key_parts(item)
+        parts = parse_key_parts(item) if "PRIMARY" in [word.upper for word in item] else ()
         if _is_clause(item) and parts and all(name in names for name, _ in parts):
             return DeclaredKey(len(columns), tuple((names.index(name), size) for name, size in parts))
     for index, item in enumerate(columns):
@@ -441,21 +432,18 @@ def find_primary_key(sql: str) -> DeclaredKey | None:
     return None
 
 
-def _iter_items(word_list: list[SqlWord]) -> Iterator[list[SqlWord]]:
-    """Yield the columns and clauses between the outer parentheses."""
-    depth, item = 0, list[SqlWord]()
-    for word in word_list:
-        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+def split_parenthesized(words: Sequence[SqlWord]) -> tuple[list[list[SqlWord]], int]:
+    """Return the words in the first parentheses, split at commas, and the index after them; 0 = they are not closed."""
+    items, depth = [list[SqlWord]()], 0
+    for at, word in enumerate(words):
+        depth += PARENTHESES.get(word.upper, 0)
         if depth == 0 and word.upper == ")":
-            break
-        if depth == 1 and word.upper in ("(", ","):
-            if item:
-                yield item
-            item = []
-        elif depth >= 1:
-            item.append(word)
-    if item:
-        yield item
+            return items, at + 1
+        if depth == 1 and word.upper == ",":
+            items.append([])
+        elif depth > 1 or (depth == 1 and word.upper != "("):
+            items[-1].append(word)
+    return items, 0
 
 
 _CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD"}
@@ -466,22 +454,19 @@ def _is_clause(item: list[SqlWord]) -> bool:
     return item[0].upper in _CLAUSES
 
 
-def _parse_key_parts(item: list[SqlWord]) -> list[tuple[str, int]]:
-    """Return the columns of PRIMARY KEY (a, b(10)), in lower case."""
-    upper_words = [word.upper for word in item]
-    if "PRIMARY" not in upper_words or "(" not in upper_words:
-        return []
-    parts: list[tuple[str, int]] = []
+def parse_key_parts(words: Sequence[SqlWord]) -> tuple[KeyPart, ...]:
+    """Return the columns in the first parentheses, as in PRIMARY KEY (a, b(10))."""
+    parts: list[KeyPart] = []
     depth = 0
-    for word in item[upper_words.index("(") :]:
-        depth += {"(": 1, ")": -1}.get(word.upper, 0)
-        if depth == 0:
+    for word in words:
+        depth += PARENTHESES.get(word.upper, 0)
+        if depth == 0 and word.upper == ")":
             break
         if depth == 2 and word.text.isdecimal() and parts:
             parts[-1] = parts[-1][0], int(word.text)
         elif depth == 1 and word.upper not in ("(", ")", ",", "ASC", "DESC"):
             parts.append((word.text.lower(), 0))
-    return parts
+    return tuple(parts)
 
 
 def _is_key_column(item: list[SqlWord]) -> bool:
@@ -495,7 +480,7 @@ def _is_key_column(item: list[SqlWord]) -> bool:
 
 # --- Effects of ALTER TABLE, RENAME TABLE and CREATE TABLE on existing rows ---
 
-_CLAUSES_WITHOUT_EFFECT = frozenset((
+TABLE_OPTIONS = frozenset((
     "ENGINE", "TYPE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM",
     "TABLE_CHECKSUM", "PAGE_CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "PACK_KEYS", "STATS_PERSISTENT",
     "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "COMPRESSION", "ENCRYPTION", "ENCRYPTED", "ENCRYPTION_KEY_ID",
@@ -569,7 +554,7 @@ class StatementReader:
         """Yield the remaining words, split at commas outside of parentheses."""
         depth, clause = 0, list[SqlWord]()
         for word in self.words[self.at :]:
-            depth += {"(": 1, ")": -1}.get(word.upper, 0)
+            depth += PARENTHESES.get(word.upper, 0)
             if depth == 0 and word.upper == ",":
                 yield clause
                 clause = []
@@ -586,12 +571,15 @@ def find_renames(sql: str, database: str) -> list[tuple[str, str]]:
     """
     reader = StatementReader(sql)
     if reader.skip_words("RENAME", "TABLE") or reader.skip_words("RENAME", "TABLES"):
-        return [(_qualify(one, database), _qualify(other, database)) for one, other in iter_renamed_pairs(reader)]
-    table = _read_altered_name(reader)
+        return [
+            (qualify_parsed_name(one, database), qualify_parsed_name(other, database))
+            for one, other in iter_renamed_pairs(reader)
+        ]
+    table = read_altered_name(reader)
     if table is None:
         return []
     new_names = [name for name in map(find_new_table_name, reader.iter_clauses()) if name is not None]
-    return [(_qualify(table, database), _qualify(name, database)) for name in new_names]
+    return [(qualify_parsed_name(table, database), qualify_parsed_name(name, database)) for name in new_names]
 
 
 def read_altered_table(sql: str, database: str) -> tuple[str, StatementReader] | None:
@@ -601,8 +589,8 @@ def read_altered_table(sql: str, database: str) -> tuple[str, StatementReader] |
         UsageError: the statement cannot be read.
     """
     reader = StatementReader(sql)
-    table = _read_altered_name(reader)
-    return None if table is None else (_qualify(table, database), reader)
+    table = read_altered_name(reader)
+    return None if table is None else (qualify_parsed_name(table, database), reader)
 
 
 def is_row_preserving(sql: str) -> bool:
@@ -612,7 +600,7 @@ def is_row_preserving(sql: str) -> bool:
         UsageError: the statement cannot be read.
     """
     reader = StatementReader(sql)
-    return _read_altered_name(reader) is None or all(map(_is_row_preserving_clause, reader.iter_clauses()))
+    return read_altered_name(reader) is None or all(map(_is_row_preserving_clause, reader.iter_clauses()))
 
 
 def find_exchanged_table(sql: str, database: str) -> str | None:
@@ -622,10 +610,10 @@ def find_exchanged_table(sql: str, database: str) -> str | None:
         UsageError: the statement cannot be read.
     """
     reader = StatementReader(sql)
-    if _read_altered_name(reader) is None or not reader.skip_words("EXCHANGE", "PARTITION"):
+    if read_altered_name(reader) is None or not reader.skip_words("EXCHANGE", "PARTITION"):
         return None
     reader.at += 1
-    return _qualify(reader.read_name(), database) if reader.skip_words("WITH", "TABLE") else None
+    return qualify_parsed_name(reader.read_name(), database) if reader.skip_words("WITH", "TABLE") else None
 
 
 def find_like_source(sql: str, database: str) -> str | None:
@@ -637,7 +625,7 @@ def find_like_source(sql: str, database: str) -> str | None:
     reader = _skip_created_name(sql)
     if reader is None or not (reader.skip_words("LIKE") or reader.skip_words("(", "LIKE")):
         return None
-    return _qualify(reader.read_name(), database)
+    return qualify_parsed_name(reader.read_name(), database)
 
 
 def has_select(sql: str) -> bool:
@@ -672,7 +660,7 @@ def _skip_created_name(sql: str) -> StatementReader | None:
     return reader
 
 
-def _read_altered_name(reader: StatementReader) -> TableName | None:
+def read_altered_name(reader: StatementReader) -> TableName | None:
     """Read the table name of an ALTER TABLE; its clauses are next. None for other statements."""
     if not reader.skip_words("ALTER"):
         return None
@@ -730,10 +718,10 @@ def _is_row_preserving_clause(clause: Sequence[SqlWord]) -> bool:
         return second in (*_INDEX_WORDS, "CONSTRAINT", "PARTITION") and not adds_primary_key
     if first == "DROP":
         return second in (*_INDEX_WORDS, "CONSTRAINT")
-    return first in _CLAUSES_WITHOUT_EFFECT or not clause
+    return first in TABLE_OPTIONS or not clause
 
 
-def _qualify(name: TableName, database: str) -> str:
+def qualify_parsed_name(name: TableName, database: str) -> str:
     """Return the full name of a table."""
     return qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0])
 
@@ -774,9 +762,7 @@ def find_changed_table(sql: str, database: str) -> str | None:
         return None
     if table is None or _has_function_call(reader.words[reader.at :]):
         return None
-    if created_name is not None:
-        return created_name
-    return qualify_name(*table) if len(table) > 1 else qualify_name(database, table[0])
+    return qualify_parsed_name(table, database) if created_name is None else created_name
 
 
 def _read_changed_table(reader: StatementReader) -> TableName | None:

@@ -34,6 +34,8 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     iter_emptied_tables,
     may_be_table_statement,
     normalize_statement,
+    parse_key_parts,
+    qualify_parsed_name,
     qualify_table_name,
     read_altered_table,
     skip_gap,
@@ -89,7 +91,7 @@ class ForeignKeys(msgspec.Struct):
     def rename_table(self, old_name: str, new_name: str) -> None:
         """Follow the rename of a table."""
         self.keys = [
-            msgspec.structs.replace(
+            structs.replace(
                 key,
                 child=new_name if key.child == old_name else key.child,
                 parent=new_name if key.parent == old_name else key.parent,
@@ -125,7 +127,7 @@ class ForeignKeys(msgspec.Struct):
                 yield key
             elif key.parent == qualify_name("", name):
                 child = qualify_name(database, split_name(key.child)[1])
-                yield msgspec.structs.replace(key, child=child, parent=parent)
+                yield structs.replace(key, child=child, parent=parent)
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -179,7 +181,7 @@ class ForeignKeys(msgspec.Struct):
         has_name = heads[0] == "CONSTRAINT" and heads[1:2] != ["FOREIGN"] and len(item) > 1
         name = item[1].text.lower() if has_name else f"{split_name(child)[1]}_ibfk_{number}".lower()
         foreign_key = ForeignKey(
-            child, qualify_name(*parent) if len(parent) > 1 else qualify_name(database, parent[0]), name, child_columns,
+            child, qualify_parsed_name(parent, database), name, child_columns,
             _names_in_parentheses(item[reader.at :]), _find_action(heads, "DELETE"), _find_action(heads, "UPDATE"),
         )  # fmt: skip
         self.keys.append(foreign_key)
@@ -187,14 +189,7 @@ class ForeignKeys(msgspec.Struct):
 
 def _names_in_parentheses(words: Sequence[SqlWord]) -> tuple[str, ...]:
     """Return the names in the first parentheses."""
-    names, inside = list[str](), False
-    for word in words:
-        if word.upper == ")" and inside:
-            break
-        if inside and word.upper not in (",", "ASC", "DESC"):
-            names.append(word.text.lower())
-        inside = inside or word.upper == "("
-    return tuple(names)
+    return tuple(name for name, _ in parse_key_parts(words))
 
 
 def _find_action(heads: Sequence[str], change: str) -> str:
@@ -282,11 +277,7 @@ RowsGetter = Callable[[], Sequence[Mapping[str, Any]]]
 
 
 class CascadeReporter(msgspec.Struct):
-    """Reports foreign-key cascades once for each table whose rows may change.
-
-    Attributes:
-        reported: tables that were reported.
-    """
+    """Reports foreign-key cascades once for each table whose rows may change; `reported`: tables that were reported."""
 
     reported: set[str] = msgspec.field(default_factory=set)
 
@@ -319,8 +310,7 @@ class CascadeReporter(msgspec.Struct):
     ) -> Iterator[Finding]:
         """Report cascades of a change to a table.
 
-        Args:
-            changed_columns: updated columns, in lower case; None = rows are deleted.
+        `changed_columns`: updated columns, in lower case; None = rows are deleted.
         """
         for key, action in keys.iter_affected(table, changed_columns):
             if key.child in self.reported:
@@ -376,7 +366,8 @@ class TableKnowledge(msgspec.Struct):
     foreign_keys: ForeignKeys = msgspec.field(default_factory=ForeignKeys)
     filling: int = 0
     """Number of the last statement if it was MySQL's CREATE TABLE ... START TRANSACTION, else 0."""
-    _version: int = 0
+    version: int = 0
+    """A number that changes whenever more is known."""
     _reasons: dict[int, tuple[TableMap, str | None]] = msgspec.field(default_factory=dict)
     """Cache by identity of a table map, as every event of a table asks."""
 
@@ -393,11 +384,7 @@ class TableKnowledge(msgspec.Struct):
             self._apply_other_facts(statement.text, statement.database)
 
     def apply_statement(self, sql: bytes, parts: QueryParts) -> None:
-        """Apply a statement of the log, uncompressed.
-
-        Raises:
-            MalformedError: its status variables cannot be read.
-        """
+        """Apply a statement of the log, uncompressed; raise MalformedError if its status variables cannot be read."""
         if may_be_table_statement(sql):
             text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
             self._apply_other_facts(text, database)
@@ -406,8 +393,8 @@ class TableKnowledge(msgspec.Struct):
     def _apply_other_facts(self, text: str, database: str) -> None:
         """Apply a statement to everything but the definitions of tables."""
         self._reasons.clear()
-        self._version += 1
-        self.filling = self._version if _CREATE_START_TRANSACTION.search(text) else 0
+        self.version += 1
+        self.filling = self.version if _CREATE_START_TRANSACTION.search(text) else 0
         self.triggers.apply_statement(text, database)
         self.foreign_keys.apply_statement(text, database)
         dropped = find_dropped_database(text)
@@ -418,11 +405,6 @@ class TableKnowledge(msgspec.Struct):
         for old_name, new_name in _find_renames(text, database):
             self.triggers.rename_table(old_name, new_name)
             self.foreign_keys.rename_table(old_name, new_name)
-
-    @property
-    def version(self) -> int:
-        """A number that changes whenever more is known."""
-        return self._version
 
     def describe_table(self, table: TableMap) -> TableMap:
         """Return the table map with what is known of its columns beyond the names and types that it has."""

@@ -28,6 +28,8 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     find_primary_key,
     has_select,
     iter_renamed_pairs,
+    qualify_parsed_name,
+    read_altered_name,
     skip_gap,
     split_statements,
 )
@@ -44,6 +46,7 @@ _SEQUENCE_COLUMNS = """CREATE TABLE s (next_not_cached_value BIGINT, minimum_val
 start_value BIGINT, increment BIGINT, cache_size BIGINT UNSIGNED, cycle_option TINYINT UNSIGNED, cycle_count BIGINT)"""
 """Columns of a sequence that CREATE SEQUENCE gives no type."""
 
+_DATABASE_OPTIONS = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "UPGRADE")
 UNDECLARED = ""
 """State of a table that exists while nothing declares its columns."""
 
@@ -155,7 +158,7 @@ class TableDefinitions(msgspec.Struct):
 
     def _qualify(self, name: TableName, database: str) -> str:
         """Return the key of a table named in a statement."""
-        return self._table_key(qualify_name(*name) if len(name) > 1 else qualify_name(database, name[0]))
+        return self._table_key(qualify_parsed_name(name, database))
 
     def _store(self, name: str, definition: TableDefinition | str) -> None:
         """Store the state of a table, within the limits."""
@@ -275,13 +278,7 @@ class TableDefinitions(msgspec.Struct):
         reader.skip_words("ALTER")
         if reader.skip_words("DATABASE") or reader.skip_words("SCHEMA"):
             remaining_words = reader.words[reader.at :]
-            has_name = bool(remaining_words) and remaining_words[0].upper not in (
-                "CHARACTER",
-                "CHARSET",
-                "COLLATE",
-                "DEFAULT",
-                "UPGRADE",
-            )
+            has_name = bool(remaining_words) and remaining_words[0].upper not in _DATABASE_OPTIONS
             charset = find_charset(remaining_words)
             if charset is not None:
                 self.databases[self._table_key(remaining_words[0].text if has_name else statement.database)] = charset
@@ -293,13 +290,11 @@ class TableDefinitions(msgspec.Struct):
                 self._store(name, parse_sequence(""))
                 self.sequences.add(name)
             return
-        while reader.next_word in ("ONLINE", "IGNORE"):
-            reader.at += 1
-        if not reader.skip_words("TABLE"):
+        reader.at = 0
+        table = read_altered_name(reader)
+        if table is None:
             return
-        reader.skip_words("IF", "EXISTS")
-        name = self._qualify(reader.read_name(), statement.database)
-        reader.skip_wait()
+        name = self._qualify(table, statement.database)
         before = self.get_state(name)
         clauses = list(reader.iter_clauses())
         new_names = [

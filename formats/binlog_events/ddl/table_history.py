@@ -75,8 +75,7 @@ class TableHistory(msgspec.Struct):
     def discard(self, reason: str = "") -> None:
         """Discard what is known: a part of the log was skipped, and perhaps a statement with it.
 
-        Args:
-            reason: reported for tables from now on.
+        `reason`: reported for tables from now on.
         """
         if self.schema is not None or reason:
             self.get_definitions().invalidate(reason)
@@ -235,8 +234,7 @@ def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
 def find_earlier_state(head: FileHead, is_next_file: Callable[[str, str], bool]) -> Callable[[], Any] | None:
     """Return the function that loads the state handed over by the preceding files; None if nothing is known of them.
 
-    Args:
-        is_next_file: whether the file of the second name follows the one of the first name in the same log.
+    `is_next_file`: whether the file of the second name follows the one of the first name in the same log.
     """
     earlier = head.preceding
     if earlier is None or not is_next_file(earlier.last_name, head.name):

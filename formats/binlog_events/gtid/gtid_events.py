@@ -1,14 +1,8 @@
 """GTID events of MySQL and MariaDB: schemas, values, JSON.
 
-A number has as many further bytes as its first byte ends with 1-bits; its value is what is above these bits and the
-0-bit after them. A first byte of 0xff means eight further bytes that hold the whole value. Source:
-docs/spec/mysql_binlog.md#event-bodies.
-
-Source: docs/spec/mysql_binlog.md#event-bodies.
-
-Source: docs/spec/mysql_binlog.md#event-bodies.
-
-Each reader raises `MalformedError` if the body is not valid for its type.
+Each reader raises `MalformedError` if the body is not valid for its type. A number in GTID_TAGGED_LOG has as many
+further bytes as its first byte ends with 1-bits; its value is what is above these bits and the 0-bit after them. A
+first byte of 0xff means eight further bytes that hold the whole value. Source: docs/spec/mysql_binlog.md#event-bodies.
 """
 
 from __future__ import annotations
@@ -127,11 +121,7 @@ def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Read the length of a tag.
-
-    Raises:
-        MalformedError: it is cut off by `end`, or longer than a tag may be.
-    """
+    """Read the length of a tag; raise MalformedError if it is cut off by `end`, or longer than a tag may be."""
     size, at = read_number(data, at, end)
     if size > MAX_TAG_SIZE:
         raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
@@ -538,11 +528,7 @@ def read_mysql_gtid(type_code: int, body: bytes) -> MysqlGtid:
 
 
 def read_tagged_gtid(body: bytes) -> MysqlGtid:
-    """Read the fields of GTID_TAGGED_LOG.
-
-    Raises:
-        MalformedError: the body is not such a message, or has no GTID.
-    """
+    """Read the fields of GTID_TAGGED_LOG; raise MalformedError if the body is not such a message, or has no GTID."""
     flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
     if sid is None or gno is None:
         raise MalformedError("the message has no GTID")
@@ -560,14 +546,14 @@ read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtids)
 def format_previous_gtids(sources: Iterable[PreviousGtids]) -> str:
     """Return the set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
     return ", ".join(
-        ":".join([format_source(one.sid, one.tag), *map(_format_interval, one.intervals)]) for one in sources
+        ":".join([format_source(one.sid, one.tag), *(format_range(*interval) for interval in one.intervals)])
+        for one in sources
     )
 
 
-def _format_interval(interval: tuple[int, int]) -> str:
-    """Return a half-open interval as "1-5" or "7"."""
-    start, end = interval
-    return str(start) if end == start + 1 else f"{start}-{end - 1}"
+def format_range(start: int, stop: int, separator: str = "-") -> str:
+    """Return the half-open interval `[start, stop)` as "1-5" or "7"."""
+    return str(start) if stop == start + 1 else f"{start}{separator}{stop - 1}"
 
 
 # -- MariaDB -----------------------------------------------------------------------------------------------------------

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import GtidParsers, TransactionPredicate
-from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids, format_source
+from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, PreviousGtids, format_range, format_source
 
 # --- Sets of integers as intervals ---
 
@@ -84,8 +85,7 @@ class IntervalSet:
 
     def format_text(self, limit: int = 100) -> str:
         """Return the set as MySQL writes it, `1-5:7`, with at most `limit` intervals."""
-        parts = [str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in list(self)[:limit]]
-        return ":".join(parts) + (":…" if len(self) > limit else "")
+        return ":".join(format_range(*one) for one in islice(self, limit)) + (":…" if len(self) > limit else "")
 
 
 # --- GTID sets and positions as people write them for MySQL and MariaDB ---
@@ -107,7 +107,7 @@ class GtidSet(msgspec.Struct, frozen=True):
     def __contains__(self, gtid: str | None) -> bool:
         source, number = split_gtid(gtid) if gtid is not None else ("", 0)
         intervals = self.sources.get(source)
-        return (intervals is not None and number in intervals) or parse_domain(source) in self.domains
+        return (intervals is not None and number in intervals) or get_source_domain(source) in self.domains
 
 
 def split_gtid(gtid: str) -> tuple[str, int]:
@@ -118,18 +118,14 @@ def split_gtid(gtid: str) -> tuple[str, int]:
     return source, int(number) if number.isdecimal() else 0
 
 
-def parse_domain(source: str) -> int | None:
+def get_source_domain(source: str) -> int | None:
     """Return the domain of a MariaDB source; None for one of MySQL."""
     domain, separator, server = source.partition("-")
     return int(domain) if separator and domain.isdecimal() and server.isdecimal() else None
 
 
 def parse_gtid_set(text: str) -> GtidSet:
-    """Parse a set of GTIDs.
-
-    Raises:
-        UsageError: the text is not a set.
-    """
+    """Parse a set of GTIDs; raise UsageError if the text is not a set."""
     sources: dict[str, IntervalSet] = {}
     domains: set[int] = set()
     for item in _SPACE.sub("", text).lower().split(","):
@@ -201,27 +197,18 @@ def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
 
 def _format_source(source: str, intervals: IntervalSet) -> str:
     """Return the numbers of one source as text."""
-    if parse_domain(source) is None:
-        return ":".join((source, *(_format_range(low, high, "-") for low, high in intervals)))
+    if get_source_domain(source) is None:
+        return ":".join((source, *(format_range(low, high) for low, high in intervals)))
     if list(intervals) == [(0, _END_NUMBER)]:
         return source
-    return ",".join(f"{source}-{_format_range(low, high, '..')}" for low, high in intervals)
-
-
-def _format_range(low: int, high: int, separator: str) -> str:
-    """Return a half-open interval as text."""
-    return str(low) if high == low + 1 else f"{low}{separator}{high - 1}"
+    return ",".join(f"{source}-{format_range(low, high, '..')}" for low, high in intervals)
 
 
 # -- selection ---------------------------------------------------------------------------------------------------------
 
 
 def parse_membership(text: str) -> TransactionPredicate:
-    """Return a predicate: is a transaction in this set.
-
-    Raises:
-        UsageError: the text is not a set.
-    """
+    """Return a predicate: is a transaction in this set; raise UsageError if the text is not a set."""
     return parse_gtid_set(text).__contains__
 
 
@@ -264,7 +251,7 @@ def parse_until(text: str) -> TransactionPredicate:
 
 def _sequence_key(source: str) -> str:
     """Return what numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
-    domain = parse_domain(source)
+    domain = get_source_domain(source)
     return source if domain is None else str(domain)
 
 
@@ -303,10 +290,8 @@ class GtidRange(NamedTuple):
     @property
     def text(self) -> str:
         """The range as servers write GTIDs."""
-        if self.is_mariadb:
-            first, last = f"{self.source}-{self.first}", f"{self.source}-{self.last}"
-            return first if self.first == self.last else f"{first} to {last}"
-        return f"{self.source}:{self.first}" + (f"-{self.last}" if self.last != self.first else "")
+        separator, until = ("-", f" to {self.source}-") if self.is_mariadb else (":", "-")
+        return self.source + separator + format_range(self.first, self.last + 1, until)
 
 
 class GtidState(Protocol):
@@ -335,11 +320,13 @@ class MysqlGtidState(msgspec.Struct):
         return [
             GtidRange(source, low, high - 1, False)
             for source, own in sorted(later.intervals.items())
-            for low, high in _subtract(own, self.intervals.get(source, []))
+            for low, high in subtract_intervals(own, self.intervals.get(source, []))
         ]
 
 
-def _subtract(intervals: Iterable[tuple[int, int]], covered: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def subtract_intervals(
+    intervals: Iterable[tuple[int, int]], covered: list[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
     """Yield the parts of intervals that others do not cover; both are ascending."""
     index = 0
     for start, end in intervals:

@@ -14,19 +14,30 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, DecodedRecords, Ruling
+from binlogtool.format_api.format import DecodedRecords
+from binlogtool.format_api.replay import APPLIED, REJECTED, SKIPPED, Ruling
 from binlogtool.formats.binlog_events.ddl.statements import find_engine, mentions_any_table
 from binlogtool.formats.binlog_events.gtid.gtid_events import ROLLBACK_ALTER, START_ALTER
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidSet,
     IntervalSet,
     format_gtid_set,
-    parse_domain,
+    get_source_domain,
     parse_gtid_set,
     split_gtid,
 )
-from binlogtool.formats.binlog_events.transactions.boundaries import MAX_WORD_SIZE, QueryKind, XaId, get_text_kind
-from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS
+from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    MAX_WORD_SIZE,
+    STANDALONE,
+    STMT_END,
+    QueryKind,
+    XaFinish,
+    XaId,
+    get_text_kind,
+    parse_xa_finish,
+)
+from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS, EventFlag
 
 # --- The open transaction of an applier ---
 
@@ -107,11 +118,6 @@ def as_text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
 
 
-def format_xid(xid: XaId) -> str:
-    """Return the name of an XA transaction as servers log it."""
-    return f"X'{xid.gtrid.hex()}',X'{xid.bqual.hex()}',{xid.format_id}"
-
-
 def as_bytes(value: Any) -> bytes:
     """Return the bytes of a text of a body."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
@@ -120,23 +126,11 @@ def as_bytes(value: Any) -> bytes:
 # --- Verdicts on events, and what the applier reports in addition ---
 
 COMMITTED: RulingVerdict = (APPLIED, "committed")
-
-
 STATEMENT: RulingVerdict = (APPLIED, "statement")
-
-
 CONTROL: RulingVerdict = (SKIPPED, "control")
-
-
 INCOMPLETE: RulingVerdict = (SKIPPED, "incomplete")
-
-
 ROLLED_BACK: RulingVerdict = (SKIPPED, "rolled-back")
-
-
 ROLLED_BACK_TO_SAVEPOINT: RulingVerdict = (SKIPPED, "rolled-back-to-savepoint")
-
-
 NO_MAP: RulingVerdict = (SKIPPED, "no-table-map")
 
 
@@ -173,7 +167,7 @@ class ExecutedGtids(msgspec.Struct):
 
     def __contains__(self, gtid: str) -> bool:
         source, number = split_gtid(gtid)
-        domain = parse_domain(source)
+        domain = get_source_domain(source)
         if domain is None:
             return source in self.sources and number in self.sources[source]
         return domain in self.domains and number <= self.domains[domain][1]
@@ -181,7 +175,7 @@ class ExecutedGtids(msgspec.Struct):
     def add(self, gtid: str) -> None:
         """Add one transaction; in a domain the last one added counts, even if its number is lower."""
         source, number = split_gtid(gtid)
-        domain = parse_domain(source)
+        domain = get_source_domain(source)
         if domain is None:
             self.sources.setdefault(source, IntervalSet()).add(number, number + 1)
         else:
@@ -238,11 +232,16 @@ def read_listed_gtids(body: Any) -> ExecutedGtids:
     return parse_executed(text) if isinstance(text, str) else ExecutedGtids()
 
 
-# --- Open and prepared transactions of a server ---
+# --- Simulated applier of a server ---
+
+MAX_PREPARED = 100_000
+"""Most XA transactions that may be prepared at a time."""
+
+_SAVEPOINT_PATTERN = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(.*)", re.I | re.S)
 
 
-class ApplierState:
-    """Transactions of a server to which events are applied.
+class EventApplier:
+    """Applies events to a simulated server, one after the other.
 
     `executed`: what it had at the beginning, and has now. `ordered`: numbers of a domain must grow (checked by
     `mariadb-binlog`). `trusts_prepared`: prepared transactions that the log does not contain may exist in the server.
@@ -257,7 +256,6 @@ class ApplierState:
         self.applied_end: int | None = None
         self.skipped_rows: list[SkippedRows] = []
         self.events_without_map: frozenset[int] = frozenset()
-        self.last_rolled_back: ApplierTransaction | None = None
         self._ordered, self._trusts_prepared, self._skips_failures = ordered, trusts_prepared, skip_failures
         self._executed_before = executed.copy()
         self._first_numbers: dict[int, int] = {}
@@ -305,12 +303,8 @@ class ApplierState:
         if transaction is not None:
             self._release_gtid(transaction)
             if transaction.needs_commit and transaction.verdict is None:
-                self.last_rolled_back = transaction
                 transaction.roll_back(transaction.first_record, stop, verdict)
             yield from transaction.iter_rulings(stop, verdict)
-
-    def _release_gtid(self, transaction: ApplierTransaction) -> None:
-        """Release the sequence number of a transaction without an end: MariaDB uses it again after a crash."""
 
     def _end_transaction(
         self, number: int, records: DecodedRecords, i: int, verdict: RulingVerdict
@@ -341,24 +335,7 @@ class ApplierState:
         else:
             self._open_transaction.verdict = self._open_transaction.verdict or (REJECTED, reason_id)
 
-
-# --- Simulated applier of a server ---
-
-MAX_PREPARED = 100_000
-"""Most XA transactions that may be prepared at a time."""
-
-_STANDALONE = 1
-_STMT_END = 1
-_IGNORABLE, _RELAY_LOG = 0x80, 0x40
-_DUMMY_TABLE_ID = 0xFFFFFF
-_XA_FINISH_PATTERN = re.compile(
-    r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I
-)
-_SAVEPOINT_PATTERN = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(.*)", re.I | re.S)
-
-
-class EventApplier(ApplierState):
-    """Applies events to a simulated server, one after the other."""
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def feed(self, first: int, records: DecodedRecords, start: int, stop: int) -> Iterator[Ruling]:
         """Apply the records `[start, stop)` of a run whose record 0 has the number `first`."""
@@ -367,8 +344,6 @@ class EventApplier(ApplierState):
             yield from handlers.get(types[i], _handle_other)(self, first + i, records, i)
             if self.failure is not None:
                 return
-
-    # -- events ------------------------------------------------------------------------------------------------------
 
     def _apply_control(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
         """Apply an event outside of transactions; inside of one (a rotated relay log) it gets its own verdict."""
@@ -380,7 +355,7 @@ class EventApplier(ApplierState):
     def _apply_description(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
         """Apply FORMAT_DESCRIPTION: after a server start the previous transaction has no end."""
         body = records.bodies[i] or {}
-        if body.get("create_timestamp") and not _header_flags(records, i) & _RELAY_LOG:
+        if body.get("create_timestamp") and not _header_flags(records, i) & EventFlag.RELAY_LOG:
             yield from self._close_incomplete(number, INCOMPLETE)
         yield from self._apply_control(number, records, i)
 
@@ -412,7 +387,7 @@ class EventApplier(ApplierState):
         group = self._begin_transaction(number, records, i)
         group.gtid = gtid if isinstance(gtid, str) else None
         flags, flags_extra = body.get("flags2"), body.get("flags_extra", 0)
-        group.is_standalone = flags is not None and bool(flags & _STANDALONE)
+        group.is_standalone = flags is not None and bool(flags & STANDALONE)
         group.needs_commit = flags is not None and not group.is_standalone
         if group.gtid is not None:
             yield from self._check_gtid(number, records, i, group)
@@ -425,7 +400,7 @@ class EventApplier(ApplierState):
         """Check whether a GTID was executed before, or is out of order."""
         gtid = transaction.gtid or ""
         source, sequence = split_gtid(gtid)
-        domain = parse_domain(source)
+        domain = get_source_domain(source)
         if gtid in self._executed_before or (domain is None and gtid in self.executed):
             transaction.verdict = SKIPPED, "executed"
         elif domain is not None and self._ordered:
@@ -436,9 +411,9 @@ class EventApplier(ApplierState):
             self._last_numbers[domain] = sequence
 
     def _release_gtid(self, transaction: ApplierTransaction) -> None:
-        """Release the sequence number of a transaction without an end."""
+        """Release the sequence number of a transaction without an end: MariaDB uses it again after a crash."""
         source, sequence = split_gtid(transaction.gtid) if transaction.gtid is not None else ("", 0)
-        domain = parse_domain(source)
+        domain = get_source_domain(source)
         if domain is not None and self._ordered and self._last_numbers.get(domain) == sequence:
             self._last_numbers[domain] = sequence - 1
 
@@ -558,28 +533,25 @@ class EventApplier(ApplierState):
 
     def _apply_xa_finish(self, number: int, records: DecodedRecords, i: int, sql: str) -> Iterator[Ruling]:
         """Apply XA COMMIT or XA ROLLBACK of a transaction that was prepared before."""
-        match = _XA_FINISH_PATTERN.match(sql.strip())
+        finish = parse_xa_finish(sql.strip().encode("utf-8", "replace"))
         transaction = self._open_transaction or self._begin_transaction(number, records, i)
-        if match is None or len(match[2]) % 2 or len(match[3]) % 2:
+        if finish is None:
             yield from self._reject_record(number, records, i, "xa-unknown", "the XA identifier cannot be read")
         elif transaction.verdict is None:
-            xid = XaId(int(match[4]), bytes.fromhex(match[2]), bytes.fromhex(match[3]))
-            yield from self._finish_prepared(number, records, i, xid, match[1].upper() == "COMMIT")
+            yield from self._finish_prepared(number, records, i, finish)
         if self.failure is None:
             yield from self._end_transaction(number, records, i, STATEMENT)
 
-    def _finish_prepared(
-        self, number: int, records: DecodedRecords, i: int, xid: XaId, commit: bool
-    ) -> Iterator[Ruling]:
+    def _finish_prepared(self, number: int, records: DecodedRecords, i: int, finish: XaFinish) -> Iterator[Ruling]:
         """Commit or roll back a prepared transaction."""
-        prepared = self._prepared.pop(xid, None)
+        prepared = self._prepared.pop(finish.xa_id, None)
         if prepared is not None:
             transaction, stop = prepared
-            if not commit:
+            if not finish.is_commit:
                 transaction.roll_back(transaction.first_record, stop, ROLLED_BACK)
-            yield from transaction.iter_rulings(stop, (APPLIED, "xa-committed") if commit else ROLLED_BACK)
+            yield from transaction.iter_rulings(stop, (APPLIED, "xa-committed") if finish.is_commit else ROLLED_BACK)
         elif not self._trusts_prepared:
-            reason = f"XA transaction {format_xid(xid)} is not prepared"
+            reason = f"XA transaction {finish.xa_id.text} is not prepared"
             yield from self._reject_record(number, records, i, "xa-unknown", reason)
 
     # -- rows --------------------------------------------------------------------------------------------------------
@@ -604,13 +576,13 @@ class EventApplier(ApplierState):
             yield from self._fail_undecodable(number, records, i)
             return
         lacks_map = "table" not in body or records.offset[i] in self.events_without_map
-        if lacks_map and body.get("table_id") != _DUMMY_TABLE_ID and transaction.verdict is None:
+        if lacks_map and body.get("table_id") != DUMMY_TABLE_ID and transaction.verdict is None:
             transaction.parts.append(TransactionPart(number, number + 1, NO_MAP))
             if len(self.skipped_rows) < MAX_PARTS:
                 self.skipped_rows.append(
                     SkippedRows(records.offset[i], records.size[i], records.record[i], transaction.gtid)
                 )
-        if not transaction.needs_commit and body.get("flags", 0) & _STMT_END:
+        if not transaction.needs_commit and body.get("flags", 0) & STMT_END:
             yield from self._end_transaction(number, records, i, STATEMENT)
 
     # -- failures ----------------------------------------------------------------------------------------------------
@@ -642,7 +614,7 @@ class EventApplier(ApplierState):
 
     def _apply_unknown(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
         """Apply an event of unknown type: skip it if it is ignorable, fail otherwise."""
-        if not _header_flags(records, i) & _IGNORABLE:
+        if not _header_flags(records, i) & EventFlag.IGNORABLE:
             name = records.envelope.type[i]
             yield from self._reject_record(number, records, i, "unknown-event", f"{name} is unknown and not ignorable")
         elif self._open_transaction is None:

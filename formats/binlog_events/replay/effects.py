@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import UsageError
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.outputs import qualify_name
 from binlogtool.format_api.replay import (
     ADD,
@@ -23,7 +24,6 @@ from binlogtool.format_api.replay import (
     PUT,
     REMOVE,
     RENAME,
-    DecodedRecords,
     EffectReader,
     StateChange,
     encode_canonical,

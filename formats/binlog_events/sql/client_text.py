@@ -91,10 +91,9 @@ LexerFault = tuple[int, str]
 class _ClientLexer:
     """Lexer that finds where a client, reading in one character set, closes quotation marks and ends comments.
 
-    Args:
-        escapes: the quotation marks between which a backslash begins an escape.
-        dollars: regular expression of a `$` that begins a dollar quote, `$$` or `$word$`; None for clients without
-            them. MySQL's client has them from 9.0 on, with servers that do.
+    `escapes`: the quotation marks between which a backslash begins an escape. `dollars`: regular expression of a `$`
+    that begins a dollar quote, `$$` or `$word$`; None for clients without them. MySQL's client has them from 9.0 on,
+    with servers that do.
     """
 
     def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
@@ -226,10 +225,7 @@ class _ClientLexer:
     def _rewrite_comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
         """Return a comment in the form to write; None if it stays unchanged.
 
-        Args:
-            mark: what begins the comment.
-            inside: its text.
-            executed: whether it is within `/*! */`.
+        `mark`: what begins the comment. `inside`: its text. `executed`: whether it is within `/*! */`.
         """
         if executed:
             return b" "
@@ -492,7 +488,11 @@ def terminate_safe(sql: bytes) -> bytes:
 
 
 def format_script_header(writer: str) -> bytes:
-    """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session."""
+    """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session.
+
+    `writer`: the version of the server that wrote the log.
+    """
+    writer = writer if writer.isprintable() else "a server"
     usage = "for a client in binary mode: mariadb --binary-mode, mysql --binary-mode"
     return f"# Statements from a log of {writer}; {usage}\n".encode() + _SCRIPT_SETUP
 
@@ -629,8 +629,7 @@ def _may_continue(text: bytes, start: int) -> bool:
 def _is_block(text: bytes, start: int, begin: re.Match[bytes], *, is_head: bool) -> bool:
     """Return whether this BEGIN certainly begins a block.
 
-    Args:
-        start: start of the statement, or of the part of one, that contains it.
+    `start`: start of the statement, or of the part of one, that contains it.
     """
     before = text[start : begin.start()]
     if is_head:

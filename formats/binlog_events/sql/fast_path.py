@@ -13,15 +13,12 @@ flags of a row event. For each session and request a cell says which session fol
              1 << 18 on the size of the text after its status block that sets sql_mode again;
              of rows: the flags of their event
     cell     the next session plus one (0: none), offset and size of the assignments
-
-All numbers are 32 bits, big-endian.
-
     template  number of columns, offset and size of the table's name, number of key columns, offset
               and size of the TABLE_MAP body (0: its rows are written as statements), then per column:
               kind, parameter, width, bytes of the length, (offset, size) of its name, offset and size
               of its texts (or of what precedes its hexadecimal digits), and flags
 
-All numbers are 32 bits, big-endian; offsets count from the start of the template.
+All numbers are 32 bits, big-endian; offsets count from the start of the table or template.
 """
 
 from __future__ import annotations
@@ -129,14 +126,10 @@ NamedColumns = dict[str, Any]
 
 
 class ScriptEvents(msgspec.Struct, frozen=True):
-    """Columns in the order of `kernels.statements.write_events`, and the bytes that they refer to.
-
-    `has_nested`: some events are nested.
-    """
+    """Columns in the order of `kernels.row_statements.write_events`, and the bytes that they refer to."""
 
     columns: EventColumns
     window: Any
-    has_nested: bool
 
 
 def load_file_events(
@@ -145,16 +138,16 @@ def load_file_events(
     compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents:  # fmt: skip
     """Return the events of a batch; MariaDB's compressed row events follow uncompressed after the others."""
-    columns = _load_columns(batch)
+    count = batch.frames.count
+    columns: NamedColumns = {name: as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES}
     maps, codes, offsets = table_tracker.columns(notes)["map"], columns["type_code"], columns["offset"]
     window: memoryview | bytearray = batch.window
-    if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[: batch.frames.count]):
-        columns |= {
-            name: _copy_column(columns[name], batch.frames.count) for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS)
-        }
+    if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
+        for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have others
+            columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
         window = _uncompress_rows(batch, columns, description, texts, limits, compile_)
-    holders = array("q", [-1]) * batch.frames.count
-    return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window, False)
+    holders = array("q", [-1]) * count
+    return ScriptEvents(EventColumns._make((*columns.values(), maps, codes, offsets, holders)), window)
 
 
 def _uncompress_rows(
@@ -206,8 +199,7 @@ def load_nested_events(
 ) -> ScriptEvents | None:  # fmt: skip
     """Return the events of a run with nested ones; None if they are too large or one is invalid.
 
-    Args:
-        find_maps: returns the table maps from the kernel columns, the container offsets and the bytes.
+    `find_maps`: returns the table maps from the kernel columns, the container offsets and the bytes.
     """
     named_columns = {name: run.copy_column(name) for name in _COLUMN_NAMES}
     window, bases, holders = _concatenate(run, named_columns)
@@ -225,7 +217,6 @@ def load_nested_events(
     return ScriptEvents(
         EventColumns._make((*named_columns.values(), find_maps(named_columns, holders, data), codes, offsets, holders)),
         data,
-        True,
     )
 
 
@@ -240,16 +231,6 @@ def _concatenate(run: FlatRecords, columns: NamedColumns) -> tuple[bytes, array[
         holders += array("q", [-1 if batch.container is None else batch.container.offset]) * count
         size += end - start
     return b"".join([*parts, bytes(_PADDING)]), bases, holders
-
-
-def _load_columns(batch: Batch) -> NamedColumns:
-    """Return the columns in the order in which kernels take them."""
-    return {name: as_int_column(batch.frames[name], batch.frames.count) for name in _COLUMN_NAMES}
-
-
-def _copy_column(column: Any, count: int) -> array[int]:
-    """Return a copy of a column that may be changed."""
-    return array("q", bytes(memoryview(column)[:count]))
 
 
 # --- Session transitions of a script ---
@@ -469,11 +450,7 @@ class StatementTemplates:
         self._texts = self._prefix = texts
 
     def get_texts(self, maps: list[TableMap], rows: RowEventWriter, description: FormatDescription) -> bytes:
-        """Return all texts of the kernels.
-
-        Args:
-            maps: the table maps, a list that only grows, or another list.
-        """
+        """Return all texts of the kernels; `maps`: the table maps, a list that only grows, or another list."""
         state = (len(maps), rows.knowledge.version, len(rows.reported))
         if self._state[0] is not maps or self._state[1] != state:
             self._state, bytes_left, records = (maps, state), _MAX_TEMPLATE_BYTES, list[bytes]()
@@ -681,35 +658,30 @@ class FastScriptWriter:
         """Return the kernel for the script's options, and its texts."""
         description, is_exact = self._context.description, script.options.rows == "exact"
         texts = self._templates.get_texts(self._table_tracker.table_maps, script.rows, description)
-        return self._compile(statements.write_events if is_exact else row_statements.write_statements), texts
+        self._state[statements.ROWS_AS_STATEMENTS] = not is_exact
+        return self._compile(row_statements.write_events), texts
 
     def _can_write(self, script: SqlScript) -> bool:
         """Return whether no option and no pending state needs the general writer."""
         wording = script.options
-        is_plain = not (
-            wording.comments
-            or wording.flat
-            or wording.rename_databases
-            or wording.only_databases
-            or wording.stop_before
-            or script.definitions.filling
-        )
-        return is_plain and wording.includes_table is None and script.is_idle
+        needs_text = wording.comments or wording.rename_databases or wording.stop_before
+        selects = wording.only_databases or wording.includes_table is not None
+        return not (needs_text or selects or script.definitions.filling) and script.is_idle
 
     def _continue_statement(self, script: SqlScript, batch: Batch | FlatRecords, start: int, stop: int) -> int:
         """Add row events in the middle of a statement; return the index where they end."""
         if isinstance(batch, FlatRecords):
             return start
         pending, state, frames = script.rows.open_statement, self._state, batch.frames
+        description = self._context.description
         is_unsupported = (
             script.transaction.is_damaged
             or script.stop_finding is not None
-            or not self._context.description.has_checksums
+            or not description.has_checksums
+            or batch.container is not None
         )
-        is_unsupported = is_unsupported or batch.container is not None
         if is_unsupported or pending is None or len(pending.table_maps) > _MAX_OPEN_MAPS:
             return start
-        description = self._context.description
         notes = self._context.tracker.track_batch(batch)  # the tracker must see every batch
         state[statements.CHECKSUM_BYTES], state[statements.TABLE_ID_SIZE], state[statements.TEMPLATES] = (
             4,
@@ -723,7 +695,8 @@ class FastScriptWriter:
         buffers = (array("q", pending.table_maps), len(pending.table_maps), pending.size)
         next_index: int = self._compile(row_statements.write_base64_lines)(start, stop, spans, maps, memory, *buffers)
         if next_index > start:
-            first_start, last_start, last_end = (int(frames[name][i]) for name, i in _bound_columns(start, next_index))
+            first_start, last_start = int(frames["offset"][start]), int(frames["offset"][next_index - 1])
+            last_end = int(frames["end"][next_index - 1])
             lines = bytes(self._output[: state[statements.BYTES_WRITTEN]])
             pending.extend(lines, bytes(batch.window[last_start:last_end]), last_end - first_start)
         return next_index
@@ -840,11 +813,6 @@ def _parse_microseconds(time: str) -> int:
     """Return a TIMESTAMP in microseconds; -1 if the session has none."""
     seconds, _, part = time.partition(".")
     return 1_000_000 * int(seconds) + int(part or 0) if seconds.isdecimal() and len(part) <= 6 else -1
-
-
-def _bound_columns(start: int, stop: int) -> tuple[tuple[str, int], ...]:
-    """Return (column, index) of the start of the first event, the start of the last one, and its end."""
-    return ("offset", start), ("offset", stop - 1), ("end", stop - 1)
 
 
 _SESSION_SLOTS = (

@@ -40,7 +40,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
 )
 from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
-from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event, parse_load_query, parse_query
+from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
 from binlogtool.formats.binlog_events.rows.rows_event import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -63,10 +63,12 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     StatementSizes,
     format_description_binlog,
     format_rows_binlog,
+    make_event_finding,
+    read_statement,
     rename_database,
     split_large_binlog,
 )
-from binlogtool.formats.binlog_events.sql.session import ScriptSession, wrap_row_flags
+from binlogtool.formats.binlog_events.sql.session import SET_GTID_AUTOMATIC, ScriptSession, has_gtids, wrap_row_flags
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_OUTSIDE_GROUPS,
     GroupStep,
@@ -79,12 +81,13 @@ from binlogtool.formats.binlog_events.values.decode import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     GTID_EVENTS,
+    QUERY_EVENTS,
     ROW_EVENTS,
+    STATEMENT_EVENTS,
     UPDATE_ROW_EVENTS,
     EventFlag,
     EventType,
     FormatDescription,
-    unpack_block,
 )
 from binlogtool.limits import Limits
 
@@ -301,8 +304,7 @@ def _describe_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudge
         if value.column_index in columns:
             text = "NULL" if value.raw is None else str(value.cell.convert(value.raw, budget))
             texts.append(f"{value.cell.key}={text[:_MAX_VALUE_CHARACTERS]}")
-    effect = "DELETE" if code in DELETE_ROW_EVENTS else "UPDATE" if code in UPDATE_ROW_EVENTS else "INSERT"
-    return f"{' '.join(texts)} ({effect} {location})"
+    return f"{' '.join(texts)} ({effect_name(code)} {location})"
 
 
 # --- Tables whose definitions a statement changes, for flashback ---
@@ -327,8 +329,7 @@ _WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
 def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) -> list[str] | None:
     """Return the tables that a statement creates, changes, empties or drops; None if it defines nothing.
 
-    Args:
-        changed_tables: tables whose rows changed before it; of these the result has the ones in a dropped database.
+    `changed_tables`: tables whose rows changed before it; of these the result has the ones in a dropped database.
     """
     start = skip_gap(sql)
     dropped = find_dropped_database(sql)
@@ -375,19 +376,15 @@ _EVENTS_WITHOUT_CHANGES = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | GTID_EVENTS | 
 }  # fmt: skip
 """Events that change nothing by themselves; what some of them prepare is refused at the event that does it."""
 
-_GTIDS_SINCE = (5, 6, 5)
-"""First MySQL version with GTIDs."""
-
 _CASCADES_LOGGED_SINCE = (9, 6)
 """First MySQL version that logs the rows changed by foreign keys."""
 
-_QUERY_EVENTS = (_T.QUERY, _T.QUERY_COMPRESSED)
-_STATEMENT_EVENTS = (*_QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
 _UNREADABLE_CHANGES = (_T.INCIDENT, _T.PARTIAL_ROW_DATA)
 _STATEMENTS_WITHOUT_CHANGES = re.compile(
     rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE
 )
 _XA_STATEMENTS = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
+_XA_REASON = "it is an XA transaction; its outcome is logged elsewhere"
 
 
 class FlashbackScript(msgspec.Struct):
@@ -455,18 +452,13 @@ class FlashbackScript(msgspec.Struct):
         return b""
 
     def finish(self) -> bytes:
-        """Return the beginning of the script.
-
-        Raises:
-            RefusedError: the last transaction is incomplete.
-        """
+        """Return the beginning of the script; raise RefusedError if the last transaction is incomplete."""
         if self.changed:
             raise RefusedError(f"{self.label} is incomplete and cannot be reversed; choose an earlier --stop-position")
         if self.description is None:
             return b""
-        writer = self.description.server_version
         mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
-        head = client_text.format_script_header(writer if writer.isprintable() else "a server")
+        head = client_text.format_script_header(self.description.server_version)
         session = ScriptSession().set_for_rows(0, 0, self.description)
         return head + b"".join(map(client_text.terminate_statement, [mode, *session])) + self._format_description()
 
@@ -476,10 +468,8 @@ class FlashbackScript(msgspec.Struct):
         if not is_needed or self.description is None:
             return b""
         statements = client_text.terminate_statement(format_description_binlog(self.description))
-        if (
-            not self.description.is_mariadb and self.description.version >= _GTIDS_SINCE
-        ):  # a BINLOG statement leaves gtid_next unset
-            statements += client_text.terminate_statement(b"SET @@session.gtid_next='AUTOMATIC'")
+        if has_gtids(self.description):  # a BINLOG statement leaves gtid_next unset
+            statements += client_text.terminate_statement(SET_GTID_AUTOMATIC)
         return statements
 
     # -- one record ----------------------------------------------------------------------------------------------------
@@ -528,24 +518,16 @@ class FlashbackScript(msgspec.Struct):
     def _refuse(self, event: Event, reason: str, before: bytes = b"") -> BodyWithFindings:
         """Return a finding that the event cannot be reversed."""
         message = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be reversed: {reason}"
-        size = event.end - event.start
-        result = make_finding(
-            "payload-undecodable", event.start, size, message, record=event.record, severity=Severity.ERROR
-        )
-        return BodyWithFindings(before, (result,))
+        return BodyWithFindings(before, (make_event_finding(event, "payload-undecodable", message),))
 
     def _open_transaction(self, event: Event, owner: TransactionOwner, step: GroupStep) -> None:
-        """Note the beginning of a transaction.
-
-        Raises:
-            Irreversible: it is only prepared.
-        """
+        """Note the beginning of a transaction; raise Irreversible if it is only prepared."""
         if step is not GroupStep.OPENS:
             return
         self.label = _transaction_label(owner) or f"the transaction at {event.start}"
         self.changed = False
         if event.code == _T.GTID and read_mariadb_gtid(bytes(event.body)).flags2 & PREPARED_XA:
-            raise Irreversible("it is an XA transaction; its outcome is logged elsewhere")
+            raise Irreversible(_XA_REASON)
 
     def _close_transaction(self, event: Event) -> bytes:
         """Return START TRANSACTION for the end of a transaction whose changes were reversed."""
@@ -553,7 +535,7 @@ class FlashbackScript(msgspec.Struct):
         if not changed:
             return b""
         note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
-        return note + (b"" if self.options.flat else client_text.terminate_statement(b"START TRANSACTION"))
+        return note + client_text.terminate_statement(b"START TRANSACTION")
 
     # -- reversed changes ----------------------------------------------------------------------------------------------
 
@@ -573,13 +555,13 @@ class FlashbackScript(msgspec.Struct):
                 return b"", self._warn_sequence(event, table.qualified_name)
             text = self._reverse_rows(context, event, table, limits, has_beginning=has_beginning)
             return text, self._warn_inexact(event, table) if text and table is not None else ()
-        if event.code in _QUERY_EVENTS:
+        if event.code in QUERY_EVENTS:
             statement = self._check_query(event, limits)
             return b"", () if statement is None else (
                 self._warn_left_out(event, f"{statement} is not reversed because of --skip-ddl"),
             )
         if event.code == _T.XA_PREPARE:
-            raise Irreversible("it is an XA transaction; its outcome is logged elsewhere")
+            raise Irreversible(_XA_REASON)
         if event.code not in _EVENTS_WITHOUT_CHANGES and not event.flags & EventFlag.IGNORABLE:
             raise Irreversible("it does not say which rows it changed")
         return b"", ()
@@ -591,12 +573,7 @@ class FlashbackScript(msgspec.Struct):
         if reason is None or message in self.reported:
             return ()
         self.reported.add(message)
-        size = event.end - event.start
-        return (
-            make_finding(
-                "statement-inexact", event.start, size, message, record=event.record, severity=Severity.WARNING
-            ),
-        )
+        return (make_event_finding(event, "statement-inexact", message, Severity.WARNING),)
 
     def _warn_sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
         """Return, once a sequence, a warning that its numbers are not reversed."""
@@ -609,10 +586,7 @@ class FlashbackScript(msgspec.Struct):
     def _warn_left_out(self, event: Event, subject: str) -> Finding:
         """Return a warning about what is left out."""
         message = f"{self.label or 'outside of a transaction'}: {subject}"
-        size = event.end - event.start
-        return make_finding(
-            "statement-left-out", event.start, size, message, record=event.record, severity=Severity.WARNING
-        )
+        return make_event_finding(event, "statement-left-out", message, Severity.WARNING)
 
     def _check_query(self, event: Event, limits: Limits) -> str | None:
         """Check a QUERY event; return the definition statement that stays, None if the event changes nothing.
@@ -622,9 +596,8 @@ class FlashbackScript(msgspec.Struct):
         """
         kind = get_query_kind(event.code, event.body)
         if kind in _XA_STATEMENTS:
-            raise Irreversible("it is an XA transaction; its outcome is logged elsewhere")
-        parts = parse_query(bytes(event.body))
-        sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
+            raise Irreversible(_XA_REASON)
+        parts, sql = read_statement(event, limits)
         if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
             if self.changed:
                 raise Irreversible("it rolls back changes, and the log does not say which ones remained")
@@ -686,7 +659,7 @@ class FlashbackScript(msgspec.Struct):
             return b""
         self.row_changes += count_rows(selected.code, selected.body, table, limits)
         is_first, self.changed = not self.changed, True
-        return text + (client_text.terminate_statement(b"COMMIT") if is_first and not self.options.flat else b"")
+        return text + (client_text.terminate_statement(b"COMMIT") if is_first else b"")
 
     @staticmethod
     def _describe_location(context: BinlogFileContext, event: Event, label: str) -> str:
@@ -753,7 +726,7 @@ class FlashbackScript(msgspec.Struct):
                     self._note_rows(
                         event, self.definitions.describe_with_key(table), location, context.description, limits
                     )
-            elif code in ROW_EVENTS or code in _STATEMENT_EVENTS or code in _UNREADABLE_CHANGES:
+            elif code in ROW_EVENTS or code in STATEMENT_EVENTS or code in _UNREADABLE_CHANGES:
                 event = get_event(batch, index)
                 self._note_statement(
                     event, self._describe_location(context, event, _transaction_label(notes.owners[index])), limits
@@ -780,20 +753,19 @@ class FlashbackScript(msgspec.Struct):
 
     def _note_statement(self, event: Event, location: str, limits: Limits) -> None:
         """Note a statement, or an unreadable change, that is not selected."""
-        if event.code not in _STATEMENT_EVENTS:
+        if event.code not in STATEMENT_EVENTS:
             if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
                 self.conflicts.note_unchecked(
                     f"{type_name(event.code)} {location}: it does not say which rows it changed"
                 )
             return
         try:
-            parts = (parse_load_query if event.code == _T.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
-            sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
+            parts, sql = read_statement(event, limits)
         except (MalformedError, DecompressionError) as error:
             self.conflicts.note_unchecked(f"the statement {location}: {error.args[0]}")
             return
         tables = self.conflicts.tables
-        kind = get_query_kind(event.code, event.body) if event.code in _QUERY_EVENTS else QueryKind.STATEMENT
+        kind = get_query_kind(event.code, event.body) if event.code in QUERY_EVENTS else QueryKind.STATEMENT
         if tables and kind is QueryKind.STATEMENT and not _STATEMENTS_WITHOUT_CHANGES.match(sql):
             self._note_statement_text(
                 normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape"), location, tables

@@ -22,7 +22,7 @@ from binlogtool.format_api.field_types import (
     load_little_endian,
     put_uuid,
 )
-from binlogtool.format_api.json_kernels import is_utf8, put_double, put_entry, put_unsigned
+from binlogtool.format_api.json_kernels import is_utf8, put_double, put_entry, put_unsigned, widen_float
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     copy_text,
     load_word,
@@ -380,18 +380,6 @@ def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     return o + 2
 
 
-@kernel()
-def widen_float(bits: int) -> int:
-    """Return the bits of a float as a double; those of infinity where this does not work."""
-    exponent = bits >> 23 & 0xFF
-    widened_bits = (bits & 0x7FFFFF) << 29
-    if exponent == 255 or (exponent == 0 and widened_bits != 0):
-        return 0x7FF0000000000000
-    if exponent > 0:
-        widened_bits |= (exponent + 896) << 52
-    return widened_bits | -0x8000000000000000 if bits >= 0x80000000 else widened_bits
-
-
 @kernel(put_entry, load_word)
 def put_set_members(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the texts of a SET."""
@@ -473,11 +461,7 @@ def put_fixed_literal(
     o: int,
     z: int,
 ) -> int:
-    """Write a value of fixed width.
-
-    Args:
-        base: offset of the texts of an ENUM or SET, or -1.
-    """
+    """Write a value of fixed width; `base`: offset of the texts of an ENUM or SET, or -1."""
     if kind >= FIRST_TEMPORAL:
         return put_temporal(buf, p, kind, parameter, out, o)
     if kind == DECIMAL:

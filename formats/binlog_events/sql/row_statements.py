@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.layout import DecompressionError
 from binlogtool.format_api.outputs import RowFilter, ScriptOptions
 from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
@@ -64,6 +65,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     HEADER_SIZE,
     ROW_EVENTS,
     TYPE_AT,
+    UNCOMPRESSED_ROW_EVENTS,
     UPDATE_ROW_EVENTS,
     EventType,
     FormatDescription,
@@ -77,16 +79,8 @@ _T = EventType
 _OPPOSITE = {
     _T.WRITE_ROWS_V1: _T.DELETE_ROWS_V1,
     _T.DELETE_ROWS_V1: _T.WRITE_ROWS_V1,
-    _T.UPDATE_ROWS_V1: _T.UPDATE_ROWS_V1,
     _T.WRITE_ROWS_V2: _T.DELETE_ROWS_V2,
     _T.DELETE_ROWS_V2: _T.WRITE_ROWS_V2,
-    _T.UPDATE_ROWS_V2: _T.UPDATE_ROWS_V2,
-    _T.WRITE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
-    _T.DELETE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
-    _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
-    _T.WRITE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
-    _T.DELETE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
-    _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
     _T.PARTIAL_UPDATE_ROWS: _T.UPDATE_ROWS_V2,
 }
 _TYPES_WITH_EXTRA = frozenset({_T.WRITE_ROWS_V2, _T.DELETE_ROWS_V2, _T.UPDATE_ROWS_V2})
@@ -103,7 +97,8 @@ class Irreversible(Exception):
 
 def opposite_type(code: int) -> EventType:
     """Return the uncompressed event type with the opposite effect."""
-    return _OPPOSITE[EventType(code)]
+    uncompressed = UNCOMPRESSED_ROW_EVENTS.get(code) or EventType(code)
+    return _OPPOSITE.get(uncompressed, uncompressed)
 
 
 def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> ReversedEvent:
@@ -199,11 +194,7 @@ def _find_missing_columns(bitmap: bytes | None, head: RowsHead, table: TableMap)
 
 
 def _require_full_images(head: RowsHead, table: TableMap) -> None:
-    """Check that all images of a row event have all columns.
-
-    Raises:
-        Irreversible: they do not.
-    """
+    """Check that all images of a row event have all columns; raise Irreversible if they do not."""
     for image, bitmap in (("before", head.before), ("after", head.after)):
         missing = [] if bitmap is None else _find_missing_columns(bitmap, head, table)
         if missing:
@@ -415,11 +406,7 @@ class _RowStatementWriter(msgspec.Struct):
         return pairs
 
     def _require_literal(self, value: ImageValue, column: TableMapColumn) -> bytes:
-        """Return a value as a literal.
-
-        Raises:
-            Inexact: there is none.
-        """
+        """Return a value as a literal; raise Inexact if there is none."""
         text = self._format_value(value, column)
         if text is None:
             raise self._inexact_error(value)
@@ -567,12 +554,11 @@ class RowEventWriter(msgspec.Struct):
     def _frame_event(context: EventContext, body: bytes | None = None) -> bytes:
         """Return the event as a server with the log's FORMAT_DESCRIPTION reads it.
 
-        Args:
-            context: the event.
-            body: a body to use in place of the event's own.
+        `context`: the event. `body`: a body to use in place of the event's own.
         """
         event, description = context.event, context.file.description
-        if _checksum_size(context) == (4 if description.has_checksums else 0) and (body is None or body == event.body):
+        checksum_size = len(context.raw) - HEADER_SIZE - len(event.body)
+        if checksum_size == (4 if description.has_checksums else 0) and (body is None or body == event.body):
             return bytes(context.raw)
         return build_event(event, event.code, bytes(event.body) if body is None else body, description)
 
@@ -602,14 +588,16 @@ class RowEventWriter(msgspec.Struct):
     ) -> bool:
         """Append a row event unchanged if its statement is open and continues after it; return whether that was done.
 
-        Raises:
-            MalformedError: its rows do not fit its TABLE_MAP.
+        It is not done for rows that do not fit their TABLE_MAP; `write_event` reports what is wrong.
         """
         pending, at = self._pending, HEADER_SIZE + description.table_id_size
         is_open = bool(pending.last_event) and int.from_bytes(raw[HEADER_SIZE:at], "little") in pending.table_maps
         if not is_open or table is None or raw[at] & STMT_END or pending.size + len(raw) > MAX_BINLOG_BYTES:
             return False
-        _check_rows(raw[TYPE_AT], raw[HEADER_SIZE:-4], table, limits)
+        try:
+            _check_rows(raw[TYPE_AT], raw[HEADER_SIZE:-4], table, limits)
+        except (MalformedError, DecompressionError):
+            return False
         pending.add(raw)
         return True
 
@@ -710,11 +698,6 @@ def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Li
     except MalformedError:
         if not table.has_unknown_fractions:
             raise
-
-
-def _checksum_size(context: EventContext) -> int:
-    """Return the number of checksum bytes at the end of the event."""
-    return len(context.raw) - HEADER_SIZE - len(context.event.body)
 
 
 # --- Row events as comments in a script (`--comments`) ---

@@ -34,7 +34,6 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
     read_mysql_gtid,
 )
 from binlogtool.formats.binlog_events.rows.rows_event import count_rows
-from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_text
 from binlogtool.formats.binlog_events.sql.client_text import (
     has_lossy_backslashes,
@@ -64,7 +63,6 @@ from binlogtool.formats.binlog_events.sql.script_state import (
     find_renamed_database,
     format_description_binlog,
     format_event_comment,
-    format_xid,
     get_event_context,
     get_statement_kind,
     read_query,
@@ -87,6 +85,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STANDALONE,
     GroupStep,
     QueryKind,
+    XaId,
     get_query_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -95,6 +94,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
+    STATEMENT_EVENTS,
     EventFlag,
     EventType,
     FormatDescription,
@@ -130,12 +130,7 @@ class ScriptFrame(msgspec.Struct):
             return b""
         if not description.event:
             return b"" if previous is not None else client_text.format_script_header("a server")
-        writer = description.server_version
-        text = (
-            b""
-            if previous is not None
-            else client_text.format_script_header(writer if writer.isprintable() else "a server")
-        )
+        text = b"" if previous is not None else client_text.format_script_header(description.server_version)
         text += client_text.terminate_safe(b"ROLLBACK") if description.create_timestamp or previous is None else b""
         text += client_text.terminate_safe(format_description_binlog(description))
         return text + (client_text.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
@@ -148,8 +143,7 @@ class ScriptFrame(msgspec.Struct):
     def write_footer(self, session: ScriptSession, stopped: Sequence[str]) -> bytes:
         """Return what restores the client's state and comments about what is missing.
 
-        Args:
-            stopped: why the script ends before the log does.
+        `stopped`: why the script ends before the log does.
         """
         last = (
             client_text.terminate_safe(SET_GTID_AUTOMATIC)
@@ -298,7 +292,6 @@ def _format_user_value(body: Mapping[str, Any]) -> bytes:
 
 # --- Statements of single events ---
 
-STATEMENT_EVENTS = (*QUERY_EVENTS, _T.EXECUTE_LOAD_QUERY)
 _CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
 _PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
 """A database name that a client without --binary-mode may read in a USE command; others are hidden in a comment."""
@@ -310,8 +303,7 @@ _ALLOW_PARALLEL = 8
 class EventStatementWriter:
     """Writer of single events as statements, with the state of the script.
 
-    `is_create_open`: a MySQL CREATE TABLE … START TRANSACTION is open, after which a server accepts only rows and
-    COMMIT. `skips_next`: the next statement is an ALTER that is completed later or never. `pending_variables`:
+    `skips_next`: the next statement is an ALTER that is completed later or never. `pending_variables`:
     variables to set for the next statement; they are dropped together with it.
     """
 
@@ -322,7 +314,6 @@ class EventStatementWriter:
     skips_next: bool = False
     pending_variables: list[VariableEvent] = field(default_factory=list)
     frame: ScriptFrame = field(default_factory=ScriptFrame)
-    is_create_open: bool = False
     definitions: TableKnowledge = field(default_factory=TableKnowledge)
     rows: RowEventWriter = field(init=False)
     loads: LoadDataFiles = field(init=False)
@@ -346,7 +337,7 @@ class EventStatementWriter:
     @property
     def sets_gtids(self) -> bool:
         """True if transactions get the GTIDs that they had."""
-        return self.options.gtids and not self.options.flat
+        return self.options.gtids
 
     def _write_mariadb_gtid(self, context: EventContext) -> list[bytes]:
         """Return the statements of MariaDB's GTID event."""
@@ -354,18 +345,12 @@ class EventStatementWriter:
         self.transaction.current_owner = context.owner
         self.skips_next = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
         self.script_filter.hold_transaction_start(self.session)
-        statements = (
-            []
-            if self.options.flat
-            else set_parallel_replication(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
-        )
+        statements = set_parallel_replication(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
         statements += set_mariadb_gtid(context.event, gtid, self.session) if self.sets_gtids else []
         if gtid.flags2 & PREPARED_XA:
-            if self.options.flat:
-                self._drop_transaction_statement(QueryKind.XA_START)
-            xid = format_xid(gtid.gtrid or b"", gtid.bqual or b"", gtid.format_id or 0)
-            return [*statements, self.transaction.begin_xa(xid)]
-        if not gtid.flags2 & STANDALONE and not self.options.flat:
+            xa_id = XaId(gtid.format_id or 0, gtid.gtrid or b"", gtid.bqual or b"")
+            return [*statements, self.transaction.begin_xa(xa_id.text.encode())]
+        if not gtid.flags2 & STANDALONE:
             self.transaction.begin()
             statements.append(b"START TRANSACTION")
         return statements
@@ -386,8 +371,6 @@ class EventStatementWriter:
         (parts, sql), kind = read_query(context), get_statement_kind(context)
         if kind is None or kind is QueryKind.STATEMENT:
             return self._write_statement(context, parts, sql)
-        if self.options.flat:
-            return self._write_commit(context) if kind is QueryKind.COMMIT else self._drop_transaction_statement(kind)
         if kind in (QueryKind.BEGIN, QueryKind.XA_START):
             self.script_filter.hold_transaction_start(self.session)
         statements: list[Statement] = [*self._set_session(context, parts)]
@@ -417,16 +400,7 @@ class EventStatementWriter:
             sql = self.loads.format_load_data(context, sql)
         text = self._check_text(sql, is_load_data=context.event.code == _T.EXECUTE_LOAD_QUERY)
         self.transaction.has_unused_gtid = False
-        if self.options.flat and self._is_create_start_transaction(sql):
-            self.transaction.begin()
-            self.is_create_open = True
         return [*statements, *text]
-
-    def _is_create_start_transaction(self, sql: bytes) -> bool:
-        """Return whether the statement is CREATE TABLE … START TRANSACTION."""
-        if sql[-64:].upper().split()[-2:] != [b"START", b"TRANSACTION"]:
-            return False
-        return _CREATE.match(client_text.strip_literals(sql, self.session.charset, self.session.sql_mode)) is not None
 
     def _set_session(self, context: EventContext, parts: QueryParts) -> list[bytes]:
         """Return the SET statements for the session of a statement."""
@@ -437,17 +411,6 @@ class EventStatementWriter:
             raise Unwritable(reason)
         query = QuerySession(status, event.time, parts.thread_id, bool(self.transaction.rollback_statements))
         return self.session.set_for_query(query, context.file.description)
-
-    @staticmethod
-    def _drop_transaction_statement(kind: QueryKind) -> list[bytes]:
-        """Write nothing for BEGIN and COMMIT in a script without transactions.
-
-        Raises:
-            Unwritable: the statement needs its transaction.
-        """
-        if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
-            raise Unwritable(f"{kind.name} needs its transaction, but --transactions flatten writes none")
-        return []
 
     def _check_text(self, sql: bytes, *, is_load_data: bool = False) -> list[Statement]:
         """Return a text of the log, after the sql_mode that a client needs to read it.
@@ -507,26 +470,26 @@ class EventStatementWriter:
         return [*statements, *before, hidden, *after]
 
     def _write_commit(self, context: EventContext) -> list[bytes]:
-        """End the transaction and return COMMIT, if one is needed."""
+        """End the transaction and return COMMIT."""
         self.transaction.end()
-        is_needed, self.is_create_open = self.is_create_open or not self.options.flat, False
-        return [b"COMMIT"] if is_needed else []
+        return [b"COMMIT"]
 
     def _write_xa_prepare(self, context: EventContext) -> list[bytes]:
         """Return XA PREPARE, or XA COMMIT … ONE PHASE."""
         body = decode_body(_T.XA_PREPARE, bytes(context.event.body), context.file.description)
         data = bytes(context.event.body)[13:]
         middle = body["gtrid_len"] if "gtrid_len" in body else int.from_bytes(context.event.body[5:9], "little")
-        xid = format_xid(data[:middle], data[middle:], int.from_bytes(context.event.body[1:5], "little", signed=True))
+        format_id = int.from_bytes(context.event.body[1:5], "little", signed=True)
+        xid = XaId(format_id, data[:middle], data[middle:]).text.encode()
         self.transaction.take_rollback()
         return [b"XA COMMIT " + xid + b" ONE PHASE" if context.event.body[0] else b"XA PREPARE " + xid]
 
-    def _add_variable(self, context: EventContext) -> list[bytes]:
+    def _keep_for_next_statement(self, context: EventContext) -> list[bytes]:
         """Keep a variable for the next statement."""
         self.pending_variables.append(decode_variable(context))
         return []
 
-    def _add_load_data(self, context: EventContext) -> list[bytes]:
+    def _keep_load_data(self, context: EventContext) -> list[bytes]:
         """Take a part of a file for LOAD DATA."""
         self.loads.add_part(context)
         return []
@@ -536,8 +499,8 @@ EVENT_WRITERS: Mapping[int, Callable[[EventStatementWriter, EventContext], Seque
     _T.GTID: EventStatementWriter._write_mariadb_gtid,
     **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), EventStatementWriter._write_mysql_gtid),
     **dict.fromkeys(STATEMENT_EVENTS, EventStatementWriter._write_query),
-    **dict.fromkeys(VARIABLE_EVENTS, EventStatementWriter._add_variable),
-    **dict.fromkeys(LOAD_DATA_EVENTS, EventStatementWriter._add_load_data),
+    **dict.fromkeys(VARIABLE_EVENTS, EventStatementWriter._keep_for_next_statement),
+    **dict.fromkeys(LOAD_DATA_EVENTS, EventStatementWriter._keep_load_data),
     _T.XID: EventStatementWriter._write_commit,
     _T.XA_PREPARE: EventStatementWriter._write_xa_prepare,
 }
@@ -584,7 +547,7 @@ class SqlScript(EventStatementWriter):
             if (
                 code in verbatim_types
                 and high - end == checksum_size
-                and self._append_unchanged(window[low:high], table, context, limits)
+                and self.rows.append_unchanged(window[low:high], table, context.description, limits)
             ):
                 texts.append(b"")
                 continue
@@ -595,15 +558,6 @@ class SqlScript(EventStatementWriter):
             )
         self.rows.copy_borrowed_bytes()
         return texts
-
-    def _append_unchanged(
-        self, raw: memoryview, table: TableMap | None, context: BinlogFileContext, limits: Limits
-    ) -> bool:
-        """Append a row event in the middle of its statement unchanged; return whether that was done."""
-        try:
-            return self.rows.append_unchanged(raw, table, context.description, limits)
-        except (MalformedError, DecompressionError):
-            return False  # `_write_record` reports what is wrong
 
     def write_compiled(
         self,
@@ -702,10 +656,7 @@ class SqlScript(EventStatementWriter):
     def _write_event(self, context: EventContext, step: GroupStep, prefix: bytes) -> bytes | BodyWithFindings:
         """Return the text of a record, with findings where something is missing.
 
-        Args:
-            context: the event.
-            step: its place in its transaction.
-            prefix: the text before it.
+        `context`: the event. `step`: its place in its transaction. `prefix`: the text before it.
         """
         session = self.session.copy()
         try:
@@ -762,7 +713,7 @@ class SqlScript(EventStatementWriter):
         parts = terminate_statements(
             statements, self.session.charset if context.event.code in STATEMENT_EVENTS else None
         )
-        if statements and self.transaction.begin_implied(context) and not self.options.flat:
+        if statements and self.transaction.begin_implied(context):
             parts.insert(0, client_text.terminate_safe(b"START TRANSACTION"))
         if statements or comments or context.event.code in GTID_EVENTS or context.event.code == _T.FORMAT_DESCRIPTION:
             parts[:0] = [format_event_comment(context), comments]
@@ -797,11 +748,7 @@ class SqlScript(EventStatementWriter):
 
     def _commit_implied(self, owner: TransactionOwner) -> bytes:
         """Return COMMIT for a transaction that this script began itself, when another one comes."""
-        return (
-            client_text.terminate_safe(b"COMMIT")
-            if self.transaction.end_implied(owner) and not self.options.flat
-            else b""
-        )
+        return client_text.terminate_safe(b"COMMIT") if self.transaction.end_implied(owner) else b""
 
     # -- statements ----------------------------------------------------------------------------------------------------
 

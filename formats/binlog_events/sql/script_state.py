@@ -28,7 +28,6 @@ from binlogtool.formats.binlog_events.rows.rows_event import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_text
 from binlogtool.formats.binlog_events.sql.client_text import STATEMENT_END
-from binlogtool.formats.binlog_events.sql.literals import format_hex
 from binlogtool.formats.binlog_events.sql.session import ScriptSession
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     EVENTS_ENDING_TRANSACTIONS,
@@ -42,11 +41,13 @@ from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     GTID_EVENTS,
     HEADER_SIZE,
+    PACKED_HEADER,
     QUERY_EVENTS,
     ROW_EVENTS,
-    EventFlag,
+    UNCOMPRESSED_ROW_EVENTS,
     EventType,
     FormatDescription,
+    clear_in_use_flag,
     unpack_block,
 )
 from binlogtool.limits import MIB, Limits
@@ -131,9 +132,13 @@ def read_query(context: EventContext) -> tuple[QueryParts, bytes]:
     Raises:
         MalformedError, DecompressionError: it cannot be read.
     """
-    event = context.event
+    return read_statement(context.event, context.limits)
+
+
+def read_statement(event: Event, limits: Limits) -> tuple[QueryParts, bytes]:
+    """Return the parts of a QUERY or LOAD DATA event, and its text; raise errors as `read_query`."""
     parts = (parse_load_query if event.code == EventType.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
-    return parts, unpack_block(parts.sql, context.limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
+    return parts, unpack_block(parts.sql, limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
 
 
 def format_event_comment(context: EventContext) -> bytes:
@@ -258,11 +263,6 @@ def is_transaction_start(context: EventContext) -> bool:
 def is_transaction_end(context: EventContext) -> bool:
     """Return whether this event ends a transaction and does nothing else."""
     return context.event.code in EVENTS_ENDING_TRANSACTIONS or get_statement_kind(context) in FINISHING_STATEMENTS
-
-
-def format_xid(gtrid: bytes, bqual: bytes, format_id: int) -> bytes:
-    """Return the name of an XA transaction as it is written in statements."""
-    return b"%b,%b,%d" % (format_hex(gtrid), format_hex(bqual), format_id)
 
 
 # --- The rule of `--stop-before` ---
@@ -509,7 +509,11 @@ class PartialTransactions(msgspec.Struct):
 
 def event_finding(context: EventContext, id_: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
     """Create a finding about an event."""
-    event = context.event
+    return make_event_finding(context.event, id_, message, severity)
+
+
+def make_event_finding(event: Event, id_: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
+    """Create a finding about an event without its context."""
     return make_finding(id_, event.start, event.end - event.start, message, record=event.record, severity=severity)
 
 
@@ -520,18 +524,6 @@ MAX_BINLOG_BYTES = 8 * MIB
 
 MAX_UNSPLIT_BYTES = 11 * MIB
 """Most bytes of one event that fit into one statement."""
-
-_HEADER = struct.Struct("<IBIIIH")
-_UNCOMPRESSED_TYPES = {
-    _T.WRITE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
-    _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
-    _T.DELETE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
-    _T.WRITE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
-    _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
-    _T.DELETE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
-}
-"""Servers accept compressed row events only through replication."""
-
 
 _BEGIN = b"BINLOG '\n"
 
@@ -550,11 +542,7 @@ Statement = bytes | TerminatedStatement
 
 
 def terminate_statements(statements: Sequence[Statement], charset: str | None) -> list[bytes]:
-    """Return statements with their delimiters.
-
-    Args:
-        charset: character set of the last one.
-    """
+    """Return statements with their delimiters; `charset`: character set of the last one."""
     parts = list[bytes]()
     for i, statement in enumerate(statements):
         parts += (
@@ -583,9 +571,7 @@ def split_large_binlog(statement: bytes, description: FormatDescription) -> list
 
 def format_description_binlog(description: FormatDescription) -> bytes:
     """Return the BINLOG statement with the FORMAT_DESCRIPTION."""
-    event = description.event
-    flags = event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF  # its checksum was computed without this flag
-    return format_binlog(event[:17] + bytes([flags]) + event[18:])
+    return format_binlog(clear_in_use_flag(description.event))
 
 
 def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
@@ -597,7 +583,7 @@ def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, by
     if event.code not in COMPRESSED_ROW_EVENTS:
         return event.code, bytes(event.body)
     at = parse_rows_head(event.code, event.body, id_size).images_at
-    return _UNCOMPRESSED_TYPES[EventType(event.code)], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
+    return UNCOMPRESSED_ROW_EVENTS[event.code], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
 
 
 def format_rows_binlog(event: Event, table: TableMap, description: FormatDescription, limits: Limits) -> bytes:
@@ -614,11 +600,7 @@ def format_rows_binlog(event: Event, table: TableMap, description: FormatDescrip
 
 
 def set_statement_end(body: bytes, id_size: int) -> bytes:
-    """Return the body of a row event with the STMT_END flag.
-
-    Args:
-        id_size: size of a table id in bytes.
-    """
+    """Return the body of a row event with the STMT_END flag; `id_size`: size of a table id in bytes."""
     return body[:id_size] + bytes([body[id_size] | STMT_END]) + body[id_size + 1 :]
 
 
@@ -639,8 +621,10 @@ def build_table_map_event(template: Event, table: TableMap, description: FormatD
 def build_event(template: Event, code: int, body: bytes, description: FormatDescription) -> bytes:
     """Return an event with the time and origin of another one, and the checksum that the description asks for."""
     checksum_size = 4 if description.has_checksums else 0
-    size = _HEADER.size + len(body) + checksum_size
-    data = _HEADER.pack(template.time, code, template.server_id, size, template.end_log_pos, template.flags) + body
+    size = PACKED_HEADER.size + len(body) + checksum_size
+    data = (
+        PACKED_HEADER.pack(template.time, code, template.server_id, size, template.end_log_pos, template.flags) + body
+    )
     return data + struct.pack("<I", zlib.crc32(data)) if checksum_size else data
 
 

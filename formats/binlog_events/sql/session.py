@@ -23,9 +23,19 @@ from binlogtool.formats.binlog_events.wire_format import EventFlag, EventType, F
 
 # --- Session of a statement ---
 
-AUTO_IS_NULL, NO_CHECK_CONSTRAINTS, NOT_AUTOCOMMIT, EXPLICIT_DEFAULTS = 1 << 14, 1 << 15, 1 << 19, 1 << 24
-NO_FOREIGN_KEY_CHECKS, RELAXED_UNIQUE_CHECKS, IF_EXISTS, INSERT_HISTORY = 1 << 26, 1 << 27, 1 << 28, 1 << 30
-"""Bits of the status variable flags2; the last four and NO_CHECK_CONSTRAINTS are MariaDB's."""
+_CHECKS_SINCE = (10, 2, 1)
+_EXTRA_FLAGS_SINCE = (10, 11, 0)
+_FLAG_VARIABLES = (
+    ((), 1 << 26, "foreign_key_checks", 0),
+    ((), 1 << 27, "unique_checks", 0),
+    ((), 1 << 14, "sql_auto_is_null", 1),
+    ((), 1 << 19, "autocommit", 0),
+    (_CHECKS_SINCE, 1 << 15, "check_constraint_checks", 0),
+    (_EXTRA_FLAGS_SINCE, 1 << 28, "sql_if_exists", 1),
+    (_EXTRA_FLAGS_SINCE, 1 << 24, "explicit_defaults_for_timestamp", 1),
+    (_EXTRA_FLAGS_SINCE, 1 << 30, "system_versioning_insert_history", 1),
+)
+"""Since which version of MariaDB (empty: everywhere) a bit of the status variable flags2 gives a variable a value."""
 
 ROWS_NO_FOREIGN_KEYS, ROWS_RELAXED_UNIQUE, ROWS_NO_CHECKS = 2, 4, 0x80
 """Flags of row events."""
@@ -45,8 +55,6 @@ _KNOWN_MODE_BITS = (1 << 40) - 1
 _CHARSETS_WITHOUT_CLIENT = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
 """Character sets that servers refuse as character_set_client."""
 
-_CHECKS_SINCE = (10, 2, 1)
-_EXTRA_FLAGS_SINCE = (10, 11, 0)
 _UTF8MB4 = "45"
 """Number of a collation of utf8mb4 that all servers know."""
 
@@ -62,18 +70,6 @@ _VERSION_COMMENTS = {
     "@@session.enable_cascade_triggers": "!90700",
 }
 """Executable comments for variables that older servers do not have."""
-
-IGNORED_STATUS_VARIABLES = {
-    "catalog": "servers have one",
-    "catalog_nz": "servers have one",
-    "table_map_for_update": "for filters of replicas: which tables of a multi-table UPDATE change",
-    "master_data_written": "for the event's size in relay logs",
-    "updated_db_names": "for the order between parallel appliers",
-    "ddl_logged_with_xid": "for the recovery of a server",
-    "xid": "for the recovery of a server",
-    "gtid_flags3": "for the steps of an ALTER TABLE, which its GTID event contains too",
-}
-"""Status variables that do not change the effect of a statement, and the reason."""
 
 _CURRENT_USER = re.compile(rb"\bCURRENT_USER\b", re.IGNORECASE)
 
@@ -129,7 +125,7 @@ class ScriptSession(msgspec.Struct):
         self.sql_mode = 0
         values = dict(_ROW_VARIABLES)
         for flag, name in row_check_variables(description).items():
-            values[name] = _inverted_flag(flags & flag)
+            values[name] = "0" if flags & flag else "1"
         return [
             *self.set_client_charset(UTF8MB4),
             *self.set_variables(values | ({"TIMESTAMP": str(time)} if time else {})),
@@ -284,16 +280,6 @@ def wrap_row_flags(flags: int, description: FormatDescription) -> tuple[list[byt
     return changed.set_for_rows(flags, 0, description), changed.set_for_rows(0, 0, description)
 
 
-def _inverted_flag(flag: int) -> str:
-    """Return "0" for a set flag."""
-    return "0" if flag else "1"
-
-
-def _flag_value(flag: int) -> str:
-    """Return "1" for a set flag."""
-    return "1" if flag else "0"
-
-
 def _format_time(status: Mapping[str, Any], time: int) -> str:
     """Return TIMESTAMP with the microseconds of the status variables."""
     microseconds = status.get("hrnow", status.get("microseconds", 0))
@@ -305,16 +291,9 @@ def _iter_flag_variables(status: Mapping[str, Any], description: FormatDescripti
     flags = status.get("flags2")
     if flags is None:
         return
-    yield "@@session.foreign_key_checks", _inverted_flag(flags & NO_FOREIGN_KEY_CHECKS)
-    yield "@@session.unique_checks", _inverted_flag(flags & RELAXED_UNIQUE_CHECKS)
-    yield "@@session.sql_auto_is_null", _flag_value(flags & AUTO_IS_NULL)
-    yield "@@session.autocommit", _inverted_flag(flags & NOT_AUTOCOMMIT)
-    if description.is_mariadb and description.version >= _CHECKS_SINCE:
-        yield "@@session.check_constraint_checks", _inverted_flag(flags & NO_CHECK_CONSTRAINTS)
-    if description.is_mariadb and description.version >= _EXTRA_FLAGS_SINCE:
-        yield "@@session.sql_if_exists", _flag_value(flags & IF_EXISTS)
-        yield "@@session.explicit_defaults_for_timestamp", _flag_value(flags & EXPLICIT_DEFAULTS)
-        yield "@@session.system_versioning_insert_history", _flag_value(flags & INSERT_HISTORY)
+    for since, bit, name, value in _FLAG_VARIABLES:
+        if not since or (description.is_mariadb and description.version >= since):
+            yield f"@@session.{name}", str(value if flags & bit else 1 - value)
 
 
 def _iter_common_variables(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -388,7 +367,6 @@ def has_gtids(description: FormatDescription) -> bool:
 
 def set_mariadb_gtid(event: Event, gtid: MariadbGtid, session: ScriptSession) -> list[bytes]:
     """Return the SET statements for the domain, server and sequence number of the next transaction in MariaDB."""
-    session.variables.pop("@@session.gtid_seq_no", None)  # a server resets it after each transaction
     skip = "1" if event.flags & EventFlag.SKIP_REPLICATION else "0"
     variables = {
         "@@session.gtid_domain_id": str(gtid.domain_id),
@@ -409,8 +387,7 @@ def set_parallel_replication(session: ScriptSession, *, allowed: bool) -> list[b
 def set_mysql_gtid(event: Event, gtid: MysqlGtid, gtid_text: str | None, session: ScriptSession) -> list[bytes]:
     """Return the SET statements for the GTID of the next transaction in MySQL, and for its origin.
 
-    Args:
-        gtid_text: the GTID; None if there is none.
+    `gtid_text`: the GTID; None if there is none.
     """
     statements = [] if gtid.flags & _MAY_HAVE_STATEMENTS else [_SET_READ_COMMITTED]
     statements += _set_origin(gtid, session)

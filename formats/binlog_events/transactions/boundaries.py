@@ -1,17 +1,14 @@
 """Find the boundaries of transactions: which event opens, continues or ends a group of events.
 
-Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
-
 This is the only place that decides it, for all readers, compiled or not. It reads no bytes: `marks` gives it the mark
 of an event. MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc), MariaDB's are
 is_group_event and is_part_of_group (sql/log_event.h). See docs/spec/mysql_binlog.md#transactions-and-truncation.
-
-Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping
@@ -28,6 +25,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     MYSQL_GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
+    STATEMENT_EVENTS,
     EventType,
 )
 
@@ -109,12 +107,18 @@ def classify_text(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
     return 0
 
 
-@kernel(classify_text)
+@kernel()
+def find_query_text(buf: UInt8s, p: int) -> int:
+    """Return where the text of the QUERY body at `buf[p]` begins; the body has at least QUERY_HEAD_SIZE bytes."""
+    return p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
+
+
+@kernel(classify_text, find_query_text)
 def classify_query(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
     """Return the `QueryKind` of a QUERY with the body `buf[p:n]`."""
     if n - p < QUERY_HEAD_SIZE:
         return 0
-    start = p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
+    start = find_query_text(buf, p)
     return classify_text(words, buf, start, n) if start < n else 0
 
 
@@ -135,7 +139,7 @@ def get_query_kind(code: int, body: bytes | memoryview) -> QueryKind:
     """Return the kind of a QUERY or QUERY_COMPRESSED event by the beginning of its text."""
     if len(body) < QUERY_HEAD_SIZE:
         return QueryKind.STATEMENT
-    at = QUERY_HEAD_SIZE + 1 + body[DB_LEN_AT] + (body[STATUS_LEN_AT] | body[STATUS_LEN_AT + 1] << 8)
+    at = find_query_text(body, 0)
     if code == EventType.QUERY_COMPRESSED:
         return get_text_kind(_uncompress_start(bytes(body[at : at + 16 * MAX_WORD_SIZE])))
     return get_text_kind(bytes(body[at : at + MAX_WORD_SIZE]))
@@ -153,7 +157,7 @@ def _uncompress_start(block: bytes) -> bytes:
 # --- Prefilter of QUERY events that may be DDL ---
 
 
-@kernel()
+@kernel(find_query_text)
 def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
     """Return whether the QUERY body `buf[p:n]` may create, change or drop a table, by its first letters.
 
@@ -161,7 +165,7 @@ def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
     """
     if n - p < QUERY_HEAD_SIZE + 3:
         return False
-    at = p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
+    at = find_query_text(buf, p)
     while at < n - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
         at += 1
     if at >= n - 2:
@@ -336,7 +340,7 @@ _EVENTS_BY_MARK = {
     ROW_EVENT: ROW_EVENTS,
     COMMIT_EVENT: {_T.XID},
     OTHER_END: {_T.XA_PREPARE, _T.TRANSACTION_PAYLOAD},
-    STATEMENT: QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY},
+    STATEMENT: STATEMENT_EVENTS,
 }
 """Event types by mark; later entries override earlier ones."""
 
@@ -349,11 +353,7 @@ _EVENTS_BY_TRAIT: Mapping[int, Iterable[int]] = {
 
 
 def build_traits(unsupported: Iterable[int]) -> array[int]:
-    """Return the traits of all event types.
-
-    Args:
-        unsupported: types that the kernel does not support.
-    """
+    """Return the traits of all event types; `unsupported`: types that the kernel does not support."""
     table = array("q", bytes(8 * 256))
     for mark, codes in _EVENTS_BY_MARK.items():
         for code in codes:
@@ -429,11 +429,7 @@ class TransactionGroups(msgspec.Struct):
         return is_transaction_begin(self._last_step)
 
     def add_event(self, code: int, body: bytes | memoryview) -> GroupStep:
-        """Follow the next event.
-
-        Args:
-            body: its bytes without header and checksum.
-        """
+        """Follow the next event; `body`: its bytes without header and checksum."""
         mark = _event_mark(code, body)
         result = self._last_step = STEP_TABLE[mark << 2 | self.group]
         self.group = result & GROUP_BITS
@@ -461,7 +457,11 @@ def _describe_fault(fault: int, code: int, mark: int) -> str:
     return _FAULT_MESSAGES[fault].format(name)
 
 
-# --- Identifiers of XA transactions ---
+# --- XA transactions ---
+
+_XA_FINISH = re.compile(
+    rb"XA\s+(?:(COMMIT)|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.IGNORECASE
+)
 
 
 class XaId(NamedTuple):
@@ -470,3 +470,48 @@ class XaId(NamedTuple):
     format_id: int
     gtrid: bytes
     bqual: bytes
+
+    @property
+    def text(self) -> str:
+        """The identifier as servers log it and as it is written in statements."""
+        return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"
+
+
+class XaFinish(NamedTuple):
+    """XA COMMIT or XA ROLLBACK of a prepared transaction."""
+
+    xa_id: XaId
+    is_commit: bool
+
+
+def parse_xa_finish(sql: bytes) -> XaFinish | None:
+    """Parse XA COMMIT or XA ROLLBACK; None if the statement names no transaction."""
+    match = _XA_FINISH.match(sql.strip())
+    if match is None or len(match[2]) % 2 or len(match[3]) % 2:
+        return None
+    gtrid, bqual = (bytes.fromhex(match[part].decode()) for part in (2, 3))
+    return XaFinish(XaId(int(match[4]), gtrid, bqual), match[1] is not None)
+
+
+class XaStates(msgspec.Struct):
+    """Which XA transactions of a log are prepared and which are finished, at most `limit` of them."""
+
+    limit: int
+    _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)
+
+    def prepare(self, xa_id: XaId, *, one_phase: bool) -> str | None:
+        """Note XA_PREPARE, which commits if it is `one_phase`; return what is wrong with it, None if nothing is."""
+        fault = f"XA transaction {xa_id.text} is prepared twice" if self._prepared.get(xa_id) else None
+        self._remember(xa_id, not one_phase)
+        return fault
+
+    def finish(self, xa_id: XaId) -> str | None:
+        """Note XA COMMIT or XA ROLLBACK; return what is wrong with it, None if nothing is."""
+        fault = f"XA transaction {xa_id.text} is finished twice" if self._prepared.get(xa_id) is False else None
+        self._remember(xa_id, False)
+        return fault
+
+    def _remember(self, xa_id: XaId, is_prepared: bool) -> None:
+        if len(self._prepared) >= self.limit:
+            self._prepared.clear()
+        self._prepared[xa_id] = is_prepared

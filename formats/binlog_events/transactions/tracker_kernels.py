@@ -83,19 +83,31 @@ def is_known_body(known: Int64s, at: int, buf: UInt8s, p: int, n: int) -> bool:
     return True
 
 
+class MapTable(NamedTuple):
+    """The known table maps.
+
+    ids: see `find_id_slot`. known, known_places: their bodies (`is_known_body`), and for each where it starts and its
+    size in bytes.
+    """
+
+    ids: Int64s
+    known: Int64s
+    known_places: Int64s
+
+
 @kernel(is_known_body, load_little_endian, find_id_slot)
-def find_map_number(
-    trait: int, buf: UInt8s, p: int, n: int, state: Int64s, ids: Int64s, known: Int64s, known_places: Int64s,
-) -> int:  # fmt: skip
+def find_map_number(trait: int, buf: UInt8s, p: int, n: int, state: Int64s, maps: MapTable) -> int:
     """Return the number of the table map of a TABLE_MAP or row event; -1 = none, -2 = not registered."""
     if n - p < 8:
         return -2
-    map_number = ids[2 * find_id_slot(load_little_endian(buf, p, state[ID_SIZE]), ids, state[ID_TABLE_MASK]) + 1]
+    map_number = maps.ids[
+        2 * find_id_slot(load_little_endian(buf, p, state[ID_SIZE]), maps.ids, state[ID_TABLE_MASK]) + 1
+    ]
     if not trait & IS_MAP:
         return map_number
-    if map_number < 0 or n - p != known_places[2 * map_number + 1]:
+    if map_number < 0 or n - p != maps.known_places[2 * map_number + 1]:
         return -2
-    return map_number if is_known_body(known, known_places[2 * map_number], buf, p, n) else -2
+    return map_number if is_known_body(maps.known, maps.known_places[2 * map_number], buf, p, n) else -2
 
 
 @kernel(load_little_endian)
@@ -131,18 +143,6 @@ class FrameColumns(NamedTuple):
     ends: Int64s
 
 
-class MapTable(NamedTuple):
-    """The known table maps.
-
-    ids: see `place_of`. known, known_places: their bodies (`is_known`), and for each where it starts and its size in
-    bytes.
-    """
-
-    ids: Int64s
-    known: Int64s
-    known_places: Int64s
-
-
 class OwnerColumns(NamedTuple):
     """One entry for each event: number of its source (-1 = none), number in its GTID, number of its map (-1 = none)."""
 
@@ -165,12 +165,7 @@ def track_events(
 ) -> int:
     """Fill `sources`, `numbers` and `maps` for the events from `i` on; return where it stopped.
 
-    Args:
-        traits: by event type, see `marks`.
-        words: see `kinds`.
-        ids: see `find_id_slot`.
-        known: bodies of the table maps (`is_known_body`).
-        known_places: for each of them its start and its size in bytes.
+    `traits`: see `build_traits`. `words`: `WORD_TABLE`.
     """
     while i < stop:
         code = frames.codes[i]
@@ -179,9 +174,7 @@ def track_events(
         n = frames.ends[i]
         map_number = -1
         if trait & (IS_ROWS | IS_MAP):
-            map_number = find_map_number(
-                trait, buf, p, n, state, map_table.ids, map_table.known, map_table.known_places
-            )
+            map_number = find_map_number(trait, buf, p, n, state, map_table)
         if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
             return i
         if trait & IS_GTID and not track_gtid(code, frames.servers[i], buf, p, n, state):
@@ -215,9 +208,7 @@ def track_separate_groups(
 ) -> int:
     """Track events where each group is separate: all have the owner of its first event, and its own table maps.
 
-    Args:
-        groups: number of each event's group.
-        map_turns: for each table map the turn of the group that had it last.
+    `groups`: number of each event's group. `map_turns`: for each table map the turn of the group that had it last.
     """
     while i < stop:
         trait = traits[frames.codes[i]]
@@ -227,9 +218,7 @@ def track_separate_groups(
         turn = state[GROUP_TURN] + (1 if is_first else 0)
         map_number = -1
         if trait & (IS_ROWS | IS_MAP):
-            map_number = find_map_number(
-                trait, buf, p, n, state, map_table.ids, map_table.known, map_table.known_places
-            )
+            map_number = find_map_number(trait, buf, p, n, state, map_table)
         if trait & NEEDS_TRACKER or map_number == -2 or (trait & IS_QUERY and is_possible_ddl(buf, p, n)):
             return i
         if is_first:
@@ -468,11 +457,7 @@ class CompiledTracker:
             }
 
     def _import_state(self, new_maps: Sequence[TableMap | None] = ()) -> None:
-        """Copy the tracker's state to the kernel.
-
-        Args:
-            new_maps: table maps that the tracker found.
-        """
+        """Copy the tracker's state to the kernel; `new_maps`: table maps that the tracker found."""
         state, tracker = self._state, self._tracker
         transactions, owner = tracker.transactions, tracker.current_owner
         state[GROUP_STATE] = transactions.group
@@ -489,10 +474,7 @@ class CompiledTracker:
             self._valid_maps = dict(valid_maps)
             self._resize(len(self._id_table) // 2)
         if tracker.container_record is not None:
-            state[CONTAINER_RECORD], state[GROUP_TURN] = (
-                tracker.container_record,
-                state[GROUP_TURN] + 1,
-            )
+            state[CONTAINER_RECORD], state[GROUP_TURN] = tracker.container_record, state[GROUP_TURN] + 1
             for table_map in tracker.maps.by_id.values():
                 self._map_turns[self.register_map(table_map)] = state[GROUP_TURN]
 
@@ -544,8 +526,7 @@ def track_nested(
 ) -> int:
     """Fill `maps` for the nested events from `i` on; return where it stopped: at a TABLE_MAP that is not registered.
 
-    Args:
-        seen: by number of a table map, the turn in which it was last defined.
+    `seen`: by number of a table map, the turn in which it was last defined.
     """
     while i < stop:
         trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
@@ -555,16 +536,7 @@ def track_nested(
         if events.holders[i] >= 0:
             map_number = -1
             if trait > 0 and events.ends[i] - events.starts[i] >= 8:
-                map_number = find_map_number(
-                    trait,
-                    buf,
-                    events.starts[i] + 0,
-                    events.ends[i] + 0,
-                    state,
-                    map_table.ids,
-                    map_table.known,
-                    map_table.known_places,
-                )
+                map_number = find_map_number(trait, buf, events.starts[i] + 0, events.ends[i] + 0, state, map_table)
             if trait & IS_MAP:
                 if map_number < 0:
                     return i
@@ -600,11 +572,7 @@ class NestedTableMaps:
         self._state[ID_SIZE] = self._maps.id_size
 
     def fill_map_numbers(self, columns: tuple[Any, ...], containers: Any, window: Any, map_numbers: array[int]) -> None:
-        """Fill in the table map numbers of nested events.
-
-        Args:
-            columns: type, body start and body end.
-        """
+        """Fill in the table map numbers of nested events; `columns`: type, body start and body end."""
         if (
             self._registered_maps is not self._table_tracker.table_maps
             or self._maps_version != self._tracker.maps.version
@@ -721,10 +689,7 @@ def find_boundaries(
 ) -> int:
     """Follow the events from `i` on; return where it stopped: at an event that it cannot read, or `stop`.
 
-    Args:
-        traits: by event type, see `marks`.
-        words: see `kinds`.
-        noted: table maps, `MAP_WIDTH` numbers for each event.
+    `traits`: see `build_traits`. `words`: `WORD_TABLE`. `noted`: table maps, `MAP_WIDTH` numbers for each event.
     """
     while i < stop:
         trait = traits[events.codes[i]]

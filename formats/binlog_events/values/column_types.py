@@ -173,8 +173,7 @@ def normalize_charset_name(name: str) -> str | None:
 def charset_decoder(charset: str | None) -> TextDecoder:
     """Return the function that decodes text of a character set.
 
-    Args:
-        charset: None = unknown; bytes that are valid UTF-8 are text.
+    `charset`: None = unknown; bytes that are valid UTF-8 are text.
     """
     if charset is None:
         return decode_utf8
@@ -312,18 +311,12 @@ class LogicalType(enum.Enum):
 class TableMapColumn(msgspec.Struct, frozen=True):
     """One column of a table map; None = not in the log.
 
-    Attributes:
-        type: the real type code.
-        metadata: STRING, VARCHAR, VAR_STRING: the longest value in bytes; BLOB, GEOMETRY, JSON, VECTOR: bytes of the
-            length; ENUM, SET: bytes of a value; BIT: bits; NEWDECIMAL: precision * 256 + scale; temporal types: digits
-            of the fraction.
-        charset: name of the character set.
-        values: the texts of an ENUM or SET.
-        dimension: numbers of a VECTOR.
-        logical: see `LogicalType`.
-        generated: computed from other columns.
-        fraction: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old format; not in the log.
-        text: its values are text even if the character set is unknown.
+    `type`: the real type code. `metadata`: STRING, VARCHAR, VAR_STRING: the longest value in bytes; BLOB, GEOMETRY,
+    JSON, VECTOR: bytes of the length; ENUM, SET: bytes of a value; BIT: bits; NEWDECIMAL: precision * 256 + scale;
+    temporal types: digits of the fraction. `charset`: name of the character set. `values`: the texts of an ENUM or SET.
+    `dimension`: numbers of a VECTOR. `logical`: see `LogicalType`. `generated`: computed from other columns.
+    `fraction`: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old format; not in the log. `text`: its values are
+    text even if the character set is unknown.
     """
 
     type: int
@@ -360,13 +353,10 @@ class TableMapColumn(msgspec.Struct, frozen=True):
 class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Definition of one column by a CREATE TABLE, used only for what the log does not record.
 
-    Attributes:
-        types: type codes that such a column may have in a log; empty = not said. They show whether the statement is
-            about this table: if a column has none of its hint's types, no hint is used.
-        charset: spelled as by `normalize_charset_name`.
-        text: its values are text.
-        nullable: False = NOT NULL.
-        metadata: as in the log; None = not compared.
+    `types`: type codes that such a column may have in a log; empty = not said. They show whether the statement is about
+    this table: if a column has none of its hint's types, no hint is used. `charset`: spelled as by
+    `normalize_charset_name`. `text`: its values are text. `nullable`: False = NOT NULL. `metadata`: as in the log; None
+    = not compared.
     """
 
     name: str | None = None
@@ -427,11 +417,8 @@ class ValueKind(enum.IntEnum):
 class ColumnKind(NamedTuple):
     """Encoding of the values of a column, as plain integers.
 
-    Attributes:
-        kind: a `ValueKind`.
-        parameter: see `ValueKind`.
-        fixed: size of a value, if `prefix` is 0.
-        prefix: bytes of the little-endian length before a value; 0 = fixed width.
+    `kind`: a `ValueKind`. `parameter`: see `ValueKind`. `fixed`: size of a value, if `prefix` is 0. `prefix`: bytes of
+    the little-endian length before a value; 0 = fixed width.
     """
 
     kind: int

@@ -4,11 +4,9 @@ See docs/spec/mysql_binlog.md#row-events. Text forms: DATE "YYYY-MM-DD", TIME "[
 "YYYY-MM-DD HH:MM:SS[.f]", with as many digits of the fraction as the column declares. Zero and impossible dates stay as
 they are stored. TIMESTAMP is UTC.
 
-See docs/spec/mysql_binlog.md#row-events. In a damaged value, parts may overlap or point back into the value itself. So
+In a damaged JSON value, parts may overlap or point back into the value itself. So
 every byte that is read is deducted from a budget of as many bytes as the value has: in a valid value no byte belongs to
 two parts.
-
-See docs/spec/mysql_binlog.md#row-events.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.field_types import MalformedError, decode_text
 from binlogtool.formats.binlog_events.values.column_types import (
     DIGIT_BYTES,
     ColumnKind,
@@ -288,7 +286,7 @@ def make_mariadb_time_reader(digits: int) -> Callable[[bytes], str]:
 
 # --- MySQL's binary JSON and its partial updates ---
 
-_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = range(5)
+_LARGE_OBJECT, _LARGE_ARRAY, _LITERAL = 1, 3, 4
 _INT16, _UINT16, _INT32, _UINT32, _INT64, _UINT64, _JSON_DOUBLE, _STRING = range(5, 13)
 _OPAQUE = 15
 _LITERALS = {0: None, 1: True, 2: False}
@@ -339,10 +337,7 @@ def has_opaque_value(data: bytes, max_depth: int) -> bool:
 class JsonChange(NamedTuple):
     """One change of a partial update.
 
-    Attributes:
-        operation: REPLACE, INSERT or REMOVE.
-        path: JSON path.
-        value: binary JSON; None for REMOVE.
+    `operation`: REPLACE, INSERT or REMOVE. `path`: JSON path. `value`: binary JSON; None for REMOVE.
     """
 
     operation: str
@@ -383,10 +378,7 @@ def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
 class _JsonDecoder:
     """Decodes one value. All offsets count from the start of `data`.
 
-    Attributes:
-        max_depth: allowed nesting.
-        bytes_left: bytes that may still be read.
-        has_opaque: an opaque value was decoded.
+    `max_depth`: allowed nesting. `bytes_left`: bytes that may still be read. `has_opaque`: an opaque value was decoded.
     """
 
     __slots__ = ("bytes_left", "data", "has_opaque", "max_depth")
@@ -419,7 +411,7 @@ class _JsonDecoder:
         if type_ == _LITERAL:
             return self.read_literal(self.read_uint(offset, 1, end, "a literal"), offset)
         if type_ == _STRING:
-            return _decode_utf8(self.read_sized(offset, end, "a string"))
+            return decode_text(self.read_sized(offset, end, "a string"))
         if type_ == _OPAQUE:
             self.has_opaque = True
             code = self.read_uint(offset, 1, end, "an opaque type")
@@ -472,7 +464,7 @@ class _JsonDecoder:
         offset = self.read_uint(entry_at, width, end, "a key's offset")
         length = self.read_uint(entry_at + width, 2, end, "a key's length")
         key_at = start + offset
-        return _decode_utf8(self.data[key_at : self.consume(key_at, length, end, "a key")])
+        return decode_text(self.data[key_at : self.consume(key_at, length, end, "a key")])
 
     def read_entry(self, entry_at: int, width: int, start: int, end: int, depth: int) -> Any:
         type_ = self.read_uint(entry_at, 1, end, "a value's type")
@@ -490,13 +482,6 @@ class _JsonDecoder:
                 f"JSON: the value's offset {offset} at byte {entry_at:,} points to the container's head"
             )
         return self.read_value(type_, start + offset, end, depth - 1)
-
-
-def _decode_utf8(raw: bytes) -> str | bytes:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
 
 
 def _make_object(keys: list[str | bytes], values: list[Any]) -> Any:
@@ -537,10 +522,8 @@ def _decode_opaque(code: int, raw: bytes) -> Any:
 class DecodeBudget:
     """Memory and nesting that the values of one event may still use.
 
-    Attributes:
-        inflate: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value is
-            copied several times on its way to the output.
-        max_depth: allowed nesting of JSON.
+    `inflate`: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value is
+    copied several times on its way to the output. `max_depth`: allowed nesting of JSON.
     """
 
     __slots__ = ("inflate", "max_depth")
@@ -590,16 +573,7 @@ def _read_nothing(_raw: bytes) -> None:
     return None
 
 
-def _read_unsigned(raw: bytes) -> int:
-    return int.from_bytes(raw, "little")
-
-
-def _read_signed(raw: bytes) -> int:
-    return int.from_bytes(raw, "little", signed=True)
-
-
-def _read_bits(raw: bytes) -> int:
-    return int.from_bytes(raw, "big")
+_read_unsigned = partial(int.from_bytes, byteorder="little")
 
 
 def _read_geometry(raw: bytes) -> Any:
@@ -672,11 +646,11 @@ def _read_compressed(decode: Callable[[bytes], str | bytes], raw: bytes, budget:
 _READERS: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
     {
         ValueKind.NOTHING: _read_nothing,
-        ValueKind.SIGNED: _read_signed,
+        ValueKind.SIGNED: partial(int.from_bytes, byteorder="little", signed=True),
         ValueKind.UNSIGNED: _read_unsigned,
         ValueKind.FLOAT: _read_float,
         ValueKind.DOUBLE: _read_double,
-        ValueKind.BIT: _read_bits,
+        ValueKind.BIT: partial(int.from_bytes, byteorder="big"),
         ValueKind.YEAR: _read_year,
         ValueKind.DATE: format_date,
         ValueKind.TIME: format_old_time,

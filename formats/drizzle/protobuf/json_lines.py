@@ -17,6 +17,7 @@ from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt
 from binlogtool.format_api.format import JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     put_any_text,
+    put_bool,
     put_bytes,
     put_null,
     put_string,
@@ -26,6 +27,8 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned_member,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.format_api.row_store_kernels import are_bytes_equal, copy_bytes
+from binlogtool.format_api.varint import read_varint
 from binlogtool.formats.drizzle.decode import (
     EXAMPLE_WRITER_FROM,
     NANOSECONDS_FROM,
@@ -33,7 +36,7 @@ from binlogtool.formats.drizzle.decode import (
     STATEMENT_NAMES,
     TIMESTAMP_UNITS,
 )
-from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember, read_varint
+from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember
 from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
 
 # --- Kernels that write messages as JSON ---
@@ -125,14 +128,6 @@ def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-@kernel()
-def put_constant(texts: UInt8s, p: int, size: int, out: MutableUInt8s, o: int) -> int:
-    """Write a text of the table; the caller has checked that there is room."""
-    for i in range(size):
-        out[o + i] = texts[p + i]
-    return o + size
-
-
 @kernel(put_any_text, put_bytes)
 def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the value of a column: text, unless a NUL marks it as binary."""
@@ -142,30 +137,19 @@ def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
     return put_any_text(buf, p, n, out, o, z)
 
 
-@kernel()
-def put_bool(value: int, out: MutableUInt8s, o: int) -> int:
-    """Write `true` or `false`; the caller has checked that there is room."""
-    word = 0x65757274 if value != 0 else 0x736C6166
-    for i in range(4):
-        out[o + i] = word >> 8 * i & 255
-    if value == 0:
-        out[o + 4] = 101
-        return o + 5
-    return o + 4
-
-
-@kernel(load_uint32, put_constant)
+@kernel(load_uint32, copy_bytes)
 def put_enum_name(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the name of an enum's value."""
     for i in range(load_uint32(texts, place)):
         at = place + 4 + ENUM_TEXT_SIZE * i
         if load_uint32(texts, at) == value:
+            p = load_uint32(texts, at + 4)
             size = load_uint32(texts, at + 8)
-            return put_constant(texts, load_uint32(texts, at + 4), size, out, o) if size <= z - o else -1
+            return copy_bytes(texts, p, p + size, out, o) if size <= z - o else -1
     return -2
 
 
-@kernel(put_constant, load_uint32)
+@kernel(copy_bytes, load_uint32)
 def begin_member(
     texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
@@ -186,7 +170,8 @@ def begin_member(
     size = load_uint32(texts, at + 20)
     if z - o < size + 64:
         return at, -1
-    o = put_constant(texts, load_uint32(texts, at + 16), size, out, o)
+    p = load_uint32(texts, at + 16)
+    o = copy_bytes(texts, p, p + size, out, o)
     if load_uint32(texts, at + 8) == REPEATED:
         out[o] = 91
         o += 1
@@ -223,7 +208,7 @@ def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: Mut
         elif kind == ENUM:
             o = put_enum_name(texts, load_uint32(texts, at + 12), value, out, o, z - 8)
         elif kind == BOOL:
-            o = put_bool(value, out, o)
+            o = put_bool(1 if value != 0 else 0, out, o, z)
         else:
             o = put_unsigned(value, out, o, z - 8)
         if o < 0:
@@ -281,16 +266,7 @@ def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int
     return low, high, first, last
 
 
-@kernel()
-def is_same_bytes(buf: UInt8s, a: int, a_end: int, b: int, b_end: int) -> bool:
-    """Return True if the two byte ranges are equal."""
-    while a < a_end and b < b_end and buf[a] == buf[b]:
-        a += 1
-        b += 1
-    return a == a_end and b == b_end
-
-
-@kernel(read_field_bounds, find_object_names, is_same_bytes)
+@kernel(read_field_bounds, find_object_names, are_bytes_equal)
 def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
     """Read kind and object of an entry from its statements; `out[at + count * c]` is column c. False: not handled."""
     kind = -1
@@ -323,7 +299,12 @@ def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt6
             out[at + 7 * count] = first
             out[at + 8 * count] = last
             object_count = 1
-        elif object_count == 1 and not (is_same_bytes(buf, a, b, low, high) and is_same_bytes(buf, c, d, first, last)):
+        elif object_count == 1 and not (
+            b - a == high - low
+            and d - c == last - first
+            and are_bytes_equal(buf, a, buf, low, b - a) != 0
+            and are_bytes_equal(buf, c, buf, first, d - c) != 0
+        ):
             if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
                 return False  # the same text with its dot elsewhere, perhaps
             object_count = 2

@@ -12,8 +12,8 @@ from construct import Construct, Subconstruct, stream_read, stream_seek, stream_
 
 from binlogtool.format_api.field_types import SHORT, LeafFormat, MalformedError, RecordKernel, ScalarKernel, TracePart
 from binlogtool.format_api.lazy_import import LazyRef
+from binlogtool.format_api.varint import Varint, varint_size
 from binlogtool.formats.manticore.payloads.kernels import (
-    LowZint,
     Zint,
     find_settings_end,
     read_low_vector1,
@@ -22,7 +22,6 @@ from binlogtool.formats.manticore.payloads.kernels import (
     read_vector1,
     read_vector4,
     read_vector8,
-    zint_size,
 )
 from binlogtool.limits import Limits
 
@@ -36,7 +35,7 @@ _LOW_VECTOR_KERNELS = {
     4: ScalarKernel(read_low_vector4),
     8: ScalarKernel(read_low_vector8),
 }
-_ZINT, _LOW_ZINT = Zint(), LowZint()
+_ZINT, _LOW_ZINT = Zint(), Varint()
 
 
 _TEXT_TABLE = LazyRef("manticore.payloads.json_lines:words")
@@ -192,7 +191,7 @@ class ReconfigureSettings(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         position = stream_tell(stream, path)
-        size = 1 + sum(getattr(value, "width", zint_size(value)) for value in (context.id, context.tid, context.time))
+        size = 1 + sum(getattr(value, "width", varint_size(value)) for value in (context.id, context.tid, context.time))
         stream_seek(stream, position - size, 0, path)
         data = stream.read()
         end = find_settings_end(data, 0, size, len(data))

@@ -39,8 +39,10 @@ from binlogtool.format_api.json_kernels import (
     put_text_member,
     put_time,
     put_unsigned,
+    widen_float,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
+from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
 from binlogtool.formats.manticore.layout import VERIFIED_VERSIONS, ManticoreLogContext
@@ -161,7 +163,7 @@ def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: 
     return o + 1
 
 
-@kernel(read_zint, skip_text)
+@kernel(are_bytes_equal, read_zint, skip_text)
 def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
     """Check whether two of `count` attributes have the same name."""
     first = p
@@ -170,24 +172,17 @@ def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -
         other = first
         for _ in range(i):
             other_end = skip_text(buf, other, n, version)
-            k = 0
-            while k < end - p and other_end - other == end - p and buf[p + k] == buf[other + k]:
-                k += 1
-            if k == end - p and other_end - other == k:
+            if other_end - other == end - p and are_bytes_equal(buf, p, buf, other, end - p) != 0:
                 return True
             _kind, other = read_zint(buf, other_end, n)
         _kind, p = read_zint(buf, end, n)
     return False
 
 
-@kernel(put_double)
+@kernel(put_double, widen_float)
 def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the float with these 32 bits as a double."""
-    exponent = bits >> 23 & 255
-    if exponent == 255 or (exponent == 0 and bits & 0x7FFFFF != 0):
-        return -2
-    double = (exponent + 896) << 52 | (bits & 0x7FFFFF) << 29 if exponent > 0 else 0
-    return put_double(double | (bits >> 31) << 63, out, o, z)
+    return put_double(widen_float(bits), out, o, z)
 
 
 @kernel(load_uint32)
@@ -408,14 +403,6 @@ def put_table_member(
     return put_null(out, o, z) if name_end == -2 else name_end
 
 
-@kernel()
-def reject_body_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: UInt8s, o: int, z: int, kind: int, p: int, n: int
-) -> int:
-    """Leave a body of an unknown kind to the general writer."""
-    return -2
-
-
 @kernel(put_null, put_unsigned)
 def put_tid_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, tid: int
@@ -436,11 +423,7 @@ def classify_transactions(
     cache: int,
     out: MutableInt64s,
 ) -> int:
-    """Classify transactions by kind.
-
-    Args:
-        add_txn, index, cache: operations of the version.
-    """
+    """Classify transactions by kind. add_txn, index, cache: operations of the version."""
     for i in range(count):
         out[i] = ops[i]
         if ops[i] == index:
@@ -553,7 +536,7 @@ def create_json_line(context: object) -> JsonLine | None:
         object=JsonMember(put_table_member, ("kind", "body.id"), names=TableNames(context.names)),
         origin=null,
         txn=null,
-        body=JsonMember(reject_body_member, ("kind", "covered_start", "covered_end"), bodies=bodies),
+        body=JsonMember(None, ("kind", "covered_start", "covered_end"), bodies=bodies),
         depth=_MAX_DEPTH,
         derive=TransactionClassifier(context),
     )

@@ -2,7 +2,7 @@
 
 Source: `docs/spec/manticore.md#zint`.
 
-Kernels return what those of `walk` do. Document ids take 8 bytes, or 4 where binlog.meta says id64=0 (`DocID_t` of that
+Document ids take 8 bytes, or 4 where binlog.meta says id64=0 (`DocID_t` of that
 build). Source: Sphinx 2.0.9, `BinlogWriter_c::ZipOffset`, `RtBinlog_c`.
 
 Each returns the position after the value, SHORT or MALFORMED. Every count is compared with the remaining bytes before
@@ -24,24 +24,9 @@ from binlogtool.format_api.field_types import (
     UInt8s,
     kernel,
 )
+from binlogtool.format_api.varint import MAX_VARINT_SIZE, UINT64_MASK, WideVarint, read_varint, varint_size
 
 # --- zint ---
-
-MAX_ZINT_SIZE = 10
-"""Bytes of the longest zint: 64 bits, seven to a byte."""
-
-UINT64_MASK = (1 << 64) - 1
-
-
-class WideZint(int):
-    """A zint that took more bytes than needed (`width`), so that building gives the same bytes again."""
-
-    width: int
-
-    def __new__(cls, value: int, width: int) -> WideZint:  # noqa: D102 - see the class
-        self = super().__new__(cls, value)
-        self.width = width
-        return self
 
 
 @kernel()
@@ -77,20 +62,15 @@ def read_zint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, p
 
 
-def zint_size(value: int) -> int:
-    """Return the bytes of the shortest zint of a value (as 64-bit two's complement)."""
-    return max(1, ((value & UINT64_MASK).bit_length() + 6) // 7)
-
-
 def build_zint(value: int) -> bytes:
-    """Encode a value as the shortest zint, or in the width of a `WideZint`."""
-    rest, width = int(value) & UINT64_MASK, getattr(value, "width", zint_size(value))
+    """Encode a value as the shortest zint, or in the width of a `WideVarint`."""
+    rest, width = int(value) & UINT64_MASK, getattr(value, "width", varint_size(value))
     groups = [rest >> 7 * at & 127 for at in range(width)]
     return bytes([group | 128 for group in groups[:0:-1]] + groups[:1])
 
 
 class Zint(Construct):  # type: ignore[misc]
-    """Construct type of a zint. A longer form than needed is kept (`WideZint`).
+    """Construct type of a zint. A longer form than needed is kept (`WideVarint`).
 
     Args:
         bits: number of bits that are kept.
@@ -106,39 +86,53 @@ class Zint(Construct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         data = bytearray()
         while not data or data[-1] >= 128:
-            if len(data) == MAX_ZINT_SIZE:
-                raise MalformedError(f"a zint has at most {MAX_ZINT_SIZE} bytes", path, "varint-overlong")
+            if len(data) == MAX_VARINT_SIZE:
+                raise MalformedError(f"a zint has at most {MAX_VARINT_SIZE} bytes", path, "varint-overlong")
             data += stream_read(stream, 1, path)
         value = read_zint(data, 0, len(data))[0] & UINT64_MASK
-        wide = len(data) != zint_size(value)
+        wide = len(data) != varint_size(value)
         if self.signed:
             value = ((value & (1 << self.bits) - 1) ^ 1 << self.bits - 1) - (1 << self.bits - 1)
-        return WideZint(value, len(data)) if wide else value
+        return WideVarint(value, len(data)) if wide else value
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        is_negative = self.signed and obj < 0 and not isinstance(obj, WideZint)
+        is_negative = self.signed and obj < 0 and not isinstance(obj, WideVarint)
         data = build_zint(obj & (1 << self.bits) - 1 if is_negative else obj)
         stream_write(stream, data, len(data), path)
         return obj
 
 
-# --- Kernels of successive zints and vectors ---
+# --- Numbers of versions 2 to 4 (Sphinx up to 2.0) ---
+
+LAST_LOW_VERSION = 4
+"""Last version whose numbers begin with their lowest bits."""
 
 
-@kernel(read_zint)
-def skip_zints(buf: UInt8s, p: int, n: int, count: int) -> int:
-    """Skip `count` zints."""
+# --- Kernels of successive numbers and vectors ---
+
+
+@kernel(read_zint, read_varint)
+def read_number(buf: UInt8s, p: int, n: int, version: int) -> tuple[int, int]:
+    """Read a number in the encoding of a version."""
+    if version <= 4:
+        return read_varint(buf, p, n)
+    return read_zint(buf, p, n)
+
+
+@kernel(read_number)
+def skip_numbers(buf: UInt8s, p: int, n: int, count: int, version: int) -> int:
+    """Skip `count` numbers."""
     for _ in range(count):
-        _value, p = read_zint(buf, p, n)
+        _value, p = read_number(buf, p, n, version)
         if p < 0:
             return p
     return p
 
 
-@kernel(read_zint)
-def read_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
+@kernel(read_number)
+def read_vector(buf: UInt8s, p: int, n: int, width: int, version: int) -> tuple[int, int]:
     """Read the count of a vec(width) and skip its elements: the count and the end."""
-    count, p = read_zint(buf, p, n)
+    count, p = read_number(buf, p, n, version)
     if p < 0:
         return 0, p
     if count < 0 or count > (n - p) // width:
@@ -149,214 +143,47 @@ def read_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
 @kernel(read_vector)
 def read_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Read a vec(1): the count and the end."""
-    return read_vector(buf, p, n, 1)
+    return read_vector(buf, p, n, 1, 15)
 
 
 @kernel(read_vector)
 def read_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Read a vec(4): the count and the end."""
-    return read_vector(buf, p, n, 4)
+    return read_vector(buf, p, n, 4, 15)
 
 
 @kernel(read_vector)
 def read_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Read a vec(8): the count and the end."""
-    return read_vector(buf, p, n, 8)
+    return read_vector(buf, p, n, 8, 15)
 
 
 @kernel(read_vector)
-def skip_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
-    """Skip a vec(width)."""
-    _count, p = read_vector(buf, p, n, width)
-    return p
-
-
-# --- Bodies of versions 2 to 4 (Sphinx up to 2.0) ---
-
-LAST_LOW_VERSION = 4
-"""Last version whose numbers begin with their lowest bits."""
-
-
-@kernel()
-def read_low_zint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a number: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
-    value = 0
-    shift = 0
-    while p < n:
-        byte = buf[p]
-        p += 1
-        if shift < 63:
-            value |= (byte & 127) << shift
-        else:
-            value |= (byte & 1) << 63
-        if byte < 128:
-            return value, p
-        shift += 7
-        if shift == 70:
-            return 0, -2
-    return 0, -1
-
-
-@kernel(read_low_zint)
-def skip_low_zints(buf: UInt8s, p: int, n: int, count: int) -> int:
-    """Skip `count` numbers."""
-    for _ in range(count):
-        if p < 0:
-            return p
-        _value, p = read_low_zint(buf, p, n)
-    return p
-
-
-@kernel(read_low_zint)
-def read_low_vector(buf: UInt8s, p: int, n: int, width: int) -> tuple[int, int]:
-    """Read a count and skip as many elements: the count and the end."""
-    count, p = read_low_zint(buf, p, n)
-    if p < 0:
-        return 0, p
-    if count < 0 or count > (n - p) // width:
-        return 0, -1
-    return count, p + count * width
-
-
-@kernel(read_low_vector)
 def read_low_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vector of bytes: the count and the end."""
-    return read_low_vector(buf, p, n, 1)
+    """Read a vec(1) of versions 2 to 4: the count and the end."""
+    return read_vector(buf, p, n, 1, 4)
 
 
-@kernel(read_low_vector)
+@kernel(read_vector)
 def read_low_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vector of dwords: the count and the end."""
-    return read_low_vector(buf, p, n, 4)
+    """Read a vec(4) of versions 2 to 4: the count and the end."""
+    return read_vector(buf, p, n, 4, 4)
 
 
-@kernel(read_low_vector)
+@kernel(read_vector)
 def read_low_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vector of qwords: the count and the end."""
-    return read_low_vector(buf, p, n, 8)
+    """Read a vec(8) of versions 2 to 4: the count and the end."""
+    return read_vector(buf, p, n, 8, 4)
 
 
-@kernel(read_low_vector)
-def skip_low_vector(buf: UInt8s, p: int, n: int, width: int) -> int:
-    """Skip a count and as many elements; a text is a vector of bytes."""
-    if p < 0:
-        return p
-    _count, p = read_low_vector(buf, p, n, width)
+@kernel(read_vector)
+def skip_vector(buf: UInt8s, p: int, n: int, width: int, version: int) -> int:
+    """Skip a vec(width)."""
+    _count, p = read_vector(buf, p, n, width, version)
     return p
-
-
-@kernel(read_low_zint, skip_low_zints, skip_low_vector)
-def skip_low_cache(buf: UInt8s, p: int, n: int, ids: int) -> int:
-    """Skip the table of an ADD_CACHE."""
-    count, p = read_low_zint(buf, p, n)
-    if p >= 0 and (count < 0 or count > (n - p) // 6):
-        return -1
-    for _ in range(count):
-        p = skip_low_zints(buf, skip_low_vector(buf, p, n, 1), n, 5)
-        if p < 0:
-            return p
-    return p
-
-
-@kernel(read_low_zint, skip_low_zints, skip_low_vector)
-def skip_low_commit(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
-    """Skip an RT commit."""
-    rows, p = read_low_zint(buf, p, n)
-    if p >= 0 and rows != 0:
-        p = skip_low_vector(buf, p, n, 1)
-        if p < 0:
-            return p
-        count, p = read_low_zint(buf, p, n)
-        if p < 0:
-            return p
-        if count < 0 or count > (n - p) // 2:
-            return -1
-        p = skip_low_zints(buf, p, n, 2 * count)
-        p = skip_low_vector(buf, p, n, 1)
-        p = skip_low_vector(buf, p, n, 1)
-        p = skip_low_vector(buf, p, n, 4)
-        p = skip_low_vector(buf, p, n, 1)
-        if version >= 3:
-            p = skip_low_vector(buf, p, n, 4)
-        if version >= 4:
-            p = skip_low_vector(buf, p, n, 1)
-    return skip_low_vector(buf, p, n, ids)
-
-
-@kernel(read_low_zint, skip_low_zints, skip_low_vector)
-def skip_low_update(buf: UInt8s, p: int, n: int, ids: int) -> int:
-    """Skip an attribute update."""
-    count, p = read_low_zint(buf, p, n)
-    if p >= 0 and (count < 0 or count > (n - p) // 2):
-        return -1
-    for _ in range(count):
-        p = skip_low_zints(buf, skip_low_vector(buf, p, n, 1), n, 1)
-        if p < 0:
-            return p
-    p = skip_low_vector(buf, p, n, 4)
-    p = skip_low_vector(buf, p, n, ids)
-    return skip_low_vector(buf, p, n, 4)
-
-
-@kernel(read_low_zint, skip_low_vector, skip_low_cache, skip_low_commit, skip_low_update)
-def read_low_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Read a body to the columns id, tid, time. The op is the byte before it.
-
-    Args:
-        table: version, and bytes of a document id.
-    """
-    op = int(buf[p - 1])
-    ids = table[1]
-    out[at] = 0
-    out[at + 1] = 0
-    out[at + 2] = 0
-    if op == 4:
-        return skip_low_cache(buf, p, n, ids)
-    out[at], p = read_low_zint(buf, p, n)
-    if p >= 0 and op == 3:
-        p = skip_low_vector(buf, p, n, 1)
-    if p < 0:
-        return p
-    tid, p = read_low_zint(buf, p, n)
-    if p < 0:
-        return p
-    time, p = read_low_zint(buf, p, n)
-    if p < 0:
-        return p
-    out[at + 1] = tid
-    out[at + 2] = time
-    if op == 1:
-        return skip_low_commit(buf, p, n, table[0], ids)
-    if op == 2:
-        return skip_low_update(buf, p, n, ids)
-    return p if op == 3 else -2
-
-
-class LowZint(Construct):  # type: ignore[misc]
-    """Construct type of a number of 7 bits a byte, the lowest first. A longer form than needed is kept (`WideZint`)."""
-
-    kernel = ScalarKernel(read_low_zint, (ScalarForm(0, 127),), unsigned=True)
-
-    def _parse(self, stream: Any, context: Any, path: str) -> int:
-        data = bytearray()
-        while not data or data[-1] >= 128:
-            if len(data) == MAX_ZINT_SIZE:
-                raise MalformedError(f"a number has at most {MAX_ZINT_SIZE} bytes", path, "varint-overlong")
-            data += stream_read(stream, 1, path)
-        value = read_low_zint(data, 0, len(data))[0] & UINT64_MASK
-        return WideZint(value, len(data)) if len(data) != zint_size(value) else value
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        rest, width = int(obj) & UINT64_MASK, getattr(obj, "width", zint_size(int(obj)))
-        data = bytes(rest >> 7 * at & 127 | (128 if at < width - 1 else 0) for at in range(width))
-        stream_write(stream, data, len(data), path)
-        return obj
 
 
 # --- Kernels that skip whole payloads ---
-
-MAX_SETTINGS = 262144
-"""Most bytes of the opaque settings of a RECONFIGURE."""
 
 
 @kernel()
@@ -370,20 +197,20 @@ def load_dword(buf: UInt8s, p: int, n: int) -> int:
 
 @kernel(load_dword, skip_vector)
 def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip a zstring (version 15 on) or a dstring."""
-    if version >= 15:
-        return skip_vector(buf, p, n, 1)
+    """Skip a zstring (version 15 on, and up to 4) or a dstring."""
+    if version >= 15 or version <= 4:
+        return skip_vector(buf, p, n, 1, version)
     length = load_dword(buf, p, n)
     if length < 0 or length > n - p - 4:
         return -1
     return p + 4 + length
 
 
-@kernel(read_zint, skip_zints, skip_text)
+@kernel(read_number, skip_numbers, skip_text)
 def skip_cache(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip the table of an ADD_CACHE."""
-    count, p = read_zint(buf, p, n)
-    if p >= 0 and (count < 0 or count > (n - p) // 4):
+    count, p = read_number(buf, p, n, version)
+    if p >= 0 and (count < 0 or count > (n - p) // (6 if version <= 4 else 4)):
         return -1
     for _ in range(count):
         if p < 0:
@@ -391,7 +218,7 @@ def skip_cache(buf: UInt8s, p: int, n: int, version: int) -> int:
         p = skip_text(buf, p, n, version)
         if p < 0:
             return p
-        p = skip_zints(buf, p, n, 3 if version >= 15 else 6 if version == 14 else 5)
+        p = skip_numbers(buf, p, n, 3 if version >= 15 else 6 if version == 14 else 5, version)
     return p
 
 
@@ -401,31 +228,31 @@ def read_cache(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     return 0, skip_cache(buf, p, n, 15)
 
 
-@kernel(read_zint, skip_zints)
-def skip_checkpoints(buf: UInt8s, p: int, n: int) -> int:
-    """Skip a count of pairs of zints."""
-    count, p = read_zint(buf, p, n)
+@kernel(read_number, skip_numbers)
+def skip_checkpoints(buf: UInt8s, p: int, n: int, version: int) -> int:
+    """Skip a count of pairs of numbers."""
+    count, p = read_number(buf, p, n, version)
     if p < 0:
         return p
     if count < 0 or count > (n - p) // 2:
         return -1
-    return skip_zints(buf, p, n, 2 * count)
+    return skip_numbers(buf, p, n, 2 * count, version)
 
 
-@kernel(read_zint, skip_vector)
-def skip_docstore(buf: UInt8s, p: int, n: int) -> int:
+@kernel(read_number, skip_vector)
+def skip_docstore(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip a flag and, if it is set, stored documents."""
     if p >= n:
         return -1
     if buf[p] == 0:
         return p + 1
-    count, p = read_zint(buf, p + 1, n)
+    count, p = read_number(buf, p + 1, n, version)
     if p >= 0 and (count < 0 or count > n - p):
         return -1
     for _ in range(count):
         if p < 0:
             return p
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     return p
 
 
@@ -477,53 +304,47 @@ def skip_columnar(buf: UInt8s, p: int, n: int) -> int:
     return p
 
 
-@kernel(skip_zints, skip_vector, skip_checkpoints, skip_docstore, skip_columnar)
+@kernel(skip_numbers, skip_vector, skip_checkpoints, skip_docstore, skip_columnar)
 def skip_segment(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip the segment of new rows of a commit."""
     if version >= 13:
-        p = skip_zints(buf, p, n, 1)
+        p = skip_numbers(buf, p, n, 1, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     if p >= 0:
-        p = skip_checkpoints(buf, p, n)
+        p = skip_checkpoints(buf, p, n, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, 4)
+        p = skip_vector(buf, p, n, 4, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     if p >= 0 and version >= 3 and version < 8:
-        p = skip_vector(buf, p, n, 4)
+        p = skip_vector(buf, p, n, 4, version)
     if p >= 0 and version >= 4:
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     if p >= 0 and version >= 9:
-        p = skip_docstore(buf, p, n)
+        p = skip_docstore(buf, p, n, version)
     if p >= 0 and version >= 11:
         p = skip_columnar(buf, p, n)
     return p
 
 
-@kernel(read_zint, skip_segment, skip_vector)
-def skip_commit_with_ids(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
+@kernel(read_number, skip_segment, skip_vector)
+def skip_commit(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     """Skip an RT commit with document ids of `ids` bytes."""
-    rows, p = read_zint(buf, p, n)
+    rows, p = read_number(buf, p, n, version)
     if p >= 0 and rows != 0:
         p = skip_segment(buf, p, n, version)
-    return p if p < 0 else skip_vector(buf, p, n, ids)
+    return p if p < 0 else skip_vector(buf, p, n, ids, version)
 
 
-@kernel(skip_commit_with_ids)
-def skip_commit(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip an RT commit with document ids of 8 bytes."""
-    return skip_commit_with_ids(buf, p, n, version, 8)
-
-
-@kernel(read_zint, skip_text, skip_zints, skip_vector)
-def skip_update_with_ids(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
+@kernel(read_number, skip_text, skip_numbers, skip_vector)
+def skip_update(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
     """Skip an attribute update with document ids of `ids` bytes."""
-    count, p = read_zint(buf, p, n)
+    count, p = read_number(buf, p, n, version)
     if p >= 0 and (count < 0 or count > (n - p) // 2):
         return -1
     for _ in range(count):
@@ -531,41 +352,35 @@ def skip_update_with_ids(buf: UInt8s, p: int, n: int, version: int, ids: int) ->
             p = skip_text(buf, p, n, version)
         if p < 0:
             return p
-        p = skip_zints(buf, p, n, 1)
+        p = skip_numbers(buf, p, n, 1, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, 4)
+        p = skip_vector(buf, p, n, 4, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, ids)
+        p = skip_vector(buf, p, n, ids, version)
     if p >= 0:
-        p = skip_vector(buf, p, n, 4)
+        p = skip_vector(buf, p, n, 4, version)
     if p >= 0 and version >= 10:
-        p = skip_vector(buf, p, n, 1)
+        p = skip_vector(buf, p, n, 1, version)
     return p
 
 
-@kernel(skip_update_with_ids)
-def skip_update(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip an attribute update with document ids of 8 bytes."""
-    return skip_update_with_ids(buf, p, n, version, 8)
-
-
-@kernel(read_zint, skip_text, skip_zints)
+@kernel(read_number, skip_text, skip_numbers)
 def skip_filter(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip one filter of a stored query."""
     p = skip_text(buf, p, n, version)
     if p >= 0:
-        p = skip_zints(buf, p, n, 10)
+        p = skip_numbers(buf, p, n, 10, version)
     if p < 0:
         return p
-    values, p = read_zint(buf, p, n)
+    values, p = read_number(buf, p, n, version)
     if p < 0:
         return p
-    texts, p = read_zint(buf, p, n)
+    texts, p = read_number(buf, p, n, version)
     if p < 0:
         return p
     if values < 0 or values > n - p or texts < 0 or texts > n - p:
         return -1
-    p = skip_zints(buf, p, n, values)
+    p = skip_numbers(buf, p, n, values, version)
     for _ in range(texts):
         if p < 0:
             return p
@@ -573,20 +388,20 @@ def skip_filter(buf: UInt8s, p: int, n: int, version: int) -> int:
     return p
 
 
-@kernel(read_zint, skip_text, skip_zints, skip_filter)
+@kernel(read_number, skip_text, skip_numbers, skip_filter)
 def skip_query(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip one stored query."""
-    p = skip_zints(buf, p, n, 2)
+    p = skip_numbers(buf, p, n, 2, version)
     if p >= 0:
         p = skip_text(buf, p, n, version)
     if p >= 0:
         p = skip_text(buf, p, n, version)
     if p < 0:
         return p
-    filters, p = read_zint(buf, p, n)
+    filters, p = read_number(buf, p, n, version)
     if p < 0:
         return p
-    nodes, p = read_zint(buf, p, n)
+    nodes, p = read_number(buf, p, n, version)
     if p < 0:
         return p
     if filters < 0 or filters > (n - p) // 12 or nodes < 0 or nodes > (n - p) // 4:
@@ -595,29 +410,29 @@ def skip_query(buf: UInt8s, p: int, n: int, version: int) -> int:
         p = skip_filter(buf, p, n, version)
         if p < 0:
             return p
-    return skip_zints(buf, p, n, 4 * nodes)
+    return skip_numbers(buf, p, n, 4 * nodes, version)
 
 
-@kernel(read_zint, skip_zints)
-def skip_zint_list(buf: UInt8s, p: int, n: int) -> int:
+@kernel(read_number, skip_numbers)
+def skip_zint_list(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip a count and that many zints."""
-    count, p = read_zint(buf, p, n)
+    count, p = read_number(buf, p, n, version)
     if p < 0:
         return p
     if count < 0 or count > n - p:
         return -1
-    return skip_zints(buf, p, n, count)
+    return skip_numbers(buf, p, n, count, version)
 
 
-@kernel(read_zint, skip_zint_list, skip_query)
+@kernel(read_number, skip_zint_list, skip_query)
 def skip_pq_add_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip a percolate add/delete."""
-    p = skip_zint_list(buf, p, n)
+    p = skip_zint_list(buf, p, n, version)
     if p >= 0:
-        p = skip_zint_list(buf, p, n)
+        p = skip_zint_list(buf, p, n, version)
     if p < 0:
         return p
-    count, p = read_zint(buf, p, n)
+    count, p = read_number(buf, p, n, version)
     if p >= 0 and (count < 0 or count > (n - p) // 6):
         return -1
     for _ in range(count):
@@ -630,7 +445,7 @@ def skip_pq_add_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
 @kernel(skip_zint_list, skip_text)
 def skip_pq_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip a percolate delete of versions 7 to 14."""
-    p = skip_zint_list(buf, p, n)
+    p = skip_zint_list(buf, p, n, version)
     return p if p < 0 else skip_text(buf, p, n, version)
 
 
@@ -641,9 +456,9 @@ def skip_payload(buf: UInt8s, p: int, n: int) -> int:
         return -1
     op = buf[p]
     if op == 0:
-        return skip_update(buf, p + 1, n, 15)
+        return skip_update(buf, p + 1, n, 15, 8)
     if op == 1:
-        return skip_commit(buf, p + 1, n, 15)
+        return skip_commit(buf, p + 1, n, 15, 8)
     if op == 2:
         return skip_pq_add_delete(buf, p + 1, n, 15)
     return -2
@@ -677,19 +492,19 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
 
 
 @kernel(
-    read_zint,
+    read_number,
     skip_text,
-    skip_zints,
+    skip_numbers,
     skip_cache,
-    skip_commit_with_ids,
-    skip_update_with_ids,
+    skip_commit,
+    skip_update,
     skip_query,
     skip_pq_delete,
     skip_pq_add_delete,
     find_settings_end,
 )
 def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Read a body of versions 5 to 14 to the columns id, tid, time. The op is the byte before it.
+    """Read a body of versions 2 to 14 to the columns id, tid, time. The op is the byte before it.
 
     Args:
         table: version, and bytes of a document id.
@@ -702,25 +517,27 @@ def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at
     out[at + 2] = 0
     if op == 4:
         return skip_cache(buf, p, n, version)
-    out[at], p = read_zint(buf, p, n)
+    out[at], p = read_number(buf, p, n, version)
     if p >= 0 and op == 3:
         p = skip_text(buf, p, n, version)
         if p >= 0 and version == 14:
-            p = skip_zints(buf, p, n, 1)
+            p = skip_numbers(buf, p, n, 1, version)
     if p < 0:
         return p
-    tid, p = read_zint(buf, p, n)
+    tid, p = read_number(buf, p, n, version)
     if p < 0:
         return p
-    time, p = read_zint(buf, p, n)
+    time, p = read_number(buf, p, n, version)
     if p < 0:
         return p
     out[at + 1] = tid
     out[at + 2] = time
     if op == 1:
-        return skip_commit_with_ids(buf, p, n, version, table[1])
+        return skip_commit(buf, p, n, version, table[1])
     if op == 2:
-        return skip_update_with_ids(buf, p, n, version, table[1])
+        return skip_update(buf, p, n, version, table[1])
+    if version <= 4:
+        return p if op == 3 else -2
     if op == 5:
         return find_settings_end(buf, start, p, n)
     if op == 6:

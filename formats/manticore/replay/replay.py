@@ -22,6 +22,7 @@ import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     ADD,
     APPLIED,
@@ -32,7 +33,6 @@ from binlogtool.format_api.replay import (
     PUT,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     EffectReader,
     ExaminedFile,
     ReadPlan,
@@ -175,11 +175,7 @@ def read_saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 def parse_saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
-    """Parse the TIDs that tables have saved; None = not served.
-
-    Raises:
-        UsageError: the position has another form.
-    """
+    """Parse the TIDs that tables have saved; None = not served. Raises UsageError: the position has another form."""
     tids = against.get("tables", {})
     is_valid = isinstance(tids, Mapping) and all(tid is None or type(tid) is int for tid in tids.values())
     if not is_valid or type(against.get("version", 0)) is not int:

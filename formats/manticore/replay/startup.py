@@ -20,9 +20,10 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.varint import MAX_VARINT_SIZE, read_varint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, MAX_ZINT_SIZE, read_low_zint, read_zint
+from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp
 from binlogtool.limits import MIB
 
@@ -249,13 +250,13 @@ class _UncheckedReader:
 
     def __init__(self, read: RangeReader, position: int, size: int, version: int) -> None:
         self._read, self._position, self._size = read, position, size
-        self._read_kernel = read_low_zint if version <= LAST_LOW_VERSION else read_zint
+        self._read_kernel = read_varint if version <= LAST_LOW_VERSION else read_zint
 
     def read_number(self) -> int:
         """Read a number; 0 after the end of the file."""
         if self._position >= self._size:
             return 0
-        data = self._read(self._position, MAX_ZINT_SIZE)
+        data = self._read(self._position, MAX_VARINT_SIZE)
         value, after = self._read_kernel(data, 0, len(data))
         self._position += after if after > 0 else len(data)
         return int(value) if after > 0 else 0

@@ -1,7 +1,5 @@
 """Assemble records from the chunks of pages.
 
-See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
-
 See docs/spec/mariadb_innodb_binlog.md#chunks-and-records. A record in one chunk stays where it is in the window; the
 chunks of others are joined after the pages.
 """
@@ -12,13 +10,13 @@ import enum
 from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MutableInt64s, UInt8s, kernel
-from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
+from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
 from binlogtool.formats.mariadb_innodb_binlog.records.records import is_crash_tail, iter_next_file_pages, iter_own_pages
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,
@@ -93,26 +91,35 @@ _MAX_SPECIAL_ROWS = 64
 """Maximum number of special rows of a page."""
 
 
+class ChunkRows(NamedTuple):
+    """Memory of the walk: its state, four numbers per row, and the rows that are not whole records."""
+
+    state: MutableInt64s
+    rows: MutableInt64s
+    specials: MutableInt64s
+
+
 @kernel()
-def append_row(
-    step: int,
-    record_type: int,
-    start: int,
-    end: int,
-    state: MutableInt64s,
-    rows: MutableInt64s,
-    specials: MutableInt64s,
-) -> int:
+def append_row(step: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
     """Append a row; all but whole records are special."""
-    row = state[ROW_COUNT]
-    rows[4 * row] = step
-    rows[4 * row + 1] = record_type
-    rows[4 * row + 2] = start
-    rows[4 * row + 3] = end
-    state[ROW_COUNT] = row + 1
+    row = out.state[ROW_COUNT]
+    out.rows[4 * row] = step
+    out.rows[4 * row + 1] = record_type
+    out.rows[4 * row + 2] = start
+    out.rows[4 * row + 3] = end
+    out.state[ROW_COUNT] = row + 1
     if step != _WHOLE:
-        specials[state[SPECIAL_COUNT]] = row
-        state[SPECIAL_COUNT] += 1
+        out.specials[out.state[SPECIAL_COUNT]] = row
+        out.state[SPECIAL_COUNT] += 1
+    return 0
+
+
+@kernel(append_row)
+def append_fault(step: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
+    """Append the row of a fault, after which a record of unknown type may continue."""
+    append_row(step, record_type, start, end, out)
+    out.state[OPEN_TYPE] = UNKNOWN_TYPE
+    out.state[NESTED_TYPE] = 0
     return 0
 
 
@@ -125,179 +132,114 @@ def find_nonzero_byte(buf: UInt8s, pos: int, limit: int) -> int:
 
 
 @kernel(append_row)
-def process_chunk(
-    flags: int,
-    record_type: int,
-    start: int,
-    end: int,
-    state: MutableInt64s,
-    rows: MutableInt64s,
-    specials: MutableInt64s,
-) -> int:
-    """Process a chunk with valid type and length.
-
-    Args:
-        flags: the two upper bits of its type byte.
-    """
-    if state[NESTED_TYPE] != 0:
-        if record_type == state[NESTED_TYPE] and flags & CONTINUATION_FLAG:
-            append_row(
-                _NESTED_CLOSES if flags & LAST_CHUNK_FLAG else _NESTED_MORE,
-                record_type,
-                start,
-                end,
-                state,
-                rows,
-                specials,
-            )
+def process_chunk(flags: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
+    """Process a chunk with valid type and length; `flags`: the two upper bits of its type byte."""
+    if out.state[NESTED_TYPE] != 0:
+        if record_type == out.state[NESTED_TYPE] and flags & CONTINUATION_FLAG:
+            append_row(_NESTED_CLOSES if flags & LAST_CHUNK_FLAG else _NESTED_MORE, record_type, start, end, out)
             if flags & LAST_CHUNK_FLAG:
-                state[NESTED_TYPE] = 0
+                out.state[NESTED_TYPE] = 0
             return 0
-        append_row(_BROKEN, state[NESTED_TYPE], start, start, state, rows, specials)
-        state[OPEN_TYPE] = 0
-        state[NESTED_TYPE] = 0
-    if state[OPEN_TYPE] != 0:
+        append_row(_BROKEN, out.state[NESTED_TYPE], start, start, out)
+        out.state[OPEN_TYPE] = 0
+        out.state[NESTED_TYPE] = 0
+    if out.state[OPEN_TYPE] != 0:
         if flags & CONTINUATION_FLAG and (
-            state[OPEN_TYPE] == UNKNOWN_TYPE or record_type == state[OPEN_TYPE] & TYPE_MASK
+            out.state[OPEN_TYPE] == UNKNOWN_TYPE or record_type == out.state[OPEN_TYPE] & TYPE_MASK
         ):
-            if state[OPEN_TYPE] & FOREIGN_BIT:
-                append_row(_FOREIGN, record_type | flags & LAST_CHUNK_FLAG, start, end, state, rows, specials)
+            if out.state[OPEN_TYPE] & FOREIGN_BIT:
+                append_row(_FOREIGN, record_type | flags & LAST_CHUNK_FLAG, start, end, out)
             else:
-                append_row(
-                    _CLOSES if flags & LAST_CHUNK_FLAG else _MORE, record_type, start, end, state, rows, specials
-                )
+                append_row(_CLOSES if flags & LAST_CHUNK_FLAG else _MORE, record_type, start, end, out)
             if flags & LAST_CHUNK_FLAG:
-                state[OPEN_TYPE] = 0
-            elif state[OPEN_TYPE] == UNKNOWN_TYPE:
-                state[OPEN_TYPE] = record_type | FOREIGN_BIT
+                out.state[OPEN_TYPE] = 0
+            elif out.state[OPEN_TYPE] == UNKNOWN_TYPE:
+                out.state[OPEN_TYPE] = record_type | FOREIGN_BIT
             return 0
         if (record_type == _STATE or record_type == _DUMMY) and not flags & CONTINUATION_FLAG:
-            append_row(
-                _NESTED_WHOLE if flags & LAST_CHUNK_FLAG else _NESTED_OPENS,
-                record_type,
-                start,
-                end,
-                state,
-                rows,
-                specials,
-            )
+            append_row(_NESTED_WHOLE if flags & LAST_CHUNK_FLAG else _NESTED_OPENS, record_type, start, end, out)
             if not flags & LAST_CHUNK_FLAG:
-                state[NESTED_TYPE] = record_type
+                out.state[NESTED_TYPE] = record_type
             return 0
-        if state[OPEN_TYPE] != UNKNOWN_TYPE:
-            append_row(_BROKEN, state[OPEN_TYPE] & TYPE_MASK, start, start, state, rows, specials)
-        state[OPEN_TYPE] = 0
+        if out.state[OPEN_TYPE] != UNKNOWN_TYPE:
+            append_row(_BROKEN, out.state[OPEN_TYPE] & TYPE_MASK, start, start, out)
+        out.state[OPEN_TYPE] = 0
     if flags & CONTINUATION_FLAG:
-        append_row(_ORPHAN, record_type, start, end, state, rows, specials)
+        append_row(_ORPHAN, record_type, start, end, out)
         if not flags & LAST_CHUNK_FLAG:
-            state[OPEN_TYPE] = record_type | FOREIGN_BIT
+            out.state[OPEN_TYPE] = record_type | FOREIGN_BIT
     elif flags & LAST_CHUNK_FLAG:
-        append_row(_WHOLE, record_type, start, end, state, rows, specials)
+        append_row(_WHOLE, record_type, start, end, out)
     else:
-        append_row(_OPENS, record_type, start, end, state, rows, specials)
-        state[OPEN_TYPE] = record_type
+        append_row(_OPENS, record_type, start, end, out)
+        out.state[OPEN_TYPE] = record_type
     return 0
 
 
 @kernel(append_row, find_nonzero_byte)
-def process_end(
-    buf: UInt8s,
-    page_at: int,
-    end_at: int,
-    limit: int,
-    origin: int,
-    state: MutableInt64s,
-    rows: MutableInt64s,
-    specials: MutableInt64s,
-) -> int:
+def process_end(buf: UInt8s, page_at: int, end_at: int, limit: int, origin: int, out: ChunkRows) -> int:
     """Process a type byte of 0 at `buf[end_at]` in the page at `buf[page_at]`: only zeros may follow."""
-    if state[END_SEEN] == 0:
-        append_row(_END, 0, end_at - origin, end_at - origin, state, rows, specials)
-    state[END_SEEN] = 1
+    if out.state[END_SEEN] == 0:
+        append_row(_END, 0, end_at - origin, end_at - origin, out)
+    out.state[END_SEEN] = 1
     nonzero_at = find_nonzero_byte(buf, end_at, limit)
     if nonzero_at < limit:
-        append_row(_GARBAGE, 1 if end_at == page_at else 0, nonzero_at - origin, limit - origin, state, rows, specials)
+        append_row(_GARBAGE, 1 if end_at == page_at else 0, nonzero_at - origin, limit - origin, out)
     return 0
 
 
-@kernel(append_row, process_chunk, process_end)
-def walk_pages(
-    buf: UInt8s,
-    page_at: int,
-    pages: int,
-    page_size: int,
-    origin: int,
-    state: MutableInt64s,
-    rows: MutableInt64s,
-    specials: MutableInt64s,
-) -> int:
+@kernel(append_fault, append_row, process_chunk, process_end)
+def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: int, out: ChunkRows) -> int:
     """Walk the chunks of the pages from `buf[page_at]` on.
 
     Writes rows of (step, type, start, end of data), with positions relative to `origin`; returns their number.
     """
-    state[ROW_COUNT] = 0
-    state[SPECIAL_COUNT] = 0
+    out.state[ROW_COUNT] = 0
+    out.state[SPECIAL_COUNT] = 0
     for _ in range(pages):
         limit = page_at + page_size - CRC_SIZE
         at = page_at
-        specials_before = state[SPECIAL_COUNT]
-        if state[END_SEEN] != 0 and buf[page_at] != 0:
-            append_row(_AFTER_END, 0, page_at - origin, limit - origin, state, rows, specials)
-            state[OPEN_TYPE] = UNKNOWN_TYPE
-            state[NESTED_TYPE] = 0
-            state[END_SEEN] = 0
+        specials_before = out.state[SPECIAL_COUNT]
+        if out.state[END_SEEN] != 0 and buf[page_at] != 0:
+            append_fault(_AFTER_END, 0, page_at - origin, limit - origin, out)
+            out.state[END_SEEN] = 0
         while at <= limit - CHUNK_HEAD_SIZE - 1:
             byte = buf[at]
             record_type = byte & TYPE_MASK
             if byte == 0:
-                process_end(buf, page_at, at, limit, origin, state, rows, specials)
+                process_end(buf, page_at, at, limit, origin, out)
                 break
             if record_type == 0 or record_type > _LAST_TYPE:
-                append_row(_BAD_TYPE, byte, at - origin, limit - origin, state, rows, specials)
-                state[OPEN_TYPE] = UNKNOWN_TYPE
-                state[NESTED_TYPE] = 0
+                append_fault(_BAD_TYPE, byte, at - origin, limit - origin, out)
                 break
-            if state[SPECIAL_COUNT] - specials_before > _MAX_SPECIAL_ROWS:
-                append_row(_TOO_MANY_CHUNKS, record_type, at - origin, limit - origin, state, rows, specials)
-                state[OPEN_TYPE] = UNKNOWN_TYPE
-                state[NESTED_TYPE] = 0
+            if out.state[SPECIAL_COUNT] - specials_before > _MAX_SPECIAL_ROWS:
+                append_fault(_TOO_MANY_CHUNKS, record_type, at - origin, limit - origin, out)
                 break
             end = at + CHUNK_HEAD_SIZE + (buf[at + 1] | buf[at + 2] << 8)
             if end == at + CHUNK_HEAD_SIZE or end > limit:
-                append_row(_BAD_LENGTH, record_type, at - origin, limit - origin, state, rows, specials)
-                state[OPEN_TYPE] = UNKNOWN_TYPE
-                state[NESTED_TYPE] = 0
+                append_fault(_BAD_LENGTH, record_type, at - origin, limit - origin, out)
                 break
-            process_chunk(
-                byte & (CONTINUATION_FLAG | LAST_CHUNK_FLAG),
-                record_type,
-                at + CHUNK_HEAD_SIZE - origin,
-                end - origin,
-                state,
-                rows,
-                specials,
-            )
+            flags = byte & (CONTINUATION_FLAG | LAST_CHUNK_FLAG)
+            process_chunk(flags, record_type, at + CHUNK_HEAD_SIZE - origin, end - origin, out)
             at = end
         if at > limit - CHUNK_HEAD_SIZE - 1 and at < limit:
             if buf[at] == 0:
-                process_end(buf, page_at, at, limit, origin, state, rows, specials)
+                process_end(buf, page_at, at, limit, origin, out)
             else:
                 for i in range(at, limit):
                     if buf[i] != FILLER_BYTE:
-                        append_row(_BAD_FILLER, buf[i], at - origin, limit - origin, state, rows, specials)
+                        append_row(_BAD_FILLER, buf[i], at - origin, limit - origin, out)
                         break
         page_at += page_size
-    count: int = state[ROW_COUNT]
+    count: int = out.state[ROW_COUNT]
     return count
 
 
 class ChunkWalker:
     """Runs `walk_pages`.
 
-    Attributes:
-        rows: four numbers per row.
-        specials: rows that are not whole records.
-        pages: maximum number of pages per call.
+    `rows`: four numbers per row. `specials`: rows that are not whole records. `pages`: maximum number of pages per
+    call.
     """
 
     def __init__(self, page_size: int, compile_kernel: Callable[[Kernel], Kernel]) -> None:
@@ -308,11 +250,12 @@ class ChunkWalker:
         self.specials = zeroed_int64(max_rows)
         self.state = array("q", bytes(8 * STATE_SIZE))
         self.state[OPEN_TYPE] = UNKNOWN_TYPE
+        self._memory = ChunkRows(self.state, self.rows, self.specials)
         self._run = compile_kernel(walk_pages)
 
     def __call__(self, window: memoryview, start: int, pages: int, origin: int) -> int:
         """Walk at most `self.pages` pages from `window[start]` on; returns the number of rows."""
-        return int(self._run(window, start, pages, self.page_size, origin, self.state, self.rows, self.specials))
+        return int(self._run(window, start, pages, self.page_size, origin, self._memory))
 
 
 # --- Records assembled from the chunks of pages ---
@@ -337,11 +280,8 @@ _FINDING_KINDS = {
 class PartialRecord(msgspec.Struct):
     """A record of several chunks, as far as they were read.
 
-    Attributes:
-        offset: file offset of its first chunk.
-        size: bytes of its chunks so far.
-        stop: file offset after its last chunk so far.
-        too_long: it exceeds the size limit; its data is incomplete.
+    `offset`: file offset of its first chunk. `size`: bytes of its chunks so far. `stop`: file offset after its last
+    chunk so far. `too_long`: it exceeds the size limit; its data is incomplete.
     """
 
     kind: int
@@ -409,19 +349,18 @@ class _RecordColumns:
 _BEGIN_STEPS = frozenset({ChunkStep.BEGIN, ChunkStep.NESTED_WHOLE, ChunkStep.NESTED_BEGIN})
 _CONTINUE_STEPS = frozenset({ChunkStep.CONTINUE, ChunkStep.FINISH, ChunkStep.NESTED_CONTINUE, ChunkStep.NESTED_FINISH})
 
+_NESTED_STEPS = frozenset(step for step in ChunkStep if step.name.startswith("NESTED"))
+_STEPS_BEFORE_FINISH = _NESTED_STEPS | {ChunkStep.CONTINUE}
+"""Steps in the next file before the last chunk of a record that continues there."""
+_LOSING_STEPS = frozenset(
+    {ChunkStep.BROKEN, ChunkStep.BAD_TYPE, ChunkStep.BAD_LENGTH, ChunkStep.TOO_MANY_CHUNKS, ChunkStep.AFTER_END}
+)
+"""Steps after which the open record has no end."""
+
 _MAX_HELD_BYTES = 16 * MIB
 _PART_COST = 256
 
 _ONE, _ZERO = array("q", [1]), array("q", [0])
-
-
-def make_record_assembler(context: IbbFileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
-    """Return the function that creates a `RecordAssembler`, for `LogFileLayout.make_assembler`."""
-
-    def make_assembler(compile_kernel: Callable[[Kernel], Kernel]) -> Assembler:
-        return RecordAssembler(context, compile_kernel)
-
-    return make_assembler
 
 
 class RecordAssembler:
@@ -446,12 +385,8 @@ class RecordAssembler:
     @property
     def pending_at(self) -> int | None:
         """File offset of the first record that is begun and not yet returned; None = none."""
-        begun = [
-            part.offset
-            for part in (self._open_record, self._nested_record, *self._held_records[:1])
-            if part is not None
-        ]
-        return min(begun, default=None)
+        parts = (self._open_record, self._nested_record, *self._held_records[:1])
+        return min((part.offset for part in parts if part is not None), default=None)
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """Yield the records that end in these pages, and findings about the chain of chunks."""
@@ -517,11 +452,7 @@ class RecordAssembler:
             part.add_chunk(data[start:end], self.context.max_record, records.base + end)
             yield from self._begin_record(records, step, part)
         elif step in _CONTINUE_STEPS:
-            partial = (
-                self._nested_record
-                if step in (ChunkStep.NESTED_CONTINUE, ChunkStep.NESTED_FINISH)
-                else self._open_record
-            )
+            partial = self._nested_record if step in _NESTED_STEPS else self._open_record
             if partial is None:
                 return  # it was dropped before
             partial.add_chunk(data[start:end], self.context.max_record, records.base + end)
@@ -581,7 +512,7 @@ class RecordAssembler:
     def _report_too_long(self, part: PartialRecord) -> Finding:
         max_bytes = self.context.max_record
         text = f"{part}: {part.size:,} bytes in {part.chunks:,} chunks, over the ceiling of {max_bytes:,}"
-        text += "; raise it with --max-record"
+        text += "; raise it with --max record=SIZE"
         return make_finding(
             "length-out-of-bounds", part.offset, part.size, text, ceiling=max_bytes, diagnosis="record-too-long"
         )
@@ -597,22 +528,15 @@ class RecordAssembler:
         if step is ChunkStep.ORPHAN:
             offset -= CHUNK_HEAD_SIZE
             text = (
-                f"continuation-without-start: a chunk continues a {IbbRecordType(type_byte).name} record "
-                f"that was not "
-                "begun; pages are in a wrong order, or one is an old copy"
+                f"continuation-without-start: a chunk continues a {IbbRecordType(type_byte).name} record that was "
+                "not begun; pages are in a wrong order, or one is an old copy"
             )
             if self._reported_pages.get(step) != page:  # report it once per page
                 yield self._make_finding(step, offset, records.base + end - offset, text)
             self._reported_pages[step] = page
         elif step is not ChunkStep.BROKEN:
             yield self._report_page_fault(step, type_byte, offset, records.base + end)
-        if step not in (
-            ChunkStep.BROKEN,
-            ChunkStep.BAD_TYPE,
-            ChunkStep.BAD_LENGTH,
-            ChunkStep.TOO_MANY_CHUNKS,
-            ChunkStep.AFTER_END,
-        ):
+        if step not in _LOSING_STEPS:
             return
         lost = self._nested_record or self._open_record
         if lost is not None and self._reported_pages.get(ChunkStep.BROKEN) != page:
@@ -705,13 +629,7 @@ class RecordAssembler:
                     partial.add_chunk(data[start:end], self.context.max_record)
                 if step == ChunkStep.FINISH:
                     return True
-                if step not in (
-                    ChunkStep.CONTINUE,
-                    ChunkStep.NESTED_WHOLE,
-                    ChunkStep.NESTED_BEGIN,
-                    ChunkStep.NESTED_CONTINUE,
-                    ChunkStep.NESTED_FINISH,
-                ):
+                if step not in _STEPS_BEFORE_FINISH:
                     return False
         return False
 
@@ -721,20 +639,12 @@ class RecordAssembler:
         is_unknown = context.open_sibling is None and self._damage is None and not self._walker.state[END_SEEN]
         if is_unknown:
             text = f"the {partial} continues in the next file, which was not read"
-            return make_finding(
-                "torn-tail",
-                partial.offset,
-                partial.size_in_file,
-                text,
-                severity=Severity.NOTE,
-                diagnosis="goes-on-in-next-file",
-            )
+            facts: dict[str, Any] = {"severity": Severity.NOTE, "diagnosis": "goes-on-in-next-file"}
+            return make_finding("torn-tail", partial.offset, partial.size_in_file, text, **facts)
         if is_crash_tail(context):
             text = f"the log ends inside the {partial}; a server truncates it there if its redo log also ends there"
-            diagnosis = "incomplete-tail-record"
-            return make_finding(
-                "torn-tail", partial.offset, partial.size_in_file, text, record=self.next_number, diagnosis=diagnosis
-            )
+            facts = {"record": self.next_number, "diagnosis": "incomplete-tail-record"}
+            return make_finding("torn-tail", partial.offset, partial.size_in_file, text, **facts)
         text = f"the {partial} has no last chunk, and more follows in later files"
         return self._make_finding(ChunkStep.BROKEN, partial.offset, partial.size_in_file, text)
 

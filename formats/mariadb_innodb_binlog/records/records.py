@@ -10,6 +10,7 @@ import msgspec
 
 from binlogtool.format_api.field_types import MalformedError, field_offset, make_unpacker
 from binlogtool.format_api.layout import DecompressionError, RangeReader
+from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK,
     CHUNK_HEAD_SIZE,
@@ -78,22 +79,14 @@ class IbbGtid(NamedTuple):
 
 
 class CommitRecord(msgspec.Struct, frozen=True):
-    """A COMMIT record.
-
-    Attributes:
-        payload_at: where the events start in it.
-    """
+    """A COMMIT record; `payload_at`: where the events start in it."""
 
     references: tuple[OobReference, ...]
     payload_at: int
 
 
 class GtidStateRecord(msgspec.Struct, frozen=True):
-    """A GTID_STATE record.
-
-    Attributes:
-        rest: number of bytes after the last GTID (0 in a sound record).
-    """
+    """A GTID_STATE record; `rest`: number of bytes after the last GTID (0 in a sound record)."""
 
     xa_ref_plus_1: int
     gtids: tuple[IbbGtid, ...]
@@ -101,11 +94,7 @@ class GtidStateRecord(msgspec.Struct, frozen=True):
 
 
 class OobNode(NamedTuple):
-    """Header of an OOB_DATA record.
-
-    Attributes:
-        data_at: where its data starts in the record.
-    """
+    """Header of an OOB_DATA record; `data_at`: where its data starts in the record."""
 
     node_index: int
     left: IbbPosition
@@ -113,31 +102,19 @@ class OobNode(NamedTuple):
     data_at: int
 
 
-class IbbXaId(NamedTuple):
-    """An XA transaction id as it is stored."""
-
-    format_id: int
-    gtrid: bytes
-    bqual: bytes
-
-
 class XaPrepareRecord(msgspec.Struct, frozen=True):
     """An XA_PREPARE record."""
 
     engine_count: int
-    xid: IbbXaId
+    xid: XaId
     reference: OobReference
 
 
 class XaCompleteRecord(msgspec.Struct, frozen=True):
-    """An XA_COMPLETE record.
-
-    Attributes:
-        flags: bit 0 = rollback.
-    """
+    """An XA_COMPLETE record; `flags`: bit 0 = rollback."""
 
     flags: int
-    xid: IbbXaId
+    xid: XaId
 
     @property
     def is_rollback(self) -> bool:
@@ -158,11 +135,7 @@ def _parse_reference(data: RecordBytes, nodes: int, pos: int) -> tuple[OobRefere
 
 
 def parse_commit(data: RecordBytes) -> CommitRecord:
-    """Parse the header of a COMMIT record.
-
-    Raises:
-        MalformedError: it does not fit into the record.
-    """
+    """Parse the header of a COMMIT record; raise MalformedError if it does not fit into the record."""
     nodes, pos = parse_compr_int(data, 0)
     if not nodes:
         return CommitRecord((), pos)
@@ -210,7 +183,7 @@ def parse_node(data: RecordBytes) -> OobNode:
     return OobNode(index, left, right, pos)
 
 
-def _parse_xid(data: RecordBytes, pos: int) -> tuple[IbbXaId, int]:
+def _parse_xid(data: RecordBytes, pos: int) -> tuple[XaId, int]:
     if len(data) < pos + _XID_HEAD_SIZE:
         raise MalformedError(f"an XID in a record of {len(data)} bytes")
     format_id, gtrid_size, bqual_size = _unpack_xid_head(data, pos)
@@ -219,7 +192,7 @@ def _parse_xid(data: RecordBytes, pos: int) -> tuple[IbbXaId, int]:
     start, end = pos + _XID_HEAD_SIZE, pos + _XID_HEAD_SIZE + gtrid_size + bqual_size
     if end > len(data):
         raise MalformedError(f"an XID of {gtrid_size} + {bqual_size} bytes runs over the end of the record")
-    return IbbXaId(format_id, bytes(data[start : start + gtrid_size]), bytes(data[start + gtrid_size : end])), end
+    return XaId(format_id, bytes(data[start : start + gtrid_size]), bytes(data[start + gtrid_size : end])), end
 
 
 def parse_xa_prepare(data: RecordBytes) -> XaPrepareRecord:
@@ -301,19 +274,15 @@ def _decode_node_body(data: RecordBytes) -> dict[str, Any]:
     }
 
 
-def _xid_as_json(xid: IbbXaId) -> dict[str, Any]:
-    return {"format_id": xid.format_id, "gtrid": xid.gtrid, "bqual": xid.bqual}
-
-
 def _decode_xa_prepare_body(data: RecordBytes) -> dict[str, Any]:
     prepared = parse_xa_prepare(data)
-    body = {"engine_count": prepared.engine_count, **_xid_as_json(prepared.xid)}
+    body = {"engine_count": prepared.engine_count, **prepared.xid._asdict()}
     return {**body, "oob": _reference_as_json(prepared.reference)}
 
 
 def _decode_xa_complete_body(data: RecordBytes) -> dict[str, Any]:
     completed = parse_xa_complete(data)
-    return {"result": "rollback" if completed.is_rollback else "commit", **_xid_as_json(completed.xid)}
+    return {"result": "rollback" if completed.is_rollback else "commit", **completed.xid._asdict()}
 
 
 def _decode_dummy_body(data: RecordBytes) -> dict[str, Any]:
@@ -349,9 +318,7 @@ bytes.
 class UnreadableError(Exception):
     """A record cannot be read.
 
-    Attributes:
-        missing: its file does not exist.
-        diagnosis: see docs/spec/mariadb_innodb_binlog.md#validation.
+    `missing`: its file does not exist. `diagnosis`: see docs/spec/mariadb_innodb_binlog.md#validation.
     """
 
     def __init__(self, reason: str, diagnosis: str, missing: bool = False) -> None:
@@ -394,8 +361,7 @@ def iter_next_file_pages(
 def iter_own_pages(context: IbbFileContext, offset: int) -> Iterator[bytes]:
     """Iterate over the data pages of this file from `offset` on; ends with b"" at a page that is not sound.
 
-    Args:
-        offset: end of the part that was read; 0 = all was read.
+    `offset`: end of the part that was read; 0 = all was read.
     """
     read, size = context.read, context.page_size
     while read is not None and offset and context.size is not None and offset + size <= context.size:
@@ -455,11 +421,7 @@ def find_file_size(read: RangeReader) -> int:
 
 
 class PageStore:
-    """Reads the files of a log, by number.
-
-    Attributes:
-        read_bytes: number of bytes read from them.
-    """
+    """Reads the files of a log, by number; `read_bytes`: number of bytes read from them."""
 
     def __init__(self, context: IbbFileContext) -> None:
         self._context = context
@@ -499,11 +461,7 @@ class PageStore:
             )
 
     def read_page(self, file_no: int, page_no: int) -> bytes:
-        """Read a sound page.
-
-        Raises:
-            UnreadableError: there is none.
-        """
+        """Read a sound page; raise UnreadableError if there is none."""
         key = (file_no, page_no)
         cached = self._pages.get(key)
         if cached is not None:

@@ -18,16 +18,14 @@ from binlogtool.format_api.layout import (
     FrameCorrector,
     Kernel,
     RecordPositions,
-    SalvageAssembler,
     UnprovenRecords,
 )
 from binlogtool.formats.binlog_events.wire_format import (
-    END_LOG_POS_AT,
-    EVENT_SIZE_AT,
     EVENT_TYPE_NAMES,
     HEADER_SIZE,
     TYPE_AT,
     EventType,
+    read_event_size,
 )
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventAssembler, EventGroup
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler
@@ -107,15 +105,11 @@ def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) 
 def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
     """Check if these bytes begin with the first event of a group.
 
-    Args:
-        must_be_complete: the bytes must also be filled by events exactly.
+    `must_be_complete`: the bytes must also be filled by events exactly.
     """
     offset, end = 0, len(events)
     while end - offset >= HEADER_SIZE:
-        code, size = (
-            events[offset + TYPE_AT],
-            int.from_bytes(events[offset + EVENT_SIZE_AT : offset + END_LOG_POS_AT], "little"),
-        )
+        code, size = events[offset + TYPE_AT], read_event_size(events, offset)
         if size < HEADER_SIZE or code not in EVENT_TYPE_NAMES or (offset == 0 and code not in _FIRST_EVENTS):
             return False
         if size > end - offset or not must_be_complete:
@@ -127,8 +121,7 @@ def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
 class _SalvageAssembler(RecordAssembler):
     """Assembles the records of one file, also from unproven pages of the next file.
 
-    Attributes:
-        crossed: why pages of the next file that were used are unproven.
+    `crossed`: why pages of the next file that were used are unproven.
     """
 
     def __init__(
@@ -262,13 +255,6 @@ def _slice_batch(batch: Batch, start: int, stop: int) -> Batch:
     )  # fmt: skip
 
 
-def make_salvaged_records(
-    context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
-) -> SalvageAssembler:
-    """Create the reader for `LogFileLayout.make_salvage_assembler` at level `record`."""
-    return IbbSalvagedRecords(context, compile_kernel, correct_page)
-
-
 # --- Salvage of events in groups with an unproven part ---
 
 _COMMIT = int(IbbRecordType.COMMIT)
@@ -279,8 +265,7 @@ _NO_OOB_BYTE = 0
 class _SalvagePageStore(PageStore):
     """Reads pages anywhere in the log, also unproven ones.
 
-    Attributes:
-        used: unproven pages that were read, and why they are unproven.
+    `used`: unproven pages that were read, and why they are unproven.
     """
 
     def __init__(self, context: IbbFileContext, correct_page: FrameCorrector) -> None:
@@ -316,7 +301,7 @@ class IbbSalvagedEvents:
         self._records = IbbSalvagedRecords(context, compile_kernel, correct_page)
         self._pages = _SalvagePageStore(context, correct_page)
         self._groups = CommitGroupReader(context, self._pages)
-        self._events = EventAssembler(context, RecordAssembler(context, compile_kernel), compile_kernel)
+        self._events = EventAssembler(context, compile_kernel)
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
         """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
@@ -355,10 +340,3 @@ class IbbSalvagedEvents:
         if page[0] == self._context.number:
             return reason
         return relocate_finding(reason, group.position.offset, group.size, *page)
-
-
-def make_salvaged_events(
-    context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
-) -> SalvageAssembler:
-    """Create the reader for `LogFileLayout.make_salvage_assembler` at level `event`."""
-    return IbbSalvagedEvents(context, compile_kernel, correct_page)

@@ -1,9 +1,5 @@
 """Parse the records of mini-transactions in the InnoDB redo log.
 
-See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
-
-See docs/spec/mariadb_innodb_binlog.md#redo-records (`mlog_decode_varint`).
-
 See docs/spec/mariadb_innodb_binlog.md#redo-records. Source: MariaDB `storage/innobase/include/mtr0types.h`,
 `log/log0recv.cc` (`log_parse_start`, `recv_sys_t::parse_tail`, `log_phys_t::apply`).
 """
@@ -12,11 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from construct import Construct, stream_read, stream_write
-
-from binlogtool.format_api.field_types import MalformedError, ScalarForm, ScalarKernel, UInt8s, kernel
+from binlogtool.format_api.field_types import MalformedError
 
 # --- Constants and codes of the InnoDB redo log (MariaDB `log0log.h`, `mtr0types.h`) ---
 
@@ -103,69 +97,30 @@ class RedoRecordType(enum.IntEnum):
     FILE_CHECKPOINT = 0xF0
 
 
-class ExtendedType(enum.IntEnum):
-    """Subtype of an EXTENDED record (`mrec_ext_t`)."""
-
-    INIT_ROW_FORMAT_REDUNDANT = 0
-    INIT_ROW_FORMAT_DYNAMIC = 1
-    UNDO_INIT = 2
-    UNDO_APPEND = 3
-    INSERT_HEAP_REDUNDANT = 4
-    INSERT_REUSE_REDUNDANT = 5
-    INSERT_HEAP_DYNAMIC = 6
-    INSERT_REUSE_DYNAMIC = 7
-    DELETE_ROW_FORMAT_REDUNDANT = 8
-    DELETE_ROW_FORMAT_DYNAMIC = 9
-    TRIM_PAGES = 10
-
-
-class OptionType(enum.IntEnum):
-    """Subtype of an OPTION record."""
-
-    PAGE_CHECKSUM = 0
-
+TRIM_PAGES = 10
+"""Subtype of an EXTENDED record after which no page is current (`mrec_ext_t`)."""
 
 # --- Varint of the redo log ---
 
+_VARINT_SIZES = bytes([1] * 128 + [2] * 64 + [3] * 32 + [4] * 16 + [5] * 8 + [0] * 8)
+"""Size in bytes by the first byte; 0 = reserved."""
 _BASES = (0, 128, 16512, 2113664, 270549120)
 _PREFIXES = (0x00, 0x80, 0xC0, 0xE0, 0xF0)
 
 
-@kernel()
-def read_varint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+def read_varint(data: bytes, pos: int, limit: int) -> tuple[int, int]:
     """Read a varint: (value, next position); -1 = truncated, -2 = a reserved first byte or over 32 bits."""
     if pos >= limit:
         return 0, -1
-    first = buf[pos]
-    if first < 0x80:
-        return first, pos + 1
-    if first < 0xC0:
-        if pos + 2 > limit:
-            return 0, -1
-        return 128 + ((first & 0x3F) << 8 | buf[pos + 1]), pos + 2
-    if first < 0xE0:
-        if pos + 3 > limit:
-            return 0, -1
-        return 16512 + ((first & 0x1F) << 16 | buf[pos + 1] << 8 | buf[pos + 2]), pos + 3
-    if first < 0xF0:
-        if pos + 4 > limit:
-            return 0, -1
-        return 2113664 + ((first & 0x0F) << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]), pos + 4
-    if first >= 0xF8:
-        return 0, -2
-    if pos + 5 > limit:
-        return 0, -1
-    if first != 0xF0:
-        return 0, -2
-    value = 270549120 + (buf[pos + 1] << 24 | buf[pos + 2] << 16 | buf[pos + 3] << 8 | buf[pos + 4])
-    if value > 0xFFFFFFFF:
-        return 0, -2
-    return value, pos + 5
-
-
-def varint_size(first: int) -> int:
-    """Return the size in bytes of a varint by its first byte; 0 = reserved first byte."""
-    return next((size for size, end in ((1, 0x80), (2, 0xC0), (3, 0xE0), (4, 0xF0), (5, 0xF8)) if first < end), 0)
+    size = _VARINT_SIZES[data[pos]]
+    if size == 1:
+        return data[pos], pos + 1
+    end = pos + size
+    if size == 0 or end > limit:
+        return 0, -1 if size else -2
+    stored = int.from_bytes(data[pos:end], "big")
+    value = stored - (_PREFIXES[size - 1] << 8 * (size - 1)) + _BASES[size - 1]
+    return (value, end) if value <= 0xFFFFFFFF else (0, -2)
 
 
 def encode_varint(value: int) -> bytes:
@@ -176,90 +131,55 @@ def encode_varint(value: int) -> bytes:
     return bytes(data)
 
 
-class RedoVarint(Construct):  # type: ignore[misc]
-    """Construct of a varint of at most 32 bits."""
-
-    kernel = ScalarKernel(read_varint, (ScalarForm(0, 127),))
-
-    def _parse(self, stream: Any, context: Any, path: str) -> int:
-        first = stream_read(stream, 1, path)
-        size = varint_size(first[0])
-        if size == 0:
-            raise MalformedError(f"{first[0]:#04x} does not start a varint", path, "varint-overlong")
-        data = first + stream_read(stream, size - 1, path)
-        value, after = read_varint(data, 0, size)
-        if after < 0:
-            raise MalformedError("a varint of more than 32 bits", path, "varint-overlong")
-        return value
-
-    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
-        data = encode_varint(obj)
-        stream_write(stream, data, len(data), path)
-        return obj
-
-
 # --- Records of a mini-transaction ---
 
 _NO_OFFSET = -1
 """Current byte offset if the next record must not be same_page."""
 
 
-@kernel(read_varint)
-def find_record_end(buf: UInt8s, pos: int, limit: int) -> int:
+def find_record_end(data: bytes, pos: int, limit: int) -> int:
     """Find the end of the record at `pos`; -1 = not before `limit`, -2 = an impossible length.
 
-    `buf[pos]` must be greater than 1 (0 and 1 are the end byte of the mini-transaction).
+    `data[pos]` must be greater than 1 (0 and 1 are the end byte of the mini-transaction).
     """
-    size: int = buf[pos] & 15
+    size = data[pos] & 15
     pos += 1
     if size == 0:
         start = pos
-        extra, pos = read_varint(buf, pos, limit)
+        extra, pos = read_varint(data, pos, limit)
         if pos < 0:
             return pos
-        if pos - start > 3 or extra >= 1048576:
+        if pos - start > 3 or extra >= MTR_SIZE_MAX:
             return -2
         size = extra + 15 - (pos - start)
-    if size > limit - pos:
-        return -1
-    return pos + size
+    return -1 if size > limit - pos else pos + size
 
 
-@kernel(find_record_end)
-def find_records_end(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Return (number of records at `pos`, position of the end byte after them).
+def find_records_end(data: bytes, pos: int, limit: int) -> int:
+    """Find the end byte after the records at `pos`.
 
-    The position is -1 if the end byte is not before `limit`, -2 for a bad length, no record, or MTR_SIZE_MAX bytes of
-    them.
+    -1 = it is not before `limit`; -2 = a bad length, no record, or MTR_SIZE_MAX bytes of them.
     """
     start = pos
-    count = 0
     while pos < limit:
-        if buf[pos] <= 1:
-            if count == 0:
-                return 0, -2
-            return count, pos
-        pos = find_record_end(buf, pos, limit)
+        if data[pos] <= 1:
+            return pos if pos > start else -2
+        pos = find_record_end(data, pos, limit)
         if pos < 0:
-            return count, pos
-        if pos - start >= 1048576:
-            return count, -2
-        count += 1
-    return count, -1
+            return pos
+        if pos - start >= MTR_SIZE_MAX:
+            return -2
+    return -1
 
 
 class RedoRecord(NamedTuple):
     """One record; fields that its type does not have are None (numbers) or empty.
 
-    Attributes:
-        lsn: of its first byte.
-        size: in bytes.
-        offset, length: range of the page that it changes; the offset counts from the start of the page.
-        data: WRITE: the bytes; MEMSET: the pattern, repeated over the range; EXTENDED and OPTION: what follows the
-            subtype; file records: the name or names.
-        source: MEMMOVE: offset in the page that the bytes come from.
-        checkpoint_lsn: of a FILE_CHECKPOINT, None for its padding form.
-        problem: why the server would consider the record corrupted; "" = nothing.
+    `lsn`: of its first byte. `size`: in bytes. `offset`, `length`: range of the page that it changes; the offset counts
+    from the start of the page. `data`: WRITE: the bytes; MEMSET: the pattern, repeated over the range; EXTENDED and
+    OPTION: what follows the subtype; file records: the name or names. `source`: MEMMOVE: offset in the page that the
+    bytes come from. `checkpoint_lsn`: of a FILE_CHECKPOINT, None for its padding form. `problem`: why the server would
+    consider the record corrupted; "" = nothing.
     """
 
     type: RedoRecordType
@@ -282,14 +202,6 @@ class RedoRecord(NamedTuple):
         if self.type not in FILE_TYPES:
             return ()
         return tuple(name.decode("utf-8", "backslashreplace") for name in self.data.split(b"\0") if name)
-
-    @property
-    def subtype_name(self) -> str | None:
-        """Name of an EXTENDED record's subtype, or its number."""
-        if self.type is not RedoRecordType.EXTENDED or self.subtype is None:
-            return None
-        is_known = self.subtype in ExtendedType.__members__.values()
-        return ExtendedType(self.subtype).name if is_known else str(self.subtype)
 
 
 FILE_TYPES = frozenset(
@@ -359,7 +271,7 @@ class _PageRecordDecoder:
         _require(record_type is not RedoRecordType.RESERVED, "a record of the reserved type")
         if record_type is RedoRecordType.EXTENDED:
             _require(content_at < end, "EXTENDED without a subtype")
-            self.offset = _NO_OFFSET if body[content_at] == ExtendedType.TRIM_PAGES else FIL_PAGE_TYPE
+            self.offset = _NO_OFFSET if body[content_at] == TRIM_PAGES else FIL_PAGE_TYPE
         return RedoRecord(*head, body[content_at] if content_at < end else None, data=body[content_at + 1 : end])
 
     def _decode_range_change(self, head: _RedoRecordHead, body: bytes, pos: int, end: int) -> RedoRecord:

@@ -1,17 +1,14 @@
 """Predict the binlog files that crash recovery with the redo log leaves.
 
 Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery`; see
-docs/spec/mariadb_innodb_binlog.md#crash-recovery. Pages are built from the redo log alone, never from the content of
-the file.
-
-See docs/spec/mariadb_innodb_binlog.md#with-the-redo-log.
+docs/spec/mariadb_innodb_binlog.md#crash-recovery and #with-the-redo-log. Pages are built from the redo log alone, never
+from the content of the file.
 """
 
 from __future__ import annotations
 
 import enum
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,12 +33,19 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import (
 )
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CONTINUATION_FLAG,
+    CRC_SIZE,
+    MAGIC,
     NESTABLE_TYPES,
+    SHORT_HEADER_SIZE,
     TYPE_MASK,
+    VERSION_MAJOR,
     IbbFileContext,
+    IbbFileHeader,
     IbbRecordType,
     file_name,
     is_page_crc_right,
+    is_short_crc_right,
+    parse_header,
 )
 
 # --- Simulation of crash recovery ---
@@ -49,21 +53,12 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 PAGE_SIZE = 16384
 """The only page size that servers write today."""
 
-_CRC_SIZE = 4
-_SHORT_HEADER = 512
-"""The header page has a second CRC, as if it were a page of this size."""
-
-_HEADER_FIELDS = struct.Struct("<IIIIQQQ")
-_MAGIC = 0x010DFEFE
-_VERSION = 1
-
 
 class RecoveryFile(msgspec.Struct, frozen=True):
     """A binlog file as recovery sees it.
 
-    Attributes:
-        size: in bytes, on disk.
-        start_lsn, page_count: of its header; None = the header page is empty or damaged, so the file counts as empty.
+    `size`: in bytes, on disk. `start_lsn`, `page_count`: of its header; None = the header page is empty or damaged, so
+    the file counts as empty.
     """
 
     file_no: int
@@ -79,22 +74,13 @@ class RecoveryFile(msgspec.Struct, frozen=True):
 
 def make_recovery_file(file_no: int, header_page: bytes, size: int, page_size: int = PAGE_SIZE) -> RecoveryFile:
     """Create a `RecoveryFile` from the header page; a wrong page CRC, as of a half-written page, makes it empty."""
-    payload = header_page[: page_size - _CRC_SIZE]
-    stored = header_page[page_size - _CRC_SIZE : page_size]
-    if len(stored) < _CRC_SIZE or CRC32C(payload) != int.from_bytes(stored, "little"):
-        return RecoveryFile(file_no, size)
-    fields = _parse_header_fields(payload)
-    return (
-        RecoveryFile(file_no, size) if fields is None else RecoveryFile(file_no, size, fields.start_lsn, fields.pages)
-    )
+    is_whole = len(header_page) >= page_size and is_page_crc_right(header_page[:page_size])
+    header = _parse_valid_header(header_page) if is_whole else None
+    return RecoveryFile(file_no, size, *(() if header is None else (header.start_lsn, header.page_count)))
 
 
 class RecoveredPage(NamedTuple):
-    """A whole page as recovery writes it.
-
-    Attributes:
-        used: bytes from the start of the page that the redo log proves.
-    """
+    """A whole page as recovery writes it; `used`: bytes from the start of the page that the redo log proves."""
 
     file_no: int
     page_no: int
@@ -105,16 +91,12 @@ class RecoveredPage(NamedTuple):
 class RecoveryOutcome(msgspec.Struct, frozen=True):
     """Result of recovery besides the pages.
 
-    Attributes:
-        succeeds: the server starts, as far as its binlog is concerned. If not, no file is removed or resized, but the
-            pages before the failure are written.
-        writes: redo records that were read.
-        applied: redo records that were put into pages; the others were durable already.
-        file_no, page_no, offset: end of the last durable binlog write; None if no record was applied.
-        page_count: pages that file `file_no` gets, according to its header (to be bounded before use); those after
-            `page_no` become zero. None = its size does not change.
-        removed: existing files that are deleted.
-        findings: why it fails, or warnings.
+    `succeeds`: the server starts, as far as its binlog is concerned. If not, no file is removed or resized, but the
+    pages before the failure are written. `writes`: redo records that were read. `applied`: redo records that were put
+    into pages; the others were durable already. `file_no`, `page_no`, `offset`: end of the last durable binlog write;
+    None if no record was applied. `page_count`: pages that file `file_no` gets, according to its header (to be bounded
+    before use); those after `page_no` become zero. None = its size does not change. `removed`: existing files that are
+    deleted. `findings`: why it fails, or warnings.
     """
 
     succeeds: bool = True
@@ -150,7 +132,7 @@ def compare_page(disk: bytes, page: RecoveredPage) -> PageRelation:
     """
     if disk == page.data:
         return PageRelation.EQUAL
-    payload = disk[: len(page.data) - _CRC_SIZE]
+    payload = disk[: len(page.data) - CRC_SIZE]
     if any(disk) and CRC32C(payload) != int.from_bytes(disk[len(payload) :], "little"):
         return PageRelation.TORN
     if payload[: page.used] == page.data[: page.used]:
@@ -164,9 +146,7 @@ class BinlogRecovery:
 
     Holds one page at a time.
 
-    Args:
-        writes: `iter_page_writes(log)`.
-        files: the binlog files that exist, in any order.
+    `writes`: `iter_page_writes(log)`. `files`: the binlog files that exist, in any order.
     """
 
     def __init__(self, writes: Iterable[PageWrite], files: Sequence[RecoveryFile], page_size: int = PAGE_SIZE) -> None:
@@ -198,10 +178,8 @@ class _RecoveryFailure(Exception):
 class _RecoveryStart(NamedTuple):
     """Start position of recovery.
 
-    Attributes:
-        file_no: None = all files are empty, so every record is ignored.
-        lsn: start of the file.
-        first: the first redo record.
+    `file_no`: None = all files are empty, so every record is ignored. `lsn`: start of the file. `first`: the first redo
+    record.
     """
 
     file_no: int | None
@@ -272,7 +250,7 @@ class _RecoveryRun:
         if not problem and (record.type is not RedoRecordType.WRITE or record.same_page or record.space_id is None):
             problem = f"{record.type.name}{' with same_page' if record.same_page else ''} on a binlog file"
         end = (record.offset or 0) + record.length
-        if not problem and (end >= BINLOG_WRITE_END or end > self.size - _CRC_SIZE):
+        if not problem and (end >= BINLOG_WRITE_END or end > self.size - CRC_SIZE):
             problem = f"bytes up to {end} of a page of {self.size}"
         if problem or record.space_id is None or record.page_no is None or record.offset is None:
             raise _make_failure(write, problem)
@@ -290,7 +268,7 @@ class _RecoveryRun:
 
     def _advance_page(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> Iterator[RecoveredPage]:
         """Advance to the next page or file if the record belongs there; yields the finished page."""
-        is_full = self.used in (0, self.size - _CRC_SIZE)
+        is_full = self.used in (0, self.size - CRC_SIZE)
         if file_parity != self.file_no & 1:
             if not is_full or self.page_no + (self.used > 0) < self._pages_on_disk():
                 raise _make_failure(
@@ -325,28 +303,28 @@ class _RecoveryRun:
 
     def _complete_header_page(self, write: PageWrite, length: int) -> None:
         """Complete a header page: the record has its fields only; the rest is zero except for the extra CRC."""
-        page, crc_at = self.page, _SHORT_HEADER - _CRC_SIZE
+        page, crc_at = self.page, SHORT_HEADER_SIZE - CRC_SIZE
         page[length:] = bytes(self.size - length)
-        page[crc_at:_SHORT_HEADER] = CRC32C(page[:crc_at]).to_bytes(_CRC_SIZE, "little")
-        self.used = self.size - _CRC_SIZE
-        fields = _parse_header_fields(bytes(page))
-        if fields is None:
+        page[crc_at:SHORT_HEADER_SIZE] = CRC32C(page[:crc_at]).to_bytes(CRC_SIZE, "little")
+        self.used = self.size - CRC_SIZE
+        header = _parse_valid_header(bytes(page))
+        if header is None:
             raise _make_failure(write, f"no valid header for file {self.file_no}")
-        if fields.file_no != self.file_no:
+        if header.file_no != self.file_no:
             raise _make_failure(
-                write, f"the header of file {fields.file_no} is where that of {self.file_no} is expected"
+                write, f"the header of file {header.file_no} is where that of {self.file_no} is expected"
             )
-        self.headers[self.file_no] = fields.pages
+        self.headers[self.file_no] = header.page_count
 
     def flush_page(self) -> Iterator[RecoveredPage]:
         """Yield the current page with its CRC, if it has any bytes; the next page starts as zeros."""
-        crc_at = self.size - _CRC_SIZE
+        crc_at = self.size - CRC_SIZE
         if not self.used:
             return
         if self.open_file_no != self.file_no and self.file_no not in self.files and self.page_no:
             raise _RecoveryFailure(_report_missing_file(self.file_no, self.page_no))
         self.open_file_no = self.file_no
-        self.page[crc_at:] = CRC32C(self.page[:crc_at]).to_bytes(_CRC_SIZE, "little")
+        self.page[crc_at:] = CRC32C(self.page[:crc_at]).to_bytes(CRC_SIZE, "little")
         recovered = RecoveredPage(self.file_no, self.page_no, self.used, bytes(self.page))
         self.page, self.used = bytearray(self.size), 0
         yield recovered
@@ -365,19 +343,11 @@ class _RecoveryRun:
         return RecoveryOutcome(True, writes, self.applied, file_no, page_no, offset, pages, removed)
 
 
-class _HeaderFields(NamedTuple):
-    file_no: int
-    pages: int
-    start_lsn: int
-
-
-def _parse_header_fields(page: bytes) -> _HeaderFields | None:
+def _parse_valid_header(page: bytes) -> IbbFileHeader | None:
     """Parse the fields of a header page; None if it is empty or not valid (`fsp_binlog_extract_header_page`)."""
-    crc_at = _SHORT_HEADER - _CRC_SIZE
-    if CRC32C(page[:crc_at]) != int.from_bytes(page[crc_at:_SHORT_HEADER], "little"):
-        return None
-    magic, _, major, _, file_no, pages, start_lsn = _HEADER_FIELDS.unpack_from(page)
-    return _HeaderFields(file_no, pages, start_lsn) if magic == _MAGIC and major <= _VERSION else None
+    header = parse_header(page) if is_short_crc_right(page) else None
+    is_valid = header is not None and header.magic == MAGIC and header.version_major <= VERSION_MAJOR
+    return header if is_valid else None
 
 
 def _find_first_file(
@@ -458,9 +428,7 @@ _Relation = PageRelation
 class IbbLogFile(NamedTuple):
     """A file of the log as recovery finds it.
 
-    Attributes:
-        is_empty: it is all zeros.
-        ends_in_record: it ends inside a record.
+    `is_empty`: it is all zeros. `ends_in_record`: it ends inside a record.
     """
 
     name: str

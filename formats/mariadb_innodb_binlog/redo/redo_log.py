@@ -1,17 +1,10 @@
 """Read the InnoDB redo log from its checkpoint to the last durable mini-transaction.
 
-See docs/spec/mariadb_innodb_binlog.md#redo-file-header and docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks.
+The log sequence number (LSN) counts bytes of the log since the server was set up; the file holds the newest `capacity`
+of them. There is no length or block besides the records themselves: the end of the log is the first position without a
+valid mini-transaction of the right round. See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
 
-See docs/spec/mariadb_innodb_binlog.md#ring. The log sequence number (LSN) counts bytes of the log since the server was
-set up; the file holds the newest `capacity` of them. There is no length or block besides the records themselves: the
-end of the log is the first position without a valid mini-transaction of the right round.
-
-    log = RedoLog(read, size)
-    summary = summarize_redo_log(log)
-    for write in iter_page_writes(log): ...
-
-See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log. Older formats and encrypted logs are recognized by their header;
-see `RedoLog.findings`.
+Older formats and encrypted logs are recognized by their header, see `RedoLog.findings`.
 """
 
 from __future__ import annotations
@@ -23,9 +16,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
+from construct import Bytes, Enum, Int32ub, Int64ub, Struct, Tell, this
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import ChecksumResult
+from binlogtool.format_api.field_types import ChecksumResult, CrcCheck
 from binlogtool.format_api.layout import CRC32C, locate_flip
 from binlogtool.formats.mariadb_innodb_binlog.redo.records import (
     BINLOG_SPACES,
@@ -47,21 +41,32 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.records import (
     encode_varint,
     find_records_end,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.schema import CHECKPOINT, HEADER
-
-__all__ = [
-    "Mtr",
-    "PageWrite",
-    "Read",
-    "RedoDataFile",
-    "RedoLog",
-    "RedoSummary",
-    "iter_page_writes",
-    "summarize_redo_log",
-]
-
 
 # --- Head of a redo log ---
+
+HEADER = Struct(
+    "start" / Tell,
+    "format" / Enum(Int32ub, RedoLogFormat),
+    "zero" / Int32ub,
+    "first_lsn" / Int64ub,
+    "creator" / Bytes(32),
+    "encryption" / Bytes(460),
+    "covered_end" / Tell,
+    "crc32c" / Int32ub,
+    "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.covered_end),
+)
+"""File header (docs/spec/mariadb_innodb_binlog.md#redo-file-header), as `log_t::header_write` writes it."""
+
+CHECKPOINT = Struct(
+    "start" / Tell,
+    "checkpoint_lsn" / Int64ub,
+    "end_lsn" / Int64ub,
+    "zero" / Bytes(44),
+    "covered_end" / Tell,
+    "crc32c" / Int32ub,
+    "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.covered_end),
+)
+"""Checkpoint block (docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks), as `log_t::write_checkpoint` writes it."""
 
 _HEADER_FIELDS = ((0, "format"), (4, "zero"), (8, "first_lsn"), (16, "creator"), (48, "encryption"))
 _CHECKPOINT_FIELDS = ((0, "checkpoint_lsn"), (8, "end_lsn"), (16, "zero"))
@@ -71,10 +76,7 @@ _BLOCK = 4096
 class RedoHeader(msgspec.Struct, frozen=True):
     """The file header.
 
-    Attributes:
-        format: see `RedoLogFormat`.
-        creator: as text, without its NUL bytes.
-        crc_ok: its CRC is right.
+    `format`: see `RedoLogFormat`. `creator`: as text, without its NUL bytes. `crc_ok`: its CRC is right.
     """
 
     format: int
@@ -93,9 +95,7 @@ class RedoHeader(msgspec.Struct, frozen=True):
 class RedoCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint block.
 
-    Attributes:
-        offset: in the file.
-        problem: why the server does not use it; "" = valid.
+    `offset`: in the file. `problem`: why the server does not use it; "" = valid.
     """
 
     offset: int
@@ -110,11 +110,7 @@ class RedoCheckpoint(msgspec.Struct, frozen=True):
 
 
 class RedoHead(msgspec.Struct, frozen=True):
-    """Content of the first 12 KiB.
-
-    Attributes:
-        checkpoint: the one to use; None if the log cannot be walked.
-    """
+    """Content of the first 12 KiB; `checkpoint`: the one to use; None if the log cannot be walked."""
 
     header: RedoHeader | None
     checkpoints: tuple[RedoCheckpoint, ...]
@@ -294,9 +290,7 @@ _WINDOW_BYTES = 4 * MTR_SIZE_MAX
 class RedoRing(msgspec.Struct, frozen=True):
     """Maps LSNs to offsets in the file.
 
-    Attributes:
-        first_lsn: the LSN at START_OFFSET in round 0.
-        size: of the file, > START_OFFSET.
+    `first_lsn`: the LSN at START_OFFSET in round 0. `size`: of the file, > START_OFFSET.
     """
 
     read: Read
@@ -339,11 +333,7 @@ class RedoEndReason(enum.StrEnum):
 
 
 class Mtr(NamedTuple):
-    """One valid mini-transaction.
-
-    Attributes:
-        body: its records, without the end byte and what follows it.
-    """
+    """One valid mini-transaction; `body`: its records, without the end byte and what follows it."""
 
     start_lsn: int
     end_lsn: int
@@ -357,13 +347,10 @@ class Mtr(NamedTuple):
 class RedoLogEnd(msgspec.Struct, frozen=True):
     """End of the walk over the redo log.
 
-    Attributes:
-        lsn: the last durable LSN.
-        mtrs: number of valid mini-transactions before it.
-        next_valid: LSN of a valid mini-transaction directly after one that was rejected for its CRC (damage inside the
-            log rather than its end); None = there is none.
-        wraps: the rejected mini-transaction continues at the start of the ring, as far as its lengths can be trusted;
-            in a truncated file, that is not where it was.
+    `lsn`: the last durable LSN. `mtrs`: number of valid mini-transactions before it. `next_valid`: LSN of a valid
+    mini-transaction directly after one that was rejected for its CRC (damage inside the log rather than its end); None
+    = there is none. `wraps`: the rejected mini-transaction continues at the start of the ring, as far as its lengths
+    can be trusted; in a truncated file, that is not where it was.
     """
 
     lsn: int
@@ -376,8 +363,7 @@ class RedoLogEnd(msgspec.Struct, frozen=True):
 class MtrWalk:
     """One pass over the mini-transactions from an LSN on; at most one round.
 
-    Attributes:
-        end: set when the pass is over.
+    `end`: set when the pass is over.
     """
 
     def __init__(self, ring: RedoRing, lsn: int, encrypted: bool) -> None:
@@ -404,21 +390,14 @@ class MtrWalk:
             lsn, reason, count, next_valid, reason is not RedoEndReason.EMPTY and self._reaches_file_end(lsn)
         )
 
-    def run_to_end(self) -> RedoLogEnd:
-        """Walk to the end; returns it."""
-        for _ in self:
-            pass
-        assert self.end is not None
-        return self.end
-
     def _read_mtr(self, lsn: int) -> Mtr | tuple[RedoEndReason, int]:
         """Return the mini-transaction at `lsn`, or why there is none and where it would have ended."""
         window_at = lsn - self._base
-        _, end = find_records_end(self._window, window_at, len(self._window))
+        end = find_records_end(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
             self._refill_window(lsn)
             window_at = lsn - self._base
-            _, end = find_records_end(self._window, window_at, len(self._window))
+            end = find_records_end(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
             return self._reason_without_end(window_at, end), lsn
         return self._check_mtr(lsn, window_at, end)
@@ -450,7 +429,7 @@ class MtrWalk:
         if bytes_left > MAX_MTR_BYTES:
             return False
         data = self._ring.read_at_lsn(lsn, bytes_left)
-        _, end = find_records_end(data, 0, len(data))
+        end = find_records_end(data, 0, len(data))
         return end == -1 or end + 1 + self._nonce + CRC_SIZE > bytes_left
 
     def _refill_window(self, lsn: int) -> None:
@@ -473,12 +452,9 @@ _MAX_PROBLEMS = 100
 class RedoLog:
     """A redo log file. Reads the first 12 KiB at once, the ring only in `iter_mtrs`; holds at most a few MiB of it.
 
-    Attributes:
-        header: None if the file is shorter than one.
-        checkpoints: both blocks.
-        checkpoint: the one that recovery starts from; None if there is none.
-        findings: about header and checkpoints.
-        is_readable: mini-transactions can be walked.
+    `header`: None if the file is shorter than one. `checkpoints`: both blocks. `checkpoint`: the one that recovery
+    starts from; None if there is none. `findings`: about header and checkpoints. `is_readable`: mini-transactions can
+    be walked.
     """
 
     def __init__(self, read: Read, size: int) -> None:
@@ -514,9 +490,7 @@ class RedoLog:
 class RedoDataFile(msgspec.Struct, frozen=True):
     """A data file named by file records.
 
-    Attributes:
-        type: of the first of them.
-        names: one, two for FILE_RENAME (old, new).
+    `type`: of the first of them. `names`: one, two for FILE_RENAME (old, new).
     """
 
     space_id: int
@@ -528,15 +502,11 @@ class RedoDataFile(msgspec.Struct, frozen=True):
 class RedoSummary(msgspec.Struct, frozen=True):
     """Content of a redo log from its checkpoint on.
 
-    Attributes:
-        checkpoint_lsn, end_lsn, reason: None if the log cannot be walked; end_lsn is the last durable LSN.
-        mtrs: number of valid mini-transactions.
-        records: number of records by type.
-        file_checkpoints: (LSN of the mini-transaction, checkpoint LSN that it names), in order.
-        file_checkpoint_lsn: where the FILE_CHECKPOINT of the chosen checkpoint is first; None = not at all.
-        wraps: the walk passes the end of the file.
-        files: at most 10,000, each name once.
-        binlog_writes: number of WRITE records of the binlog's tablespaces.
+    `checkpoint_lsn`, `end_lsn`, `reason`: None if the log cannot be walked; end_lsn is the last durable LSN. `mtrs`:
+    number of valid mini-transactions. `records`: number of records by type. `file_checkpoints`: (LSN of the
+    mini-transaction, checkpoint LSN that it names), in order. `file_checkpoint_lsn`: where the FILE_CHECKPOINT of the
+    chosen checkpoint is first; None = not at all. `wraps`: the walk passes the end of the file. `files`: at most
+    10,000, each name once. `binlog_writes`: number of WRITE records of the binlog's tablespaces.
     """
 
     header: RedoHeader | None
@@ -689,9 +659,8 @@ class _SummaryCollector:
 class PageWrite(msgspec.Struct, frozen=True):
     """One record about a page of a selected tablespace, with the mini-transaction that makes it durable.
 
-    Attributes:
-        record: its type is WRITE for all sound binlog records.
-        start_lsn, end_lsn: of the mini-transaction, `[start, end)`.
+    `record`: its type is WRITE for all sound binlog records. `start_lsn`, `end_lsn`: of the mini-transaction, `[start,
+    end)`.
     """
 
     record: RedoRecord

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     GtidStateRecord,
     IbbGtid,
     IbbPosition,
-    IbbXaId,
     XaPrepareRecord,
 )
 
@@ -60,11 +60,9 @@ def _describe_number(value: int | None) -> str:
 class GtidStateTracker(msgspec.Struct):
     """Follows the GTID state that the commits of a log produce.
 
-    Attributes:
-        is_known: False = commits may have been missed, so the next stored state is trusted.
-        full: last number of each pair.
-        updated: numbers that changed since the start of this file.
-        last_commit: the last commit, and the numbers that its pair had before in `full` and `updated`.
+    `is_known`: False = commits may have been missed, so the next stored state is trusted. `full`: last number of each
+    pair. `updated`: numbers that changed since the start of this file. `last_commit`: the last commit, and the numbers
+    that its pair had before in `full` and `updated`.
     """
 
     is_known: bool = False
@@ -108,8 +106,7 @@ class GtidStateTracker(msgspec.Struct):
     ) -> list[tuple[DomainServer, int | None, int | None]]:
         """Compare a state inside a file with the commits; returns the differences. It is trusted after a gap.
 
-        Args:
-            inside_commit: see `check_full_state`.
+        `inside_commit`: see `check_full_state`.
         """
         stored = state_numbers(state)
         if not self.is_known:
@@ -138,11 +135,6 @@ def is_other_history(differing: list[tuple[DomainServer, int | None, int | None]
 
 def _has_at_most_one_commit(full: Mapping[DomainServer, int]) -> bool:
     return not full or (len(full) == 1 and next(iter(full.values())) == 1)
-
-
-def iter_gtid_texts(full: Mapping[DomainServer, int]) -> Iterator[str]:
-    """Iterate over the GTIDs of a state as text."""
-    return (f"{domain}-{server}-{number}" for (domain, server), number in full.items())
 
 
 # --- Commit marks ---
@@ -197,25 +189,16 @@ MAX_TRACKED_RECORDS = 1 << 17
 class UnreferencedOobTracker(msgspec.Struct):
     """Tracks the OOB_DATA records of a log.
 
-    Attributes:
-        first_file: first of the files that were followed without a gap.
-        records, bytes: of all records.
-        reached, reached_bytes: of records that a COMMIT record refers to.
-        forgotten: number of records that are no longer tracked.
+    `first_file`: first of the files that were followed without a gap. `forgotten`: number of records that are no longer
+    tracked.
     """
 
     first_file: int | None = None
-    records: int = 0
-    bytes: int = 0
-    reached: int = 0
-    reached_bytes: int = 0
     forgotten: int = 0
     _sizes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
 
     def add_records(self, places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> None:
         """Add records, in order."""
-        self.records += len(sizes)
-        self.bytes += sum(sizes)
         self._sizes.update(zip(places, sizes, strict=True))
         too_many = len(self._sizes) - MAX_TRACKED_RECORDS
         if too_many > 0:
@@ -227,20 +210,12 @@ class UnreferencedOobTracker(msgspec.Struct):
         """Check if a record at this position would be tracked, unless a COMMIT record referred to it."""
         return self.first_file is not None and position.file_no >= self.first_file and not self.forgotten
 
-    def has_unreferenced(self, position: IbbPosition) -> bool:
-        """Check if there is a record at this position that no COMMIT record refers to."""
-        return position in self._sizes
-
     def mark_referenced(self, places: Iterable[IbbPosition]) -> IbbPosition | None:
         """Mark the records that a COMMIT record refers to; returns one that was referred to before."""
         shared = None
         for place in places:
-            size = self._sizes.pop(place, None)
-            if size is None:
+            if self._sizes.pop(place, None) is None:
                 shared = shared or (place if self.would_know(place) else None)
-            else:
-                self.reached += 1
-                self.reached_bytes += size
         return shared
 
     def restart_at(self, next_file: int) -> None:
@@ -258,18 +233,15 @@ class UnreferencedOobTracker(msgspec.Struct):
 class LogValidationState(msgspec.Struct):
     """Validation state that is carried from file to file of one log.
 
-    Attributes:
-        last_file: of the file validated last.
-        last_file_intact: that file had no damage.
-        commit_span: file number, offset and end of the last commit.
-        commit_continues: the last commit was incomplete at the end of its file.
+    `last_file`: of the file validated last. `last_file_intact`: that file had no damage. `commit_span`: file number,
+    offset and end of the last commit. `commit_continues`: the last commit was incomplete at the end of its file.
     """
 
     last_file: int | None = None
     last_file_intact: bool = False
     gtid_state: GtidStateTracker = msgspec.field(default_factory=GtidStateTracker)
     oob_tracker: UnreferencedOobTracker = msgspec.field(default_factory=UnreferencedOobTracker)
-    pending: dict[IbbXaId, XaPrepareRecord] = msgspec.field(default_factory=dict)
+    pending: dict[XaId, XaPrepareRecord] = msgspec.field(default_factory=dict)
     commit_span: tuple[int, int, int] = (0, 0, 0)
     commit_continues: bool = False
     marks: CommitMarkChecker = msgspec.field(default_factory=CommitMarkChecker)
@@ -285,9 +257,8 @@ class LogValidationState(msgspec.Struct):
 class IbbFileFacts(msgspec.Struct, frozen=True):
     """Facts about a file that `validate_log_set` needs.
 
-    Attributes:
-        unreached: number and bytes of out-of-band records that no COMMIT record refers to so far.
-        pending: number of prepared XA transactions.
+    `unreached`: number and bytes of out-of-band records that no COMMIT record refers to so far. `pending`: number of
+    prepared XA transactions.
     """
 
     unreached: tuple[int, int] = (0, 0)

@@ -1,8 +1,6 @@
 """Validate one file in file order: records, states, references, events.
 
 See docs/spec/mariadb_innodb_binlog.md#validation.
-
-See docs/spec/mariadb_innodb_binlog.md#validation.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.field_types import Int64s, MalformedError, MutableInt64s, UInt8s, kernel
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout
-from binlogtool.formats.binlog_events.transactions.boundaries import STANDALONE
+from binlogtool.formats.binlog_events.transactions.boundaries import STANDALONE, XaId
 from binlogtool.formats.binlog_events.wire_format import GTID
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     FORMAT_DESCRIPTION,
@@ -36,7 +34,6 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     CommitRecord,
     IbbGtid,
     IbbPosition,
-    IbbXaId,
     OobReference,
     PageStore,
     UnreadableError,
@@ -78,11 +75,7 @@ class LocatedRecord(msgspec.Struct):
 
 
 def locate_record(batch: Batch, index: int, file_number: int) -> LocatedRecord:
-    """Return record `index` of a batch.
-
-    Args:
-        file_number: of its file.
-    """
+    """Return record `index` of a batch; `file_number`: of its file."""
     names = ("offset", "end", "place", "size", "chunks", "nested", "stop")
     low, high, offset, size, chunks, nested, stop = (int(batch.frames[name][index]) for name in names)
     return LocatedRecord(
@@ -178,11 +171,7 @@ class RecordScreener:
         self._out = array("q")
 
     def __call__(self, batch: Batch, file_number: int) -> list[int]:
-        """List the records of a batch that need individual checks, in order.
-
-        Args:
-            file_number: of the batch's file.
-        """
+        """List the records of a batch that need individual checks, in order; `file_number`: of the batch's file."""
         count = batch.frames.count
         if len(self._out) < count:
             self._out = array("q", bytes(8 * count))
@@ -316,7 +305,7 @@ class IbbFileValidator:
         self.state_pages: set[int] = set()
         self.first_seq_no: int | None = None
         self.last_seq_no: int | None = None
-        self.xa_awaited: IbbXaId | None = None
+        self.xa_awaited: XaId | None = None
         self._commits, self._screen = commits, screen
         self._store = PageStore(context)
         self._oob = [0, 0]

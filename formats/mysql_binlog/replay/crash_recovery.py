@@ -1,8 +1,5 @@
 """Predict crash recovery: how the server reads its newest log and decides over prepared transactions.
 
-It verifies checksums only with `source_verify_checksum`, which is off by default, so that an event with a wrong
-checksum counts like any other (`binlog::Binlog_recovery`).
-
 MariaDB (`TC_LOG_BINLOG::recover`) and MySQL (`binlog::Binlog_recovery`) verify checksums only with
 master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as long as its
 length and body can be read.
@@ -16,36 +13,40 @@ from __future__ import annotations
 
 import enum
 import re
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from binlogtool.findings import ENCRYPTED, Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import DecompressionError, RangeReader
-from binlogtool.format_api.replay import DecodedRecords, ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.formats.binlog_events.event_schemas import decode_body
 from binlogtool.formats.binlog_events.gtid.gtid_sets import IntervalSet, state_of_previous_gtids
 from binlogtool.formats.binlog_events.replay.applier import (
     ExecutedGtids,
     as_bytes,
     as_text,
-    format_xid,
     parse_executed,
     read_listed_gtids,
 )
-from binlogtool.formats.binlog_events.transactions.boundaries import XaId
+from binlogtool.formats.binlog_events.transactions.boundaries import XaId, XaStates, parse_xa_finish
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
+    FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
     MAX_EVENT_SIZE,
+    TYPE_AT,
     EventFlag,
     EventType,
     FormatDescription,
+    has_valid_checksum,
+    read_event_size,
 )
 from binlogtool.formats.mysql_binlog.index_files import (
     GtidIndexContext,
@@ -54,8 +55,7 @@ from binlogtool.formats.mysql_binlog.index_files import (
     parse_log_name,
     to_printable,
 )
-from binlogtool.formats.mysql_binlog.validate.event_rules import parse_xa_finish
-from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, CheckpointEvent
+from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, FileReference
 
 # --- Commit marks as MySQL's recovery reads them ---
 
@@ -83,7 +83,7 @@ class CommitMarks(msgspec.Struct):
 
     first_fault: tuple[int, str] | None = None
     _xids: dict[int, None] = msgspec.field(default_factory=dict)
-    _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)
+    _xa_states: XaStates = msgspec.field(default_factory=partial(XaStates, MAX_REMEMBERED))
 
     def add_mark(self, mark: CommitMark) -> None:
         """Add the next mark."""
@@ -99,10 +99,8 @@ class CommitMarks(msgspec.Struct):
         if mark.kind == "XID":
             yield from self._check_xid(body.get("xid"))
         elif mark.kind == "XA_PREPARE":
-            xa_id = XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
-            if self._prepared.get(xa_id):
-                yield f"XA transaction {format_xid(xa_id)} is prepared twice"
-            self._remember(xa_id, not body.get("one_phase"))
+            fault = self._xa_states.prepare(_get_xa_id(body), one_phase=bool(body.get("one_phase")))
+            yield from () if fault is None else (fault,)
         else:
             status = body.get("status_vars") or {}
             yield from self._check_xid(status.get("xid", status.get("ddl_logged_with_xid")))
@@ -122,26 +120,20 @@ class CommitMarks(msgspec.Struct):
         """Check and remember XA COMMIT or XA ROLLBACK."""
         if not _FINISH.match(sql):
             return
-        xa_id = parse_xa_finish(sql.encode("utf-8", "replace"))
-        if xa_id is None:
-            yield f"not an XA identifier: {sql[:80]}"
-            return
-        if self._prepared.get(xa_id) is False:
-            yield f"XA transaction {format_xid(xa_id)} is finished twice"
-        self._remember(xa_id, False)
+        finish = parse_xa_finish(sql.encode("utf-8", "replace"))
+        fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
+        yield from () if fault is None else (fault,)
 
-    def _remember(self, xa_id: XaId, is_prepared: bool) -> None:
-        """Remember the state of an XA transaction."""
-        if len(self._prepared) >= MAX_REMEMBERED:
-            self._prepared.clear()
-        self._prepared[xa_id] = is_prepared
+
+def _get_xa_id(body: Mapping[str, Any]) -> XaId:
+    """Return the transaction that XA_PREPARE prepares."""
+    return XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
 
 
 def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) -> Sequence[CommitMark]:
     """Return the marks of events with wrong checksums before the first damage that ends recovery.
 
-    Args:
-        read_range: the bytes of the file; None if it cannot be read.
+    `read_range`: the bytes of the file; None if it cannot be read.
     """
     if read_range is None or file.layout is None or file.layout.decrypt is not None:
         return ()
@@ -158,18 +150,16 @@ def find_unverified_marks(file: ExaminedFile, read_range: RangeReader | None) ->
 _FATAL_DAMAGE = frozenset({"length-out-of-bounds", "bad-header", "bad-magic", "torn-tail", "zero-tail", "garbage-tail"})
 """Damage that also stops a reader that does not verify checksums."""
 
-_HEADER_SIZE, _CHECKSUM_SIZE = 19, 4
-
 
 def _decode_mark(offset: int, event: bytes, description: FormatDescription) -> Iterator[CommitMark]:
     """Yield the mark of an event, if it has one."""
-    if len(event) < _HEADER_SIZE + _CHECKSUM_SIZE or event[4] not in _MARK_EVENTS:
+    if len(event) < HEADER_SIZE + CHECKSUM_SIZE or event[TYPE_AT] not in _MARK_EVENTS:
         return
     try:
-        body = decode_body(event[4], event[_HEADER_SIZE:-_CHECKSUM_SIZE], description)
+        body = decode_body(event[TYPE_AT], event[HEADER_SIZE:-CHECKSUM_SIZE], description)
     except (MalformedError, DecompressionError):
         return
-    yield CommitMark(offset, EventType(event[4]).name, body)
+    yield CommitMark(offset, EventType(event[TYPE_AT]).name, body)
 
 
 # --- Selection of the applied files ---
@@ -407,7 +397,7 @@ class RecoveryExtent(msgspec.Struct, frozen=True):
 
     end: int
     uncertain_from: int | None = None
-    checkpoints: tuple[CheckpointEvent, ...] = ()
+    checkpoints: tuple[FileReference, ...] = ()
 
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
@@ -462,7 +452,7 @@ class _RecoveryWalk:
     """One pass over the events from the first damage on."""
 
     def __init__(
-        self, log: ReplayedLog, read: RangeReader, described: FormatDescription, marks: list[CheckpointEvent]
+        self, log: ReplayedLog, read: RangeReader, described: FormatDescription, marks: list[FileReference]
     ) -> None:
         self._read_range, self._description, self._checkpoints = read, described, marks
         self._size = log.file.size
@@ -478,8 +468,8 @@ class _RecoveryWalk:
                 break
             if reaction is _ReaderReaction.UNCERTAIN and self.uncertain_from is None:
                 self.uncertain_from = at
-            if event[4] == _T.BINLOG_CHECKPOINT and reaction is _ReaderReaction.READ:
-                self._checkpoints.append(CheckpointEvent(_read_checkpoint_name(self._get_body(event)), at))
+            if event[TYPE_AT] == _T.BINLOG_CHECKPOINT and reaction is _ReaderReaction.READ:
+                self._checkpoints.append(FileReference(_read_checkpoint_name(self._get_body(event)), at))
             at += len(event)
         else:
             self.uncertain_from = at if self.uncertain_from is None else self.uncertain_from
@@ -488,7 +478,7 @@ class _RecoveryWalk:
     def _read_event(self, at: int) -> bytes | None:
         """Return the event at an offset; None if its length is impossible."""
         header = self._read_range(at, HEADER_SIZE)
-        size = int.from_bytes(header[9:13], "little") if len(header) == HEADER_SIZE else 0
+        size = read_event_size(header) if len(header) == HEADER_SIZE else 0
         if not HEADER_SIZE <= size <= min(self._size - at, MAX_EVENT_SIZE):
             return None
         return self._read_range(at, size)
@@ -500,7 +490,7 @@ class _RecoveryWalk:
     def _react(self, at: int, event: bytes) -> _ReaderReaction:
         """Return the reader's reaction to an event."""
         if self._description.has_checksums:
-            if zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
+            if has_valid_checksum(event):
                 return _ReaderReaction.READ
         elif at not in self._damaged_offsets:
             return _ReaderReaction.READ
@@ -508,7 +498,7 @@ class _RecoveryWalk:
 
     def _react_to_damage(self, event: bytes) -> _ReaderReaction:
         """Return the reader's reaction to a damaged event."""
-        code, flags = event[4], int.from_bytes(event[17:19], "little")
+        code, flags = event[TYPE_AT], int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
         is_foreign = code in _MYSQL_ONLY if self._description.is_mariadb else code >= _FIRST_MARIADB_TYPE
         if code not in _T.__members__.values() or code == _T.UNKNOWN or is_foreign:
             return _ReaderReaction.READ if flags & EventFlag.IGNORABLE else _ReaderReaction.END
@@ -622,7 +612,7 @@ class CrashRecovery:
         if type_name == "XID":
             self._note_xid(body.get("xid"))
         elif type_name == "XA_PREPARE":
-            xa_id = XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
+            xa_id = _get_xa_id(body)
             if not body.get("one_phase") and len(self._prepared) < MAX_LISTED_XIDS:
                 self._prepared[xa_id] = None
         else:
@@ -630,7 +620,7 @@ class CrashRecovery:
             self._note_xid(status.get("xid", status.get("ddl_logged_with_xid")))
             sql = as_text(body.get("sql"))
             if sql[:12].upper().startswith(_XA_FINISH):
-                self._prepared = {name: None for name in self._prepared if format_xid(name) not in sql}
+                self._prepared = {name: None for name in self._prepared if name.text not in sql}
 
     def _note_xid(self, number: Any) -> None:
         """Note an XID."""
@@ -678,7 +668,7 @@ class CrashRecovery:
         name = parse_log_name(file.name)
         details["goes_on_in"] = name.make_sibling(name.number + 1) if name is not None else None
         details |= {"gtid": self.executed.text, "xids": self._xid_count, "last_xids": list(self._last_xids)}
-        details["xa_prepared"] = [format_xid(one) for one in self._prepared]
+        details["xa_prepared"] = [one.text for one in self._prepared]
         return details | {"rolled_back": self._rolled_back_gtid, "verifies_checksums": self._depends_on_checksums()}
 
     def _depends_on_checksums(self) -> bool | None:

@@ -12,18 +12,18 @@ from typing import Any
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     ReadPlan,
     ReplayOutcome,
     ReplaySituation,
     ReplayStop,
     Ruling,
 )
-from binlogtool.formats.binlog_events.replay.applier import EventApplier, SkippedRows, format_xid, parse_executed
+from binlogtool.formats.binlog_events.replay.applier import EventApplier, SkippedRows, parse_executed
 from binlogtool.formats.mysql_binlog.index_files import INFO_NAME
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     CrashRecovery,
@@ -233,7 +233,7 @@ class BinlogReplayer:
 
     def _make_details(self) -> dict[str, Any]:
         """Return the details of the report."""
-        pending = [format_xid(one) for one in self._applier.prepared_xids]
+        pending = [one.text for one in self._applier.prepared_xids]
         details: dict[str, Any] = {"crash_recovery": self._recovery.details(), "xa_prepared": pending}
         earlier_gtids = self._logs[0].earlier_gtids if self._logs else ""
         if self._startup is not None:

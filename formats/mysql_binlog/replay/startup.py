@@ -20,7 +20,15 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
-from binlogtool.formats.binlog_events.wire_format import CHECKSUM_SIZE, ENCRYPTED_MAGIC, MAGIC, EventType
+from binlogtool.formats.binlog_events.wire_format import (
+    CHECKSUM_SIZE,
+    ENCRYPTED_MAGIC,
+    HEADER_SIZE,
+    MAGIC,
+    TYPE_AT,
+    EventType,
+    read_event_size,
+)
 from binlogtool.formats.mysql_binlog.index_files import (
     MAX_INDEX_BYTES,
     ServerList,
@@ -40,8 +48,8 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
 _MAX_LOG_NUMBER = 0x7FFFFFFF
 """`MAX_LOG_UNIQUE_FN_EXT`: the highest number of a log."""
 
-_HEADER_SIZE, _DESCRIPTION_FIXED_SIZE = 19, 57
-"""Size of an event's header, and of FORMAT_DESCRIPTION after it up to the header length."""
+_DESCRIPTION_FIXED_SIZE = 57
+"""Bytes of FORMAT_DESCRIPTION after its header, up to the header length."""
 _BODY_DAMAGE = ("checksum-mismatch", "payload-undecodable")
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
 _STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
@@ -212,8 +220,7 @@ def _base_name(name: bytes) -> bytes:
 def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | None:
     """Return the prediction if something keeps the server from starting, or may; None otherwise.
 
-    Args:
-        last: the file that it opens.
+    `last`: the file that it opens.
     """
     assert server.index is not None
     if server.is_mysql and not last:
@@ -249,9 +256,9 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     reason = _find_description_fault(server, last)
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
-    body = server.read_bytes(last, len(MAGIC) + _HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
+    body = server.read_bytes(last, len(MAGIC) + HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
     has_valid_version = body[:2] == b"\x04\0" or (body[:2] == b"\0\0" and _has_known_version(server, last))
-    if len(body) < _DESCRIPTION_FIXED_SIZE or not has_valid_version or body[-1] != _HEADER_SIZE:
+    if len(body) < _DESCRIPTION_FIXED_SIZE or not has_valid_version or body[-1] != HEADER_SIZE:
         message = (
             f"the FORMAT_DESCRIPTION of {_format_name(_base_name(last))} is damaged: MariaDB may not "
             f"take it for one, and stop"
@@ -338,18 +345,18 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
     """
     for name in (server.listed.names[-1], server.listed.names[0]):
         log = server.find_log(name)
-        start = server.read_bytes(name, 0, len(MAGIC) + _HEADER_SIZE) or b""
-        if log is None or len(start) < len(MAGIC) + _HEADER_SIZE:
+        start = server.read_bytes(name, 0, len(MAGIC) + HEADER_SIZE) or b""
+        if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
-        at = len(MAGIC) + int.from_bytes(start[-10:-6], "little")
+        at = len(MAGIC) + read_event_size(start, len(MAGIC))
         errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
-        header = server.read_bytes(name, at, _HEADER_SIZE) or b""
-        if header[4:5] != bytes([EventType.PREVIOUS_GTIDS]):
+        header = server.read_bytes(name, at, HEADER_SIZE) or b""
+        if header[TYPE_AT : TYPE_AT + 1] != bytes([EventType.PREVIOUS_GTIDS]):
             continue
         if not any(one.offset == at and one.id in _BODY_DAMAGE for one in errors):
             continue
-        size = int.from_bytes(header[9:13], "little")
-        body = server.read_bytes(name, at + _HEADER_SIZE, max(0, size - _HEADER_SIZE - CHECKSUM_SIZE)) or b""
+        size = read_event_size(header)
+        body = server.read_bytes(name, at + HEADER_SIZE, max(0, size - HEADER_SIZE - CHECKSUM_SIZE)) or b""
         if not _is_valid_gtid_set(body):
             message = (
                 f"the set in PREVIOUS_GTIDS cannot be decoded: MySQL reads it in "
@@ -380,14 +387,14 @@ def _is_valid_gtid_set(body: bytes) -> bool:
 
 def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None:
     """Return why MariaDB does not accept the first event as a FORMAT_DESCRIPTION."""
-    header = server.read_bytes(name, len(MAGIC), _HEADER_SIZE) or b""
+    header = server.read_bytes(name, len(MAGIC), HEADER_SIZE) or b""
     consequence = "MariaDB reads it when it starts, and stops"
-    if len(header) < _HEADER_SIZE:
+    if len(header) < HEADER_SIZE:
         return f"the file ends inside its FORMAT_DESCRIPTION event: {consequence}"
-    length = int.from_bytes(header[9:13], "little")
-    if header[4] != EventType.FORMAT_DESCRIPTION or length < _HEADER_SIZE:
+    length = read_event_size(header)
+    if header[TYPE_AT] != EventType.FORMAT_DESCRIPTION or length < HEADER_SIZE:
         return f"the first event is not a FORMAT_DESCRIPTION: {consequence}"
-    version = server.read_bytes(name, len(MAGIC) + _HEADER_SIZE, 2)
+    version = server.read_bytes(name, len(MAGIC) + HEADER_SIZE, 2)
     if version == b"\0\0" and not _has_known_version(server, name):
         return f"its FORMAT_DESCRIPTION has version 0 (Found invalid event in binary log): {consequence}"
     if len(MAGIC) + length > os.path.getsize(server.resolve_path(_base_name(name))):
@@ -400,7 +407,7 @@ def _has_known_version(server: _ServerDirectory, name: bytes) -> bool:
 
     Then a server accepts version 0 in it (observed).
     """
-    version = (server.read_bytes(name, len(MAGIC) + _HEADER_SIZE + 2, 50) or b"").partition(b"\0")[0].decode("latin-1")
+    version = (server.read_bytes(name, len(MAGIC) + HEADER_SIZE + 2, 50) or b"").partition(b"\0")[0].decode("latin-1")
     others = (log for log in server.logs if get_base_name(log.file.name) != os.fsdecode(_base_name(name)))
     return any(log.facts is not None and log.facts.server_version == version for log in others)
 
@@ -525,7 +532,7 @@ def _predict_without_index(server: _ServerDirectory, newest: ReplayedLog | None)
     )
     mismatch = make_finding("meta-mismatch", None, 0, message, situation="start")
     return StartPrediction(
-        True, None, ((name, mismatch), *_check_next_start(server)), remedy=_create_index_step(server)
+        True, None, ((name, mismatch), *_find_missing_line_feed(server)), remedy=_create_index_step(server)
     )
 
 
@@ -547,10 +554,10 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
     if server.is_mysql is not False:
         message = f"{reason}: the server rolls back what is prepared in engines, including what {name} has as committed"
         loss = make_finding("silent-loss", None, 0, message, situation="start")
-        return StartPrediction(server.is_mysql, None, ((newest.file.name, loss), *_check_next_start(server)))
+        return StartPrediction(server.is_mysql, None, ((newest.file.name, loss), *_find_missing_line_feed(server)))
     message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
     unchecked = (f"{message}whether one does cannot be determined from this log",)
-    return StartPrediction(None, None, tuple(_check_next_start(server)), unchecked, _create_index_step(server))
+    return StartPrediction(None, None, tuple(_find_missing_line_feed(server)), unchecked, _create_index_step(server))
 
 
 def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction:
@@ -566,10 +573,10 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
         )
     state = _predict_state_start(server) if is_closed and server.is_mysql is False else None
     findings = () if state is None else state.findings
-    return StartPrediction(True, None, (*_check_next_start(server), *findings))
+    return StartPrediction(True, None, (*_find_missing_line_feed(server), *findings))
 
 
-def _check_next_start(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
+def _find_missing_line_feed(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
     """Yield a finding if the last line has no line feed: the server appends the name of a new log to it."""
     line = server.listed.unfinished_line.partition(b"\0")[0]
     if line.endswith(b"/") and _is_in(server.folder, line):

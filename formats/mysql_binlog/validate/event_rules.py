@@ -1,17 +1,10 @@
 """Rules about single events, positions, row events, commit marks and compressed transactions.
 
-Source: docs/spec/mysql_binlog.md#common-header.
-
-Source: docs/spec/mysql_binlog.md#validation (rules 4, 5, 7 and 13).
-
-Source: docs/spec/mysql_binlog.md#validation (rule 8).
-
-Source: docs/spec/mysql_binlog.md#validation (rule 9).
+Source: docs/spec/mysql_binlog.md#common-header and #validation (rules 4, 5, 7, 8, 9 and 13).
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -42,12 +35,15 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     QueryKind,
     TransactionGroups,
     XaId,
+    XaStates,
     get_query_kind,
+    parse_xa_finish,
 )
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
     EVENT_TYPE_NAMES,
     GTID_EVENTS,
+    KNOWN_FLAGS,
     QUERY_EVENTS,
     ROW_EVENTS,
     EventFlag,
@@ -209,9 +205,8 @@ def _has_predecessors(event: Event) -> bool:
 
 _T = EventType
 _W = Severity.WARNING
-_KNOWN_FLAGS = int(sum(EventFlag))
 _FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
-RARE_FLAGS = 0xFFFF & ~_KNOWN_FLAGS | _FOREIGN_FLAGS
+RARE_FLAGS = 0xFFFF & ~KNOWN_FLAGS | _FOREIGN_FLAGS
 """Flags that only some events have: the compiled path stops at them."""
 
 UNKNOWN_SERVER = -1
@@ -225,7 +220,7 @@ def check_header(event: Event, state: Any) -> Iterator[EventFault]:
         text = f"event type {event.code} is unknown"
         text += "; its flags allow skipping it" if ignorable else ""
         yield EventFault("unknown-record-type", text, "type", _W if ignorable else Severity.ERROR)
-    invalid_flags = event.flags & ~_KNOWN_FLAGS
+    invalid_flags = event.flags & ~KNOWN_FLAGS
     if not state[kernels.IS_RELAY] and event.code not in (_T.FORMAT_DESCRIPTION, _T.ROTATE):
         invalid_flags |= event.flags & _FOREIGN_FLAGS
     if invalid_flags:
@@ -257,8 +252,7 @@ def find_misplacement(
 ) -> str | None:
     """Return the nesting rule that an event breaks, in words; None if it breaks none.
 
-    Args:
-        groups: the state before the event.
+    `groups`: the state before the event.
     """
     if event.code in ROW_EVENTS and not groups.is_open and uses_gtids:
         return "a row event outside a transaction"
@@ -400,8 +394,7 @@ class RowRules:
     def check_rows(self, event: Event, window: memoryview, repeat_reports: bool) -> Iterator[EventFault]:
         """Yield faults of a row event.
 
-        Args:
-            repeat_reports: also report what was reported for the first statement with its map.
+        `repeat_reports`: also report what was reported for the first statement with its map.
         """
         header = parse_rows_head(event.code, event.body, self.maps.id_size)
         is_last = bool(header.flags & STMT_END)
@@ -478,7 +471,6 @@ class RowRules:
 MAX_XA_STATES = 100_000
 """Most XA transactions whose state is remembered."""
 
-_XA_TEXT = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I)
 _read_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 
@@ -487,7 +479,7 @@ class CommitRules:
 
     def __init__(self, state: Any) -> None:
         self._state = state
-        self._prepared: dict[XaId, bool] = {}
+        self._xa_states = XaStates(MAX_XA_STATES)
 
     def check_xid(self, number: int, subject: str) -> Iterator[EventFault]:
         """Yield a fault if another transaction has this XID; remember it."""
@@ -512,42 +504,20 @@ class CommitRules:
         except MalformedError as error:
             yield EventFault("payload-undecodable", f"XA_PREPARE: {error.args[0]}", "xa-id")
             return
-        xa_id = XaId(*xid_parts)
-        if self._prepared.get(xa_id):
-            text = f"XA transaction {_format_xid(xa_id)} is prepared twice"
-            yield EventFault("duplicate-sequence", text, "xa-prepared-twice")
-        self._remember(xa_id, not one_phase)
+        fault = self._xa_states.prepare(XaId(*xid_parts), one_phase=one_phase)
+        if fault is not None:
+            yield EventFault("duplicate-sequence", fault, "xa-prepared-twice")
 
     def check_finish(self, sql: bytes) -> Iterator[EventFault]:
         """Yield faults of XA COMMIT or XA ROLLBACK of a prepared transaction."""
-        xa_id = parse_xa_finish(sql)
-        if xa_id is None:
+        finish = parse_xa_finish(sql)
+        if finish is None:
             text = f"not an XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
             yield EventFault("payload-undecodable", text, "xa-id")
             return
-        if self._prepared.get(xa_id) is False:
-            text = f"XA transaction {_format_xid(xa_id)} is finished twice"
-            yield EventFault("duplicate-sequence", text, "xa-finished-twice")
-        self._remember(xa_id, False)
-
-    def _remember(self, xa_id: XaId, is_prepared: bool) -> None:
-        """Remember the state of an XA transaction."""
-        if len(self._prepared) >= MAX_XA_STATES:
-            self._prepared.clear()
-        self._prepared[xa_id] = is_prepared
-
-
-def parse_xa_finish(sql: bytes) -> XaId | None:
-    """Return the transaction that an XA COMMIT or XA ROLLBACK names; None if it names none."""
-    match = _XA_TEXT.match(sql.strip())
-    if match is None or len(match[1]) % 2 or len(match[2]) % 2:
-        return None
-    return XaId(int(match[3]), bytes.fromhex(match[1].decode()), bytes.fromhex(match[2].decode()))
-
-
-def _format_xid(xa_id: XaId) -> str:
-    """Return the name of an XA transaction as servers log it."""
-    return f"X'{xa_id.gtrid.hex()}',X'{xa_id.bqual.hex()}',{xa_id.format_id}"
+        fault = self._xa_states.finish(finish.xa_id)
+        if fault is not None:
+            yield EventFault("duplicate-sequence", fault, "xa-finished-twice")
 
 
 # --- Rules about the events inside of a TRANSACTION_PAYLOAD ---

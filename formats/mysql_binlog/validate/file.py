@@ -67,10 +67,9 @@ from binlogtool.formats.mysql_binlog.validate.event_rules import (
 )
 from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
     BinlogFacts,
-    CheckpointEvent,
+    FileReference,
     GtidOrderRules,
     NumberRange,
-    RotateEvent,
     format_gtids,
 )
 from binlogtool.limits import Limits
@@ -103,11 +102,10 @@ class LogEndRules:
         self.in_use = bool(self.description.flags & EventFlag.BINLOG_IN_USE) and not context.is_relay_log
         self.next_group_by_fault: dict[int, int | None] = {}
         self.fault_count = 0
-        self.first_time = 0
         self.last_event: Event | None = None
-        self.rotation: RotateEvent | None = None
+        self.rotation: FileReference | None = None
         self.sources: list[str] = []
-        self.checkpoints: list[CheckpointEvent] = []
+        self.checkpoints: list[FileReference] = []
         self._has_damage = False
         self._open_at_damage: int | None = None
         self._header_end = judge.layout.frames_at
@@ -116,12 +114,11 @@ class LogEndRules:
     # -- while events are read -----------------------------------------------------------------------------------------
 
     def note_batch(self, batch: Batch) -> None:
-        """Note the first and last event of a batch."""
+        """Note the last event of a batch."""
         table, count = batch.frames, batch.frames.count
         if not count:
             return
         last_index = count - 1
-        self.first_time = self.first_time or int(table["timestamp"][0])
         start, end = batch.base + int(table["offset"][last_index]), batch.base + int(table["end"][last_index])
         self.last_event = Event(
             int(table["type_code"][last_index]), int(table["timestamp"][last_index]), 0, 0, 0, start, end,
@@ -173,9 +170,9 @@ class LogEndRules:
             return
         name, is_relay = _decode_name(body.get("name")), bool(self._state[kernels.IS_RELAY])
         if event.code == _T.BINLOG_CHECKPOINT and len(self.checkpoints) < _MAX_REMEMBERED and not is_relay:
-            self.checkpoints.append(CheckpointEvent(name, event.start))
+            self.checkpoints.append(FileReference(name, event.start))
         elif event.code == _T.ROTATE and not is_relay:
-            self.rotation = RotateEvent(name, int(body.get("position", 0)), event.start)
+            self.rotation = FileReference(name, event.start)
         elif event.code == _T.ROTATE and name not in self.sources[-1:] and len(self.sources) < _MAX_REMEMBERED:
             self.sources.append(name)
 
@@ -330,26 +327,16 @@ class LogEndRules:
             is_relay=bool(state[kernels.IS_RELAY]),
             checksum=_checksum_name(self.description.checksum_alg),
             in_use=self.in_use,
-            created=self.description.create_timestamp,
             previous=gtids.previous,
             listed=gtids.listed,
             gtids={source: tuple(NumberRange(*one) for one in seen) for source, seen in gtids.seen.items() if seen}
-            or _EMPTY,
-            last_of_domain={
-                domain: (server, gtids.last_by_series[domain]) for domain, server in gtids.last_server_by_domain.items()
-            }
             or _EMPTY,
             lost_ranges=tuple(gtids.lost),
             rotation=self.rotation,
             sources=tuple(self.sources),
             checkpoints=tuple(self.checkpoints),
             open_group=self._open_group_offset() if self._open_at_damage is None else self._open_at_damage,
-            ends_with_stop=self.last_event is not None and self.last_event.code == _T.STOP,
             is_damaged=self._has_damage or bool(self.fault_count),
-            faults=self.fault_count,
-            transactions=state[kernels.GROUP_COUNT],
-            first_time=self.first_time,
-            last_time=state[kernels.LAST_TIME],
             lacks_key=judge.context.encrypted_without_key,
             begins_in_group=judge.begins_in_group,
         )
@@ -419,7 +406,6 @@ class BinlogValidator:
         self.row_rules = RowRules(self.state, maps, limits, compile_)
         self.payload_rules = PayloadRules(context.description, self.commit_rules, limits, compile_)
         self.end_rules = LogEndRules(self)
-        self.unknown_types: dict[int, int] = {}
         self.is_after_damage = self.begins_in_group = self._is_repeated_gtid = False
         self._uses_gtids = not context.is_relay_log and not context.description.is_mariadb
         self._uses_gtids &= context.description.version >= _GTIDS_REQUIRED_SINCE
@@ -449,7 +435,6 @@ class BinlogValidator:
         self._store_group()
 
     # -- interface of the engine ---------------------------------------------------------------------------------------
-    # -----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Validate the events of one batch."""
@@ -531,7 +516,7 @@ class BinlogValidator:
     def _check_event(self, batch: Batch, index: int) -> None:
         """Check one event at which the compiled path stopped."""
         event = get_event(batch, index)
-        self._count_type(event.code)
+        self.state[kernels.TYPE_COUNTS + event.code] += 1
         if event.code == _T.ROTATE and event.end_log_pos == 0:
             self._set_relay()
         faults = [*check_header(event, self.state)]
@@ -553,10 +538,6 @@ class BinlogValidator:
             if not self._is_repeated_gtid:
                 self.end_rules.note_group_start(event.start)
         self._finish_event(event, step, not nesting_faults)
-
-    def _count_type(self, code: int) -> None:
-        """Count an event type."""
-        self.state[kernels.TYPE_COUNTS + code] += 1
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
@@ -627,11 +608,7 @@ class BinlogValidator:
         return is_start
 
     def _finish_event(self, event: Event, step: GroupStep, is_valid: bool) -> None:
-        """Update the boundary and the counts after an event.
-
-        Args:
-            is_valid: whether it broke no rule.
-        """
+        """Update the boundary and the counts after an event; `is_valid`: whether it broke no rule."""
         state = self.state
         if step is GroupStep.ENDS or step is GroupStep.ALONE:
             self._end_group(event, step)
@@ -765,8 +742,3 @@ def _position_mode(context: BinlogFileContext) -> int:
     if context.is_relay_log:
         return kernels.UNCHAINED
     return kernels.MAY_BE_ZERO if context.description.may_have_zero_positions else kernels.CHAINED
-
-
-def create_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> BinlogValidator:
-    """Create the validator of one file."""
-    return BinlogValidator(layout, compile, limits)

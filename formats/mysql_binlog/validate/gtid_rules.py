@@ -6,18 +6,18 @@ Source: docs/spec/mysql_binlog.md#validation (rule 6).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from binlogtool.findings import Severity
-from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.formats.binlog_events.event_schemas import Event, EventFault
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     ListedGtid,
     MysqlGtid,
     PreviousGtids,
+    format_range,
     format_source,
     read_gtid_list,
     read_mariadb_gtid,
@@ -27,13 +27,10 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import (
 from binlogtool.formats.binlog_events.gtid.gtid_sets import (
     GtidState,
     IntervalSet,
-    MariadbGtidState,
-    MysqlGtidState,
     state_of_gtid_list,
     state_of_previous_gtids,
 )
 from binlogtool.formats.binlog_events.wire_format import EventType
-from binlogtool.formats.mysql_binlog.index_files import parse_log_name
 from binlogtool.formats.mysql_binlog.validate import kernels
 
 # --- Facts about one file that the validation of a log set needs ---
@@ -46,16 +43,8 @@ class NumberRange(NamedTuple):
     stop: int
 
 
-class RotateEvent(msgspec.Struct, frozen=True):
-    """A ROTATE event: the next file and the position in it; `offset`: of the event."""
-
-    name: str
-    position: int
-    offset: int
-
-
-class CheckpointEvent(NamedTuple):
-    """A BINLOG_CHECKPOINT event: the oldest file that crash recovery needs; `offset`: of the event."""
+class FileReference(NamedTuple):
+    """Event that names a file of the log: ROTATE or BINLOG_CHECKPOINT; `offset`: of the event, 0 if it is unknown."""
 
     name: str
     offset: int
@@ -65,14 +54,12 @@ class BinlogFacts(msgspec.Struct, frozen=True):
     """Facts about one log from its validator.
 
     `previous`: the set in PREVIOUS_GTIDS; `listed`: the entries of GTID_LIST in order; None without such an event.
-    `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `last_of_domain`: (server, number)
-    of the last GTID of each domain, those of GTID_LIST included. `lost_ranges`: GTIDs that must have been in damaged
-    ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file; `sources`: names in the ROTATE events
-    of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events in order. `open_group`: where an incomplete
-    transaction begins (0: in the preceding file). `begins_in_group`: the file, a MariaDB relay log, begins inside of a
-    transaction. `ends_with_stop`: the last event is STOP. `is_damaged`: a part was skipped, or an event breaks a rule
-    (`faults` of them). `first_time`, `last_time`: seconds since 1970 of the first and last event that has a time, 0 for
-    none. `lacks_key`: encrypted without a key; nothing else is known then.
+    `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `lost_ranges`: GTIDs that must have
+    been in damaged ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file; `sources`: names in
+    the ROTATE events of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events in order. `open_group`:
+    where an incomplete transaction begins (0: in the preceding file). `begins_in_group`: the file, a MariaDB relay log,
+    begins inside of a transaction. `is_damaged`: a part was skipped, or an event breaks a rule. `lacks_key`: encrypted
+    without a key; nothing else is known then.
     """
 
     server_version: str
@@ -80,22 +67,15 @@ class BinlogFacts(msgspec.Struct, frozen=True):
     is_relay: bool
     checksum: str
     in_use: bool
-    created: int
     previous: tuple[PreviousGtids, ...] | None
     listed: tuple[ListedGtid, ...] | None
     gtids: Mapping[str, tuple[NumberRange, ...]]
-    last_of_domain: Mapping[int, tuple[int, int]]
     lost_ranges: tuple[tuple[str, int, int], ...]
-    rotation: RotateEvent | None
+    rotation: FileReference | None
     sources: tuple[str, ...]
-    checkpoints: tuple[CheckpointEvent, ...]
+    checkpoints: tuple[FileReference, ...]
     open_group: int | None
-    ends_with_stop: bool
     is_damaged: bool
-    faults: int
-    transactions: int
-    first_time: int
-    last_time: int
     lacks_key: bool = False
     begins_in_group: bool = False
 
@@ -135,7 +115,6 @@ class GtidOrderRules:
         self.listed: tuple[ListedGtid, ...] | None = None
         self.listed_last: dict[tuple[int, int], int] = {}
         self.last_by_series: dict[str | int, int] = {}
-        self.last_server_by_domain: dict[int, int] = {}
         self.lost: list[LostGtids] = []
         self.first_number: int | None = None
         self.last_number: int | None = None
@@ -254,7 +233,6 @@ class GtidOrderRules:
         for domain, server, number in entries:
             self.listed_last[domain, server] = number
             self.last_by_series[domain] = number
-            self.last_server_by_domain[domain] = server
 
     def _check_mariadb_gtid(self, event: Event, body: bytes) -> Iterator[EventFault]:
         """Yield faults of MariaDB's GTID."""
@@ -276,13 +254,12 @@ class GtidOrderRules:
             yield EventFault("sequence-regression", text, "gtid-falls", _W, facts)
         elif last is not None and number > last + 1:
             yield self._gap_fault(domain, last, number, source, name)
-        self.last_server_by_domain[domain] = event.server_id
         highest = max(numbers.highest, last or 0, number)
         self._track(source, domain, number, highest, kernels.MARIADB, domain, event.server_id)
 
     def _gap_fault(self, domain: int, last: int, number: int, source: str, name: str) -> EventFault:
         """Return the fault of a gap in a domain."""
-        missing = f"{last + 1}" if number == last + 2 else f"{last + 1}..{number - 1}"
+        missing = format_range(last + 1, number, "..")
         text = f"GTID {name} follows number {last} of domain {domain}: {missing} missing"
         if domain in self._may_jump:
             self._note_lost(LostGtids(source, last + 1, number))
@@ -357,8 +334,7 @@ class GtidOrderRules:
     def _missing_fault(self, source: str, gap: tuple[int, int]) -> EventFault:
         """Return the fault of missing numbers."""
         first, stop = gap
-        numbers = f"{first}" if stop == first + 1 else f"{first}-{stop - 1}"
-        text = f"GTID {source}:{numbers} {'is' if stop == first + 1 else 'are'} missing"
+        text = f"GTID {source}:{format_range(first, stop)} {'is' if stop == first + 1 else 'are'} missing"
         if any(one.source == source and one.first < stop and first < one.stop for one in self.lost):
             text += "; lost in a damaged range"
         facts = {"source": source, "first": first, "last": stop - 1}
@@ -369,112 +345,24 @@ def format_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
     """Return all GTIDs of a file in compact form: `uuid:1-5:7`, or `0-1-1..5` where the middle is the server."""
     if not is_mariadb:
         return ", ".join(f"{source}:{found.format_text()}" for source, found in seen.items() if found)
-    parts = []
-    for source, numbers in seen.items():
-        for start, stop in list(numbers)[:100]:
-            parts.append(f"{source}-{start}" if stop == start + 1 else f"{source}-{start}..{stop - 1}")
-    return ", ".join(parts)
-
-
-# --- Facts about one file for the rules of a log set ---
-
-
-class FileReference(NamedTuple):
-    """Event that names a file of the log; `offset`: where known."""
-
-    name: str
-    offset: int = 0
-
-
-class BinlogFileFacts(msgspec.Struct, frozen=True, eq=False):
-    """One binary or relay log.
-
-    `facts`: the validator's facts. `in_use`: the flag of the FORMAT_DESCRIPTION at `head_at` with `head_size`.
-    `rotation`: the server's own last ROTATE. `checkpoints`: BINLOG_CHECKPOINT events. `sources`: names of source files
-    in a relay log. `open_at`: where the transaction begins that is open at the end. `begins_in_group`: the file, a
-    MariaDB relay log, begins inside of a transaction. `is_damaged`: a part of the file was skipped, or something in it
-    is wrong.
-    """
-
-    facts: BinlogFacts
-    is_mariadb: bool
-    is_relay: bool
-    in_use: bool = False
-    head_at: int = 4
-    head_size: int = 0
-    previous_at: int = 0
-    rotation: FileReference | None = None
-    checkpoints: tuple[FileReference, ...] = ()
-    sources: tuple[FileReference, ...] = ()
-    open_at: int | None = None
-    begins_in_group: bool = False
-    is_damaged: bool = False
-
-    @property
-    def state_before(self) -> GtidState | None:
-        """GTID state in PREVIOUS_GTIDS or GTID_LIST, None without one; the event is at `previous_at`."""
-        return _get_states(self).before
-
-    @property
-    def state_after(self) -> GtidState | None:
-        """GTID state after the transactions of this file."""
-        return _get_states(self).after
-
-
-class _GtidStates(NamedTuple):
-    """GTID states before and after a file."""
-
-    before: GtidState | None
-    after: GtidState | None
-
-
-@lru_cache(maxsize=4)
-def _get_states(facts: BinlogFileFacts) -> _GtidStates:
-    """Return the GTID states of a file, cached for a few: those of 100,000 files would need much memory."""
-    return _GtidStates(_state_before(facts.facts), _state_after(facts.facts))
-
-
-def make_file_facts(facts: object, layout: LogFileLayout | None, base: str) -> BinlogFileFacts | None:
-    """Return the facts that the rules need from those of a validator; None if the file was not read.
-
-    Args:
-        base: base name of the file.
-    """
-    if not isinstance(facts, BinlogFacts) or layout is None:
-        return None
-    description = layout.context.description
-    sources = [FileReference(one) for one in facts.sources]
-    own_rotations = [one for one in sources if (parsed := parse_log_name(one.name)) is not None and parsed.base == base]
-    rotation = own_rotations[-1] if own_rotations and facts.is_relay else None
-    if facts.rotation is not None:
-        rotation = FileReference(facts.rotation.name, facts.rotation.offset)
-    return BinlogFileFacts(
-        facts=facts,
-        is_mariadb=facts.is_mariadb,
-        is_relay=facts.is_relay,
-        in_use=facts.in_use,
-        head_at=layout.frames_at,
-        head_size=description.size,
-        previous_at=layout.frames_at + description.size,
-        rotation=rotation,
-        checkpoints=tuple(FileReference(mark.name, mark.offset) for mark in facts.checkpoints),
-        sources=tuple(one for one in sources if one not in own_rotations),
-        open_at=facts.open_group,
-        begins_in_group=facts.begins_in_group,
-        is_damaged=facts.is_damaged,
+    return ", ".join(
+        f"{source}-{format_range(*run, '..')}" for source, numbers in seen.items() for run in islice(numbers, 100)
     )
 
 
-def _state_before(facts: BinlogFacts) -> MysqlGtidState | MariadbGtidState | None:
-    """Return the GTID state before the file."""
+# --- GTID states before and after a file ---
+
+
+def get_state_before(facts: BinlogFacts) -> GtidState | None:
+    """Return the GTID state in PREVIOUS_GTIDS or GTID_LIST; None without one."""
     if facts.previous is not None:
         return state_of_previous_gtids(facts.previous)
     return None if facts.listed is None or facts.is_relay else state_of_gtid_list(facts.listed)
 
 
-def _state_after(facts: BinlogFacts) -> MysqlGtidState | MariadbGtidState | None:
+def get_state_after(facts: BinlogFacts) -> GtidState | None:
     """Return the GTID state at the end; GTIDs that the validator reports as lost in damaged ranges are included."""
-    state = _state_before(facts)
+    state = get_state_before(facts)
     if state is not None:
         for source, ranges in facts.gtids.items():
             state.extend(source, ranges)

@@ -18,8 +18,7 @@ from binlogtool.format_api.field_types import (
     load_uint32,
     load_uint48,
 )
-from binlogtool.formats.binlog_events.event_schemas import DB_LEN_AT, STATUS_LEN_AT
-from binlogtool.formats.binlog_events.event_schemas import QUERY_HEAD_SIZE as POST_HEADER
+from binlogtool.formats.binlog_events.event_schemas import QUERY_HEAD_SIZE
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     COMMIT_ID,
     COMPLETED_XA,
@@ -51,6 +50,7 @@ from binlogtool.formats.binlog_events.transactions.boundaries import (
     STANDALONE,
     STATEMENT,
     STMT_END,
+    find_query_text,
     group_after,
 )
 from binlogtool.formats.binlog_events.wire_format import (
@@ -167,8 +167,7 @@ XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
 def end_group(group: int, end: int, state: MutableInt64s) -> bool:
     """End the transaction; return False if its length or its last statement is unexpected.
 
-    Args:
-        group: state after it.
+    `group`: state after it.
     """
     if state[MAP_COUNT] != 0 or (state[EXPECTED_GROUP_END] != 0 and state[EXPECTED_GROUP_END] != end):
         return False
@@ -248,12 +247,12 @@ def follow_mysql_gtid(code: int, p: int, n: int, start: int, server: int, state:
     return True
 
 
-@kernel(end_group)
+@kernel(end_group, find_query_text)
 def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Follow a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
-    if n - p < POST_HEADER + 1 or state[GROUP_STATE] == NO_GROUP:
+    if n - p < QUERY_HEAD_SIZE + 1 or state[GROUP_STATE] == NO_GROUP:
         return False
-    at = p + POST_HEADER + 1 + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8) + buf[p + DB_LEN_AT]
+    at = find_query_text(buf, p)
     if at + 5 > n:
         return False
     first = buf[at] & CASE_MASK
@@ -312,19 +311,16 @@ def follow_table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: U
     template = state[KNOWN_TEMPLATES + slot] + 0
     if template == 0 or not is_known_map(p, n, buf, texts, template):
         return False
+    index = count + 0
     for k in range(count):
         if state[MAP_IDS + k] == table:
-            state[MAP_TEMPLATES + k] = template
-            state[MAP_COLUMNS + k] = columns
-            state[MAP_BODY_STARTS + k] = p
-            state[MAP_BODY_ENDS + k] = n
-            return True
-    state[MAP_TEMPLATES + count] = template
-    state[MAP_IDS + count] = table
-    state[MAP_COLUMNS + count] = columns
-    state[MAP_BODY_STARTS + count] = p
-    state[MAP_BODY_ENDS + count] = n
-    state[MAP_COUNT] = count + 1
+            index = k
+    state[MAP_TEMPLATES + index] = template
+    state[MAP_IDS + index] = table
+    state[MAP_COLUMNS + index] = columns
+    state[MAP_BODY_STARTS + index] = p
+    state[MAP_BODY_ENDS + index] = n
+    state[MAP_COUNT] = max(count, index + 1)
     return True
 
 

@@ -19,7 +19,13 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetFinding, SetMember
-from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidRange, MariadbGtidState, format_ranges, ranges_to_json
+from binlogtool.formats.binlog_events.gtid.gtid_sets import (
+    GtidRange,
+    GtidState,
+    MariadbGtidState,
+    format_ranges,
+    ranges_to_json,
+)
 from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
 from binlogtool.formats.mysql_binlog.index_files import (
     GTID_INDEX_NAME,
@@ -31,7 +37,12 @@ from binlogtool.formats.mysql_binlog.index_files import (
     parse_log_name,
     to_printable,
 )
-from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFileFacts, FileReference, make_file_facts
+from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
+    BinlogFacts,
+    FileReference,
+    get_state_after,
+    get_state_before,
+)
 
 # --- Link between two neighbours of a log ---
 
@@ -46,14 +57,20 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
     name: LogName
 
     @property
-    def facts(self) -> BinlogFileFacts | None:
+    def facts(self) -> BinlogFacts | None:
         """The facts that the rules need; None if the file could not be read."""
-        return _get_facts(self)
+        facts = self.member.verdict.facts if self.member.verdict is not None else None
+        return facts if isinstance(facts, BinlogFacts) and self.member.layout is not None else None
 
     @property
     def rotation(self) -> FileReference | None:
-        """The ROTATE at its end."""
-        return None if self.facts is None else self.facts.rotation
+        """The server's own last ROTATE."""
+        return _split_rotations(self)[0]
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The names of the source's files in the ROTATE events of a relay log."""
+        return _split_rotations(self)[1]
 
     @property
     def size(self) -> int:
@@ -67,14 +84,35 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
     @property
     def gtid_list_offset(self) -> int:
         """Offset of the event that lists the GTIDs of earlier files."""
-        return 0 if self.facts is None else self.facts.previous_at
+        return 0 if self.facts is None else self.head_at + self.head_size
+
+    @property
+    def head_at(self) -> int:
+        """Offset of the FORMAT_DESCRIPTION."""
+        return 0 if self.member.layout is None else self.member.layout.frames_at
+
+    @property
+    def head_size(self) -> int:
+        """Size of the FORMAT_DESCRIPTION in bytes."""
+        size: int = 0 if self.member.layout is None else self.member.layout.context.description.size
+        return size
 
 
 @lru_cache(maxsize=8)
-def _get_facts(log: ChainedLog) -> BinlogFileFacts | None:
-    """Return the facts of a file, cached for a few: those of 100,000 files would need much memory."""
-    facts = log.member.verdict.facts if log.member.verdict is not None else None
-    return make_file_facts(facts, log.member.layout, log.name.base)
+def _split_rotations(log: ChainedLog) -> tuple[FileReference | None, Sequence[str]]:
+    """Return the server's own last ROTATE and the names of the source's files, cached for a few files."""
+    facts = log.facts
+    if facts is None:
+        return None, ()
+    own = [one for one in facts.sources if (name := parse_log_name(one)) is not None and name.base == log.name.base]
+    rotation = FileReference(own[-1], 0) if own and facts.is_relay else None
+    return facts.rotation or rotation, [one for one in facts.sources if one not in own]
+
+
+@lru_cache(maxsize=4)
+def _get_states(log: ChainedLog) -> tuple[GtidState | None, GtidState | None]:
+    """Return the GTID states before and after a file, cached for a few: those of 100,000 would need much memory."""
+    return (None, None) if log.facts is None else (get_state_before(log.facts), get_state_after(log.facts))
 
 
 def is_rotation_target(before: ChainedLog, name: LogName) -> bool:
@@ -93,42 +131,27 @@ def has_matching_gtids(before: ChainedLog, after: ChainedLog) -> bool:
 
 def _compare_states(before: ChainedLog, after: ChainedLog) -> tuple[list[GtidRange], list[GtidRange]]:
     """Return GTIDs missing between two files, and GTIDs of the first one that the second does not list."""
-    end = None if before.facts is None else before.facts.state_after
-    start = None if after.facts is None else after.facts.state_before
+    end, start = _get_states(before)[1], _get_states(after)[0]
     if end is None or start is None or before.facts is None:
         return [], []
     unknown = start.find_missing(end)
-    if before.facts.open_at is not None and len(unknown) == 1 and unknown[0].first == unknown[0].last:
+    if before.facts.open_group is not None and len(unknown) == 1 and unknown[0].first == unknown[0].last:
         unknown = []  # the transaction that is open at the end; the server rolled it back
     return end.find_missing(start), unknown
 
 
 def is_proven_successor(before: ChainedLog, after: ChainedLog) -> bool:
     """Return whether it is proven that nothing is missing between two files."""
-    has_states = before.facts is not None and before.facts.state_after is not None and after.facts is not None
-    return (
-        has_states
-        and after.facts is not None
-        and after.facts.state_before is not None
-        and has_matching_gtids(before, after)
-    )
-
-
-def find_lost_gtids(before: ChainedLog, after: ChainedLog) -> list[GtidRange]:
-    """Return the GTIDs of the files that are missing between two files."""
-    return _compare_states(before, after)[0]
-
-
-def _can_follow(before: ChainedLog, name: LogName, after: ChainedLog) -> bool:
-    """Return whether `after`, under this name, can follow `before`."""
-    return is_rotation_target(before, name) and has_matching_gtids(before, after)
+    has_states = _get_states(before)[1] is not None and _get_states(after)[0] is not None
+    return has_states and has_matching_gtids(before, after)
 
 
 def is_link_broken(names: Sequence[LogName], logs: Sequence[ChainedLog], index: int) -> bool:
     """Return whether the link between file `index` and the next one is broken; never across a gap in numbers."""
     if index < 0 or index + 1 >= len(logs) or names[index + 1].number != names[index].number + 1:
         return False
-    return not _can_follow(logs[index], names[index + 1], logs[index + 1])
+    before, after = logs[index], logs[index + 1]
+    return not (is_rotation_target(before, names[index + 1]) and has_matching_gtids(before, after))
 
 
 def find_exchanged_files(logs: Sequence[ChainedLog]) -> tuple[ChainedLog, ChainedLog] | None:
@@ -226,14 +249,14 @@ def _check_source_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFi
     """Yield findings about relay logs whose source files do not follow each other."""
     if before.facts is None or after.facts is None:
         return
-    for old, new in pairwise((*before.facts.sources[-1:], *after.facts.sources)):
-        first, second = parse_log_name(old.name), parse_log_name(new.name)
+    for old, new in pairwise((*before.sources[-1:], *after.sources)):
+        first, second = parse_log_name(old), parse_log_name(new)
         if first is None or second is None or first.base != second.base:
             continue
         if second.number > first.number + 1 or second.number < first.number:
             id_ = "gap-in-sequence" if second.number > first.number else "sequence-regression"
-            text = f"continues with the source's file {to_printable(new.name)} after {to_printable(old.name)}"
-            found = make_finding(id_, after.facts.head_at, 0, text, severity=Severity.WARNING)
+            text = f"continues with the source's file {to_printable(new)} after {to_printable(old)}"
+            found = make_finding(id_, after.head_at, 0, text, severity=Severity.WARNING)
             yield SetFinding(after.member.name, found)
 
 
@@ -422,7 +445,7 @@ def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
         last = newest if newest.name.number == number - 1 else None
         yield _missing_finding(chain, number, last, [], total if reported == MAX_MISSING else 0)
     for before, after in gaps:
-        gtid_ranges = find_lost_gtids(before, after)
+        gtid_ranges, _ = _compare_states(before, after)
         for number in range(before.name.number + 1, after.name.number):
             if reported == MAX_MISSING:
                 return
@@ -516,7 +539,7 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
     facts, tail = log.facts, log.member.tail
     if facts is None or tail is None:
         return
-    never_cleared = facts.is_mariadb or parse_version_numbers(facts.facts.server_version) < _FLAG_CLEARED_SINCE
+    never_cleared = facts.is_mariadb or parse_version_numbers(facts.server_version) < _FLAG_CLEARED_SINCE
     severity = Severity.WARNING if never_cleared else Severity.ERROR
     if facts.in_use:
         durable = log.member.verdict.durable_end if log.member.verdict is not None else None
@@ -532,7 +555,7 @@ def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Ite
             text += "when it starts, a server repairs only the newest file"
         note_severity = Severity.WARNING if torn_bytes else Severity.NOTE
         found = make_finding(
-            "unclean-close", facts.head_at, facts.head_size, text,
+            "unclean-close", log.head_at, log.head_size, text,
             severity=note_severity if never_cleared else severity,
             record=0, torn_bytes=torn_bytes,
         )  # fmt: skip
@@ -570,12 +593,12 @@ def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
             continue
         if next_log.name.number != previous.name.number + 1:
             continue
-        if second.begins_in_group and first.open_at is None:
+        if second.begins_in_group and first.open_group is None:
             text = f"it begins inside a transaction, and {to_printable(previous.name.name)} does not end inside one"
-            yield SetFinding(next_log.member.name, make_finding("incomplete-transaction", second.head_at, 0, text))
-        elif first.open_at is not None and not second.begins_in_group:
+            yield SetFinding(next_log.member.name, make_finding("incomplete-transaction", next_log.head_at, 0, text))
+        elif first.open_group is not None and not second.begins_in_group:
             text = f"a transaction is open at the end, and {to_printable(next_log.name.name)} does not continue it"
-            found = make_finding("incomplete-transaction", first.open_at, 0, text, severity=Severity.WARNING)
+            found = make_finding("incomplete-transaction", first.open_group, 0, text, severity=Severity.WARNING)
             yield SetFinding(previous.member.name, found, ("incomplete-transaction",))
 
 
@@ -605,8 +628,8 @@ def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
 
 def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> Iterator[SetFinding]:
     """Yield findings about a state file, which is written at shutdown and deleted at start."""
-    facts = last.facts
-    if facts is None or not context.sound or not isinstance(facts.state_after, MariadbGtidState) or facts.is_damaged:
+    facts, end_state = last.facts, _get_states(last)[1]
+    if facts is None or not context.sound or not isinstance(end_state, MariadbGtidState) or facts.is_damaged:
         return
     if facts.in_use:
         text = (
@@ -614,14 +637,14 @@ def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> I
             f"from another time"
         )
         yield SetFinding(member.name, make_finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
-    elif facts.state_after.last_numbers != context.last_numbers:
+    elif end_state.last_numbers != context.last_numbers:
         state = MariadbGtidState(context.last_numbers)
-        missing, unknown = state.find_missing(facts.state_after), facts.state_after.find_missing(state)
+        missing, unknown = state.find_missing(end_state), end_state.find_missing(state)
         text = f"it does not contain the state at the end of {to_printable(last.name.name)}"
         text += f"; not in it: {format_ranges(missing)}" if missing else ""
         text += f"; not in the log: {format_ranges(unknown)}" if unknown else ""
         found = make_finding(
-            "meta-mismatch", 0, 0, text, state=dict(context.last_numbers), log=dict(facts.state_after.last_numbers)
+            "meta-mismatch", 0, 0, text, state=dict(context.last_numbers), log=dict(end_state.last_numbers)
         )
         yield SetFinding(member.name, found)
 

@@ -19,11 +19,12 @@ from binlogtool.limits import Limits
 
 # --- Scan kernels over MessagePack ---
 
-BIN_SEEN = 1
-EXT_SEEN = 2
+FIX_MAP, FIX_ARRAY, FIX_STR, NIL, STR_8, ARRAY_16, MAP_16, MAP_32 = 0x80, 0x90, 0xA0, 0xC0, 0xD9, 0xDC, 0xDE, 0xDF
+"""First bytes of values; those of short maps, arrays and texts also have the size."""
+
 ODD_SEEN = 4
-"""Marks of `skip_value`: a bin, an ext of a known type, or a value that only a tree decodes exactly (NaN, infinity, an
-ext of an unknown type)."""
+"""Mark of `skip_value`: a value that only a tree decodes exactly (NaN, infinity, an extension of an unknown type). Mark
+1 is a bin, 2 an extension of a known type."""
 
 
 @kernel()
@@ -48,6 +49,27 @@ def load64(buf: UInt8s, p: int) -> int:
 
 
 @kernel(load16, load32, load64)
+def load_number(buf: UInt8s, p: int, size: int) -> int:
+    """Load an unsigned number of 1, 2 or 4 bytes, or a signed one of 8 bytes, big-endian."""
+    if size == 1:
+        return buf[p] + 0
+    if size == 2:
+        return load16(buf, p)
+    return load32(buf, p) if size == 4 else load64(buf, p)
+
+
+@kernel(load_number)
+def load_integer(buf: UInt8s, p: int, code: int) -> int:
+    """Load the mp integer 0xcc..0xd3 at `buf[p]`; an unsigned one above the signed range is negative."""
+    size = 1 << (code & 3)
+    value = load_number(buf, p + 1, size)
+    if code >= 0xD0 and size < 8:
+        sign = 1 << (8 * size - 1)
+        value = (value ^ sign) - sign
+    return value
+
+
+@kernel(load_number)
 def read_uint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Read one mp uint of any width."""
     if p >= n:
@@ -57,21 +79,10 @@ def read_uint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
         return code, p + 1
     if code < 0xCC or code > 0xCF:
         return 0, -2
-    if code == 0xCC:
-        if p + 2 > n:
-            return 0, -1
-        return buf[p + 1] + 0, p + 2
-    if code == 0xCD:
-        if p + 3 > n:
-            return 0, -1
-        return load16(buf, p + 1), p + 3
-    if code == 0xCE:
-        if p + 5 > n:
-            return 0, -1
-        return load32(buf, p + 1), p + 5
-    if p + 9 > n:
+    size = 1 << (code & 3)
+    if n - p <= size:
         return 0, -1
-    return load64(buf, p + 1), p + 9
+    return load_number(buf, p + 1, size), p + 1 + size
 
 
 @kernel(read_uint)
@@ -81,47 +92,66 @@ def read_uint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     return value & 0xFFFFFFFF, p
 
 
-@kernel(load16, load32)
+@kernel(load_number)
+def read_length(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+    """Read the length field after a first byte 0xc4..0xc9 or 0xd9..0xdf."""
+    size = 4
+    if code == 0xC4 or code == 0xC7 or code == 0xD9:
+        size = 1
+    elif code == 0xC5 or code == 0xC8 or code == 0xDA or code == 0xDC or code == 0xDE:
+        size = 2
+    if n - p < size:
+        return 0, -1
+    return load_number(buf, p, size), p + size
+
+
+@kernel(read_length)
 def read_map_head(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Read the head of a map: its number of pairs."""
     if p >= n:
         return 0, -1
     code = buf[p] + 0
-    if code >= 0x80 and code < 0x90:
-        return code - 0x80, p + 1
-    if code == 0xDE:
-        if p + 3 > n:
-            return 0, -1
-        return load16(buf, p + 1), p + 3
-    if code == 0xDF:
-        if p + 5 > n:
-            return 0, -1
-        return load32(buf, p + 1), p + 5
+    if code >= FIX_MAP and code < FIX_ARRAY:
+        return code - FIX_MAP, p + 1
+    if code >= MAP_16 and code <= MAP_32:
+        return read_length(buf, p + 1, n, code)
     return 0, -2
 
 
-@kernel(load16, load32)
-def read_length(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Read the length field after a first byte 0xc4..0xc9 or 0xd9..0xdf."""
-    if code == 0xC4 or code == 0xC7 or code == 0xD9:
-        if p + 1 > n:
-            return 0, -1
-        return buf[p] + 0, p + 1
-    if code == 0xC5 or code == 0xC8 or code == 0xDA or code == 0xDC or code == 0xDE:
-        if p + 2 > n:
-            return 0, -1
-        return load16(buf, p), p + 2
-    if p + 4 > n:
-        return 0, -1
-    return load32(buf, p), p + 4
+@kernel(read_length)
+def read_container_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+    """Read the head of an array or map: (number of values or pairs, position after the head); (-1, p) for others."""
+    if code >= FIX_MAP and code < FIX_STR:
+        return code & 15, p + 1
+    if code < ARRAY_16 or code > MAP_32:
+        return -1, p
+    count, after = read_length(buf, p + 1, n, code)
+    return (count, after) if after >= 0 else (-1, p)
+
+
+@kernel(read_length)
+def find_text(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+    """Return start and end of the text of the mp str at `buf[p]`; (0, -2) if there is none."""
+    if p >= n:
+        return 0, -2
+    code = buf[p] + 0
+    size = code - FIX_STR
+    start = p + 1
+    if code >= STR_8 and code < ARRAY_16:
+        size, start = read_length(buf, start, n, code)
+    elif code < FIX_STR or code >= NIL:
+        return 0, -2
+    if start < 0 or size > n - start:
+        return 0, -2
+    return start, start + size
 
 
 @kernel()
 def skip_number(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """Skip the content of a number (0xca..0xd3): (next, marks)."""
+    size = 1 << (code & 3)
     if code > 0xCB:
-        return p + (1 << ((code - 0xCC) & 3)), 0
-    size = 4 if code == 0xCA else 8
+        return p + size, 0
     if p + size > n:
         return -1, 0
     infinite = 0x80 if code == 0xCA else 0xF0
@@ -277,11 +307,7 @@ def _truncated_error(value_name: str) -> MalformedError:
 
 
 def read_token(data: Any, start: int, end: int) -> MpToken:
-    """Read the token at `data[start:end]`.
-
-    Raises:
-        MalformedError: the bytes end inside it, or it begins with 0xc1.
-    """
+    """Read the token at `data[start:end]`. Raises MalformedError: the bytes end inside it, or it begins with 0xc1."""
     if start >= end:
         raise _truncated_error("a MessagePack value")
     code = data[start]

@@ -15,8 +15,6 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any
 
-from construct import Construct
-
 from binlogtool.format_api.field_types import MalformedError, PlainPart, TracePart
 from binlogtool.formats.tarantool.msgpack.messages import (
     MAX_DEPTH,
@@ -24,25 +22,9 @@ from binlogtool.formats.tarantool.msgpack.messages import (
     MpNode,
     MpToken,
     decode_value,
-    encode_value,
-    get_remaining,
-    limit_depth,
     nesting_error,
     read_token,
 )
-from binlogtool.limits import Limits
-
-__all__ = [
-    "InexactValueError",
-    "MalformedError",
-    "check_exact",
-    "decode_extension",
-    "decode_text",
-    "get_fast_decoder",
-    "to_json_float",
-    "to_python",
-]
-
 
 # --- Extension types as JSON values ---
 
@@ -91,11 +73,7 @@ def format_decimal(data: bytes) -> str:
 
 
 def format_uuid(data: bytes) -> str:
-    """Format a uuid as 36 characters (RFC 4122).
-
-    Raises:
-        MalformedError: not 16 bytes.
-    """
+    """Format a uuid as 36 characters (RFC 4122). Raises MalformedError: not 16 bytes."""
     if len(data) != 16:
         raise MalformedError(f"a uuid has {len(data)} bytes instead of 16")
     text = data.hex()
@@ -238,7 +216,7 @@ def check_exact(value: Any, pairs: int, depth: int) -> Any:
     if _is_exact(value, pairs, depth):
         return value
     missing_pairs = [pairs]
-    result = _check_nested(value, depth, missing_pairs)
+    result = _convert_nested(value, depth, missing_pairs)
     if missing_pairs[0]:
         raise InexactValueError
     return result
@@ -263,18 +241,20 @@ def _is_exact(value: Any, pairs: int, depth: int) -> bool:
     return not level and not pairs
 
 
-def _check_nested(value: Any, depth: int, missing_pairs: list[int]) -> Any:
+def _convert_nested(value: Any, depth: int, missing_pairs: list[int]) -> Any:
     kind = type(value)
     if kind is list:
         if depth <= 0:
             raise nesting_error()
-        return [_check_nested(item, depth - 1, missing_pairs) if type(item) in (list, dict) else item for item in value]
+        return [
+            _convert_nested(item, depth - 1, missing_pairs) if type(item) in (list, dict) else item for item in value
+        ]
     if kind is not dict or _has_marked_key(value):
         return value
     if depth <= 0:
         raise nesting_error()
     missing_pairs[0] -= len(value)
-    named = {_key_to_text(k): _check_nested(v, depth - 1, missing_pairs) for k, v in value.items()}
+    named = {_key_to_text(k): _convert_nested(v, depth - 1, missing_pairs) for k, v in value.items()}
     if len(named) != len(value):
         raise InexactValueError
     return named
@@ -446,25 +426,3 @@ def _split_extension(code: int, content: bytes) -> Iterator[tuple[str, int, int,
         yield ".count", 0, 1, content[0], ""
         for name, value, low, high in decode_interval(content):
             yield f".{name}", low, high, value, ""
-
-
-class MpValue(Construct):  # type: ignore[misc]
-    """Construct type of any value, as an `MpNode` tree."""
-
-    def _parse(self, stream: Any, context: Any, path: str) -> MpNode:
-        data, start, end, base = get_remaining(stream)
-        try:
-            value = decode_value(data, start, end)
-        except MalformedError as error:
-            raise MalformedError(error.args[0], path, error.finding_id) from None
-        stream.seek(value.end + base)
-        return value
-
-    def _build(self, obj: MpNode, stream: Any, context: Any, path: str) -> MpNode:
-        stream.write(encode_value(obj))
-        return obj
-
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
-        """Yield nested values with their indexes and keys; a plain value has no parts."""
-        if read_token(data, start, end).kind >= MpKind.EXT:
-            yield from map(TracePart._make, trace_value(data, start, end, "", 0, limit_depth(limits)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.replay import (
     ADD,
     DELETE,
@@ -14,7 +15,6 @@ from binlogtool.format_api.replay import (
     PATCH,
     PUT,
     RENAME,
-    DecodedRecords,
     EffectReader,
     StateChange,
     encode_canonical,
@@ -83,11 +83,7 @@ class TarantoolEffects(EffectReader):
         )
 
     def changes(self, kind: str, body: Any, *, snapshot: bool) -> Iterable[StateChange]:
-        """Return the changes of a row from its type and body.
-
-        Args:
-            snapshot: the row is from a snapshot.
-        """
+        """Return the changes of a row from its type and body. snapshot: the row is from a snapshot."""
         space = body.get("space_id") if body else None
         if space is None:
             return ()
@@ -260,7 +256,7 @@ def _encode_request_key(parts: tuple[CatalogKeyPart, ...], key: Any) -> bytes:
 
 
 def apply_patch(image: bytes, operation: bytes) -> bytes | None:
-    """Return the row after an UPDATE or UPSERT (`Replay.patch`), or None; b"" is a row that does not exist."""
+    """Return the row after an UPDATE or UPSERT (`ReplayRules.patch`), or None; b"" is a row that does not exist."""
     try:
         kind, row, operations, _, _, *rules = _decode_msgpack(operation)
         is_3, keys = rules or (False, ())

@@ -33,7 +33,7 @@ from binlogtool.format_api.row_store_kernels import (
 from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import decode_bodies
 from binlogtool.formats.tarantool.layout import TarantoolContext
-from binlogtool.formats.tarantool.msgpack.messages import limit_depth, load16, load32, load64, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.messages import limit_depth, load_integer, read_length, read_uint, skip_value
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -43,52 +43,40 @@ if TYPE_CHECKING:
 
 # --- MessagePack in canonical form ---
 
-MAX_CANONICAL_DEPTH = 12
-"""Nesting of arrays and maps that a kernel follows."""
 
-
-@kernel(load16, load32)
+@kernel(read_length)
 def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
     """Read the head of a text, bin, array or map in shortest form: (size, position after the head); else (-1, p)."""
     if code >= 0xA0 and code <= 0xBF:
         return code - 0xA0, p + 1
     if code >= 0x80 and code <= 0x9F:
         return code & 15, p + 1
-    if (code == 0xD9 or code == 0xC4) and n - p >= 2:
-        size = buf[p + 1] + 0
-        return (size, p + 2) if size > 31 or code == 0xC4 else (-1, p)
-    if (code == 0xDA or code == 0xC5) and n - p >= 3:
-        size = load16(buf, p + 1)
-        return (size, p + 3) if size > 255 else (-1, p)
-    if (code == 0xDC or code == 0xDE) and n - p >= 3:
-        size = load16(buf, p + 1)
-        return (size, p + 3) if size > 15 else (-1, p)
-    if (code == 0xDB or code == 0xDD or code == 0xDF or code == 0xC6) and n - p >= 5:
-        size = load32(buf, p + 1)
-        return (size, p + 5) if size > 65535 else (-1, p)
-    return -1, p
+    if code < 0xC4 or (code > 0xC6 and code < 0xD9) or code > 0xDF:
+        return -1, p
+    size, after = read_length(buf, p + 1, n, code)
+    least = 65536 if after - p == 5 else 256
+    if code == 0xC4:
+        least = 0
+    elif code == 0xD9:
+        least = 32
+    elif code == 0xDC or code == 0xDE:
+        least = 16
+    return (size, after) if after >= 0 and size >= least else (-1, p)
 
 
-@kernel(load16, load32, load64)
+@kernel(load_integer)
 def find_number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
-    """Return the end of the number 0xcb..0xd3 at `buf[p]`; NOT_MINE if it has a shorter form, or is NaN or infinite."""
-    size = 8 if code == 0xCB else 1 << (code & 3)
+    """Return the end of the number 0xcb..0xd3 at `buf[p]`; UNSUPPORTED if not in its shortest form, or not finite."""
+    size = 1 << (code & 3)
     if code < 0xCB or code > 0xD3 or n - p <= size:
         return -2
     if code == 0xCB:
         return p + 9 if buf[p + 1] & 0x7F != 0x7F or buf[p + 2] < 0xF0 else -2
-    short = False
-    if size == 1:
-        short = buf[p + 1] < 0x80 if code == 0xCC else buf[p + 1] < 0x80 or buf[p + 1] >= 0xE0
-    elif size == 2:
-        value = load16(buf, p + 1)
-        short = value < 0x100 if code == 0xCD else value < 0x8000 or value >= 0xFF80
-    elif size == 4:
-        value = load32(buf, p + 1)
-        short = value < 0x10000 if code == 0xCE else value < 0x80000000 or value >= 0xFFFF8000
+    value = load_integer(buf, p, code)
+    if code >= 0xD0:
+        short = value >= (-32 if size == 1 else -(1 << (4 * size - 1)))
     else:
-        value = load64(buf, p + 1)
-        short = value >= 0 and value < 0x100000000 if code == 0xCF else value >= -0x80000000
+        short = value >= 0 and value < (0x80 if size == 1 else 1 << (4 * size))
     return -2 if short else p + 1 + size
 
 
@@ -105,7 +93,7 @@ def is_text_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
 
 @kernel(read_shortest_head, is_text_before, is_utf8, find_number_end)
 def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
-    """Return the end of the value at `buf[p]`; NOT_MINE if it is not in canonical form.
+    """Return the end of the value at `buf[p]`; UNSUPPORTED if it is not in canonical form.
 
     Args:
         levels: nesting still allowed below it.
@@ -146,11 +134,11 @@ def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
     return at
 
 
-@kernel(load16, load32, load64)
+@kernel(load_integer)
 def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Return (value, position after it) of the canonical integer at `buf[p]`.
 
-    The position is NOT_MINE for other values, and for an integer too large to be added without an overflow check.
+    The position is UNSUPPORTED for other values, and for an integer too large to be added without an overflow check.
     """
     if p >= n:
         return 0, -2
@@ -159,21 +147,10 @@ def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
         return code, p + 1
     if code >= 0xE0:
         return code - 256, p + 1
-    if code < 0xCC or code > 0xD3:
-        return 0, -2
     size = 1 << (code & 3)
-    if n - p <= size:
+    if code < 0xCC or code > 0xD3 or n - p <= size:
         return 0, -2
-    value = buf[p + 1] + 0
-    if size == 2:
-        value = load16(buf, p + 1)
-    elif size == 4:
-        value = load32(buf, p + 1)
-    elif size == 8:
-        value = load64(buf, p + 1)
-    if code >= 0xD0 and size < 8:
-        sign = 1 << (8 * size - 1)
-        value = (value ^ sign) - sign
+    value = load_integer(buf, p, code)
     if (code == 0xCF and value < 0) or value > 0x3FFFFFFFFFFFFFFF or value < -0x3FFFFFFFFFFFFFFF:
         return 0, -2
     return value, p + 1 + size
@@ -226,7 +203,7 @@ _DUPLICATE_KEY = 1 << 59
 _SYNC_FLAGS = 6
 _TSN_KEY, _GROUP_KEY = 1 << 8, 1 << 7
 """Header keys: a transaction's number, the group of a row."""
-_MAX_DEPTH = 12
+MAX_CANONICAL_DEPTH = 12
 _INEXACT_MARKS = 0xFF & ~1
 """Marks of `skip_value` except that of a bin."""
 _MAX_ROW_BYTES = 1 << 24
@@ -355,7 +332,7 @@ def find_plain_run(
 
 @kernel(read_uint, skip_value)
 def find_body_value(buf: UInt8s, p: int, n: int, key_code: int) -> int:
-    """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or NOT_MINE."""
+    """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or UNSUPPORTED."""
     if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
         return -2
     count = buf[p] & 15
@@ -377,7 +354,7 @@ def put_row_key(
     """Write the key of the row at `buf[p]`, whose parts are in the order of its fields, to `out[o:z]`.
 
     Returns:
-        The end of the key, or NO_ROOM, or NOT_MINE; the end of the row.
+        The end of the key, or NO_SPACE, or UNSUPPORTED; the end of the row.
     """
     size, q = read_shortest_head(buf, p, n, buf[p] + 0) if p < n else (-1, p)
     if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
@@ -389,7 +366,7 @@ def put_row_key(
     o += 1
     part = 0
     for field in range(size):
-        after = find_canonical_end(buf, q, n, _MAX_DEPTH)
+        after = find_canonical_end(buf, q, n, MAX_CANONICAL_DEPTH)
         if after < 0:
             return -2, 0
         if part < parts and space_table[at + FIRST_PART + part] == field:
@@ -403,10 +380,10 @@ def put_row_key(
 
 @kernel(find_canonical_end, copy_bytes, read_shortest_head)
 def put_request_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
-    """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_ROOM, or NOT_MINE."""
+    """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_SPACE, or UNSUPPORTED."""
     if p < 0 or p >= n or buf[p] != 0x90 + parts:
         return -2
-    after = find_canonical_end(buf, p, n, _MAX_DEPTH)
+    after = find_canonical_end(buf, p, n, MAX_CANONICAL_DEPTH)
     if after < 0:
         return -2
     return copy_bytes(buf, p, after, out, o) if z - o >= after - p else -1
@@ -428,14 +405,14 @@ def read_operation(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """Read the operation `[name, field, argument]` at `buf[p]`.
 
     Returns:
-        Its character, the number of its field, start and end of its argument (end NOT_MINE: another form).
+        Its character, the number of its field, start and end of its argument (end UNSUPPORTED: another form).
     """
     if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
         return 0, 0, 0, -2
     field, q = read_uint(buf, p + 3, n)
     if q < 0 or field < 0:
         return 0, 0, 0, -2
-    return buf[p + 2] + 0, field, q, find_canonical_end(buf, q, n, _MAX_DEPTH)
+    return buf[p + 2] + 0, field, q, find_canonical_end(buf, q, n, MAX_CANONICAL_DEPTH)
 
 
 @kernel(copy_bytes, find_row_field, read_addable_integer, read_operation, write_integer)
@@ -445,7 +422,7 @@ def apply_operation(
     """Write the image `texts[image:end]` with the operation at `buf[p]` applied to `out[o:z]`.
 
     Returns:
-        The end of the new image, or NO_ROOM, or NOT_MINE; the end of the operation; 0.
+        The end of the new image, or NO_SPACE, or UNSUPPORTED; the end of the operation; 0.
     """
     name, field, argument, argument_end = read_operation(buf, p, n)
     if argument_end < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
@@ -472,7 +449,7 @@ def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owne
     """Apply the operations at `buf[p]` to the row whose key was written after the last row.
 
     Returns:
-        The row's place, or NO_ROOM, or NOT_MINE.
+        The row's place, or NO_SPACE, or UNSUPPORTED.
     """
     slot, at, code = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
     if at < 0 or memory.rows[at + ROW_STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
@@ -522,7 +499,7 @@ def store_row(
         at: position of its space in the table.
 
     Returns:
-        The row's place, or NO_ROOM, or NOT_MINE.
+        The row's place, or NO_SPACE, or UNSUPPORTED.
     """
     if has_space(memory.head, 1, 0) == 0:
         return -1
@@ -538,9 +515,7 @@ def store_row(
         if has_space(memory.head, end - start, after - at_tuple) == 0:
             return -1
         owner = (space_table[at + OBJECT] << 32) + end - start
-        return put_row(
-            buf, at_tuple, after, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state + 1
-        )
+        return put_row(buf, at_tuple, after, memory, owner, state + 1)
     if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _UPDATE_WITH_BASE_KEYS:
         return -2
     end = put_request_key(
@@ -552,11 +527,7 @@ def store_row(
         return -1
     owner = (space_table[at + OBJECT] << 32) + end - start
     if kind == _DELETE:
-        return (
-            put_row(buf, 0, 0, memory.texts, memory.out, memory.rows, memory.slots, memory.head, owner, state)
-            if keys == _DELETE_KEYS
-            else -2
-        )
+        return put_row(buf, 0, 0, memory, owner, state) if keys == _DELETE_KEYS else -2
     if kind != _UPDATE or keys == _DELETE_KEYS:
         return -2
     base = 0
@@ -588,7 +559,7 @@ def store_rows(
         depth: nesting from which on bodies are not decoded.
 
     Returns:
-        The first row that was not applied, and NO_ROOM or NOT_MINE for it (`stop`, 0 if all were).
+        The first row that was not applied, and NO_SPACE or UNSUPPORTED for it (`stop`, 0 if all were).
     """
     last = -1
     for i in range(start, stop):

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.replay import SKIPPED, DecodedRecords, ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.format import DecodedRecords
+from binlogtool.format_api.replay import SKIPPED, ExaminedFile, ReplaySituation, ReplayStop
 from binlogtool.formats.tarantool.replay.server_reader import ServerReadResult
 from binlogtool.formats.tarantool.replay.startup import CandidateFile
 from binlogtool.formats.tarantool.schema import format_vclock

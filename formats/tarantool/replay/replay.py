@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, Severity, make_finding
+from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import Batch
 from binlogtool.format_api.replay import (
     APPLIED,
     NOT_REACHED,
     REJECTED,
     SKIPPED,
-    DecodedRecords,
     ReadPlan,
     ReplayOutcome,
     ReplaySituation,
@@ -65,7 +65,7 @@ def parse_position(position: Mapping[str, Any]) -> dict[int, int]:
 
 
 def read_header_position(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """Read the position from the header of a snapshot or log (`Replay.state`); None if it has none."""
+    """Read the position from the header of a snapshot or log (`ReplayRules.parse_state`); None if it has none."""
     text = parse_header_lines(data)
     vclock_text = text.get_value("vclock")
     if text.end is None or vclock_text is None or not text.lines or text.lines[0].value not in FileKind.__members__:
@@ -520,7 +520,7 @@ class TarantoolReplayer:
         refused = self._apply_or_refuse(name, records, i)
         if refused is not None:
             return refused
-        self._note_vinyl_row(records.envelope.type[i], space)
+        self._remember_vinyl_row(records.envelope.type[i], space)
         if space in DEFINITION_SPACES:
             self._catalog.learn_row(space, records.envelope.type[i], records.bodies[i])
             self._simple_spaces.clear()
@@ -531,7 +531,7 @@ class TarantoolReplayer:
         self._index_fault = fault
         return self._refuse_row(name, offset, fault.why, "vinyl-index")
 
-    def _note_vinyl_row(self, kind: str, space: int | None) -> None:
+    def _remember_vinyl_row(self, kind: str, space: int | None) -> None:
         """Note a row of a vinyl space: it is applied unless the runs have it."""
         vinyl = self._plan.vinyl
         if (
@@ -647,7 +647,7 @@ class TarantoolReplayer:
         fault = self._apply_to_model(row.kind, row.body)
         if fault is not None:
             return fault, _classify_fault(fault, row.body)
-        self._note_vinyl_row(row.kind, space)
+        self._remember_vinyl_row(row.kind, space)
         if row.kind == "DELETE_RANGE" and self._model is not None and not self._model.store.is_full:
             self._deleted_keys[row.replica, row.lsn] = self._model.deleted_keys
         if space in DEFINITION_SPACES:

@@ -242,11 +242,7 @@ class MemtxRowStore(msgspec.Struct):
         return None if image is None else _decode_row(image)
 
     def put_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
-        """Set or delete (None) a row.
-
-        Raises:
-            DuplicateError: a secondary unique index that is built has its key.
-        """
+        """Set or delete (None) a row. Raises DuplicateError: a secondary unique index that is built has its key."""
         rows = self.get_rows(space.number)
         before = rows.rows.get(key)
         if rows.unique is not None:
@@ -317,11 +313,7 @@ class MemtxRowStore(msgspec.Struct):
                         raise DuplicateError(index)
 
     def rekey(self, space: SpaceDefinition) -> None:
-        """Store all rows under the keys of another primary index.
-
-        Raises:
-            DuplicateError: two rows have the same key.
-        """
+        """Store all rows under the keys of another primary index. Raises DuplicateError: two rows have the same key."""
         rows, index = self.get_rows(space.number), space.indexes[0]
         rekeyed: dict[bytes, bytes] = {}
         for image in rows.rows.values():

@@ -150,11 +150,7 @@ class _DamagedPlace(NamedTuple):
 
 
 def simulate_reading(file: ExaminedFile, read: RangeReader, version: ServerVersion, *, force: bool) -> ServerReadResult:
-    """Simulate the server's reading of a file with a valid header.
-
-    Args:
-        force: the server runs with force_recovery.
-    """
+    """Simulate the server's reading of a file with a valid header. force: the server runs with force_recovery."""
     places = _collect_damaged_places(file)
     return _ReadSimulation(file, read, version, force).run(places)
 

@@ -193,11 +193,7 @@ class VinylRecovery(msgspec.Struct):
     # -- losses ----------------------------------------------------------------------------------------------
 
     def find_losses(self, names: Mapping[int, str]) -> Iterator[tuple[str, Finding]]:
-        """Yield the rows that the server does not have or cannot read at the end of a start.
-
-        Args:
-            names: of the spaces.
-        """
+        """Yield the rows that the server does not have or cannot read at the end of a start. names: of the spaces."""
         if self.state is None or self.unchecked:
             return
         for (space, index), index_state in sorted(self.opened_indexes.items()):
@@ -494,11 +490,7 @@ def is_same_vclock(a: Vclock, b: Vclock) -> bool:
 
 
 def plan_startup(situation: ReplaySituation, start: Vclock | None) -> TarantoolStartup:
-    """Plan the start of a server.
-
-    Args:
-        start: vclock of a server that has already applied a part (`--against`), or None.
-    """
+    """Plan the start of a server. start: vclock of a server that has already applied a part (`--against`), or None."""
     return _StartupPlanner(situation, start).create_plan()
 
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from binlogtool.format_api.replay import APPLIED, NOT_REACHED, REJECTED, SKIPPED, DecodedRecords, ReplayStop, Ruling
+from binlogtool.format_api.format import DecodedRecords
+from binlogtool.format_api.replay import APPLIED, NOT_REACHED, REJECTED, SKIPPED, ReplayStop, Ruling
 from binlogtool.formats.tarantool.codes import VCLOCK_MAX, RowFlag
 
 # --- Queue of synchronous transactions (`txn_limbo`) ---
@@ -161,11 +162,7 @@ class RowApplier(Protocol):
 
 
 class TransactionStream:
-    """The transactions of one start.
-
-    Attributes:
-        stop: where the server gives up, or None.
-    """
+    """The transactions of one start. stop: where the server gives up, or None."""
 
     def __init__(self, applier: RowApplier, *, force: bool) -> None:
         self._applier, self._force = applier, force

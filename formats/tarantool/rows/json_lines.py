@@ -10,6 +10,7 @@ from typing import NamedTuple
 from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.format_api.format import JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
+    put_bool,
     put_double,
     put_name,
     put_null,
@@ -21,10 +22,20 @@ from binlogtool.format_api.json_kernels import (
     put_time,
     put_unsigned,
     put_unsigned_member,
+    widen_float,
 )
+from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.layout import TarantoolContext
-from binlogtool.formats.tarantool.msgpack.messages import load16, load32, load64, read_map_head, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.messages import (
+    find_text,
+    load_integer,
+    load_number,
+    read_container_head,
+    read_map_head,
+    read_uint,
+    skip_value,
+)
 
 # --- Kernels that write rows as JSON lines ---
 
@@ -34,37 +45,7 @@ MAX_DEPTH = 16
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-@kernel(load16, load32)
-def find_text(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Return start and end of the text of the mp str at `buf[p]`; (0, -2) if there is none."""
-    if p >= n:
-        return 0, -2
-    code = buf[p] + 0
-    size = -1
-    if code >= 0xA0 and code <= 0xBF:
-        size = code - 0xA0
-        p += 1
-    elif code == 0xD9 and n - p >= 2:
-        size = buf[p + 1] + 0
-        p += 2
-    elif code == 0xDA and n - p >= 3:
-        size = load16(buf, p + 1)
-        p += 3
-    elif code == 0xDB and n - p >= 5:
-        size = load32(buf, p + 1)
-        p += 5
-    if size < 0 or size > n - p:
-        return 0, -2
-    return p, p + size
-
-
-@kernel(skip_value)
-def find_value_end(buf: UInt8s, p: int, n: int) -> int:
-    """Return the end of the value at `buf[p]`."""
-    return skip_value(buf, p, n)[0]
-
-
-@kernel(find_value_end, find_text)
+@kernel(are_bytes_equal, skip_value, find_text)
 def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
     """Return 1 if the keys of the map whose first pair is at `buf[p]` are distinct texts and at most 32, else 0.
 
@@ -78,49 +59,28 @@ def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt
             return 0
         for j in range(i):
             other = notes[64 + 2 * j]
-            if notes[65 + 2 * j] - other == end - start:
-                same = 0
-                while same < end - start and buf[other + same] == buf[start + same]:
-                    same += 1
-                if same == end - start:
-                    return 0
+            size = end - start
+            if notes[65 + 2 * j] - other == size and are_bytes_equal(buf, other, buf, start, size) != 0:
+                return 0
         notes[64 + 2 * i] = start
         notes[65 + 2 * i] = end
-        p = find_value_end(buf, end, n)
+        p = skip_value(buf, end, n)[0]
         if p < 0:
             return 0
     return 1
 
 
-@kernel()
-def widen_float(bits: int) -> int:
-    """Return the bits of the double that equals a float; -1 (a NaN) unless it is a normal number or 0."""
-    exponent = (bits >> 23) & 0xFF
-    sign = 0
-    if bits >= 0x80000000:
-        sign = -0x7FFFFFFFFFFFFFFF - 1
-    if bits & 0x7FFFFFFF == 0:
-        return sign
-    if exponent == 0 or exponent == 0xFF:
-        return -1
-    return sign + ((exponent + 896) << 52) + ((bits & 0x7FFFFF) << 29)
-
-
-@kernel()
-def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write `true` or `false`."""
-    if z - o < 5:
-        return -1
-    out[o] = 116 if value else 102
-    out[o + 1] = 114 if value else 97
-    out[o + 2] = 117 if value else 108
-    out[o + 3] = 101 if value else 115
-    out[o + 4] = 101
-    return o + 5 - value
-
-
 @kernel(
-    load16, load32, load64, put_bool, put_double, put_null, put_signed, put_string, put_unsigned, find_text, widen_float
+    find_text,
+    load_integer,
+    load_number,
+    put_bool,
+    put_double,
+    put_null,
+    put_signed,
+    put_string,
+    put_unsigned,
+    widen_float,
 )
 def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
     """Write the value at `buf[p]`, which is no array and no map: (position after it, position after the output)."""
@@ -139,23 +99,10 @@ def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: in
         return p + 1, put_bool(code - 0xC2, out, o, z)
     if code < 0xCA or code > 0xD3:
         return p, -2
-    if code == 0xCA:
-        size = 4
-    elif code == 0xCB:
-        size = 8
-    else:
-        size = 1 << (code & 3)
+    size = 1 << (code & 3)
     if n - p <= size:
         return p, -2
-    value = 0
-    if size == 1:
-        value = buf[p + 1] + 0
-    elif size == 2:
-        value = load16(buf, p + 1)
-    elif size == 4:
-        value = load32(buf, p + 1)
-    else:
-        value = load64(buf, p + 1)
+    value = load_number(buf, p + 1, size) if code < 0xCC else load_integer(buf, p, code)
     p += 1 + size
     if code == 0xCA:
         return p, put_double(widen_float(value), out, o, z)
@@ -163,22 +110,7 @@ def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: in
         return p, put_double(value, out, o, z)
     if code < 0xD0:
         return p, put_unsigned(value, out, o, z)
-    if size < 8:
-        sign = 1 << (8 * size - 1)
-        value = (value ^ sign) - sign
     return p, put_signed(value, out, o, z)
-
-
-@kernel(load16, load32)
-def read_container_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Read the head of an array or map: (number of values or pairs, position after the head); (-1, p) for others."""
-    if code >= 0x80 and code <= 0x9F:
-        return code & 15, p + 1
-    if (code == 0xDC or code == 0xDE) and n - p >= 3:
-        return load16(buf, p + 1), p + 3
-    if (code == 0xDD or code == 0xDF) and n - p >= 5:
-        return load32(buf, p + 1), p + 5
-    return -1, p
 
 
 @kernel(put_string, find_text)

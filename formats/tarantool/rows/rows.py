@@ -68,11 +68,7 @@ _OPERATIONS_KEYS = {
 
 
 def trace_row(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
-    """Trace one row: header map, body map.
-
-    Raises:
-        MalformedError: after the good parts.
-    """
+    """Trace one row: header map, body map. Raises MalformedError: after the good parts."""
     yield f"{path}.header", depth + 1, start, None, None, ""
     row_type = 0
     position, size = _read_map_head(data, start, end, "header")

@@ -263,12 +263,7 @@ class ServerCrashError(RowRefusedError):
 
 
 class FieldDefinition(msgspec.Struct, frozen=True):
-    """A field of a space's format.
-
-    Attributes:
-        action: `nullable_action`.
-        constrained: it has a constraint or a foreign key.
-    """
+    """A field of a space's format. action: `nullable_action`. constrained: it has a constraint or a foreign key."""
 
     name: str
     type: str
@@ -278,13 +273,7 @@ class FieldDefinition(msgspec.Struct, frozen=True):
 
 
 class KeyPart(msgspec.Struct, frozen=True):
-    """A part of a key.
-
-    Attributes:
-        field: counted from 0.
-        path: below the field; None = it has a `[*]`.
-        collation: id, or None.
-    """
+    """A part of a key. field: counted from 0. path: below the field; None = it has a `[*]`. collation: id, or None."""
 
     field: int
     type: str
@@ -497,11 +486,7 @@ def _check_option(key: str, value: Any, kind: str, prefix: str) -> None:
 
 
 def parse_index(row: Sequence[Any], space: SpaceDefinition, *, is_3: bool) -> IndexDefinition:
-    """Parse a row of `_index`.
-
-    Raises:
-        RowRefusedError: the server refuses the row.
-    """
+    """Parse a row of `_index`. Raises RowRefusedError: the server refuses the row."""
     field_types = ("unsigned", "unsigned", "string", "string", "map", "array")
     checks = [get_type_check(one, is_3=False) for one in field_types]
     if len(row) != len(field_types) or not all(c is not None and c(v) for c, v in zip(checks, row, strict=True)):

@@ -41,11 +41,7 @@ _BROKEN_HEADER_DIAGNOSES = ("bad_header", "bad_header_type", "bad_header_version
 
 
 class TarantoolMember(msgspec.Struct, frozen=True):
-    """One file of a set with its context.
-
-    Attributes:
-        has_valid_header: the header is readable and not contradicted.
-    """
+    """One file of a set with its context. has_valid_header: the header is readable and not contradicted."""
 
     member: SetMember
     context: TarantoolContext

@@ -26,7 +26,13 @@ from binlogtool.formats.tarantool.codes import (
 )
 from binlogtool.formats.tarantool.decode import find_too_deep_rows
 from binlogtool.formats.tarantool.layout import TarantoolContext
-from binlogtool.formats.tarantool.msgpack.messages import limit_depth, load16, load32, load64, read_length, skip_value
+from binlogtool.formats.tarantool.msgpack.messages import (
+    find_text,
+    limit_depth,
+    load_integer,
+    read_container_head,
+    skip_value,
+)
 from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
 from binlogtool.limits import Limits
 
@@ -208,19 +214,14 @@ def find_odd_block(
     return stop
 
 
-@kernel(read_length, skip_value)
+@kernel(read_container_head, skip_value)
 def find_array_field(buf: UInt8s, p: int, n: int, number: int) -> int:
     """Return the position of field `number` of the array at `p`, or -1."""
     if p < 0 or p >= n:
         return -1
     code = buf[p] + 0
-    count = code - 0x90
-    p += 1
-    if code == 0xDC or code == 0xDD:
-        count, p = read_length(buf, p, n, code)
-    elif code < 0x90 or code > 0x9F:
-        return -1
-    if p < 0 or number >= count:
+    count, p = read_container_head(buf, p, n, code)
+    if code < 0x90 or code > 0xDD or number >= count:
         return -1
     for _ in range(number):
         p, _, _, _ = skip_value(buf, p, n)
@@ -229,7 +230,7 @@ def find_array_field(buf: UInt8s, p: int, n: int, number: int) -> int:
     return p if p < n else -1
 
 
-@kernel(load16, load32, load64)
+@kernel(load_integer)
 def read_sortable_integer(buf: UInt8s, p: int) -> tuple[int, int]:
     """Return (rank, value) of the mp integer at `p`; the pairs sort like the integers.
 
@@ -240,27 +241,10 @@ def read_sortable_integer(buf: UInt8s, p: int) -> tuple[int, int]:
         return 1, code
     if code >= 0xE0:
         return 1, code - 256
-    if code == 0xCC:
-        return 1, buf[p + 1] + 0
-    if code == 0xCD:
-        return 1, load16(buf, p + 1)
-    if code == 0xCE:
-        return 1, load32(buf, p + 1)
-    if code == 0xCF:
-        value = load64(buf, p + 1)
-        return (2, value) if value < 0 else (1, value)
-    if code == 0xD0:
-        value = buf[p + 1] + 0
-        return 1, value - 256 if value >= 128 else value
-    if code == 0xD1:
-        value = load16(buf, p + 1)
-        return 1, value - 65536 if value >= 32768 else value
-    if code == 0xD2:
-        value = load32(buf, p + 1)
-        return 1, value - 4294967296 if value >= 2147483648 else value
-    if code == 0xD3:
-        return 1, load64(buf, p + 1)
-    return 0, 0
+    if code < 0xCC or code > 0xD3:
+        return 0, 0
+    value = load_integer(buf, p, code)
+    return (2, value) if code == 0xCF and value < 0 else (1, value)
 
 
 @kernel(read_sortable_integer)
@@ -275,23 +259,11 @@ def compare_integers(buf: UInt8s, a: int, b: int) -> int:
     return -1 if value_a < value_b else 1
 
 
-@kernel(read_length)
-def find_string(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Return (start, end) of the text of the mp string at `p`; end -1 if there is no string."""
-    code = buf[p] + 0
-    if code >= 0xA0 and code < 0xC0:
-        return p + 1, p + 1 + code - 0xA0
-    if code >= 0xD9 and code <= 0xDB:
-        size, start = read_length(buf, p + 1, n, code)
-        return start, start + size
-    return p, -1
-
-
-@kernel(find_string)
+@kernel(find_text)
 def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
     """Compare the mp strings at `a` and `b` byte by byte: -1, 0 or 1; 0 if one of them is no string."""
-    a, last_a = find_string(buf, a, end_a)
-    b, last_b = find_string(buf, b, end_b)
+    a, last_a = find_text(buf, a, end_a)
+    b, last_b = find_text(buf, b, end_b)
     if last_a < 0 or last_b < 0:
         return 0
     while a < last_a and b < last_b:

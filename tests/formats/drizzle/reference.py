@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from binlogtool.format_api.varint import parse_varint
 from binlogtool.formats.drizzle.protobuf.messages import (
     Label,
     WireField,
     WireType,
     build_fields,
     convert_scalar,
-    parse_varint,
     read_fields,
 )
 from binlogtool.formats.drizzle.schema import CATALOG

@@ -10,19 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.format_api.field_types import MALFORMED, SHORT, MalformedError, Traceable
+from binlogtool.format_api.varint import Varint, WideVarint, build_varint, parse_varint, read_varint, varint_size
 from binlogtool.formats.drizzle.protobuf import decode
-from binlogtool.formats.drizzle.protobuf.messages import (
-    VarintConstruct,
-    WideVarint,
-    WireField,
-    WireType,
-    build_fields,
-    build_varint,
-    parse_varint,
-    read_fields,
-    read_varint,
-    varint_size,
-)
+from binlogtool.formats.drizzle.protobuf.messages import WireField, WireType, build_fields, read_fields
 from binlogtool.formats.drizzle.schema import CATALOG, TRANSACTION
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import encode, plain
@@ -48,8 +38,8 @@ def test_a_varint_has_the_value_of_the_documentation(data: str, value: int) -> N
     assert parse_varint(raw, 0, len(raw)) == (value, len(raw))
     assert build_varint(value) == raw
     assert varint_size(value) == len(raw)
-    assert VarintConstruct().parse(raw) == value
-    assert VarintConstruct().build(value) == raw
+    assert Varint().parse(raw) == value
+    assert Varint().build(value) == raw
 
 
 def test_a_varint_longer_than_ten_bytes_is_refused_after_ten() -> None:
@@ -59,7 +49,7 @@ def test_a_varint_longer_than_ten_bytes_is_refused_after_ten() -> None:
     assert read_varint(b"\x80" * 1000, 0, 1000)[1] == MALFORMED
     stream = io.BytesIO(b"\x80" * 1000)
     with pytest.raises(MalformedError):
-        VarintConstruct().parse_stream(stream)
+        Varint().parse_stream(stream)
     assert stream.tell() == 10
 
 
@@ -67,7 +57,7 @@ def test_a_varint_that_is_cut_off_is_short() -> None:
     assert read_varint(b"\x80\x80", 0, 2) == (0, SHORT)
     assert read_varint(b"", 0, 0) == (0, SHORT)
     with pytest.raises(ConstructError):
-        VarintConstruct().parse(b"\x80")
+        Varint().parse(b"\x80")
 
 
 def test_a_varint_never_reads_beyond_its_bound() -> None:
@@ -75,11 +65,11 @@ def test_a_varint_never_reads_beyond_its_bound() -> None:
 
 
 def test_a_longer_varint_than_needed_keeps_its_width() -> None:
-    value = VarintConstruct().parse(b"\x81\x80\x00")
+    value = Varint().parse(b"\x81\x80\x00")
     assert value == 1
     assert isinstance(value, WideVarint)
     assert value.width == 3
-    assert VarintConstruct().build(value) == b"\x81\x80\x00"
+    assert Varint().build(value) == b"\x81\x80\x00"
 
 
 @given(U64)
@@ -97,8 +87,8 @@ def test_every_width_survives_parsing_and_building(value: int, width: int) -> No
     value &= (1 << min(64, 7 * width)) - 1
     data = build_varint(WideVarint(value, width))
     assert len(data) == width
-    assert VarintConstruct().build(VarintConstruct().parse(data)) == data
-    assert VarintConstruct().parse(data) == value
+    assert Varint().build(Varint().parse(data)) == data
+    assert Varint().parse(data) == value
 
 
 @given(st.binary(max_size=24))

@@ -204,7 +204,7 @@ def test_a_base_that_is_none_is_refused(tmp_path: Path, against: dict[str, Any],
 
 def test_a_record_above_the_ceiling_ends_the_work(tmp_path: Path) -> None:
     path = written(tmp_path / "x.binlog", record(A, 0, b"1"), record(A, 1, b"2" * 4000), record(A, 2, b"3"))
-    with pytest.raises(LimitError, match="max-record"):
+    with pytest.raises(LimitError, match="max record"):
         replay(path, limits=Limits(max_record=1000))
 
 

@@ -17,8 +17,6 @@ from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.payloads.kernels import (
     skip_cache,
     skip_commit,
-    skip_low_commit,
-    skip_low_update,
     skip_payload,
     skip_pq_add_delete,
     skip_pq_delete,
@@ -171,8 +169,8 @@ def kernel_ends(skip: Any, *arguments: Any) -> int | None:
 
 
 _OLD = {
-    OldOp.COMMIT: skip_commit,
-    OldOp.UPDATE_ATTRS: skip_update,
+    OldOp.COMMIT: lambda data, start, end, version: skip_commit(data, start, end, version, 8),
+    OldOp.UPDATE_ATTRS: lambda data, start, end, version: skip_update(data, start, end, version, 8),
     OldOp.PQ_ADD: skip_query,
     OldOp.PQ_DELETE: skip_pq_delete,
     OldOp.PQ_ADD_DELETE: skip_pq_add_delete,
@@ -235,9 +233,9 @@ def test_kernels_and_schemas_of_versions_2_to_4_agree(version: int, ids: int) ->
     for op, body in ((OldOp.COMMIT, commit), (OldOp.UPDATE_ATTRS, update)):
         for changed in mutated(body, noise, 2000):
             skipped = (
-                skip_low_commit(changed, 0, len(changed), version, ids)
+                skip_commit(changed, 0, len(changed), version, ids)
                 if op is OldOp.COMMIT
-                else skip_low_update(changed, 0, len(changed), ids)
+                else skip_update(changed, 0, len(changed), version, ids)
             )
             expected = ends(schema.create_old_payload_schema(version, op, ids), changed)
             assert (skipped if skipped >= 0 else None) == expected, (op, changed.hex())

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.format_api.field_types import MalformedError
+from binlogtool.formats.binlog_events.transactions.boundaries import XaId
 from binlogtool.formats.mariadb_innodb_binlog import schema
 from binlogtool.formats.mariadb_innodb_binlog.records import records
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
@@ -97,7 +98,7 @@ def test_a_state_with_numbers_over_32_bits_is_refused() -> None:
 def test_xa_records_have_bounded_parts() -> None:
     xid = (1).to_bytes(4, "little") + bytes([3, 2]) + b"abcde"
     prepared = records.parse_xa_prepare(b"\1" + xid + cints(2, 0, 17000, 0, 18000))
-    assert prepared.xid == records.IbbXaId(1, b"abc", b"de") and prepared.reference.nodes == 2
+    assert prepared.xid == XaId(1, b"abc", b"de") and prepared.reference.nodes == 2
     completed = records.parse_xa_complete(b"\1" + xid)
     assert completed.is_rollback and completed.xid == prepared.xid
     for bad in (b"\1" + xid[:-1], b"\1" + xid + b"x", b"\1" + xid[:4] + bytes([65, 0]) + b"a" * 65):

@@ -111,7 +111,7 @@ def test_the_undo_of_transactions_is_that_of_the_classic_log(page4k: Path, tmp_p
     made = []
     for name, log in (("own", page4k), ("other", classic(page4k, tmp_path))):
         out = tmp_path / name
-        done = invoke("convert", "--to", "sql-undo", "--skip-ddl", "--include-gtids", CHANGED, "-o", str(out), str(log))
+        done = invoke("flashback", "--skip-ddl", "--include-gtids", CHANGED, "-o", str(out), str(log))
         made.append((done.code, statements(out.read_bytes()) if out.exists() else done.err))
     assert made[0] == made[1] and made[0][0] == 0
 

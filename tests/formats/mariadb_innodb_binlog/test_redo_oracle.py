@@ -22,10 +22,6 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     make_recovery_file,
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo.redo_log import RedoLog, iter_page_writes, summarize_redo_log
-from binlogtool.formats.mariadb_innodb_binlog.redo.schema import MTR
-from binlogtool.limits import Limits
-from binlogtool.schema import backends
-from binlogtool.schema.annotated_parse import trace_record
 from tests.formats.mariadb_innodb_binlog.redo_make import START, redo_log
 
 CASES = 15
@@ -209,32 +205,6 @@ def test_offsets_that_are_relative_to_the_write_before_stay_inside_the_page(
     print(f"{changes} changes of pages inside their page; {types} page types behind INIT_PAGE")
     assert changes == 14958 + 3419 + 1060 + 10498 + 2009 and types == 8
     assert copies > 0
-
-
-def test_the_schema_the_scanners_and_the_reader_see_the_same_mini_transactions(
-    samples: Path, manifest: dict[str, Any]
-) -> None:
-    for sample in manifest["redo"]:
-        data = unpacked(samples / sample["file"])
-        log = opened(data)
-        walked = [(log.offset_of_lsn(mtr.start_lsn), mtr.end_lsn - mtr.start_lsn) for mtr in log.walk_mtrs()]
-        for name in ("python", "native"):
-            scanner = backends.choose_backend(name).make_scanner(MTR, ("sequence_bit",))
-            table, stop = scanner.scan(data, walked[0][0], len(data))
-            assert stop.at == sum(walked[-1])
-            assert [
-                (int(at), int(end - at))
-                for at, end in zip(table["offset"][: table.count], table["end"][: table.count], strict=True)
-            ] == walked
-        for at, size in walked[::97]:
-            assert at is not None
-            traced = trace_record(MTR, data[at : at + size], at, Limits())
-            assert traced.errors == [] and traced.end == at + size
-            paths = [row.path for row in traced.rows]
-            inner = {path for path in paths if any(other.startswith((f"{path}.", f"{path}[")) for other in paths)}
-            leaves = [row for row in traced.rows if row.path not in inner]
-            assert [row.start for row in leaves] == [at, *(row.end for row in leaves[:-1])]
-            assert leaves[-1].end == at + size
 
 
 def test_a_real_log_reads_the_same_from_every_place_in_the_ring_and_through_small_windows(

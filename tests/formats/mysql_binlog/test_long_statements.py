@@ -27,7 +27,7 @@ from binlogtool.formats.binlog_events.sql.flashback import find_defined_tables, 
 from binlogtool.formats.binlog_events.sql.script_state import StatementPattern, find_renamed_database
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.script_attack import BEGINNINGS, PIECES, attack
-from tests.harness.mysql_writer import MARIADB, binlog, query, transaction
+from tests.harness.mysql_writer import MARIADB
 
 TEXTS = {
     "lines of a comment": (b"/* ", b" \n", b""),
@@ -167,16 +167,6 @@ def test_a_hostile_log_becomes_a_script_in_bounded_time(tmp_path: Path) -> None:
         made = invoke("dump", "-O", "sql", "--without-gtids", str(tmp_path / "bin.000001"))
     assert made.code == 1
     assert b" GTID 0-1-400\n" in made.out
-
-
-def test_many_comments_in_front_of_a_statement_do_not_hold_up_a_flat_script(tmp_path: Path) -> None:
-    text = b"/* x */ " * 200 + b"INSERT INTO t VALUES (1)"
-    (tmp_path / "bin.000001").write_bytes(binlog(transaction(query(text, b"d"), number=1), MARIADB))
-    with at_most(20):
-        made = invoke(
-            "dump", "-O", "sql", "--transactions", "flatten", "--on-damage", "stop", str(tmp_path / "bin.000001")
-        )
-    assert made.code == 0
 
 
 def test_the_lines_of_leading_comments_are_those_that_a_client_looks_at() -> None:

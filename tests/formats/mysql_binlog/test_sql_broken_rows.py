@@ -59,10 +59,10 @@ def test_a_row_that_does_not_fit_is_reported_and_its_transaction_is_left_out(
     assert made.text.count("the rest of this transaction is missing") == 1
 
 
-@pytest.mark.parametrize("to", ["sql", "sql-undo"])
+@pytest.mark.parametrize("command", ["convert --to sql", "flashback"])
 @pytest.mark.parametrize("kind", BROKEN)
-def test_convert_writes_nothing_and_reports_a_row_that_does_not_fit(kind: str, to: str, tmp_path: Path) -> None:
+def test_convert_writes_nothing_and_reports_a_row_that_does_not_fit(kind: str, command: str, tmp_path: Path) -> None:
     log, out = tmp_path / "bin.000001", tmp_path / "x.sql"
     log.write_bytes(binlog([*begun(*BROKEN[kind], number=1), *begun(MAP, rows(GOOD, 2), number=2)], MYSQL))
-    made = invoke("convert", "--to", to, "-o", str(out), str(log))
+    made = invoke(*command.split(), "-o", str(out), str(log))
     assert made.code == 1 and "payload-undecodable" in made.err + made.text and not out.exists()

@@ -79,7 +79,7 @@ def test_large_rows_are_told_in_statements_and_in_an_undo_too(log: Path, tmp_pat
     assert b"INSERT INTO" in done.out
     assert (done.code, "max_allowed_packet=16*1024*1024" in done.err) == (1, True)  # two digits a byte
     log.write_bytes(make.log([MARIADB_GTID, MAP, rows(25), XID]))
-    undone = invoke("convert", "--to", "sql-undo", "-o", str(tmp_path / "u.sql"), str(log))
+    undone = invoke("flashback", "-o", str(tmp_path / "u.sql"), str(log))
     assert undone.code == 0
     assert b"statement-large: the script has a statement of 17," in undone.out and b"=32*1024*1024" in undone.out
 
@@ -93,7 +93,7 @@ def test_what_no_server_takes_is_an_error() -> None:
 
 def test_an_undo_of_a_large_event_comes_in_two_pieces(log: Path, tmp_path: Path) -> None:
     log.write_bytes(make.log([MARIADB_GTID, MAP, rows(13), XID]))
-    assert convert([log], "sql-undo", tmp_path / "u.sql", selection=Selection(on_damage="stop")).complete
+    assert convert([log], "flashback", tmp_path / "u.sql", selection=Selection(on_damage="stop")).complete
     text = (tmp_path / "u.sql").read_bytes()
     parts = re.findall(rb"SET @binlog_fragment_[01]='([^']*)'\n/\*!\*/;\n", text)
     body = b"".join(map(base64.b64decode, b"".join(parts).split()))

@@ -86,7 +86,9 @@ def test_changes_inside_of_json_are_taken_back(way: str, mysql: Pair, tmp_path: 
     log, out = server.data / "bin.000002", tmp_path / "undo.sql"
     assert sum(one.type == "Update_rows_partial" for one in server.events("bin.000002")) > 20
     defined = "".join(part.decode() + ";\n" for part in parts if part.startswith((b"CREATE", b"--")))
-    done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop"), rows=way, hints=Hints(schema=defined))
+    done = convert(
+        [log], "flashback", out, selection=Selection(on_damage="stop"), rows=way, hints=Hints(schema=defined)
+    )
     assert done.complete and done.findings == ()
     assert server.run(out.read_bytes()) == ""
     assert differences(before, state_of(server)) == []
@@ -108,7 +110,7 @@ def test_undos_of_all_workloads_are_recorded(server: str) -> None:
 def _undo(case: str, tmp_path: Path) -> tuple[bool, list[str]]:
     log = tmp_path / "bin.000001"
     log.write_bytes(gzip.decompress((Recorded.folder / "mariadb" / f"{case}.000001.gz").read_bytes()))
-    done = convert([log], "sql-undo", tmp_path / "u.sql", selection=Selection(on_damage="stop"), skip_ddl=True)
+    done = convert([log], "flashback", tmp_path / "u.sql", selection=Selection(on_damage="stop"), skip_ddl=True)
     return done.complete, [str(one["message"]) for one in done.findings]
 
 

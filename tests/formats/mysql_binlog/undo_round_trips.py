@@ -263,7 +263,7 @@ def trip(servers: Pair, seed: int) -> Trip:
     out = Path(tempfile.mkdtemp(dir=servers.home)) / "undo.sql"
     assert server.run(b"FLUSH BINARY LOGS") == ""
     try:
-        manifest = convert([server.data / place[0][0]], "sql-undo", out, selection=selection, rows=rows, hints=hints)
+        manifest = convert([server.data / place[0][0]], "flashback", out, selection=selection, rows=rows, hints=hints)
     except BinlogtoolError as error:
         return Trip(seed, "error", f"{error}; {about}")
     states = {table.name: [one[table.name] for one in found] for table in tables}

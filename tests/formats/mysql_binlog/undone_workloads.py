@@ -69,7 +69,7 @@ def undo(servers: Pair, load: Workload, mode: str, way: str) -> Undone:
     out = folder / "undo.sql"
     chosen = Selection(objects=tuple(map(glob.escape, tables)), on_damage="stop")
     try:
-        made = convert([log], "sql-undo", out, selection=chosen, rows=way, skip_ddl=True)
+        made = convert([log], "flashback", out, selection=chosen, rows=way, skip_ddl=True)
     except BinlogtoolError as error:
         return Undone(way, len(tables), refused=str(error))
     if not made.complete:

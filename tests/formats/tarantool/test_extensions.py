@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.formats.tarantool.msgpack.values import (
-    MpValue,
     decode_extension,
     format_datetime,
     format_decimal,
     to_civil_date,
 )
 from binlogtool.limits import Limits
+from tests.formats.tarantool.mp_value import MpValue
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from binlogtool.formats.tarantool.msgpack.messages import (
     read_uint,
     skip_value,
 )
-from binlogtool.formats.tarantool.msgpack.values import MpValue, to_python
+from binlogtool.formats.tarantool.msgpack.values import to_python
 from binlogtool.limits import Limits
+from tests.formats.tarantool.mp_value import MpValue
 
 scalars = (
     st.none()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import DecompressionError
 from binlogtool.formats.tarantool import schema
-from binlogtool.formats.tarantool.damage import find_intact_payload
+from binlogtool.formats.tarantool.damage import find_payload_by_crc
 from binlogtool.formats.tarantool.layout import FRAME
 from binlogtool.formats.tarantool.msgpack.messages import WideUint
 from binlogtool.formats.tarantool.rows.rows import (
@@ -325,15 +325,15 @@ def test_a_bomb_is_stopped_at_the_ceiling() -> None:
     ],
 )
 def test_a_whole_payload_behind_a_damaged_header_is_proven_by_its_crc(changed: bytes) -> None:
-    assert find_intact_payload(memoryview(changed + EXAMPLE)) == (59, 0xE565F642)
-    assert find_intact_payload(memoryview(changed + bytes.fromhex("d510aded"))) == (59, 0xE565F642)
-    assert find_intact_payload(memoryview(changed), ends_here=True) == (59, 0xE565F642)
+    assert find_payload_by_crc(memoryview(changed + EXAMPLE)) == (59, 0xE565F642)
+    assert find_payload_by_crc(memoryview(changed + bytes.fromhex("d510aded"))) == (59, 0xE565F642)
+    assert find_payload_by_crc(memoryview(changed), ends_here=True) == (59, 0xE565F642)
 
 
 def test_a_damaged_payload_is_not_called_whole() -> None:
     changed = EXAMPLE[:4] + b"\x7f" + EXAMPLE[5:-1] + b"\x02"
-    assert find_intact_payload(memoryview(changed + EXAMPLE), ends_here=True) is None
-    assert find_intact_payload(memoryview(b"\xd5\xba"), ends_here=True) is None
+    assert find_payload_by_crc(memoryview(changed + EXAMPLE), ends_here=True) is None
+    assert find_payload_by_crc(memoryview(b"\xd5\xba"), ends_here=True) is None
 
 
 def test_a_space_id_of_another_type_is_shown_as_what_it_is() -> None:

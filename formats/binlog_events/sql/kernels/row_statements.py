@@ -40,11 +40,9 @@ from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, EventSpans, ScriptMemory
 from binlogtool.formats.binlog_events.sql.kernels.statements import (
     BINLOG,
-    BINLOG_SIZE,
     BYTES_WRITTEN,
     CHECKSUM_BYTES,
     CLOSE,
-    CLOSE_SIZE,
     CONTAINER_OFFSET,
     IN_TRANSACTION,
     LAST_GTID_INDEX,
@@ -52,6 +50,7 @@ from binlogtool.formats.binlog_events.sql.kernels.statements import (
     NEXT_SESSION_NUMBER,
     OUTPUT_FULL,
     ROW_FLAG_MASK,
+    ROWS_AS_STATEMENTS,
     SESSION_CHANGED,
     SESSION_NUMBER,
     TABLE_ID_SIZE,
@@ -59,18 +58,22 @@ from binlogtool.formats.binlog_events.sql.kernels.statements import (
     TEXTS_END,
     TIMESTAMP_US,
     TRANSACTION_STATE,
-    TYPE_NAMES_AT,
     find_rows_request,
     find_statement,
+    find_statement_end,
     find_transition,
     has_matching_rows,
     is_uncompressed_rows,
+    place_pieces,
     put_base64,
     put_change_statement,
+    put_piece,
     put_position_comment,
+    put_rows_binlog,
     put_rows_session,
     put_text,
     put_transaction_event,
+    put_type_name,
 )
 from binlogtool.formats.binlog_events.sql.literals import put_fixed_literal, put_hex, put_sized_literal
 from binlogtool.formats.binlog_events.values.column_types import FIRST_SIZED, UNSIGNED
@@ -78,12 +81,10 @@ from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_V1_OFFSET,
     COMPRESSED_V2_OFFSET,
     DELETE_COMPRESSED_V2,
-    DELETE_ROWS_V1,
-    DELETE_ROWS_V2,
-    DELETED,
     EVENT_SIZE_AT,
     INSERTED,
     INTVAR,
+    PARTIAL_UPDATE_ROWS,
     QUERY,
     RAND,
     ROW_KINDS,
@@ -95,7 +96,6 @@ from binlogtool.formats.binlog_events.wire_format import (
     WRITE_COMPRESSED_V1,
     WRITE_COMPRESSED_V2,
     WRITE_ROWS_V1,
-    WRITE_ROWS_V2,
 )
 
 # --- Row events as kernels ---
@@ -132,18 +132,14 @@ def put_table_map(
 def put_last_event(
     p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
-    """Write the row event `buf[p:n]` with the STMT_END flag.
-
-    Args:
-        flags: offset of the event's flags.
-    """
+    """Write the row event `buf[p:n]` with the STMT_END flag; `flags`: offset of the event's flags."""
     for i in range(n - p - checksum_size):
         out[o + i] = buf[p + i] + 0
     out[o + flags - p] = buf[flags] | 1
     return put_checksum(checksum_size, texts, out, o + n - p - checksum_size, o)
 
 
-@kernel(copy_text, has_valid_images, put_base64, put_last_event, put_table_map, load_word)
+@kernel(put_piece, has_valid_images, put_base64, put_last_event, put_table_map, load_word)
 def put_rows_with_map(p: int, start: int, n: int, code: int, memory: ScriptMemory, template: int, o: int) -> int:
     """Write the row event `buf[p:n]` after its TABLE_MAP as one BINLOG statement.
 
@@ -164,7 +160,7 @@ def put_rows_with_map(p: int, start: int, n: int, code: int, memory: ScriptMemor
     table = 19 + load_word(memory.texts, template + 20) + checksum_size
     if memory.z - o < (event + table) // 3 * 4 + event + table + 256:
         return -1
-    o = copy_text(memory.texts, BINLOG, BINLOG_SIZE, memory.out, o)
+    o = put_piece(BINLOG, memory.texts, memory.out, o)
     at = memory.z - table - 16
     put_table_map(p, memory.buf, memory.texts, template, memory.out, at, checksum_size)
     o = put_base64(memory.out, at, at + table, memory.texts, memory.out, o)
@@ -175,24 +171,21 @@ def put_rows_with_map(p: int, start: int, n: int, code: int, memory: ScriptMemor
         at = memory.z - event - 16
         put_last_event(p, n, flags, memory.buf, memory.texts, memory.out, at, checksum_size)
         o = put_base64(memory.out, at, at + event, memory.texts, memory.out, o)
-    return copy_text(memory.texts, CLOSE, CLOSE_SIZE, memory.out, o)
+    return put_piece(CLOSE, memory.texts, memory.out, o)
 
 
-@kernel(copy_text, put_checksum)
+@kernel(put_text, put_checksum)
 def put_checksummed(
     buf: UInt8s, p: int, size: int, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
     """Write the event of `size` bytes at `buf[p]`, which has no checksum, with one of `checksum_size` bytes."""
-    whole = size & -8
-    copy_text(buf, p, whole, out, o)
-    for k in range(whole, size):
-        out[o + k] = buf[p + k] + 0
+    put_text(buf, p, p + size, out, o)
     for k in range(4):
         out[o + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
     return put_checksum(checksum_size, texts, out, o + size, o)
 
 
-@kernel(copy_text, put_checksummed)
+@kernel(put_text, put_checksummed)
 def copy_events(
     count: int,
     spans: EventSpans,
@@ -232,11 +225,7 @@ def copy_events(
             spans.starts[i] = o
             spans.ends[i] = o
         else:
-            whole = size & -8
-            copy_text(buf, p, whole, out, o)
-            for k in range(whole, size):
-                out[o + k] = buf[p + k] + 0
-            o += size
+            o = put_text(buf, p, p + size, out, o)
         spans.stops[i] = o
     return count
 
@@ -409,22 +398,19 @@ MAX_INSERT_BYTES = 256 << 10
 
 _PIECES = (
     b"INSERT INTO ", b"UPDATE ", b"DELETE FROM ", b" SET ", b" WHERE ", b" LIMIT 1", b" VALUES\n", b"\n/*!*/;\n",
-    b" AS BINARY)", b" <=> ", b" IS NULL", b" AND ", b"CAST(",
+    b" AS BINARY) <=> ", b" <=> ", b" IS NULL", b" AND ", b"CAST(",
 )  # fmt: skip
 PIECES = b"".join(_PIECES)
-"""Texts after those of `sql.kernels.frequent` and before the table of templates."""
-_PIECE_OFFSETS = [TEXTS_END + sum(len(piece) for piece in _PIECES[:i]) for i in range(len(_PIECES))]
+"""Texts after those of `sql.kernels.statements` and before the table of templates."""
 (
-    _INSERT, _UPDATE, _DELETE, _SET, _WHERE, _LIMIT, _VALUES, _END, _BINARY, _EQUAL, _IS_NULL, _AND, _CAST,
-) = _PIECE_OFFSETS  # fmt: skip
-(
-    _INSERT_S, _UPDATE_S, _DELETE_S, _SET_S, _WHERE_S, _LIMIT_S, _VALUES_S, _END_S, _BINARY_S, _EQUAL_S,
-    _IS_NULL_S, _AND_S, _CAST_S,
-) = map(len, _PIECES)  # fmt: skip
+    _INSERT, _UPDATE, _DELETE, _SET, _WHERE, _LIMIT, _VALUES, _END, _AS_BINARY, _EQUAL, _IS_NULL, _AND, _CAST,
+) = place_pieces(TEXTS_END, _PIECES)  # fmt: skip
 TEMPLATES_AT = TEXTS_END + len(PIECES)
 """Offset of the table of templates in the texts of `write_statements`."""
 
 OPENING_BRACKET, COMMA = b"(,"
+MAX_EVENT_TEXT = 4096
+"""Space that an event needs without its rows and statement."""
 _MAX_FIXED_VALUE = 1024
 """Most output bytes of a value; text and bytes need two bytes in addition for each of theirs."""
 
@@ -462,48 +448,29 @@ def put_column_names(buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out
     return o + 1
 
 
-@kernel(copy_text, load_word)
-def put_value_prefix(
-    count: int,
-    clause: int,
-    is_null: int,
-    cast: int,
-    texts: UInt8s,
-    template: int,
-    entry: int,
-    out: MutableUInt8s,
-    o: int,
-) -> int:
-    """Write what precedes a value, or the whole condition for NULL.
+@kernel(copy_text, load_word, put_piece)
+def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, o: int) -> int:
+    """Write what precedes a value after `count` others, or the whole condition for NULL.
 
-    Args:
-        count: number of values before it.
-        clause: 0 = VALUES, 1 = SET, 2 = WHERE.
+    `clause`: 0 = VALUES, 1 = SET, 2 = WHERE.
     """
     if count > 0:
         if clause == 2:
-            o = copy_text(texts, _AND, _AND_S, out, o)
+            o = put_piece(_AND, memory.texts, memory.out, o)
         else:
-            out[o] = 44
-            out[o + 1] = 32
+            memory.out[o] = 44
+            memory.out[o + 1] = 32
             o += 1 + clause
     if clause == 0:
         return o
     if cast > 0:
-        o = copy_text(texts, _CAST, _CAST_S, out, o)
-    o = copy_text(texts, template + load_word(texts, entry + 16), load_word(texts, entry + 20), out, o)
+        o = put_piece(_CAST, memory.texts, memory.out, o)
+    name = memory.r + load_word(memory.texts, entry + 16)
+    o = copy_text(memory.texts, name, load_word(memory.texts, entry + 20), memory.out, o)
     if clause == 1:
-        out[o] = 61
+        memory.out[o] = 61
         return o + 1
-    at = _EQUAL
-    size = _EQUAL_S
-    if is_null > 0:
-        at = _IS_NULL
-        size = _IS_NULL_S
-    elif cast > 0:
-        at = _BINARY
-        size = _BINARY_S + _EQUAL_S
-    return copy_text(texts, at, size, out, o)
+    return put_piece(_IS_NULL if is_null > 0 else _AS_BINARY if cast > 0 else _EQUAL, memory.texts, memory.out, o)
 
 
 @kernel(put_fixed_literal, put_hex, put_sized_literal, load_word)
@@ -588,7 +555,7 @@ def put_image(
                 ):
                     return p, -1
                 cast = 1 if clause == 2 and is_keyed == 0 and is_null == 0 and flags & CAST else 0
-                o = put_value_prefix(count, clause, is_null, cast, memory.texts, memory.r, entry, memory.out, o)
+                o = put_value_prefix(memory, count, clause, is_null, cast, entry, o)
                 if is_null == 0:
                     o = put_column_value(
                         RowMemory(memory.buf, end, memory.texts, memory.r, memory.out, memory.z),
@@ -677,7 +644,7 @@ def put_assignments(
                 + _MAX_FIXED_VALUE
             ):
                 return p, -1
-            o = put_value_prefix(count, 1, is_null, 0, memory.texts, memory.r, entry, memory.out, o)
+            o = put_value_prefix(memory, count, 1, is_null, 0, entry, o)
             if changed == 0:
                 o = copy_text(
                     memory.texts,
@@ -701,14 +668,13 @@ def put_assignments(
     return p, -2 if changes == 0 else o
 
 
-@kernel(copy_text, put_assignments, put_image, skip_image)
+@kernel(put_piece, put_assignments, put_image, skip_image)
 def put_row(
     memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, is_keyed: int, o: int
 ) -> tuple[int, int]:
     """Write one row; return (offset after its images, end of the output).
 
-    Args:
-        kind: INSERTED, UPDATED or DELETED.
+    `kind`: INSERTED, UPDATED or DELETED.
     """
     middle = p
     if kind == UPDATED:
@@ -719,8 +685,8 @@ def put_row(
     for clause in range(kind, 1 if kind == INSERTED else 3):
         if memory.z - o < _MAX_FIXED_VALUE:
             return p, -1
-        at = _WHERE if clause == 2 else _SET
-        o = copy_text(memory.texts, at, 0 if clause == 0 else _WHERE_S if clause == 2 else _SET_S, memory.out, o)
+        if clause > 0:
+            o = put_piece(_WHERE if clause == 2 else _SET, memory.texts, memory.out, o)
         bitmap = before if clause == 2 else after
         present = befores if clause == 2 else afters
         if clause == 1:
@@ -733,7 +699,7 @@ def put_row(
     return images_end, o
 
 
-@kernel(copy_text, put_column_names, load_word)
+@kernel(copy_text, put_piece, put_column_names, load_word)
 def put_statement_start(
     kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
@@ -741,24 +707,16 @@ def put_statement_start(
     target = load_word(texts, template + 8)
     if z - o < target + _MAX_FIXED_VALUE:
         return -1
-    at = _INSERT
-    size = _INSERT_S
-    if kind == UPDATED:
-        at = _UPDATE
-        size = _UPDATE_S
-    elif kind == DELETED:
-        at = _DELETE
-        size = _DELETE_S
-    o = copy_text(texts, at, size, out, o)
+    o = put_piece(_INSERT if kind == INSERTED else _UPDATE if kind == UPDATED else _DELETE, texts, out, o)
     o = copy_text(texts, template + load_word(texts, template + 4), target, out, o)
     if kind > 0:
         return o
     out[o] = 32
     o = put_column_names(buf, bitmap, texts, template, out, o + 1, z)
-    return o if o < 0 else copy_text(texts, _VALUES, _VALUES_S, out, o)
+    return o if o < 0 else put_piece(_VALUES, texts, out, o)
 
 
-@kernel(copy_text, put_row, put_statement_start)
+@kernel(put_piece, put_row, put_statement_start)
 def put_statements(
     memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, is_keyed: int, o: int
 ) -> int:
@@ -790,9 +748,9 @@ def put_statements(
             o += 1
             length += o - text
         else:
-            o = copy_text(memory.texts, _LIMIT, _LIMIT_S, memory.out, o)
+            o = put_piece(_LIMIT, memory.texts, memory.out, o)
         if kind > 0 or length >= MAX_INSERT_BYTES or p >= memory.n:
-            o = copy_text(memory.texts, _END, _END_S, memory.out, o)
+            o = put_piece(_END, memory.texts, memory.out, o)
             length = 0
     return o
 
@@ -821,7 +779,7 @@ def put_event_statements(memory: ScriptMemory, p: int, n: int, code: int, time: 
     p = at
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
     after = before + ((columns + 7) >> 3) if kind == UPDATED else before
-    o = put_rows_session(cell, 1000000 * time, memory.moves, memory.texts, memory.out, o, memory.z, memory.state)
+    o = put_rows_session(cell, 1000000 * time, memory, o)
     memory.state[NEXT_SESSION_NUMBER] = load_word(memory.moves, cell) - 1
     befores = count_present_columns(memory.buf, before, columns)
     afters = count_present_columns(memory.buf, after, columns)
@@ -839,17 +797,16 @@ def put_event_statements(memory: ScriptMemory, p: int, n: int, code: int, time: 
     )
 
 
-@kernel(copy_text, find_template, put_event_statements, put_rows_with_map, put_position_comment, load_word)
-def put_commented_rows(i: int, type_: int, log_offset: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+@kernel(find_template, put_event_statements, put_rows_with_map, put_position_comment, put_type_name, load_word)
+def put_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write a row event after its comment, as statements, or as BINLOG where there are none."""
     template = find_template(memory.texts, memory.state[TEMPLATES] + 0, events.maps[i])
     if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or template == 0:
         return -2
     code = events.codes[i] + 0
     time = events.times[i] + 0
-    o = put_position_comment(log_offset, memory.texts, memory.out, o, memory.z, memory.state)
-    name = TYPE_NAMES_AT + 32 * type_
-    o = copy_text(memory.texts, name + 1, memory.texts[name] + 0, memory.out, o)
+    o = put_position_comment(events.places[i] + 0, memory, o)
+    o = put_type_name(events.types[i] + 0, memory.texts, memory.out, o)
     if load_word(memory.texts, template + 20) > 0:
         whole = events.stops[i] - events.ends[i] == memory.state[CHECKSUM_BYTES]
         return (
@@ -866,37 +823,54 @@ def put_commented_rows(i: int, type_: int, log_offset: int, events: EventColumns
     return o
 
 
-@kernel(put_transaction_event, put_change_statement, put_commented_rows, find_statement)
-def write_statements(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Write events like `sql.kernels.frequent.write_events`, with rows as statements."""
+@kernel(put_rows_binlog, find_statement_end)
+def put_exact_rows(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+    """Write the events from the TABLE_MAP `i` to the row event `last` as BINLOG; -1 if the buffer is full."""
+    need = 8 * (last - i + 1) + MAX_EVENT_TEXT
+    for j in range(i, last + 1):
+        need += (events.stops[j] - events.offsets[j]) // 3 * 4
+    return -1 if memory.z - o < need else put_rows_binlog(i, last, events, memory, o)
+
+
+@kernel(
+    put_transaction_event, put_change_statement, put_commented_rows, put_exact_rows, find_statement, find_statement_end,
+    is_uncompressed_rows,
+)  # fmt: skip
+def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
+    """Write the events from `i` on, return the index at which it stopped; other results are in the state.
+
+    Rows become statements or BINLOG, see ROWS_AS_STATEMENTS.
+    """
     done = 0
+    as_statements = memory.state[ROWS_AS_STATEMENTS] != 0
     memory.state[LAST_GTID_INDEX] = -1
     memory.state[OUTPUT_FULL] = 0
     memory.state[SESSION_CHANGED] = 0
     while i < stop:
         code = events.codes[i]
         last = i
-        place = events.places[i] + 0
+        in_transaction = memory.state[TRANSACTION_STATE] == IN_TRANSACTION
         memory.state[CONTAINER_OFFSET] = events.holders[i] + 0
-        if memory.z - done < 4096:
+        if memory.z - done < MAX_EVENT_TEXT:
             memory.state[OUTPUT_FULL] = 1
             break
-        if code == TABLE_MAP:
-            o = done if memory.state[TRANSACTION_STATE] == IN_TRANSACTION and events.maps[i] >= 0 else -2
-        elif (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1) or (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2):
-            o = put_commented_rows(i, events.types[i] + 0, place, events, memory, done)  # fmt: skip
-            if o == -1:
-                memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
-                break
-        elif memory.state[TRANSACTION_STATE] == IN_TRANSACTION and (code == QUERY or code == INTVAR or code == RAND):  # noqa: SIM109
-            last = find_statement(i, stop, events.codes, events.starts, events.ends, events.holders, memory.buf)
-            place = events.places[last] + 0 if last >= 0 else 0
-            o = put_change_statement(i, last, place, events, memory, done)  # fmt: skip
-            if o == -1:
-                memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
+        if code == TABLE_MAP and as_statements:
+            o = done if in_transaction and events.maps[i] >= 0 else -2
+        elif code == TABLE_MAP:
+            last = find_statement_end(i, stop, events, memory) if in_transaction else -1
+            o = put_exact_rows(i, last, events, memory, done) if last >= 0 else -2
+        elif as_statements and is_uncompressed_rows(code) and code != PARTIAL_UPDATE_ROWS:
+            o = put_commented_rows(i, events, memory, done)
+        elif in_transaction and (code == QUERY or code == INTVAR or code == RAND):  # noqa: SIM109
+            last = find_statement(i, stop, events, memory)
+            o = put_change_statement(i, last, events.places[max(last, 0)] + 0, events, memory, done)
         else:
-            o = put_transaction_event(i, events, code, place, memory, done)
+            o = put_transaction_event(i, events, code, events.places[i] + 0, memory, done)
+            if o < 0:
+                break
         if o < 0:
+            if o == -1:
+                memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
             break
         done = o
         i = last + 1

@@ -9,9 +9,10 @@ that does not end in this batch; such an event leaves no trace in the state.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from binlogtool.format_api.field_types import (
     Int64s,
-    MutableInt64s,
     MutableUInt8s,
     UInt8s,
     kernel,
@@ -92,8 +93,10 @@ DATABASE_TEXT = DATABASE_SIZE + 1
 """First slot of the database name, eight bytes in each slot."""
 DATABASE_SLOTS = 33
 """Number of slots for the database: its size and its name."""
-CONTAINER_OFFSET, STATE_SIZE = range(DATABASE_SIZE + DATABASE_SLOTS, DATABASE_SIZE + DATABASE_SLOTS + 2)
-"""CONTAINER_OFFSET: offset of the event that contains the current one, or -1."""
+CONTAINER_OFFSET = DATABASE_SIZE + DATABASE_SLOTS
+"""Offset of the event that contains the current one, or -1."""
+ROWS_AS_STATEMENTS, STATE_SIZE = CONTAINER_OFFSET + 1, CONTAINER_OFFSET + 2
+"""ROWS_AS_STATEMENTS: 1 if row events are written as statements, 0 for BINLOG."""
 
 
 # --- Base64 encoding as kernels over lookup tables ---
@@ -157,15 +160,46 @@ def build_tables() -> bytes:
 
 # --- Kernels for SET statements and BEGIN ---
 
-SESSION_PIECES = (b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n")
-SESSION_PIECES_SIZE = sum(map(len, SESSION_PIECES))
 PIECES_AT = TABLES_SIZE
-"""Offset of these pieces in the texts."""
-_SESSION_PIECE_OFFSETS = [
-    PIECES_AT + sum(len(piece) for piece in SESSION_PIECES[:i]) for i in range(len(SESSION_PIECES))
-]
-_SET, _TIMESTAMP, _COMMA, _THREAD, _SESSION_END, _BEGIN = _SESSION_PIECE_OFFSETS
-_SET_S, _TIMESTAMP_S, _COMMA_S, _THREAD_S, _SESSION_END_SIZE, _BEGIN_S = map(len, SESSION_PIECES)
+"""Offset of the pieces in the texts."""
+_PIECES = (
+    b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n",
+    b"SET INSERT_ID=", b"SET LAST_INSERT_ID=", b"SET @@RAND_SEED1=", b", @@RAND_SEED2=",
+    b"# at ", b" GTID ", b"START TRANSACTION\n/*!*/;\n", b" XID\nCOMMIT\n/*!*/;\n", b"BINLOG '\n", b"'\n/*!*/;\n",
+    b"SET @@session.gtid_seq_no=", b" GTID_LOG ",
+    b"/*! *//*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/\n/*!*/;\n",
+    b"/*! *//*!80014 SET @@session.original_commit_timestamp=", b"*/\n/*!*/;\n", b"SET @@session.gtid_next='",
+    b" QUERY\n", b" ANONYMOUS_GTID\n",
+)  # fmt: skip
+
+
+def place_pieces(start: int, pieces: tuple[bytes, ...]) -> list[int]:
+    """Return each piece as one number for `put_piece`: its offset in the texts << 8 | its size."""
+    offsets = accumulate(map(len, pieces), initial=start)
+    return [offset << 8 | len(piece) for offset, piece in zip(offsets, pieces, strict=False)]
+
+
+(
+    _SET, _TIMESTAMP, _COMMA, _THREAD, _END, _BEGIN, _INSERT_ID, _LAST_ID, _SEED1, _SEED2, _AT, _GTID, _START, _XID,
+    BINLOG, CLOSE, _SEQ, _GTID_LOG, _ISOLATION, _COMMITTED, _COMMENT_END, _NEXT, _QUERY, _ANONYMOUS,
+) = place_pieces(PIECES_AT, _PIECES)  # fmt: skip
+TYPE_NAMES_AT = PIECES_AT + sum(map(len, _PIECES))
+"""Offset of the event type names in the texts: 32 bytes each, by type code."""
+TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
+"""End of these texts; others may follow."""
+
+
+@kernel(copy_text)
+def put_piece(piece: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+    """Write a constant text, see `place_pieces`."""
+    return copy_text(texts, piece >> 8, piece & 255, out, o)
+
+
+@kernel(copy_text)
+def put_type_name(type_: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+    """Write the name of an event type, which ends the line of a comment."""
+    name = TYPE_NAMES_AT + 32 * type_
+    return copy_text(texts, name + 1, texts[name] + 0, out, o)
 
 
 @kernel()
@@ -223,67 +257,56 @@ def find_transition(session: int, request: int, transitions: UInt8s) -> int:
     return at if load_word(transitions, at) > 0 else -1
 
 
-@kernel(copy_text, put_padded_digits, put_unsigned)
-def put_timestamp(time: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(put_piece, put_padded_digits, put_unsigned)
+def put_timestamp(time: int, memory: ScriptMemory, o: int) -> int:
     """Write `TIMESTAMP=…` from microseconds."""
     seconds = time // 1000000
     microseconds = time - 1000000 * seconds
-    o = put_unsigned(seconds, out, copy_text(texts, _TIMESTAMP, _TIMESTAMP_S, out, o), z)
+    o = put_unsigned(seconds, memory.out, put_piece(_TIMESTAMP, memory.texts, memory.out, o), memory.z)
     if microseconds > 0:
-        out[o] = 46
-        o = put_padded_digits(microseconds, 6, out, o + 1)
+        memory.out[o] = 46
+        o = put_padded_digits(microseconds, 6, memory.out, o + 1)
     return o
 
 
-@kernel(copy_text, put_timestamp, put_unsigned, load_word)
-def put_begin_session(
-    cell: int,
-    time: int,
-    thread: int,
-    transitions: UInt8s,
-    texts: UInt8s,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-    state: MutableInt64s,
-) -> int:
+@kernel(copy_text, load_word, put_piece)
+def put_transition(cell: int, start: int, memory: ScriptMemory, o: int) -> int:
+    """Write the assignments of a transition; `start` is where its SET statement starts."""
+    size = load_word(memory.moves, cell + 8)
+    if size == 0:
+        return o
+    o = put_piece(_SET if o == start else _COMMA, memory.texts, memory.out, o)
+    return copy_text(memory.moves, load_word(memory.moves, cell + 4), size, memory.out, o)
+
+
+@kernel(put_piece, put_timestamp, put_transition, put_unsigned, load_word)
+def put_begin_session(cell: int, time: int, thread: int, memory: ScriptMemory, o: int) -> int:
     """Write the SET statement for the session of a BEGIN."""
     start = o
-    if time > 0 and time != state[TIMESTAMP_US]:
-        o = put_timestamp(time, texts, out, copy_text(texts, _SET, _SET_S, out, o), z)
-        state[TIMESTAMP_US] = time
-    if thread != state[THREAD_ID]:
-        at = _SET if o == start else _COMMA
-        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
-        o = put_unsigned(thread, out, copy_text(texts, _THREAD, _THREAD_S, out, o), z)
-        state[THREAD_ID] = thread
-    size = load_word(transitions, cell + 8)
-    if size > 0:
-        at = _SET if o == start else _COMMA
-        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
-        o = copy_text(transitions, load_word(transitions, cell + 4), size, out, o)
+    if time > 0 and time != memory.state[TIMESTAMP_US]:
+        o = put_timestamp(time, memory, put_piece(_SET, memory.texts, memory.out, o))
+        memory.state[TIMESTAMP_US] = time
+    if thread != memory.state[THREAD_ID]:
+        o = put_piece(_SET if o == start else _COMMA, memory.texts, memory.out, o)
+        o = put_unsigned(thread, memory.out, put_piece(_THREAD, memory.texts, memory.out, o), memory.z)
+        memory.state[THREAD_ID] = thread
+    o = put_transition(cell, start, memory, o)
     if o > start:
-        o = copy_text(texts, _SESSION_END, _SESSION_END_SIZE, out, o)
-    state[SESSION_NUMBER] = load_word(transitions, cell) - 1
-    state[SESSION_CHANGED] = 1
+        o = put_piece(_END, memory.texts, memory.out, o)
+    memory.state[SESSION_NUMBER] = load_word(memory.moves, cell) - 1
+    memory.state[SESSION_CHANGED] = 1
     return o
 
 
-@kernel(copy_text, put_timestamp, load_word)
-def put_rows_session(
-    cell: int, time: int, transitions: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s
-) -> int:
+@kernel(put_piece, put_timestamp, put_transition)
+def put_rows_session(cell: int, time: int, memory: ScriptMemory, o: int) -> int:
     """Write the SET statement for the statements of a row event; the state stays unchanged."""
     start = o
-    size = load_word(transitions, cell + 8)
-    if size > 0:
-        o = copy_text(texts, _SET, _SET_S, out, o)
-        o = copy_text(transitions, load_word(transitions, cell + 4), size, out, o)
-    if time > 0 and time != state[TIMESTAMP_US]:
-        at = _SET if o == start else _COMMA
-        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
-        o = put_timestamp(time, texts, out, o, z)
-    return copy_text(texts, _SESSION_END, _SESSION_END_SIZE, out, o) if o > start else o
+    o = put_transition(cell, start, memory, o)
+    if time > 0 and time != memory.state[TIMESTAMP_US]:
+        o = put_piece(_SET if o == start else _COMMA, memory.texts, memory.out, o)
+        o = put_timestamp(time, memory, o)
+    return put_piece(_END, memory.texts, memory.out, o) if o > start else o
 
 
 @kernel(load_little_endian, put_begin_session, load_word)
@@ -294,20 +317,10 @@ def put_query_session(p: int, time: int, request: int, cell: int, memory: Script
     if microseconds >= 1000000:
         return -1
     moment = 1000000 * time + microseconds if time > 0 else 0
-    return put_begin_session(
-        cell,
-        moment,
-        load_little_endian(memory.buf, p, 4),
-        memory.moves,
-        memory.texts,
-        memory.out,
-        o,
-        memory.z,
-        memory.state,
-    )
+    return put_begin_session(cell, moment, load_little_endian(memory.buf, p, 4), memory, o)
 
 
-@kernel(find_transition, copy_text, put_query_session, find_query_request)
+@kernel(find_transition, put_piece, put_query_session, find_query_request)
 def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
     """Write a BEGIN after its GTID, in its session; -1 if it is unsupported."""
     if memory.state[TRANSACTION_STATE] != AFTER_GTID:
@@ -320,7 +333,7 @@ def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
     if o < 0:
         return -1
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
-    return copy_text(memory.texts, _BEGIN, _BEGIN_S, memory.out, o)
+    return put_piece(_BEGIN, memory.texts, memory.out, o)
 
 
 # --- Kernels for logged statements with INTVAR and RAND ---
@@ -329,11 +342,6 @@ APOSTROPHE, BACKTICK = b"'`"
 _INSERT, _UPDATE, _DELETE, _REPLACE = (
     int.from_bytes(word, "big") for word in (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
 )
-VARIABLE_PIECES = (b"SET INSERT_ID=", b"SET LAST_INSERT_ID=", b"SET @@RAND_SEED1=", b", @@RAND_SEED2=", b"\n/*!*/;\n")
-VARIABLE_PIECES_SIZE = sum(map(len, VARIABLE_PIECES))
-_VARIABLE_PIECE_OFFSETS = [sum(map(len, VARIABLE_PIECES[:i])) for i in range(len(VARIABLE_PIECES))]
-_INSERT_ID, _LAST_ID, _SEED1, _SEED2, _VARIABLE_END = _VARIABLE_PIECE_OFFSETS
-_INSERT_ID_S, _LAST_ID_S, _SEED1_S, _SEED2_S, _VARIABLE_END_SIZE = map(len, VARIABLE_PIECES)
 
 
 @kernel()
@@ -415,36 +423,31 @@ def is_supported_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
 
 
 @kernel(is_supported_variable)
-def find_statement(i: int, stop: int, codes: Int64s, starts: Int64s, ends: Int64s, holders: Int64s, buf: UInt8s) -> int:
+def find_statement(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
     """Return the index of the statement for which the variables from event `i` on are set.
 
     -1 if it is missing, is in another container, or a variable is malformed.
     """
-    holder = holders[i] + 0
-    while i < stop and codes[i] != QUERY:
-        size = ends[i] - starts[i]
-        if not is_supported_variable(codes[i], starts[i], size, buf):
+    holder = events.holders[i] + 0
+    while i < stop and events.codes[i] != QUERY:
+        if not is_supported_variable(events.codes[i], events.starts[i], events.ends[i] - events.starts[i], memory.buf):
             return -1
         i += 1
-    return i if i < stop and holders[i] == holder else -1
+    return i if i < stop and events.holders[i] == holder else -1
 
 
-@kernel(copy_text, load_little_endian, put_unsigned)
-def put_variable(code: int, p: int, buf: UInt8s, texts: UInt8s, at: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the SET statement of INTVAR or RAND.
-
-    Args:
-        at: offset of this module's pieces in the texts.
-    """
+@kernel(put_piece, load_little_endian, put_unsigned)
+def put_variable(code: int, p: int, memory: ScriptMemory, o: int) -> int:
+    """Write the SET statement of INTVAR or RAND."""
+    name = _SEED1 if code == RAND else _LAST_ID if memory.buf[p] == 1 else _INSERT_ID
+    if code != RAND:
+        p += 1
+    o = put_piece(name, memory.texts, memory.out, o)
+    o = put_unsigned(load_little_endian(memory.buf, p, 8), memory.out, o, memory.z)
     if code == RAND:
-        o = put_unsigned(load_little_endian(buf, p, 8), out, copy_text(texts, at + _SEED1, _SEED1_S, out, o), z)
-        o = put_unsigned(load_little_endian(buf, p + 8, 8), out, copy_text(texts, at + _SEED2, _SEED2_S, out, o), z)
-    else:
-        last = buf[p] == 1
-        place = _LAST_ID if last else _INSERT_ID
-        o = copy_text(texts, at + place, _LAST_ID_S if last else _INSERT_ID_S, out, o)
-        o = put_unsigned(load_little_endian(buf, p + 1, 8), out, o, z)
-    return copy_text(texts, at + _VARIABLE_END, _VARIABLE_END_SIZE, out, o)
+        o = put_piece(_SEED2, memory.texts, memory.out, o)
+        o = put_unsigned(load_little_endian(memory.buf, p + 8, 8), memory.out, o, memory.z)
+    return put_piece(_END, memory.texts, memory.out, o)
 
 
 @kernel(copy_text)
@@ -473,8 +476,10 @@ def find_text_request(p: int, n: int, flags: int, transitions: UInt8s, buf: UInt
     return -1 if plain == 0 else request + (plain >> 1 << 16)
 
 
-@kernel(find_transition, copy_text, put_query_session, put_text, put_variable, find_text_request, load_word)
-def put_statement(i: int, last: int, events: EventColumns, at: int, memory: ScriptMemory, o: int) -> int:
+@kernel(
+    find_transition, copy_text, put_piece, put_query_session, put_text, put_variable, find_text_request, load_word,
+)  # fmt: skip
+def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write the statement `last` after the variables from event `i` on; -1 if it is unsupported."""
     p = events.starts[last] + 0
     n = events.ends[last] + 0
@@ -486,7 +491,7 @@ def put_statement(i: int, last: int, events: EventColumns, at: int, memory: Scri
     if cell < 0:
         return -1
     for k in range(i, last):
-        o = put_variable(events.codes[k], events.starts[k], memory.buf, memory.texts, at, memory.out, o, memory.z)
+        o = put_variable(events.codes[k], events.starts[k], memory, o)
     o = put_query_session(p, events.times[last], request, cell, memory, o)
     if o < 0:
         return -1
@@ -495,53 +500,29 @@ def put_statement(i: int, last: int, events: EventColumns, at: int, memory: Scri
         mode = load_word(memory.moves, request_at) + load_word(memory.moves, request_at + 4)
         o = copy_text(memory.moves, mode, load_word(memory.moves, request_at + 8) >> 18, memory.out, o)
     text = p + 14 + (memory.buf[p + 11] | memory.buf[p + 12] << 8) + memory.buf[p + 8]
-    return copy_text(
-        memory.texts, at + _VARIABLE_END, _VARIABLE_END_SIZE, memory.out, put_text(memory.buf, text, n, memory.out, o)
-    )
+    return put_piece(_END, memory.texts, memory.out, put_text(memory.buf, text, n, memory.out, o))
 
 
 # --- Kernel for the script text of frequent events ---
 
 # ruff: noqa: SIM109 - kernels have no `in`
 
+HAS_IMMEDIATE_TIMESTAMP = 1 << 55
+"""Bit of MySQL's immediate_commit_timestamp: original_commit_timestamp follows it."""
+
 MAX_BINLOG_BYTES = 8 << 20
 """Most bytes of events in one BINLOG statement, as in `sql.binlog`."""
 
-_PIECES = (
-    b"# at ", b" GTID ", b"START TRANSACTION\n/*!*/;\n", b" XID\nCOMMIT\n/*!*/;\n", b"BINLOG '\n", b"'\n/*!*/;\n",
-    b"SET @@session.gtid_seq_no=", b"\n/*!*/;\n", b" GTID_LOG ",
-    b"/*! *//*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/\n/*!*/;\n",
-    b"/*! *//*!80014 SET @@session.original_commit_timestamp=", b"*/\n/*!*/;\n", b"SET @@session.gtid_next='",
-    b" QUERY\n", b" ANONYMOUS_GTID\n",
-)  # fmt: skip
-_TEXTS_AT = PIECES_AT + SESSION_PIECES_SIZE
-_PIECE_OFFSETS = [
-    _TEXTS_AT + VARIABLE_PIECES_SIZE + sum(len(piece) for piece in _PIECES[:i]) for i in range(len(_PIECES))
-]
-(
-    _AT, _GTID, _START, _XID, _BINLOG, _CLOSE, _SEQ, _END, _GTID_LOG, _ISOLATION, _COMMITTED, _COMMENT_END, _NEXT,
-    _QUERY, _ANONYMOUS,
-) = _PIECE_OFFSETS  # fmt: skip
-(
-    _AT_S, _GTID_S, _START_S, _XID_S, _BINLOG_S, _CLOSE_S, _SEQ_S, _END_S, _GTID_LOG_S, _ISOLATION_S, _COMMITTED_S,
-    _COMMENT_END_S, _NEXT_S, _QUERY_S, _ANONYMOUS_S,
-) = map(len, _PIECES)  # fmt: skip
-BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE = _BINLOG, _BINLOG_S, _CLOSE, _CLOSE_S
-TYPE_NAMES_AT = _PIECE_OFFSETS[-1] + len(_PIECES[-1])
-"""Offset of the event type names in the texts: 32 bytes each, by type code."""
-TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
-"""End of these texts; others may follow."""
 
-
-@kernel(copy_text, put_unsigned)
-def put_position_comment(place: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int, state: Int64s) -> int:
+@kernel(put_piece, put_unsigned)
+def put_position_comment(place: int, memory: ScriptMemory, o: int) -> int:
     """Write `# at N`, for a nested event `# at N+M`."""
-    o = copy_text(texts, _AT, _AT_S, out, o)
-    if state[CONTAINER_OFFSET] < 0:
-        return put_unsigned(state[WINDOW_OFFSET] + place, out, o, z)
-    o = put_unsigned(state[CONTAINER_OFFSET] + 0, out, o, z)
-    out[o] = 43
-    return put_unsigned(place, out, o + 1, z)
+    o = put_piece(_AT, memory.texts, memory.out, o)
+    if memory.state[CONTAINER_OFFSET] < 0:
+        return put_unsigned(memory.state[WINDOW_OFFSET] + place, memory.out, o, memory.z)
+    o = put_unsigned(memory.state[CONTAINER_OFFSET] + 0, memory.out, o, memory.z)
+    memory.out[o] = 43
+    return put_unsigned(place, memory.out, o + 1, memory.z)
 
 
 @kernel()
@@ -605,22 +586,15 @@ def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMe
     return -1
 
 
-@kernel(copy_text, put_base64, put_position_comment)
-def put_rows_binlog(
-    i: int, last: int, code: int, place: int, events: EventColumns, memory: ScriptMemory, o: int
-) -> int:
-    """Write the events of a statement as BINLOG.
-
-    Args:
-        code: type of the last event in the log.
-    """
-    o = put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state)
-    name = TYPE_NAMES_AT + 32 * code
-    o = copy_text(memory.texts, name + 1, memory.texts[name] + 0, memory.out, o)
-    o = copy_text(memory.texts, _BINLOG, _BINLOG_S, memory.out, o)
+@kernel(put_piece, put_base64, put_position_comment, put_type_name)
+def put_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
+    """Write the events of a statement as BINLOG, after the comment of the last one."""
+    o = put_position_comment(events.places[last] + 0, memory, o)
+    o = put_type_name(events.types[last] + 0, memory.texts, memory.out, o)
+    o = put_piece(BINLOG, memory.texts, memory.out, o)
     for j in range(i, last + 1):
         o = put_base64(memory.buf, events.offsets[j] + 0, events.stops[j] + 0, memory.texts, memory.out, o)
-    return copy_text(memory.texts, _CLOSE, _CLOSE_S, memory.out, o)
+    return put_piece(CLOSE, memory.texts, memory.out, o)
 
 
 @kernel()
@@ -632,7 +606,7 @@ def is_plain_gtid(buf: UInt8s, p: int, n: int) -> bool:
     return more & 14 == 0 and n - p > (more & 1) + (more & 16) // 4
 
 
-@kernel(copy_text, is_plain_gtid, load_little_endian, put_position_comment, put_unsigned)
+@kernel(put_piece, is_plain_gtid, load_little_endian, put_position_comment, put_unsigned)
 def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MariaDB's GTID; -1 if it is unsupported."""
     if (
@@ -655,13 +629,7 @@ def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemo
         memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server != memory.state[SERVER_ID])
     ):
         return -1
-    o = copy_text(
-        memory.texts,
-        _GTID,
-        _GTID_S,
-        memory.out,
-        put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state),
-    )
+    o = put_piece(_GTID, memory.texts, memory.out, put_position_comment(place, memory, o))
     o = put_unsigned(domain, memory.out, o, memory.z)
     memory.out[o] = 45
     o = put_unsigned(server, memory.out, o + 1, memory.z)
@@ -670,19 +638,18 @@ def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemo
     memory.out[o] = 10
     o += 1
     if memory.state[SETS_GTIDS]:
-        o = put_unsigned(number, memory.out, copy_text(memory.texts, _SEQ, _SEQ_S, memory.out, o), memory.z)
-        o = copy_text(memory.texts, _END, _END_S, memory.out, o)
+        o = put_unsigned(number, memory.out, put_piece(_SEQ, memory.texts, memory.out, o), memory.z)
+        o = put_piece(_END, memory.texts, memory.out, o)
         memory.state[SEQUENCE_NUMBER] = number
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
-    return copy_text(memory.texts, _START, _START_S, memory.out, o)
+    return put_piece(_START, memory.texts, memory.out, o)
 
 
 @kernel(load_little_endian)
 def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
     """Return whether the GTID body has exactly one server version, and it is this one.
 
-    Args:
-        p: offset after its commit timestamps.
+    `p`: offset after its commit timestamps.
     """
     if n - p < 5:
         return False
@@ -697,110 +664,78 @@ def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
     return n - p >= 4 and load_little_endian(buf, p, 4) == version
 
 
-@kernel(copy_text, put_unsigned, put_uuid)
-def put_gtid(p: int, number: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+@kernel(put_unsigned, put_uuid)
+def put_gtid(p: int, number: int, memory: ScriptMemory, o: int) -> int:
     """Write MySQL's GTID: the UUID at `buf[p]` and the number."""
-    o = put_uuid(buf, p, out, o)
-    out[o] = 58
-    return put_unsigned(number, out, o + 1, z)
+    o = put_uuid(memory.buf, p, memory.out, o)
+    memory.out[o] = 58
+    return put_unsigned(number, memory.out, o + 1, memory.z)
 
 
-@kernel(copy_text, has_version, load_little_endian, put_gtid, put_position_comment, put_unsigned)
-def put_mysql_gtid(
-    code: int,
-    p: int,
-    n: int,
-    buf: UInt8s,
-    texts: UInt8s,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-    state: MutableInt64s,
-    place: int,
-) -> int:
+@kernel(put_piece, has_version, load_little_endian, put_gtid, put_position_comment, put_unsigned)
+def put_mysql_gtid(code: int, p: int, n: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
-    if n - p < 54 or state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION or state[IS_MARIADB]:
+    if n - p < 54 or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION or memory.state[IS_MARIADB]:
         return -1
-    number = load_little_endian(buf, p + 17, 8)
-    time = load_little_endian(buf, p + 42, 7)
+    sets_gtids = memory.state[SETS_GTIDS] != 0
+    number = load_little_endian(memory.buf, p + 17, 8)
+    time = load_little_endian(memory.buf, p + 42, 7)
     at = p + 49
-    if time >= 0x80000000000000:
-        time = load_little_endian(buf, at, 7)
+    if time >= HAS_IMMEDIATE_TIMESTAMP:
+        time = load_little_endian(memory.buf, at, 7)
         at += 7
     if number < 0 or (
-        state[SETS_GTIDS] and (time >= 0x80000000000000 or (code == ANONYMOUS_GTID and state[GTID_AUTOMATIC] == 0))
+        sets_gtids
+        and (time >= HAS_IMMEDIATE_TIMESTAMP or (code == ANONYMOUS_GTID and memory.state[GTID_AUTOMATIC] == 0))
     ):
         return -1
-    if state[SETS_GTIDS] and not has_version(at, n, buf, state[SERVER_VERSION] + 0):
+    if sets_gtids and not has_version(at, n, memory.buf, memory.state[SERVER_VERSION] + 0):
         return -1
-    o = put_position_comment(place, texts, out, o, z, state)
+    o = put_position_comment(place, memory, o)
     if code == ANONYMOUS_GTID:
-        o = copy_text(texts, _ANONYMOUS, _ANONYMOUS_S, out, o)
+        o = put_piece(_ANONYMOUS, memory.texts, memory.out, o)
     else:
-        o = put_gtid(p + 1, number, buf, texts, out, copy_text(texts, _GTID_LOG, _GTID_LOG_S, out, o), z)
-        out[o] = 10
+        o = put_gtid(p + 1, number, memory, put_piece(_GTID_LOG, memory.texts, memory.out, o))
+        memory.out[o] = 10
         o += 1
-    state[TRANSACTION_STATE] = AFTER_GTID
-    if state[SETS_GTIDS] == 0:
+    memory.state[TRANSACTION_STATE] = AFTER_GTID
+    if not sets_gtids:
         return o
-    if buf[p] & 1 == 0:
-        o = copy_text(texts, _ISOLATION, _ISOLATION_S, out, o)
-    if time != state[COMMIT_TIMESTAMP]:
-        o = put_unsigned(time, out, copy_text(texts, _COMMITTED, _COMMITTED_S, out, o), z)
-        o = copy_text(texts, _COMMENT_END, _COMMENT_END_S, out, o)
-        state[COMMIT_TIMESTAMP] = time
+    if memory.buf[p] & 1 == 0:
+        o = put_piece(_ISOLATION, memory.texts, memory.out, o)
+    if time != memory.state[COMMIT_TIMESTAMP]:
+        o = put_unsigned(time, memory.out, put_piece(_COMMITTED, memory.texts, memory.out, o), memory.z)
+        o = put_piece(_COMMENT_END, memory.texts, memory.out, o)
+        memory.state[COMMIT_TIMESTAMP] = time
     if code == ANONYMOUS_GTID:
         return o
-    o = put_gtid(p + 1, number, buf, texts, out, copy_text(texts, _NEXT, _NEXT_S, out, o), z)
-    state[GTID_AUTOMATIC] = 0
-    out[o] = 39
-    return copy_text(texts, _END, _END_S, out, o + 1)
+    o = put_gtid(p + 1, number, memory, put_piece(_NEXT, memory.texts, memory.out, o))
+    memory.state[GTID_AUTOMATIC] = 0
+    memory.out[o] = 39
+    return put_piece(_END, memory.texts, memory.out, o + 1)
 
 
-@kernel(copy_text, put_begin, put_mariadb_gtid, put_mysql_gtid, put_position_comment)
+@kernel(put_piece, put_begin, put_mariadb_gtid, put_mysql_gtid, put_position_comment)
 def put_transaction_event(i: int, events: EventColumns, code: int, place: int, memory: ScriptMemory, o: int) -> int:
     """Write an event that begins, ends or annotates a transaction; -1 if it is unsupported."""
     if code == XID:
         if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or events.ends[i] - events.starts[i] < 8:
             return -1
         memory.state[TRANSACTION_STATE] = OUTSIDE_TRANSACTION
-        return copy_text(
-            memory.texts,
-            _XID,
-            _XID_S,
-            memory.out,
-            put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state),
-        )
+        return put_piece(_XID, memory.texts, memory.out, put_position_comment(place, memory, o))
     if (
         code == ANNOTATE_ROWS
         or code == ROWS_QUERY
         or (code == TRANSACTION_PAYLOAD and memory.state[TRANSACTION_STATE] == AFTER_GTID)
     ):
         return o
+    if code == QUERY:
+        o = put_piece(_QUERY, memory.texts, memory.out, put_position_comment(place, memory, o))
+        return put_begin(events.starts[i], events.ends[i], events.times[i], memory, o)
     if code == GTID:
         o = put_mariadb_gtid(events.servers[i], events.flags[i], events.starts[i], events.ends[i], memory, o, place)
     elif code == GTID_LOG or code == ANONYMOUS_GTID:
-        o = put_mysql_gtid(
-            code,
-            events.starts[i],
-            events.ends[i],
-            memory.buf,
-            memory.texts,
-            memory.out,
-            o,
-            memory.z,
-            memory.state,
-            place,
-        )
-    elif code == QUERY:
-        o = copy_text(
-            memory.texts,
-            _QUERY,
-            _QUERY_S,
-            memory.out,
-            put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state),
-        )
-        return put_begin(events.starts[i], events.ends[i], events.times[i], memory, o)
+        o = put_mysql_gtid(code, events.starts[i], events.ends[i], memory, o, place)
     else:
         return -1
     if o >= 0:
@@ -808,74 +743,20 @@ def put_transaction_event(i: int, events: EventColumns, code: int, place: int, m
     return o
 
 
-@kernel(copy_text, put_position_comment, put_statement, find_statement)
+@kernel(put_piece, put_position_comment, put_statement)
 def put_change_statement(i: int, last: int, place: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
     """Write a statement of a transaction after its variables; -1 if the buffer is full, -2 if it is unsupported."""
     if last < 0:
         return -2
     if memory.z - o < 2 * (events.stops[last] - events.offsets[i]) + 8192:
         return -1
-    o = put_position_comment(place, memory.texts, memory.out, o, memory.z, memory.state)
-    o = copy_text(memory.texts, _QUERY, _QUERY_S, memory.out, o)
-    o = put_statement(i, last, events, _TEXTS_AT, memory, o)
+    o = put_piece(_QUERY, memory.texts, memory.out, put_position_comment(place, memory, o))
+    o = put_statement(i, last, events, memory, o)
     return -2 if o < 0 else o
 
 
-@kernel(put_transaction_event, put_change_statement, put_rows_binlog, find_statement_end, find_statement)
-def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Write the events from `i` on; return the index at which it stopped. Other results are in the state.
-
-    Args:
-        types: type codes in the log.
-        log_offsets: offsets in the log.
-        containers: offsets of the events that contain these, or -1.
-    """
-    done = 0
-    memory.state[LAST_GTID_INDEX] = -1
-    memory.state[OUTPUT_FULL] = 0
-    memory.state[SESSION_CHANGED] = 0
-    while i < stop:
-        code = events.codes[i]
-        last = i
-        memory.state[CONTAINER_OFFSET] = events.holders[i] + 0
-        if memory.z - done < 4096:
-            memory.state[OUTPUT_FULL] = 1
-            break
-        if code == TABLE_MAP:
-            if memory.state[TRANSACTION_STATE] == IN_TRANSACTION:
-                last = find_statement_end(i, stop, events, memory)
-            if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or last < 0:
-                break
-            need = 8 * (last - i + 1) + 4096
-            for j in range(i, last + 1):
-                need += (events.stops[j] - events.offsets[j]) // 3 * 4
-            if memory.z - done < need:
-                memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
-                break
-            o = put_rows_binlog(i, last, events.types[last] + 0, events.places[last] + 0, events, memory, done)
-        elif memory.state[TRANSACTION_STATE] == IN_TRANSACTION and (code == QUERY or code == INTVAR or code == RAND):
-            last = find_statement(i, stop, events.codes, events.starts, events.ends, events.holders, memory.buf)
-            place = events.places[last] + 0 if last >= 0 else 0
-            o = put_change_statement(i, last, place, events, memory, done)  # fmt: skip
-            if o == -1:
-                memory.state[OUTPUT_FULL] = 1 if done > 0 else 0
-        else:
-            place = events.places[i] + 0
-            o = put_transaction_event(i, events, code, place, memory, done)
-        if o < 0:
-            break
-        done = o
-        i = last + 1
-    memory.state[BYTES_WRITTEN] = done
-    return i
-
-
 def build_texts(names: dict[int, str]) -> bytes:
-    """Build the texts of the kernel.
-
-    Args:
-        names: names of event types by code.
-    """
+    """Build the texts of the kernel; `names`: names of event types by code."""
     lines = (f" {names.get(code, '')}\n".encode() for code in range(256))
     entries = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in lines)
-    return build_tables() + b"".join(SESSION_PIECES + VARIABLE_PIECES + _PIECES) + b"".join(entries) + bytes(16)
+    return build_tables() + b"".join(_PIECES) + b"".join(entries) + bytes(16)

@@ -14,7 +14,7 @@ from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlo
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import record_rows
 from binlogtool.export.incremental import is_damage, log_key, sequence_numbers
-from binlogtool.export.manifest import ReadRequest, TaskFile, resolve_format, write_notes
+from binlogtool.export.manifest import ReadRequest, TaskFile, resolve_format
 from binlogtool.export.record_rows import RowBuilder, read_row_parts
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import Format, Hints
@@ -78,12 +78,15 @@ def read_member(
     part: FilePart = WHOLE_FILE,
     builder: RowBuilder = record_rows.DEFAULT_LAYOUT,
     is_file_closed: Callable[[], bool] = bool,
+    on_note: Callable[[Finding], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) become a DAMAGE row as well.
 
-    is_file_closed: returns True if the file is closed, see `is_damage`.
+    Args:
+        is_file_closed: returns True if the file is closed, see `is_damage`.
+        on_note: receives findings that no row represents.
     """
-    format_, notes = member.format, list[Finding]()
+    format_ = member.format
     if member.trouble:
         yield builder.build_damage_batch(
             member.name, format_, make_finding("input-unreadable", None, 0, member.trouble)
@@ -99,13 +102,11 @@ def read_member(
                     yield item
                 elif is_damage(item.finding, is_file_closed):
                     yield builder.build_damage_batch(member.name, format_, item.finding)
-                else:
-                    notes.append(item.finding)
+                elif on_note is not None:
+                    on_note(item.finding)
     except BinlogtoolError as error:
         changed_finding = make_finding("changed-while-read", None, 0, f"was readable before, but not now: {error}")
         yield builder.build_damage_batch(member.name, format_, changed_finding)
-    if notes and request.notes is not None:
-        write_notes(request.notes, record_rows.printable_path(member.name), repr(part), notes)
 
 
 def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> LogReader:

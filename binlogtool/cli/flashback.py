@@ -1,0 +1,186 @@
+"""`binlogtool flashback`: write the script that reverses selected row changes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.convert import summary_lines
+from binlogtool.cli.options import (
+    PATH,
+    HintOptions,
+    SelectionOptions,
+    hint_options,
+    level_option,
+    option,
+    script_options,
+    selection_options,
+    where_option,
+    without_options,
+)
+from binlogtool.cli.output_destination import OutputDestination
+
+if TYPE_CHECKING:
+    from binlogtool.export.manifest import Manifest
+
+_CHUNK_BYTES = 1 << 20
+_QUIET_LABELS = ("read", "check", "wrote")
+"""Lines of the summary that say that all is well; they are for -v where the script is on standard output."""
+_NOT_FOR_TRANSACTIONS = ("limit", "skip", "tail", "type", "on_damage")
+"""Options that select single records, or go on after damage: transactions are reversed whole or not at all."""
+
+
+class FlashbackOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    rows: str
+    comments: bool
+    rewrite: tuple[str, ...]
+    skip_ddl: bool
+    manifest: str | None
+    selection: SelectionOptions
+    hints: HintOptions
+
+
+def _run_flashback(run: CommandRun, options: FlashbackOptions) -> int:
+    if not options.paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    form = run.settings.choose_output_format(("sql", "json"))
+    if run.settings.output not in (None, "-"):
+        return _write_file(run, options, str(run.settings.output), form)
+    if form == "json":
+        raise click.UsageError("-O json prints the manifest; the script needs --output FILE.")
+    with tempfile.TemporaryDirectory(prefix="binlogtool-flashback-") as folder:
+        return _print_script(run, options, os.path.join(folder, "flashback.sql"))
+
+
+def _write_file(run: CommandRun, options: FlashbackOptions, output: str, form: str) -> int:
+    """Write the script to a file, and the account of the work to standard output."""
+    import binlogtool
+
+    settings = replace(run.settings, output=None)
+    with OutputDestination(settings, text=form == "sql", page=False, defers_errors=True) as out:
+        manifest = _call_convert(run, options, output)
+        run.status = manifest.exit_code
+        if form == "json":
+            out.write(binlogtool.manifest_as_json(manifest))
+        else:
+            for line in summary_lines(manifest):
+                out.write_line(line)
+    return run.status
+
+
+def _print_script(run: CommandRun, options: FlashbackOptions, path: str) -> int:
+    """Print the script when it is complete; the account of the work goes to standard error."""
+    from binlogtool.report.dump import SqlWriter
+
+    with run.open_output(text=False, inputs=options.paths) as out:
+        manifest = _call_convert(run, options, path)
+        run.status = manifest.exit_code
+        for line in summary_lines(manifest):
+            run.say(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
+        if manifest.complete:
+            writer = SqlWriter(terminal=out.isatty())
+            with open(path, "rb") as script:
+                while data := script.read(_CHUNK_BYTES):
+                    out.write(writer.encode_text(data))
+    return run.status
+
+
+def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Manifest:
+    import binlogtool
+
+    settings = run.settings
+    manifest = binlogtool.convert(
+        options.paths,
+        "flashback",
+        output,
+        format=settings.format,
+        limits=settings.limits,
+        backend=settings.backend,
+        hints=options.hints.read(),
+        selection=options.selection.build(on_damage="stop"),
+        manifest=options.manifest,
+        overwrite=settings.overwrite,
+        on_step=lambda step: run.progress.update_stage(
+            f"flashback: {step.stage}", step.done, total=step.total, records=step.records
+        ),
+        rows=options.rows,
+        comments=options.comments,
+        rewrite=options.rewrite,
+        skip_ddl=options.skip_ddl,
+        database=options.selection.database,
+    )
+    run.say_skipped_files()
+    return manifest
+
+
+command = Command(
+    "flashback",
+    callback=_run_flashback,
+    options_type=FlashbackOptions,
+    outputs=("sql", "json"),
+    params=[
+        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
+        *without_options(script_options(), "with_gtids", "stop_before", "load_files"),
+        option(
+            ["--skip-ddl"],
+            is_flag=True,
+            group="Damage",
+            is_common=True,
+            help="Leave table definitions of the selected tables unchanged, with a notice, instead of refusing them "
+            "(docs/damage.md).",
+        ),
+        option(
+            ["--manifest"],
+            type=PATH,
+            metavar="FILE",
+            group="Output",
+            help="Save the manifest of inputs, hashes and row changes as JSON.",
+        ),
+        *hint_options(),
+        level_option(),
+        *without_options(selection_options(), *_NOT_FOR_TRANSACTIONS),
+        where_option(),
+    ],
+    help="""Write the script that reverses selected row changes, newest first.
+
+    It needs row events with whole images, and reverses whole transactions. If a change cannot be reversed, it is
+    reported and nothing is written; a row that was changed again later is reported with status 1. Test the script on a
+    copy first. To undo a repair of a log file, see `undo`.
+    """,
+    notes="""The script contains the log's own events inverted (insert and delete, before and after exchanged), as
+    BINLOG, so that triggers do not fire and generated columns do no harm; with --rows statements, INSERT for DELETE,
+    DELETE for INSERT, and an UPDATE of the changed columns to the values before.
+
+    What cannot be reversed (statements that change rows, DDL of the selected tables, XA, logged rollbacks, images that
+    lack columns) is reported, and nothing is written. DDL of other tables is ignored; with --skip-ddl, also that of the
+    selected tables. --where selects rows, also within one event: "before.state = 'x'" reverses only those.
+
+    Select whole histories of rows: if a row was changed again by a change that is not selected, the script does not
+    find it, or finds it by its key and gives it older values. Such rows are reported, with status 1, to the end of the
+    last log that is given; so is a later TRUNCATE, DROP or ALTER of their table. A selection without row changes is an
+    error. Rows changed by foreign key cascades are not in the log, so not in the script.""",
+    examples=(
+        (
+            "reverse what one transaction did to a table",
+            "binlogtool flashback --include-gtids 0-1-42 --object shop.orders -o flashback.sql bin.000007",
+        ),
+        (
+            "reverse only some of the rows of a wrong DELETE",
+            "binlogtool flashback --where \"object = 'shop.orders' and before.state = 'paid'\" -o flashback.sql "
+            "bin.000007",
+        ),
+        (
+            "look at the script before it goes anywhere",
+            "binlogtool flashback --rows statements --start-datetime -1h --object shop.orders bin.000007 | less",
+        ),
+    ),
+)

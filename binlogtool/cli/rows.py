@@ -1,0 +1,219 @@
+"""`binlogtool rows`: print the changed rows of tables, with the columns and types of their table."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.cli.command import Command, CommandRun
+from binlogtool.cli.dump import report_trouble
+from binlogtool.cli.options import (
+    PATH,
+    HintOptions,
+    SelectionOptions,
+    hint_options,
+    level_option,
+    option,
+    selection_options,
+    where_option,
+    without_options,
+)
+from binlogtool.errors import RefusedError, UsageError, suggest_names
+
+if TYPE_CHECKING:
+    import binlogtool
+    from binlogtool.cli.output_destination import OutputDestination
+    from binlogtool.core.record_selection import Selection
+
+_FORMS = ("text", "csv", "jsonl", "arrow")
+_MANY_TABLES = ("text", "jsonl")
+"""Outputs that can hold the rows of several tables."""
+_ROWS_PER_TABLE = 1000
+_MAX_LISTED = 10
+_NOT_FOR_ROWS = ("tail", "type", "on_damage")
+
+
+class RowsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    image: str | None
+    selection: SelectionOptions
+    hints: HintOptions
+
+
+def _run_rows(run: CommandRun, options: RowsOptions) -> int:
+    import binlogtool
+
+    if not options.paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    form, settings = run.settings.choose_output_format(_FORMS), run.settings
+    selection = options.selection.build(on_damage="skip")
+    with (
+        binlogtool.open(
+            options.paths, format=settings.format, limits=settings.limits, backend=settings.backend,
+            hints=options.hints.read(),
+        ) as log,
+        run.open_output(text=form == "text", inputs=options.paths) as out,
+    ):  # fmt: skip
+        if form == "arrow" and out.isatty():
+            raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
+        run.say_skipped_files()
+        for table, rows in _open_tables(run, log, options, selection, form).items():
+            _print_table(run, out, form, table, rows)
+    return run.status
+
+
+def _open_tables(
+    run: CommandRun, log: binlogtool.OpenedLog, options: RowsOptions, selection: Selection, form: str
+) -> dict[str, binlogtool.LogRows]:
+    """Return the rows of the selected tables by name.
+
+    Raises:
+        UsageError: the log has no such table, or there are several and the output holds one.
+    """
+    columns = [name for text in options.columns for name in text.split(",") if name]
+    row_selection = replace(selection, objects=(), exclude_objects=())
+
+    def open_table(name: str) -> binlogtool.LogRows:
+        rows: binlogtool.LogRows = log.rows(name, image=options.image, columns=columns, selection=row_selection)
+        return rows
+
+    if len(selection.objects) == 1 and not selection.exclude_objects:
+        rows = open_table(selection.objects[0])
+        if _has_table(rows):
+            return {selection.objects[0]: rows}
+    tables = _select_tables(run, log, selection)
+    if len(tables) > 1 and form not in _MANY_TABLES:
+        raise UsageError(
+            f"-O {form} holds the rows of one table; name one with --object: {_join_names(tables)}"
+            f" (or convert --to {'csv' if form == 'csv' else 'parquet'} --per-table writes a directory for each)"
+        )
+    return {table: open_table(table) for table in tables}
+
+
+def _has_table(rows: binlogtool.LogRows) -> bool:
+    """Return whether the selected records have a table of exactly this name; False for a pattern."""
+    try:
+        return bool(rows.schema.names)
+    except UsageError:
+        return False
+
+
+def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> list[str]:
+    """Return the names of the selected tables that the selected records describe.
+
+    Raises:
+        UsageError: the log has no such table.
+    """
+    where_to_look = replace(selection, objects=(), exclude_objects=(), limit=None, skip=0, where=None)
+    if tables := _filter_tables(log.tables(where_to_look), selection):
+        return tables
+    known = log.tables()
+    if not known:
+        raise UsageError("the log has no rows of tables; MySQL and MariaDB log them with binlog_format=ROW")
+    if absent := _filter_tables(known, selection):
+        run.say(f"the selection contains no row of {_join_names(absent)}")
+        return []
+    if not selection.objects:
+        raise UsageError(f"--exclude-object leaves out all tables of the log: {_join_names(known)}")
+    wanted = selection.objects[-1].removeprefix("*.")
+    databases = [f"{name.rpartition('.')[0]}.*" for name in known if "." in name]
+    names = databases if wanted.endswith(".*") else known if "." in wanted else [n.rpartition(".")[2] for n in known]
+    suggestion = suggest_names(wanted, names) or f"; it has {_join_names(known)}"
+    raise UsageError(f"{wanted}: the log contains no such table{suggestion}")
+
+
+def _filter_tables(names: Sequence[str], selection: Selection) -> list[str]:
+    """Return the names that the patterns of the selection include; a name without a sign `*?[` is itself."""
+
+    def is_among(name: str, globs: Sequence[str]) -> bool:
+        return any(name == glob or fnmatch.fnmatchcase(name, glob) for glob in globs)
+
+    wanted = selection.objects or ("*",)
+    return [name for name in names if is_among(name, wanted) and not is_among(name, selection.exclude_objects)]
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_LISTED]) + (", …" if names[_MAX_LISTED:] else "")
+
+
+def _print_table(run: CommandRun, out: OutputDestination, form: str, table: str, rows: binlogtool.LogRows) -> None:
+    """Print the rows of one table, then its findings."""
+    if form == "text":
+        _print_text(out, table, rows)
+    else:
+        for data in rows.encode(form):
+            out.write(data)
+    run.progress.records += rows.row_count or 0
+    if not rows.row_count:
+        run.say(f"{table}: the selection contains no row of this table")
+    for finding in rows.findings:
+        report_trouble(run, finding)
+
+
+def _print_text(out: OutputDestination, table: str, rows: binlogtool.LogRows) -> None:
+    from binlogtool.terminal.escape import escape
+    from binlogtool.terminal.tables import MAX_CELL_LENGTH, render_table
+
+    def format_cell(text: str | None) -> str:
+        if text is None:
+            return "NULL"
+        return escape(text if len(text) <= MAX_CELL_LENGTH else f"{text[:MAX_CELL_LENGTH]}…")
+
+    for names, cells in rows.text_rows(_ROWS_PER_TABLE):
+        out.write_line(escape(table))
+        lines = [list(map(escape, names)), *(list(map(format_cell, row)) for row in cells)]
+        out.write(render_table(lines, ascii_only=out.ascii))
+
+
+command = Command(
+    "rows",
+    callback=_run_rows,
+    options_type=RowsOptions,
+    outputs=_FORMS,
+    params=[
+        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
+        option(
+            ["--columns"],
+            multiple=True,
+            metavar="A,B",
+            is_common=True,
+            help="Only these columns, in this order; repeatable.",
+        ),
+        option(
+            ["--image"],
+            type=click.Choice(("after", "before", "both", "changes")),
+            is_common=True,
+            help="What the columns hold: the row after the change (default), before it, both, or only changes. Of a "
+            "DELETE, after is the row before it; changes are those of an UPDATE, with the key.",
+        ),
+        *hint_options(),
+        level_option(),
+        *without_options(selection_options(), *_NOT_FOR_ROWS),
+        where_option(),
+    ],
+    help="""Print the changed rows of tables, with the columns and types of their table.
+
+    Name tables with --object or --table; without, all tables are printed, one after the other. CSV and Arrow hold one
+    table. Columns about the change (op, time, txn, file, offset, ...) are before the table's own; text shows op and
+    time only. Damage is reported and skipped. It needs the extra `arrow`.
+    """,
+    notes="""--limit and --skip count the rows of each table. docs/tables.md describes the columns and types. For files
+    of Parquet, ORC or Avro, partitions, and a proof that nothing is missing, use `binlogtool convert`.""",
+    examples=(
+        ("what happened to a table", "binlogtool rows --object shop.orders mariadb-bin.000002"),
+        ("for a spreadsheet", "binlogtool rows -O csv --object shop.orders -o orders.csv mariadb-bin.0000*"),
+        (
+            "rows that a condition selects, as JSON lines",
+            "binlogtool rows -O jsonl --object shop.orders --where 'after.total > 100' /var/lib/mysql",
+        ),
+        ("into DuckDB, polars or pandas", "binlogtool rows -O arrow --object shop.orders bin.000002 > orders.arrows"),
+    ),
+)

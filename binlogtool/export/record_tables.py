@@ -1,0 +1,592 @@
+"""Write the records of logs as tables: plan the tasks, run them, prove the output, publish it.
+
+A task reads pieces of files, writes its own files in a directory of its own, and reads them back. It does not know
+whether it runs in this process, in a worker process or on Spark. Files of a task that was repeated or failed are never
+part of the output, which consists of the files that the tasks returned.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as compute
+from msgspec.structs import asdict, replace
+
+from binlogtool import limits as limits_module
+from binlogtool.core import open_file as open_file_module
+from binlogtool.core.json_text import finding_to_value
+from binlogtool.core.open_log import LogReader
+from binlogtool.core.record_selection import Selection
+from binlogtool.errors import InputOutputError, LimitError, UsageError
+from binlogtool.export import record_rows
+from binlogtool.export.incremental import is_closed
+from binlogtool.export.manifest import (
+    FindingTally,
+    Manifest,
+    ManifestCheck,
+    ManifestInput,
+    ManifestOutput,
+    Parts,
+    ProgressCallback,
+    ProgressStep,
+    ReadRequest,
+    TaskFile,
+    TaskPiece,
+    WeightedProgress,
+    absolute_path,
+    can_split,
+    find_parts,
+    hash_file,
+    pack_tasks,
+    piece_size,
+)
+from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
+from binlogtool.export.read_members import add_histories, open_member, read_member
+from binlogtool.export.run_tasks import JobOptions, LocalRunner, OpenRunner, TaskRunner
+from binlogtool.export.spark_master import describe_paths, describe_work
+from binlogtool.export.table_files import TableFileSink, count_file, to_stored_text
+from binlogtool.findings import Finding
+from binlogtool.format_api.format import Hints
+from binlogtool.limits import MIB, Limits
+
+# --- What was read, and what was read back ---
+
+
+class RowTotals(msgspec.Struct, frozen=True):
+    """Totals of rows that were read.
+
+    text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in records
+    and damage.
+    """
+
+    rows: int = 0
+    text_bytes: int = 0
+    records: int = 0
+    bytes: int = 0
+    damage: int = 0
+
+    def __add__(self, other: RowTotals) -> RowTotals:
+        return RowTotals(*map(sum, zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)))
+
+
+def total_rows(batch: pa.RecordBatch) -> RowTotals:
+    """Return the totals of rows of `export.record_rows.SCHEMA`, without those of their texts."""
+    damage, size = batch["record"].null_count, compute.sum(batch["size"]).as_py() or 0
+    return RowTotals(batch.num_rows, 0, batch.num_rows - damage, size, damage)
+
+
+_REQUIRED_COLUMNS = ("file", "record", "type", "findings")
+_EVENT_RANGE_COLUMNS = ("inner_offset", "inner_size")
+"""Range of an event within the record that contains it."""
+
+
+class EventRanges(msgspec.Struct):
+    """Check that the events of each group are contiguous from its first byte, in the order of the rows.
+
+    broken: per log file, the number of the first group with a gap.
+    """
+
+    groups: int = 0
+    events: int = 0
+    broken: dict[str, int] = msgspec.field(default_factory=dict)
+    _last: tuple[str, int, int] | None = None
+
+    def add_rows(self, table: pa.Table) -> None:
+        """Check the next rows of one part file."""
+        columns = (table[name].to_pylist() for name in ("file", "record", *_EVENT_RANGE_COLUMNS))
+        for file, record, offset, size in zip(*columns, strict=True):
+            if record is None or offset is None:
+                continue
+            self.events += 1
+            self.groups += offset == 0
+            if offset and (file, record, offset) != self._last:
+                self.broken.setdefault(file, record)
+            self._last = (file, record, offset + size)
+
+    def merge(self, other: EventRanges) -> None:
+        """Add the results of another task, which begins with a group."""
+        self.groups += other.groups
+        self.events += other.events
+        self.broken = other.broken | self.broken
+
+    def to_check(self) -> ManifestCheck:
+        """Return the result as a check of the manifest.
+
+        Raises:
+            InputOutputError: events are missing, or there twice.
+        """
+        for file, record in self.broken.items():
+            raise InputOutputError(f"{file}: the events of record {record:,} do not follow each other in the output")
+        text = f"{self.events:,} events of {self.groups:,} groups, contiguous from each group's first byte"
+        return ManifestCheck("events-without-holes", text)
+
+
+class OutputCounts(msgspec.Struct):
+    """What was read back of one or several files of records.
+
+    last_records: highest record number of each log file. event_ranges: check of event ranges, where events share a
+    record number.
+    """
+
+    outputs: list[ManifestOutput] = msgspec.field(default_factory=list)
+    records: Counter[str] = msgspec.field(default_factory=Counter)
+    last_records: dict[str, int] = msgspec.field(default_factory=dict)
+    text_bytes: int = 0
+    finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
+    event_ranges: EventRanges | None = None
+
+    @property
+    def rows(self) -> int:
+        """Total number of rows."""
+        return sum(output.rows for output in self.outputs)
+
+    def add_file(self, folder: Path, path: Path, file_options: TableFileOptions, schema: pa.Schema) -> None:
+        """Read a file back.
+
+        Raises:
+            InputOutputError: its reader does not understand it.
+        """
+        partition_values = parse_partition_values(path.relative_to(folder))
+        extra = (*_REQUIRED_COLUMNS, *(_EVENT_RANGE_COLUMNS if self.event_ranges is not None else ()))
+        counts = count_file(file_options, folder, path, schema, partial(self._add_rows, partition_values), extra)
+        self.outputs.append(counts.output)
+        self.text_bytes += counts.text_bytes
+
+    def _add_rows(self, partition_values: Mapping[str, str | None], table: pa.Table) -> None:
+        for name in _REQUIRED_COLUMNS:
+            if name in partition_values:
+                table = table.append_column(name, pa.array([partition_values[name]] * table.num_rows, pa.string()))
+        if self.event_ranges is not None:
+            self.event_ranges.add_rows(table)
+        for row in table.group_by("file").aggregate([("record", "count"), ("record", "max")]).to_pylist():
+            self.records[row["file"]] += row["record_count"]
+            if row["record_max"] is not None:
+                self.last_records[row["file"]] = max(self.last_records.get(row["file"], -1), row["record_max"])
+        for row in table.filter(table["findings"].is_valid()).to_pylist():
+            for finding in msgspec.json.decode(row["findings"]):
+                self.finding_tally.add(row["file"], finding, damage=row["type"] == record_rows.DAMAGE)
+
+    def merge(self, other: OutputCounts) -> None:
+        """Add the counts of more files."""
+        self.outputs += other.outputs
+        self.records += other.records
+        for file, record in other.last_records.items():
+            self.last_records[file] = max(self.last_records.get(file, -1), record)
+        self.text_bytes += other.text_bytes
+        self.finding_tally.merge(other.finding_tally)
+        if self.event_ranges is not None and other.event_ranges is not None:
+            self.event_ranges.merge(other.event_ranges)
+
+    def check_contiguous(self, *, partitioned: bool) -> Iterator[ManifestCheck]:
+        """Yield the check that no record is missing. partitioned: the rows are not in their order.
+
+        Raises:
+            InputOutputError: a record is missing.
+        """
+        if self.event_ranges is None:
+            self._check_no_gaps()
+            yield ManifestCheck("record-numbers-without-holes", f"{self.records.total():,} records")
+        elif not partitioned:
+            yield self.event_ranges.to_check()
+
+    def _check_no_gaps(self) -> None:
+        """Raise InputOutputError unless every record number from 0 to the last one is there once."""
+        for file, last in self.last_records.items():
+            if self.records[file] != last + 1:
+                raise InputOutputError(
+                    f"{file}: {self.records[file]:,} records are in the output, but the last one is number {last:,}"
+                )
+
+
+def parse_partition_values(relative: Path) -> dict[str, str | None]:
+    """Return the values that directory names (`type=INSERT`) give to all rows of a file."""
+    pairs = (part.partition("=") for part in relative.parts[:-1])
+    return {name: None if value in (NULL_PARTITION, NO_TEXT) else unquote(value) for name, _, value in pairs}
+
+
+# --- Tasks that look at the inputs ---
+
+
+class FileHash(msgspec.Struct, frozen=True):
+    """SHA-256 of a file as hexadecimal text. trouble: why there is none."""
+
+    sha256: str
+    trouble: str = ""
+
+
+class HashTask(msgspec.Struct, frozen=True):
+    """Hashes a file. lenient: do not raise for a file that cannot be read."""
+
+    member: TaskFile
+    lenient: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of bytes to read."""
+        return self.member.size
+
+    def execute(self) -> FileHash:
+        """Return the hash.
+
+        Raises:
+            InputOutputError: the file cannot be read.
+        """
+        if self.member.trouble:
+            return FileHash("", self.member.trouble)
+        try:
+            return FileHash(hash_file(self.member.path))
+        except InputOutputError as error:
+            if not self.lenient:
+                raise
+            return FileHash("", str(error))
+
+
+class SplitTask(msgspec.Struct, frozen=True):
+    """Finds the parts of a file. max_part_bytes: approximate size of a part."""
+
+    member: TaskFile
+    max_part_bytes: int
+    request: ReadRequest
+    hints: Hints | None
+
+    @property
+    def size(self) -> int:
+        """Number of bytes to scan."""
+        return self.member.size
+
+    def execute(self) -> Parts:
+        """Return the parts."""
+        request = self.request
+        return find_parts(
+            self.member, self.max_part_bytes, request.backend, request.limits,
+            request.member_hints(self.member, self.hints),
+        )  # fmt: skip
+
+
+class InputScan(msgspec.Struct, frozen=True):
+    """Per file, in the order of the request: its hash, and its parts (None = it is not split)."""
+
+    hashes: tuple[FileHash, ...]
+    cuts: tuple[Parts | None, ...]
+
+
+def scan_inputs(
+    runner: TaskRunner, request: ReadRequest, hints: Hints | None, max_part_bytes: int | None, *, lenient: bool = False
+) -> InputScan:
+    """Hash all files, and find the parts of those above `max_part_bytes` (None = split no file).
+
+    lenient: see `HashTask`.
+
+    Raises:
+        InputOutputError: a file cannot be read.
+    """
+    members = request.members
+    split_indexes = [i for i, one in enumerate(members) if max_part_bytes is not None and one.size > max_part_bytes]
+    tasks: list[HashTask | SplitTask] = [HashTask(one, lenient) for one in members]
+    bare_request = replace(request, members=())
+    tasks += [SplitTask(members[i], max_part_bytes or 0, bare_request, hints) for i in split_indexes]
+    results = runner.run_tasks("reading headers", tasks, _execute)
+    parts_by_index = dict(zip(split_indexes, results[len(members) :], strict=True))
+    return InputScan(tuple(results[: len(members)]), tuple(parts_by_index.get(i) for i in range(len(members))))
+
+
+def _execute(task: HashTask | SplitTask) -> Any:
+    return task.execute()
+
+
+# --- Tasks that write files ---
+
+_TASKS_FOLDER = "_tasks"
+"""Directory in the output for files of tasks, until all have ended."""
+
+
+class WriteTask(msgspec.Struct, frozen=True):
+    """Pieces that one task reads, in order. number: its place among the tasks."""
+
+    number: int
+    pieces: tuple[TaskPiece, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of bytes to read."""
+        return sum(map(piece_size, self.pieces))
+
+
+class WriteResult(msgspec.Struct):
+    """Result of a task. folder: where its files are. notes: findings that no row represents."""
+
+    folder: str
+    totals: RowTotals
+    counts: OutputCounts
+    notes: FindingTally
+
+
+class RecordWriter(msgspec.Struct, frozen=True):
+    """Carries out write tasks.
+
+    stage: absolute path of the output. events: several rows share the number of a record. deadline: of
+    `time.monotonic` on this machine. on_rows: receives the bytes and rows that were read so far.
+    """
+
+    request: ReadRequest
+    hints: Hints | None
+    file_options: TableFileOptions
+    stage: str
+    events: bool
+    deadline: float | None = None
+    on_rows: Callable[[int, int], None] | None = None
+
+    def execute(self, task: WriteTask) -> WriteResult:
+        """Write the rows of a task, and read them back.
+
+        Raises:
+            InputOutputError: they cannot be written.
+            LimitError: the deadline passed.
+        """
+        folder = Path(self.stage, _TASKS_FOLDER, f"{task.number:05}-{uuid.uuid4().hex[:8]}")
+        try:
+            return self._write(task, folder)
+        except OSError as error:
+            raise InputOutputError(
+                f"{error.filename or self.stage}: cannot be written: {error.strerror or error}"
+            ) from error
+
+    def _write(self, task: WriteTask, folder: Path) -> WriteResult:
+        options, max_memory = self.file_options, self.request.limits.max_memory
+        counts = OutputCounts(event_ranges=EventRanges() if self.events else None)
+        result = WriteResult(str(folder), RowTotals(), counts, FindingTally())
+        sink = TableFileSink(
+            folder, options, record_rows.SCHEMA, max_memory, options.file_size or DEFAULT_FILE_SIZE
+        )  # fmt: skip
+        try:
+            for batch in self._read_batches(task, result.notes):
+                result.totals += total_rows(batch)
+                sink.add(batch)
+            sink.close(keep_empty=task.number == 0)
+        except BaseException:
+            sink.abandon()
+            raise
+        result.totals = replace(result.totals, text_bytes=sink.text_bytes)
+        for path in sink.paths:
+            counts.add_file(folder, path, options, record_rows.SCHEMA)
+        return result
+
+    def _read_batches(self, task: WriteTask, notes: FindingTally) -> Iterator[pa.RecordBatch]:
+        open_one = partial(open_member, request=self.request, hints=self.hints)
+        done = rows = 0
+        for piece in task.pieces:
+            member, begin = piece.member, 0 if piece.part.start is None else piece.part.start.offset
+
+            def add_note(finding: Finding, name: str = record_rows.printable_path(member.name)) -> None:
+                notes.add(name, finding_to_value(finding), damage=False)
+
+            is_member_closed = partial(is_closed, member, self.request.members, open_one)
+            for batch in read_member(
+                member, self.request, self.hints, piece.part, is_file_closed=is_member_closed, on_note=add_note
+            ):
+                if self.deadline is not None and time.monotonic() > self.deadline:
+                    raise LimitError("the time limit was reached")
+                yield batch
+                rows += batch.num_rows
+                if self.on_rows is not None and batch.num_rows:
+                    offset = batch["offset"][batch.num_rows - 1].as_py()
+                    self.on_rows(done + max((offset or 0) - begin, 0), rows)
+            done += piece_size(piece)
+
+
+# --- The job ---
+
+_STAGE_WEIGHTS = {"reading headers": 0.1, "converting": 0.9}
+"""Stages of a job, and the share of its time that each takes."""
+_PARTS_PER_FILE = 4
+MAX_SPLIT_SIZE = 1024 * MIB
+"""Maximum part of a log in a big job."""
+MIN_SPLIT_SIZE = 16 * MIB
+"""Shorter logs are not split: parts must be small compared with an output file, so that the files have similar sizes.
+"""
+
+
+class RecordTableJob(msgspec.Struct, frozen=True):
+    """One conversion of records to a table format. open_runner: opens what runs its tasks."""
+
+    limits: Limits
+    backend: str
+    selection: Selection
+    hints: Hints | None
+    shape: TableFileOptions
+    open_runner: OpenRunner
+    on_step: ProgressCallback | None = None
+
+    def write(self, inputs: list[ManifestInput], stage: Path) -> Manifest:
+        """Write a directory of files at `stage`.
+
+        Raises:
+            UsageError: --skip, --limit or --tail with several files.
+            MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
+        """
+        _check_no_counting(inputs, self.selection)
+        deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
+        on_step, size = self.on_step, sum(i.size for i in inputs)
+        if on_step is not None:
+            on_step = WeightedProgress(on_step, _STAGE_WEIGHTS, size)
+        name = describe_work(f"convert --to {self.shape.to}", [describe_paths([i.path for i in inputs])])
+        with self.open_runner(JobOptions(name, on_step, deadline)) as runner:
+            request, inputs = self._plan_request(runner, inputs)
+            tasks = [
+                WriteTask(number, pieces)
+                for number, pieces in enumerate(pack_tasks(request.members, request.cuts, request.files or 1))
+            ]
+            stage.mkdir()
+            writer = RecordWriter(
+                replace(request, cuts=()), self.hints, self.shape, str(stage.absolute()), self._has_event_rows(inputs)
+            )
+            if isinstance(runner, LocalRunner):
+                limits_module.set_resident_ceiling()
+                writer = replace(writer, deadline=deadline)
+                if runner.pool is None and on_step is not None:
+                    report = on_step
+                    writer = replace(
+                        writer, on_rows=lambda done, rows: report(ProgressStep("converting", done, size, rows))
+                    )
+            results = runner.run_tasks("converting", tasks, writer.execute)
+            details = runner.describe()
+        totals, counts = sum((one.totals for one in results), RowTotals()), _publish_files(results, stage)
+        manifest = _build_manifest(inputs, counts, totals, self.selection, self.shape)
+        if details:
+            manifest = replace(manifest, details={"spark": {**details, "observed": asdict(totals)}})
+        return manifest
+
+    def _has_event_rows(self, inputs: list[ManifestInput]) -> bool:
+        """Return True if records are events that share the number of the record that contains them."""
+        level = None if self.hints is None else self.hints.level
+        return level is not None and level in {
+            open_file_module.find_format(i.format).reading.event_level for i in inputs if i.format
+        }
+
+    def _plan_request(self, runner: TaskRunner, inputs: list[ManifestInput]) -> tuple[ReadRequest, list[ManifestInput]]:
+        """Return the request, in `files` tasks, and the inputs with their hashes."""
+        members, size = self._build_members(inputs), sum(i.size for i in inputs)
+        task_count = 1 if runner.parallel == 1 else self.shape.estimate_file_count(size, runner.parallel)
+        part_size = min(max(MIN_SPLIT_SIZE, size // (_PARTS_PER_FILE * task_count)), MAX_SPLIT_SIZE)
+        limits = replace(self.limits, timeout=None)  # enforced here: a reader that stops early would look complete
+        request = add_histories(
+            ReadRequest(members, 1, self.backend, limits, self.selection, files=task_count), self.hints
+        )
+        can_be_split = task_count > 1 and can_split(self.selection)
+        scan = scan_inputs(
+            runner, request, self.hints, part_size if can_be_split else None, lenient=self.selection.on_damage != "stop"
+        )
+        inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, scan.hashes, strict=True)]
+        members = tuple(replace(m, trouble=i.trouble) for m, i in zip(request.members, inputs, strict=True))
+        return replace(request, members=members, cuts=scan.cuts), inputs
+
+    def _build_members(self, inputs: list[ManifestInput]) -> tuple[TaskFile, ...]:
+        """Return the inputs with the part of the selection that applies to each.
+
+        Files after the stop position get none.
+        """
+        readable = [i for i in inputs if not i.trouble]
+        log = LogReader(
+            [(i.path, i.path, open_file_module.find_format(i.format)) for i in readable], self.limits, self.backend
+        )
+        selections = [
+            *log.split_selection(self.selection),
+            *[replace(self.selection, start=None, stop="0")] * len(readable),
+        ]
+        log.close()
+        selection_by_path = {
+            i.path: None if one == self.selection else one for i, one in zip(readable, selections, strict=False)
+        }
+        return tuple(
+            TaskFile(absolute_path(i.path), i.path, i.format, i.size, selection_by_path.get(i.path), i.trouble)
+            for i in inputs
+        )
+
+
+def _check_no_counting(inputs: list[ManifestInput], selection: Selection) -> None:
+    """Raise UsageError for selections that count records of several files, which are read in parallel."""
+    counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
+    if len(inputs) > 1 and counted:
+        raise UsageError("--skip, --limit and --tail need ordered records; convert one file, or use --to jsonl")
+
+
+def _publish_files(results: Sequence[WriteResult], stage: Path) -> OutputCounts:
+    """Move the files of all tasks into the output, in the order of the rows, and return what was read back of them.
+
+    Raises:
+        InputOutputError: a file is not there: the tasks ran on another machine, without a common file system.
+    """
+    counts = OutputCounts(event_ranges=None if results and results[0].counts.event_ranges is None else EventRanges())
+    for result in results:
+        counts.merge(result.counts)
+    folders = [result.folder for result in results for _ in result.counts.outputs]
+    for number, (folder, output) in enumerate(zip(folders, counts.outputs, strict=True)):
+        source, relative = Path(folder, output.path), Path(output.path)
+        suffix = relative.name.partition(".")[2]
+        target = relative.with_name(f"part-{number:05}.{suffix}")
+        if not os.path.lexists(source):
+            raise InputOutputError(f"{source}: a task wrote this file, but it is not there; the output is not usable")
+        (stage / target).parent.mkdir(parents=True, exist_ok=True)
+        source.rename(stage / target)
+        counts.outputs[number] = replace(output, path=str(target))
+    shutil.rmtree(stage / _TASKS_FOLDER, ignore_errors=True)
+    (stage / "_SUCCESS").touch()
+    for result in results:
+        counts.finding_tally.merge(result.notes)
+    return counts
+
+
+def _build_manifest(
+    inputs: list[ManifestInput],
+    counts: OutputCounts,
+    totals: RowTotals,
+    selection: Selection,
+    file_options: TableFileOptions,
+) -> Manifest:
+    """Build the manifest from what was read back, after comparing it with what was read.
+
+    Raises:
+        InputOutputError: rows or texts are missing, or too many.
+    """
+    rows_in, text_in = totals.rows, totals.text_bytes
+    if counts.rows != rows_in:
+        raise InputOutputError(f"{rows_in:,} rows were read and {counts.rows:,} were written; the output is not usable")
+    if counts.text_bytes != text_in:
+        text = f"rows with {text_in:,} bytes of text were read and {counts.text_bytes:,} written"
+        raise InputOutputError(f"{text}: the output is not usable")
+    checks = [
+        ManifestCheck("rows-in-equal-rows-out", f"{rows_in:,} rows read, {counts.rows:,} counted in the output"),
+        ManifestCheck(
+            "texts-in-equal-texts-out", f"{text_in:,} bytes read, {counts.text_bytes:,} counted in the output"
+        ),
+    ]
+    if selection == Selection(on_damage=selection.on_damage, live=selection.live):
+        checks += counts.check_contiguous(partitioned=bool(file_options.partition_by))
+    finding_tally = counts.finding_tally
+    return Manifest(
+        to="",
+        output="",
+        complete=not (finding_tally.errors and selection.on_damage == "stop"),
+        on_damage=selection.on_damage,
+        inputs=tuple(
+            replace(i, records=counts.records[to_stored_text(file_options, record_rows.printable_path(i.path))])
+            for i in inputs
+        ),
+        outputs=tuple(counts.outputs),
+        rows=counts.rows,
+        damage=finding_tally.damage_rows,
+        findings=tuple(finding_tally.listed),
+        finding_counts=dict(finding_tally.counts),
+        checks=tuple(checks),
+    )

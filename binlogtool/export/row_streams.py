@@ -1,0 +1,137 @@
+"""Typed rows of one table as a stream of bytes: JSON lines, CSV or Arrow, while the log is read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from binlogtool.errors import unknown_name_error
+from binlogtool.export.table_files import convert_to_texts
+from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS
+
+Write = Callable[[bytes], object]
+_SHOWN_METADATA = ("op", "time")
+"""Columns about a change that people want to see beside those of the table."""
+
+
+ROW_FORMS = ("jsonl", "csv", "arrow")
+"""Forms of `encode_batches`."""
+
+
+class RowStream(Protocol):
+    """Writes the rows of one table."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows."""
+
+    def close(self) -> None:
+        """Write what follows the last row."""
+
+
+class _Sink(io.RawIOBase):
+    """File object whose bytes go to a function."""
+
+    def __init__(self, write: Write) -> None:
+        self._write, self._size = write, 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._size
+
+    def write(self, data: Any) -> int:
+        """Pass bytes on."""
+        size = memoryview(data).nbytes
+        self._write(bytes(data))
+        self._size += size
+        return size
+
+
+class JsonRowStream:
+    """JSON lines: one object a row, with the name of its table; times as texts, bytes as base64."""
+
+    def __init__(self, table: str, write: Write) -> None:
+        self._table, self._write = table, write
+        self._encode = msgspec.json.Encoder(decimal_format="number").encode_lines
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows."""
+        rows = convert_to_texts(pa.Table.from_batches([batch]), nested=False).to_pylist()
+        self._write(self._encode([{"table": self._table, **row} for row in rows]))
+
+    def close(self) -> None:
+        """Do nothing: a line has no end."""
+
+
+class CsvRowStream:
+    """CSV as in RFC 4180, with a heading: an empty text is "", null has no quotation marks, lists are JSON."""
+
+    def __init__(self, schema: pa.Schema, write: Write) -> None:
+        import pyarrow.csv as arrow_csv
+
+        texts = convert_to_texts(schema.empty_table(), nested=True).schema
+        options = arrow_csv.WriteOptions(include_header=True, quoting_style="needed")
+        self._writer = arrow_csv.CSVWriter(_Sink(write), texts, write_options=options)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows."""
+        self._writer.write(convert_to_texts(pa.Table.from_batches([batch]), nested=True))
+
+    def close(self) -> None:
+        """Complete the stream."""
+        self._writer.close()
+
+
+class ArrowRowStream:
+    """Arrow IPC stream, as `pyarrow.ipc.open_stream`, DuckDB and polars read it."""
+
+    def __init__(self, schema: pa.Schema, write: Write) -> None:
+        self._writer = pa.ipc.new_stream(_Sink(write), schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows."""
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        """Write the mark of the end."""
+        self._writer.close()
+
+
+def encode_batches(form: str, table: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield the bytes of an output form (`ROW_FORMS`) while the batches are read.
+
+    Raises:
+        UsageError: there is no such form.
+    """
+    pieces = list[bytes]()
+    if form not in ROW_FORMS:
+        raise unknown_name_error("form of rows", form, ROW_FORMS)
+    stream: RowStream = JsonRowStream(table, pieces.append)
+    if form != "jsonl":
+        stream = (CsvRowStream if form == "csv" else ArrowRowStream)(schema, pieces.append)
+    for batch in batches:
+        stream.write(batch)
+        yield b"".join(pieces)
+        pieces.clear()
+    stream.close()
+    yield b"".join(pieces)
+
+
+def select_shown_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns for people: the operation, its time, and those of the table."""
+    hidden = {name for name, _ in (*METADATA_COLUMNS, *TRAILING_COLUMNS)} - set(_SHOWN_METADATA)
+    return [name for name in schema.names if name not in hidden]
+
+
+def to_text_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> list[list[str | None]]:
+    """Return the cells of some columns as texts; None = NULL."""
+    texts = convert_to_texts(pa.Table.from_batches([batch]).select(list(columns)), nested=True)
+    cells = [[None if value is None else str(value) for value in column.to_pylist()] for column in texts.columns]
+    return [list(row) for row in zip(*cells, strict=True)]

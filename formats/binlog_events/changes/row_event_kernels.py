@@ -1,0 +1,256 @@
+"""Follow the row events of a batch, their transactions and times, by compiled code.
+
+`follow_row_events` stops before each event that it does not know enough of; nothing has been recorded for that event.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.formats.binlog_events.transactions.boundaries import (
+    ENDS,
+    GROUP_BITS,
+    IS_GTID,
+    IS_MAP,
+    IS_QUERY,
+    IS_ROWS,
+    NEEDS_TRACKER,
+    OPENS,
+    STATEMENT,
+    STEP_AT,
+    STEP_BITS,
+    get_mark,
+    is_possible_ddl,
+    is_transaction_begin,
+    step_group,
+)
+from binlogtool.formats.binlog_events.transactions.tracker_kernels import is_known_body
+from binlogtool.formats.binlog_events.wire_format import GTID, EventType
+
+TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
+"""An event that contains others: these follow as a batch of their own."""
+
+# State: an array of 64-bit integers.
+GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, GROUP_COUNT, STATE_SIZE = range(7)
+"""GROUP_STATE: the open group, as in `transactions.boundaries`. TIME: commit time of the open transaction,
+microseconds; 0 = unknown. COUNT: row events found. CLOSED_BY: how the transaction that was open at the start was closed
+before any row event: by its end, or by the next one. TRANSACTION_OPEN: that of the last row event has not ended.
+GROUP_COUNT: transactions that began or ended in these events."""
+CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
+
+UNKNOWN, UNWANTED, WANTED = range(3)
+"""State of a map: not resolved; its rows are not selected; its rows are selected."""
+
+
+class RowEventColumns(NamedTuple):
+    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.track_events`."""
+
+    codes: Int64s
+    servers: Int64s
+    stamps: Int64s
+    offsets: Int64s
+    starts: Int64s
+    ends: Int64s
+    sources: Int64s
+    numbers: Int64s
+    maps: Int64s
+
+
+class KnownMaps(NamedTuple):
+    """State of the table maps read so far, for kernels.
+
+    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads` (0
+    = there is none). head_at: bytes of a body before its head.
+    """
+
+    known: Int64s
+    heads: Int64s
+    head_at: int
+
+
+class FoundRows(NamedTuple):
+    """One entry for each row event that is wanted.
+
+    which, places: its number and its place. layouts, tables: the numbers of its head and of its map. times: -1 = none.
+    origins: its server. owners, serials: source and number of its transaction. commits: does that end after it?
+    groups: number of its transaction in these events.
+    """
+
+    which: MutableInt64s
+    places: MutableInt64s
+    layouts: MutableInt64s
+    tables: MutableInt64s
+    times: MutableInt64s
+    origins: MutableInt64s
+    owners: MutableInt64s
+    serials: MutableInt64s
+    commits: MutableInt64s
+    groups: MutableInt64s
+
+
+@kernel()
+def is_readable_query(buf: UInt8s, pos: int, limit: int) -> bool:
+    """Check if the QUERY with the body `buf[pos:limit]` can be read (`decoding.parse_query`)."""
+    if limit - pos < 13:
+        return False
+    return bool(pos + 13 + buf[pos + 8] + (buf[pos + 11] | buf[pos + 12] << 8) < limit)
+
+
+@kernel(load_little_endian)
+def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
+    """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
+
+    Returns:
+        Microseconds; 0 = none (also for a GTID of MariaDB); -2 = the body is not of a usual form.
+    """
+    if code == GTID or limit - pos == 25 or limit - pos == 42:
+        return 0
+    if limit - pos < 49:
+        return -2
+    pos += 42
+    time = load_little_endian(buf, pos, 7)
+    pos += 7
+    if time & 0x80000000000000:
+        if limit - pos < 7:
+            return -2
+        time = load_little_endian(buf, pos, 7)
+        pos += 7
+    if pos == limit:
+        return time
+    first = buf[pos] + 0
+    pos += 1
+    if first >= 251:
+        if first == 251 or first == 255:
+            return -2
+        pos += first - 250 if first < 254 else 8
+    if pos == limit:
+        return time
+    if limit - pos < 4:
+        return -2
+    pos += 8 if buf[pos + 3] & 128 else 4
+    return time if pos == limit or limit - pos >= 8 else -2
+
+
+@kernel(is_known_body)
+def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
+    """Find the number of the known head at `buf[pos]`; -1 if it is unknown.
+
+    Args:
+        entry: position in `heads` of the first head of the event's map; 0 = none.
+    """
+    while entry > 0:
+        size = heads[entry + 2]
+        if heads[entry + 1] == code and size <= limit - pos and is_known_body(heads, entry + 4, buf, pos, pos + size):
+            return heads[entry + 3] + 0
+        entry = heads[entry]
+    return -1
+
+
+@kernel()
+def add_row_event(event: int, head: int, events: RowEventColumns, state: MutableInt64s, rows: FoundRows) -> int:
+    """Add a row event with this head to `rows`."""
+    count = state[COUNT]
+    rows.which[count] = event
+    rows.places[count] = events.offsets[event]
+    rows.layouts[count] = head
+    rows.tables[count] = events.maps[event]
+    rows.origins[count] = events.servers[event]
+    rows.times[count] = state[TIME] if state[TIME] else (events.stamps[event] * 1000000 if events.stamps[event] else -1)
+    rows.owners[count] = events.sources[event] + 0
+    rows.serials[count] = events.numbers[event] + 0
+    rows.commits[count] = 0
+    rows.groups[count] = state[GROUP_COUNT]
+    state[COUNT] = count + 1
+    state[TRANSACTION_OPEN] = 1
+    return 0
+
+
+@kernel(
+    add_row_event,
+    is_transaction_begin,
+    load_commit_time,
+    find_known_head,
+    is_readable_query,
+    get_mark,
+    is_possible_ddl,
+    step_group,
+)
+def follow_row_events(
+    event: int,
+    stop: int,
+    selected: UInt8s,
+    events: RowEventColumns,
+    buf: UInt8s,
+    traits: Int64s,
+    words: Int64s,
+    state: MutableInt64s,
+    known_maps: KnownMaps,
+    rows: FoundRows,
+) -> int:
+    """Follow the events `[event, stop)`; return the index of the event where it stopped.
+
+    Args:
+        selected: a byte for each event, 0 for those to be passed over.
+        rows: output.
+    """
+    while event < stop:
+        code = events.codes[event]
+        if selected[event] == 0 or code == TRANSACTION_PAYLOAD:
+            event += 1
+            continue
+        trait = traits[code]
+        pos = events.starts[event]
+        limit = events.ends[event]
+        head = -1
+        if trait & NEEDS_TRACKER or (
+            trait & IS_QUERY and (is_possible_ddl(buf, pos, limit) or not is_readable_query(buf, pos, limit))
+        ):
+            return event
+        if trait & (IS_ROWS | IS_MAP):
+            map_number = events.maps[event]
+            if map_number < 0 and trait & IS_ROWS:
+                return event
+            map_state = known_maps.known[2 * map_number] + 0 if map_number >= 0 else UNWANTED
+            if map_state == UNKNOWN:
+                return event
+            if map_state == WANTED and trait & IS_ROWS:
+                head = find_known_head(
+                    code,
+                    buf,
+                    pos + known_maps.head_at,
+                    limit,
+                    known_maps.heads,
+                    known_maps.known[2 * map_number + 1] + 0,
+                )
+                if head < 0:
+                    return event
+        mark = get_mark(trait, words, buf, pos, limit)
+        if mark == STATEMENT:
+            return event
+        if trait & IS_GTID:
+            time = load_commit_time(code, buf, pos, limit)
+            if time < 0:
+                return event
+            state[TIME] = time
+        step_result = step_group(state[GROUP_STATE], mark)
+        state[GROUP_STATE] = step_result & GROUP_BITS
+        outcome = step_result >> STEP_AT & STEP_BITS
+        if is_transaction_begin(step_result):
+            state[TRANSACTION_OPEN] = 0
+            state[GROUP_COUNT] += 1
+            if state[COUNT] == 0 and state[CLOSED_BY] == 0:
+                state[CLOSED_BY] = CLOSED_BY_NEXT
+        if outcome == OPENS and not trait & IS_GTID:
+            state[TIME] = 0
+        if head >= 0:
+            add_row_event(event, head, events, state, rows)
+        if outcome == ENDS:
+            if state[TRANSACTION_OPEN]:
+                rows.commits[state[COUNT] - 1] = 1
+                state[TRANSACTION_OPEN] = 0
+            elif state[COUNT] == 0 and state[CLOSED_BY] == 0:
+                state[CLOSED_BY] = CLOSED_BY_END
+            state[GROUP_COUNT] += 1
+        event += 1
+    return stop

@@ -1,0 +1,71 @@
+"""What `dump` shows of an event to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from binlogtool.format_api.record_text import RecordDescriber, RecordText, RowChanges, select_members
+
+_NOISE = frozenset(
+    {"TABLE_MAP", "ROTATE", "BINLOG_CHECKPOINT", "HEARTBEAT_LOG", "HEARTBEAT_LOG_V2", "GTID_STATE", "OOB_DATA", "STOP"}
+)
+_TRANSACTION_STATEMENTS = ("BEGIN", "COMMIT", "ROLLBACK")
+_SHOWN_ELSEWHERE = frozenset({"sql", "rows"})
+_HIDDEN = frozenset(
+    (
+        # of every event: what its name, its time, its transaction and its table say
+        "table_id", "flags", "table", "database", "gtid", "seq_no", "domain_id", "flags2", "thread_id", "exec_time",
+        # FORMAT_DESCRIPTION, GTID_LIST, PREVIOUS_GTIDS
+        "binlog_version", "create_timestamp", "header_length", "post_header_len", "list", "sids",
+        # GTID_LOG
+        "sid", "gno", "lt_type", "last_committed", "sequence_number", "immediate_commit_timestamp",
+        "original_commit_timestamp", "transaction_length", "immediate_server_version", "original_server_version",
+        # QUERY
+        "status_vars", *_SHOWN_ELSEWHERE,
+        # records of MariaDB's InnoDB binary log
+        "chunks", "nested", "oob",
+    )
+)  # fmt: skip
+_MAX_TABLES = 4096
+"""Table descriptions that are kept; servers number tables anew for each change of a definition."""
+
+
+def start_record_text() -> RecordDescriber:
+    """Return the describer of the events of a log."""
+    tables: dict[Any, RowChanges] = {}
+
+    def describe(type_name: str, body: Mapping[str, Any], everything: bool) -> RecordText:
+        rows, statement = body.get("rows"), body.get("sql")
+        members = select_members(body, _SHOWN_ELSEWHERE if everything else _HIDDEN)
+        if isinstance(rows, list | tuple):
+            table = tables.get(body.get("table_id"), _UNKNOWN_TABLE)
+            return RecordText(members, changes=(table._replace(rows=rows),))
+        if statement is not None:
+            if statement in _TRANSACTION_STATEMENTS:
+                return RecordText(members if everything else {}, note=statement)
+            if not body.get("error_code") and not everything:
+                members.pop("error_code", None)
+            return RecordText(members, statements=(statement,))
+        if "columns" in body and "table_id" in body:
+            if len(tables) >= _MAX_TABLES:
+                tables.clear()
+            tables[body["table_id"]] = _describe_table(body)
+        return RecordText(members, is_noise=type_name in _NOISE)
+
+    return describe
+
+
+_UNKNOWN_TABLE = RowChanges(())
+
+
+def _describe_table(body: Mapping[str, Any]) -> RowChanges:
+    """Return the key and the DECIMAL columns of a TABLE_MAP event."""
+    names = {
+        column.get("name", f"@{number}"): column.get("type") for number, column in enumerate(body["columns"], start=1)
+    }
+    return RowChanges(
+        (),
+        key=tuple(part["column"] for part in body.get("primary_key", ()) if part.get("column") in names),
+        numbers=frozenset(name for name, type_name in names.items() if type_name in ("NEWDECIMAL", "DECIMAL")),
+    )

@@ -1,0 +1,160 @@
+"""`rows`: typed rows of tables on standard output; `flashback`: the script that reverses them.
+
+The log is tests/corpus/guides/mariadb: shop.orders gets Ada (120.00, paid), Björn (79.90, paid), Chen (15.25, open) and
+Dana (300.00, open), loses all four in transaction 0-1-7, and gets Egil (42.00, open).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import binlogtool
+from binlogtool.errors import UsageError
+from tests.cli.invoke import ROOT, invoke, program
+from tests.cli.terminal import on_terminal
+
+LOG = str(ROOT / "tests" / "corpus" / "guides" / "mariadb")
+ORDERS = ("--object", "shop.orders")
+CUSTOMERS = ["Ada", "Björn", "Chen", "Dana", "Ada", "Björn", "Chen", "Dana", "Egil"]
+DELETED = [
+    "(4,'Dana',300.00,'open'),",
+    "(3,'Chen',15.25,'open'),",
+    "(2,'Björn',79.90,'paid'),",
+    "(1,'Ada',120.00,'paid')",
+]
+
+
+def test_lines_have_the_columns_and_types_of_the_table() -> None:
+    done = invoke("rows", "-O", "jsonl", *ORDERS, LOG)
+    rows = [json.loads(line) for line in done.text.splitlines()]
+    assert (done.code, done.err) == (0, "")
+    assert [row["customer"] for row in rows] == CUSTOMERS
+    first = {name: rows[0][name] for name in ("table", "op", "txn", "time", "id", "customer", "total", "state")}
+    assert first == {
+        "table": "shop.orders", "op": "INSERT", "txn": "0-1-4", "time": "2026-11-20T10:12:00.000000Z", "id": 1,
+        "customer": "Ada", "total": 120.0, "state": "paid",
+    }  # fmt: skip
+
+
+def test_csv_has_a_heading_and_only_the_chosen_columns() -> None:
+    done = invoke("rows", "-O", "csv", "--columns", "op,id", "--columns", "total", *ORDERS, "-n", "2", LOG)
+    assert done.text == '"op","id","total"\n"INSERT",1,120.00\n"INSERT",2,79.90\n'
+
+
+def test_an_arrow_stream_is_read_by_arrow() -> None:
+    done = invoke("rows", "-O", "arrow", *ORDERS, LOG)
+    table = pa.ipc.open_stream(done.out).read_all()
+    assert table["customer"].to_pylist() == CUSTOMERS
+    assert str(table.schema.field("total").type) == "decimal128(10, 2)"
+
+
+def test_text_is_a_table_for_each_table_of_the_log() -> None:
+    done = invoke("rows", "--ascii", LOG)
+    titles = [line for line in done.text.splitlines() if line.startswith("shop.")]
+    assert (done.code, titles) == (0, ["shop.orders", "shop.stock"])
+    heading = next(line for line in done.text.splitlines() if "customer" in line)
+    assert heading.replace("|", " ").split() == ["op", "time", "id", "customer", "total", "state"]
+
+
+def test_a_null_and_control_characters_are_safe_in_text(tmp_path: Path) -> None:
+    from tests.pipeline.test_notebook import inserted
+
+    (tmp_path / "log.000001").write_bytes(inserted([b"a\x1bb"], [[7]]))
+    done = invoke("rows", str(tmp_path / "log.000001"))
+    assert done.code == 0 and b"\x1b" not in done.out and "7" in done.text
+
+
+@pytest.mark.parametrize("form", ["csv", "arrow"])
+def test_an_output_of_one_table_wants_one_name(form: str) -> None:
+    done = invoke("rows", "-O", form, LOG)
+    assert (done.code, done.out) == (2, b"")
+    assert "name one with --object: shop.orders, shop.stock" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--object", "shop.ordrs"), "shop.ordrs: the log contains no such table; did you mean shop.orders"),
+        (("--table", "ordrs"), "ordrs: the log contains no such table; did you mean orders?"),
+        (("--database", "shp"), "did you mean shop.*?"),
+        (("--exclude-object", "*"), "--exclude-object leaves out all tables of the log: shop.orders, shop.stock"),
+        ((*ORDERS, "--columns", "custmer"), "did you mean 'customer'?"),
+    ],
+)
+def test_a_table_that_the_log_does_not_have_is_an_error(words: tuple[str, ...], said: str) -> None:
+    done = invoke("rows", *words, LOG)
+    assert (done.code, done.out) == (2, b"") and said in done.err
+
+
+def test_an_empty_selection_is_no_error_but_never_silent() -> None:
+    done = invoke("rows", *ORDERS, "--start-datetime", "2030-01-01", LOG)
+    assert (done.code, done.out) == (0, b"")
+    assert done.err == "binlogtool: the selection contains no row of shop.orders\n"
+    assert invoke("rows", *ORDERS, "--where", "after.total < 0", LOG).err.count("no row of this table") == 1
+
+
+def test_rows_go_to_a_file_that_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "orders.csv"
+    words = ("rows", "-O", "csv", *ORDERS, "-o", str(target), LOG)
+    assert invoke(*words)[:2] == (0, b"")
+    assert [row["customer"] for row in csv.DictReader(io.StringIO(target.read_text()))] == CUSTOMERS
+    assert invoke(*words).code == 5
+
+
+def test_an_arrow_stream_is_kept_from_a_terminal() -> None:
+    assert on_terminal("rows", "-O", "arrow", *ORDERS, LOG).code == 5
+
+
+def test_damage_is_reported_and_the_rest_is_there(samples: Path) -> None:
+    done = invoke("rows", "-O", "jsonl", str(samples / "guides" / "tarantool-flipped"))
+    assert done.code == 1 and "checksum-mismatch" in done.err and done.text.count("\n") > 20
+
+
+def test_the_library_has_the_same_rows() -> None:
+    with binlogtool.open(LOG) as log:
+        assert log.tables() == ["shop.orders", "shop.stock"]
+        rows = log.rows("shop.orders", columns=["customer"])
+        assert b"".join(rows.encode("csv")).decode().split() == ['"customer"', *(f'"{name}"' for name in CUSTOMERS)]
+        assert rows.row_count == 9
+        with pytest.raises(UsageError, match="did you mean jsonl"):
+            list(rows.encode("json"))
+
+
+# -- flashback ---------------------------------------------------------------------------------------------------------
+
+FLASHBACK = ("flashback", "--include-gtids", "0-1-7", *ORDERS, "--rows", "statements")
+
+
+def test_a_flashback_goes_to_standard_output_and_its_account_to_the_other_one() -> None:
+    done = program(*FLASHBACK, LOG)
+    lines = done.stdout.decode().splitlines()
+    start = lines.index("INSERT INTO `shop`.`orders` (`id`,`customer`,`total`,`state`) VALUES")
+    assert (done.returncode, lines[start + 1 : start + 5], done.stderr) == (0, DELETED, b"")
+    told = program(*FLASHBACK, "-v", LOG).stderr.decode()
+    assert "4 row changes" in told
+
+
+def test_a_flashback_in_a_file_is_the_same_script(tmp_path: Path) -> None:
+    target = tmp_path / "f.sql"
+    done = invoke(*FLASHBACK, "-o", str(target), LOG)
+    assert done.code == 0 and "4 row changes  1 file" in done.text
+    assert target.read_bytes() == invoke(*FLASHBACK, LOG).out
+    account = json.loads(invoke(*FLASHBACK, "-O", "json", "-o", str(tmp_path / "g.sql"), LOG).out)
+    assert (account["to"], account["status"]) == ("flashback", "complete")
+
+
+def test_what_cannot_be_reversed_is_reported_and_nothing_is_printed() -> None:
+    done = invoke("flashback", LOG)
+    assert (done.code, done.out) == (1, b"")
+    assert "cannot be reversed" in done.err and "nothing was written" in done.err
+
+
+def test_a_misspelt_table_of_a_flashback_is_suggested() -> None:
+    done = invoke("flashback", "--object", "shop.ordrs", LOG)
+    assert done.code == 2 and done.out == b"" and "did you mean shop.orders" in done.err
