@@ -89,12 +89,12 @@ def _compute_deadline(run: CommandRun, options: VerifyOptions) -> float | None:
     return time.monotonic() + min(durations) if durations else None
 
 
-def _build_call(run: CommandRun, path: str, options: VerifyOptions, deadline: float | None) -> VerifyCall:
+def _build_call(run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None) -> VerifyCall:
     settings = run.settings
     remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
     limits = replace(settings.limits, timeout=remaining)
     return VerifyCall(
-        path,
+        paths[0],
         settings.format,
         options.depth,
         limits,
@@ -103,6 +103,7 @@ def _build_call(run: CommandRun, path: str, options: VerifyOptions, deadline: fl
         options.expect_closed,
         options.hints,
         options.times,
+        tuple(paths[1:]),
     )
 
 
@@ -111,18 +112,20 @@ def _verify_sequentially(
 ) -> Iterator[Report]:
     """Yield a report for each path, or for named files of one directory together, until the deadline."""
     number = 0
-    for unit in _group_by_directory(paths) if options.state is None else [[path] for path in paths]:
+    for unit in _split_paths(paths, options):
         if deadline is not None and time.monotonic() >= deadline:
             yield _report_unverified(unit[0], len(paths) - number, len(paths))
             return
         number += len(unit)
         run.progress.part = f" ({number} of {len(paths)})" if len(paths) > 1 else ""
-        call = _build_call(run, unit[0], options, deadline)
-        yield replace(call, more_paths=tuple(unit[1:])).run_verify()
+        yield _build_call(run, unit, options, deadline).run_verify()
 
 
-def _group_by_directory(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield paths that follow each other, and name files of one directory, together."""
+def _split_paths(paths: Sequence[str], options: VerifyOptions) -> Iterator[list[str]]:
+    """Yield paths that follow each other, and name files of one directory, together; with a state each by itself."""
+    if options.state is not None:
+        yield from ([path] for path in paths)
+        return
     for _, unit in groupby(
         enumerate(paths), key=lambda one: os.path.dirname(one[1]) if os.path.isfile(one[1]) else one
     ):
@@ -139,7 +142,7 @@ def _report_unverified(path: str, remaining: int, count: int) -> Report:
 def _verify_with_state(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None, state: VerifyState
 ) -> Iterator[Report]:
-    calls = [_build_call(run, path, options, deadline) for path in paths]
+    calls = [_build_call(run, [path], options, deadline) for path in paths]
     reports = {call.path: state.find_unchanged(call) for call in calls}
     if unchanged_count := sum(report is not None for report in reports.values()):
         run.say(f"--state: {unchanged_count:,} of {len(calls):,} paths not read: unchanged since the last run")
@@ -160,7 +163,7 @@ def _verify_on_spark(
     deadline: float | None,
     master: str | binlogtool.SparkMaster,
 ) -> Iterator[Report]:
-    call = _build_call(run, "", options, deadline)
+    call = _build_call(run, [""], options, deadline)
     parts = binlogtool.verify_fleet(
         paths,
         master=master,
@@ -181,13 +184,13 @@ def _verify_in_processes(
     if pool is None:
         yield from _verify_sequentially(run, paths, options, deadline)
         return
-    calls = [_build_call(run, path, options, deadline) for path in paths]
+    calls = [_build_call(run, unit, options, deadline) for unit in _split_paths(paths, options)]
     done_bytes, total = 0, sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
     with pool:
         for number, value in enumerate(pool.map(_verify_in_child, calls), start=1):
             report = report_from_dict(value)
             done_bytes += sum(file.size for file in report.files)
-            run.progress.update_stage(f"verify: {number} of {len(paths)} paths", done_bytes, total=total or None)
+            run.progress.update_stage(f"verify: {number} of {len(calls)} logs", done_bytes, total=total or None)
             yield report
 
 

@@ -17,7 +17,7 @@ import os
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -75,11 +75,12 @@ class LogTask(msgspec.Struct, frozen=True):
     is_set: bool
     size: int
     strays: tuple[str, ...] = ()
+    compressed: Mapping[str, str] = {}
 
     def to_group(self) -> LogGroup:
         """Return the log itself."""
         format_ = None if self.format is None else open_file_module.find_format(self.format)
-        return LogGroup(self.home, format_, self.names, self.is_set, self.strays)
+        return LogGroup(self.home, format_, self.names, self.is_set, self.strays, self.compressed)
 
 
 class SparkJobRunner(msgspec.Struct, frozen=True):
@@ -182,7 +183,7 @@ def make_log_tasks(number: int, path: str, groups: Sequence[LogGroup]) -> Iterat
     for group in groups:
         size = sum(_file_size(group.member_path(name)) for name in group.names)
         format_ = None if group.format is None else group.format.spec
-        yield LogTask(number, group.path, format_, group.names, group.is_set, size, group.strays)
+        yield LogTask(number, group.path, format_, group.names, group.is_set, size, group.strays, group.compressed)
 
 
 def _file_size(path: str) -> int:

@@ -31,7 +31,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
     FOUND: (
         "binlog_events/decode", "binlog_events/wire_format", "drizzle/damage", "eblob/damage", "format_api/format",
-        "manticore/damage", "mariadb_innodb_binlog/decode", "mariadb_innodb_binlog/records/salvage",
+        "manticore/damage", "mariadb_innodb_binlog/records/salvage",
         "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/redo/redo_log", "mysql_binlog/damage",
     ),
     HEAD: (
@@ -50,7 +50,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     TWICE: (),
     VALUE: ("manticore/decode",),
     SERVER: (
-        "drizzle/replay", "eblob/replay", "manticore/replay/startup", "mariadb_innodb_binlog/replay",
+        "drizzle/replay", "eblob/replay", "mariadb_innodb_binlog/replay",
         "mysql_binlog/repair", "mysql_binlog/replay/crash_recovery", "mysql_binlog/replay/startup",
         "tarantool/replay/server_reader",
     ),
@@ -68,7 +68,6 @@ COMPILED = (
     "drizzle/protobuf/json_lines", "eblob/json_lines", "format_api/layout", "manticore/payloads/json_lines",
     "manticore/payloads/kernels", "mariadb_innodb_binlog/event_groups", "mysql_binlog/validate/kernels",
     "tarantool/msgpack/messages", "tarantool/replay/fast_path", "tarantool/rows/json_lines", "tarantool/rows/rows",
-    "tarantool/validate/row_rules",
 )  # fmt: skip
 """Modules whose compiled code reads numbers itself: a second reader of what a schema says, for speed; tests hold both
 against each other. The list may only get shorter."""

@@ -231,7 +231,7 @@ def test_a_master_that_makes_no_sense_is_a_wrong_word(master: str, samples: Path
 @pytest.mark.full
 def test_too_little_memory_for_executors_is_one_line(samples: Path, work: Path, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.executor.memory 100m\n")
-    words = ("convert", "--to", "parquet", "-o", str(work / "out"), str(samples / DRIZZLE))
+    words = ("convert", "--master", "local[1]", "--to", "parquet", "-o", str(work / "out"), str(samples / DRIZZLE))
     done = program(*words, env={"SPARK_CONF_DIR": str(tmp_path)}, timeout=120)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (4, b"", 1)
     assert b"Spark cannot start: " in done.stderr and b"Executor memory 104857600 must be at least" in done.stderr
