@@ -50,8 +50,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     TWICE: (),
     VALUE: ("manticore/decode",),
     SERVER: (
-        "drizzle/replay", "eblob/replay", "mariadb_innodb_binlog/replay",
-        "mysql_binlog/repair", "mysql_binlog/replay/crash_recovery", "mysql_binlog/replay/startup",
+        "drizzle/replay", "eblob/replay", "manticore/replay/startup", "mariadb_innodb_binlog/replay",
+        "mysql_binlog/repair", "mysql_binlog/replay/crash_recovery",
         "tarantool/replay/server_reader",
     ),
     OTHER: (
