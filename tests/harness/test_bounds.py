@@ -41,7 +41,7 @@ def test_a_statement_of_200_mib_is_refused_and_the_ceiling_is_named(tmp_path: Pa
 def test_a_statement_of_200_mib_is_written_in_pieces(tmp_path: Path, form: str) -> None:
     """It is 200 MiB of zeros, each of which takes six bytes in JSON."""
     out = tmp_path / "out"
-    words = ("dump", "-O", form, "-o", str(out), str(unpacked(STATEMENT, tmp_path)))
+    words = ("dump", "-v", "-O", form, "-o", str(out), str(unpacked(STATEMENT, tmp_path)))
     status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", *words)
     assert (status, said) == (0, "")
     assert peak <= 64 * MIB + SLACK
