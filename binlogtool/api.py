@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from binlogtool.export.run_tasks import JobOptions, TaskRunner
     from binlogtool.export.spark_master import SparkMaster
     from binlogtool.format_api.format import Hints
-    from binlogtool.format_api.outputs import ScriptOptions
+    from binlogtool.format_api.tables_and_changes import ScriptOptions
     from binlogtool.repair.diagnosis import DiagnosisReport
     from binlogtool.repair.plan import FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
     from binlogtool.repair.replay import OnDecision, ReplayResult
@@ -481,7 +481,7 @@ def finish_repair(path: Path) -> RepairResult | None:
     Raises:
         RefusedError, InputOutputError.
     """
-    from binlogtool.repair.undo import finish_interrupted
+    from binlogtool.repair.undo_repair import finish_interrupted
 
     return finish_interrupted(path)
 
@@ -493,7 +493,7 @@ def plan_finish(path: Path) -> FinishPlan | None:
         RefusedError: the repair must not be finished.
         InputOutputError.
     """
-    from binlogtool.repair.undo import plan_finish as plan
+    from binlogtool.repair.undo_repair import plan_finish as plan
 
     return plan(path)
 
@@ -505,7 +505,7 @@ def plan_undo(undo_file: Path) -> UndoPlan:
         RefusedError: the undo file is incomplete or not an undo file.
         InputOutputError.
     """
-    from binlogtool.repair.undo import plan_undo as plan
+    from binlogtool.repair.undo_repair import plan_undo as plan
 
     return plan(undo_file)
 
@@ -521,7 +521,7 @@ def undo(undo_file: Path, *, network: bool = False) -> RepairResult:
         RefusedError: nothing was changed.
         InputOutputError: no file is half-written; the call can be repeated.
     """
-    from binlogtool.repair.undo import apply_undo
+    from binlogtool.repair.undo_repair import apply_undo
 
     return apply_undo(undo_file, allow_network=network)
 

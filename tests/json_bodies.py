@@ -6,9 +6,9 @@ import ast
 from functools import cache
 from typing import Any
 
-from binlogtool.format_api.field_types import BodySchema
+from binlogtool.format_api.schema_fields import BodySchema
 from binlogtool.schema import native_library
-from binlogtool.schema.json_members import generate_json_body
+from binlogtool.schema.json_body_codegen import generate_json_body
 from binlogtool.schema.program import U64, wrap_int64
 
 

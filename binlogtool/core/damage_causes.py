@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool import formats
-from binlogtool.core import payloads
+from binlogtool.core import unpack_payloads
 from binlogtool.core.open_file import CERTAIN_SCORE, HEAD_BYTES, Source, read_range
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import FileHead
@@ -581,7 +581,7 @@ class CauseFinder:
         foreign = partial(_find_foreign_format, format)
         self._evidence = DamageEvidence(
             partial(read_range, source), source.size, partial(_proven_frame_size, probe),
-            partial(payloads.checksum_difference, frame),
+            partial(unpack_payloads.checksum_difference, frame),
             None if frame.checksum is None else frame.checksum.poly, frame.align, frame.claimed_offset, foreign,
             partial(_frame_size, probe),
         )  # fmt: skip

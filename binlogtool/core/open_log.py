@@ -70,7 +70,7 @@ from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, U
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles, TransactionPredicate
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.tables_and_changes import (
     ChangeReader,
     CompiledTableReader,
     ScriptOptions,
@@ -572,7 +572,7 @@ class LogReader(LogFiles):
         known_tables: Sequence[TableSchema] = (),
         is_selected: Callable[[TableSchema], bool] | None = None,
     ) -> Iterator[RecordBlock | FileFinding]:
-        """Yield the table rows of the selected records: blocks whose bodies are `format_api.outputs.RecordTableRows`.
+        """Yield the table rows of the selected records: blocks whose bodies are `RecordTableRows`.
 
         Args:
             known_tables: table descriptions from other files.

@@ -71,7 +71,7 @@ from binlogtool.format_api.layout import (
     flatten_batch,
     to_int_list,
 )
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.tables_and_changes import (
     CompiledTableReader,
     EventGroupReader,
     EventRows,
@@ -87,8 +87,8 @@ from binlogtool.schema.scanner import Backend
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import CompiledCondition, RowCondition
     from binlogtool.query.evaluate import ColumnValues, Condition
-    from binlogtool.schema.json_lines import CellColumns, CellWriter
-    from binlogtool.schema.json_members import WrittenRecords
+    from binlogtool.schema.json_body_codegen import WrittenRecords
+    from binlogtool.schema.json_line_codegen import CellColumns, CellWriter
 
 
 # --- Long values on their way to JSON output ---
@@ -910,7 +910,7 @@ class CompiledBodyDecoder:
             yield self._make_block(part) if isinstance(part, CompiledRun) else part
 
     def _make_writer(self, line: JsonLine, decoder: BlockDecoder) -> CellWriter:
-        from binlogtool.schema.json_lines import CellWriter
+        from binlogtool.schema.json_line_codegen import CellWriter
 
         return CellWriter(line, decoder.layout, to_json_bytes, MAX_BLOCK_RECORDS, extras=False)
 

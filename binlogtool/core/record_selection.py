@@ -19,7 +19,7 @@ from binlogtool.limits import KIB, MIB, Limits, parse_size, shorten
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from binlogtool.format_api.outputs import EventRows
+    from binlogtool.format_api.tables_and_changes import EventRows
 
 
 # --- Records as values ---

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from binlogtool.core import payloads
+from binlogtool.core import unpack_payloads
 from binlogtool.core.damage_causes import MAX_FRAME_BYTES, candidate_bits, find_hidden_frame
 from binlogtool.core.open_file import Source, Window, WindowSource
-from binlogtool.core.payloads import FrameRun, PayloadReader
 from binlogtool.core.record_blocks import BlockDecoder
 from binlogtool.core.record_filter import RecordFilter
 from binlogtool.core.record_selection import RecordBlock, RecordChecksum
 from binlogtool.core.scan import DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.unpack_payloads import FrameRun, PayloadReader
 from binlogtool.findings import Finding
 from binlogtool.format_api.layout import Batch, SalvageAssembler, UnprovenRecords
 from binlogtool.schema.scanner import Scanner, StopReason
@@ -100,16 +100,16 @@ class SalvageReader:
     def _correct_frame(self, data: bytes, at: int) -> tuple[bytes, Finding] | None:
         """Correct a frame; see `format_api.layout.FrameCorrector`."""
         layout = self.scan.layout
-        item = payloads.explain_checksum_mismatch(layout, data, at, self.scan.records)
+        item = unpack_payloads.explain_checksum_mismatch(layout, data, at, self.scan.records)
         for reason, corrected in self._iter_corrected(data, at, item):
             return corrected, _mark_finding(item, reason)
         return None
 
     def _iter_corrected(self, data: bytes, at: int, item: Finding) -> Iterator[tuple[str, bytes]]:
         """Yield the frame with the flipped bit corrected, and with the checksum recomputed."""
-        if (corrected := payloads.correct_bit(data, at, item)) is not None:
+        if (corrected := unpack_payloads.correct_bit(data, at, item)) is not None:
             yield CORRECTED, corrected
-        if (corrected := payloads.recompute_checksum(self.scan.layout, data, item)) is not None:
+        if (corrected := unpack_payloads.recompute_checksum(self.scan.layout, data, item)) is not None:
             yield STALE, corrected
 
     def _get_source(self, damage: DamagedRange) -> Source | None:
@@ -162,7 +162,7 @@ class SalvageReader:
         if data is None:
             return None
         layout = self.scan.layout
-        item = payloads.explain_checksum_mismatch(layout, data, at, number)
+        item = unpack_payloads.explain_checksum_mismatch(layout, data, at, number)
         for reason, corrected in self._iter_corrected(data, at, item):
             batch = self._make_batch(corrected, at, number)
             if batch is not None and (reason == CORRECTED or self._is_plausible(window, corrected, at, end)):
@@ -182,7 +182,7 @@ class SalvageReader:
         if hidden_frame is None or batch is None:
             return None
         stored_frame = data[: len(hidden_frame.frame)]
-        explanation = payloads.explain_hidden_frame(
+        explanation = unpack_payloads.explain_hidden_frame(
             layout, hidden_frame.frame, stored_frame, at, number, (hidden_frame.byte, hidden_frame.bit)
         )
         return SalvagedRecords(batch, (_mark_finding(explanation, CORRECTED),), stored_frame)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.core import payloads
+from binlogtool.core import unpack_payloads
 from binlogtool.core.damage_causes import CauseFinder, DamagedRegion, find_end_past_file
 from binlogtool.core.open_file import HEAD_BYTES, Source, Window
-from binlogtool.core.payloads import BadPayload, FrameRun, PartialFrame, PayloadReader
 from binlogtool.core.resync import Resynchronizer, ResyncPoint
+from binlogtool.core.unpack_payloads import BadPayload, FrameRun, PartialFrame, PayloadReader
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, Format
 from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, FrameLevel, LogFileLayout
@@ -277,20 +277,20 @@ class ScanAccounting(msgspec.Struct):
 
     def _diagnose_frame(self, window: Window, position: int, stop: ScanStop) -> Finding:
         """Return the finding about the frame at `position`, in terms of the schema."""
-        data = window.view(position, position + payloads.EXCERPT_BYTES)
+        data = window.view(position, position + unpack_payloads.EXCERPT_BYTES)
         if stop.reason == StopReason.CHECKSUM:
             frame = window.view(position, window.base + stop.need)
-            item = payloads.explain_checksum_mismatch(self.layout, bytes(frame), position, self.records)
+            item = unpack_payloads.explain_checksum_mismatch(self.layout, bytes(frame), position, self.records)
             data = max(frame, data, key=len)
         elif stop.reason == StopReason.SHORT:
             need = window.base + stop.need if stop.need >= 0 else position + self.layout.frame.min_size
             size = window.end if self.source.size is None else self.source.size
-            item = payloads.explain_past_end(stop, position, need, size, self.records)
+            item = unpack_payloads.explain_past_end(stop, position, need, size, self.records)
         elif stop.reason == StopReason.BOUNDS and stop.need - stop.at > self.max_frame_bytes:
             need = window.base + stop.need
-            item = payloads.explain_over_limit(stop, position, need, self.max_frame_bytes, self.records)
+            item = unpack_payloads.explain_over_limit(stop, position, need, self.max_frame_bytes, self.records)
         else:
-            item = payloads.explain_broken_frame(self.layout, stop, bytes(data), position, self.records)
+            item = unpack_payloads.explain_broken_frame(self.layout, stop, bytes(data), position, self.records)
         return self._explain_finding(item, data)
 
     def _account_skipped(
@@ -356,7 +356,7 @@ class ScanAccounting(msgspec.Struct):
     def _make_tail_finding(self, id_: str, position: int, text: str, **facts: Any) -> Finding:
         assert self.window is not None
         item = make_finding(id_, position, self.window.end - position, text, record=self.records, **facts)
-        return self._explain_finding(item, self.window.view(position, position + payloads.EXCERPT_BYTES))
+        return self._explain_finding(item, self.window.view(position, position + unpack_payloads.EXCERPT_BYTES))
 
     def _account_tail(self, position: int, item: Finding, tail: str, *further_findings: Finding) -> DamagedRange:
         assert self.window is not None

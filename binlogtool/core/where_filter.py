@@ -22,11 +22,11 @@ from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import UsageError, suggest_names
 from binlogtool.format_api.format import BodyWithFindings, JsonLine
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.outputs import ScriptOptions
+from binlogtool.format_api.tables_and_changes import ScriptOptions
 from binlogtool.query.conditions import parse_timestamp
 from binlogtool.query.evaluate import ColumnValues, Condition, compile_condition, to_timestamps
-from binlogtool.schema.json_lines import MemberPicker
-from binlogtool.schema.json_members import BatchAddresses
+from binlogtool.schema.json_body_codegen import BatchAddresses
+from binlogtool.schema.json_line_codegen import MemberPicker
 
 # --- Rows of a script selected by a condition ---
 

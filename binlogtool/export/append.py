@@ -76,7 +76,7 @@ from binlogtool.export.sql_scripts import script_selection
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
-from binlogtool.format_api.outputs import ChangeReader
+from binlogtool.format_api.tables_and_changes import ChangeReader
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -609,7 +609,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         self, source: IncrementalInput, store: CommitStore, last_commit: AppendCommit, options: Mapping[str, Any]
     ) -> Manifest:
         known_inputs = {one.name: one for one in last_commit.inputs}
-        before = {one.name: one.reached for one in last_commit.inputs}
+        before = {one.name: one.end_position for one in last_commit.inputs}
         after = dict(before)
         source.advance(after, ReadBudget())
         _drop_removed_files(before, after, {name for name, _ in source.list_files()})

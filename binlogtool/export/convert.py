@@ -50,7 +50,7 @@ from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runne
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.export.sql_scripts import keep_if_complete
 from binlogtool.format_api.format import Hints
-from binlogtool.format_api.outputs import ScriptOptions
+from binlogtool.format_api.tables_and_changes import ScriptOptions
 
 if TYPE_CHECKING:
     from binlogtool.spark.session import SparkJobSession
@@ -259,7 +259,7 @@ def _write_log_set(
     live: bool,
 ) -> Manifest:
     """Write binary log files with one base name. job_arguments: arguments of `BinlogJob`."""
-    from binlogtool.export.log_output import BinlogJob
+    from binlogtool.export.copy_transactions import BinlogJob
 
     job = BinlogJob(*job_arguments)
     with stage_log_set(output, _LOG_SET_SUFFIX) as (stage, base):
@@ -487,7 +487,7 @@ def _resolve_inputs(
     if breaks and to not in LOG_TARGETS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOG_TARGETS)}, not for {to}")
     if to in LOG_TARGETS:
-        from binlogtool.export.log_output import check_log_selection, order_log_files
+        from binlogtool.export.copy_transactions import check_log_selection, order_log_files
 
         check_log_selection(selection)
         return order_log_files(find_inputs(paths, format))

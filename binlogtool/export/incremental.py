@@ -612,7 +612,7 @@ class CommittedInput(msgspec.Struct, frozen=True, rename={"begin": "from", "end"
     steady: str = ""
 
     @property
-    def reached(self) -> ReadPosition:
+    def end_position(self) -> ReadPosition:
         """The position reached, in the form that the reader needs."""
         return ReadPosition.from_dict({**self.place, "format": self.format, "done": self.done, "mark": self.mark,
                                   "born": self.generation})  # fmt: skip
@@ -636,7 +636,7 @@ class ParentCommit(msgspec.Struct, frozen=True):
 
 
 class KnownTable(msgspec.Struct, frozen=True):
-    """What was written of a table so far: its directory, its columns with their types, and its key."""
+    """A table as far as it was written: its directory, its columns with their types, and its key."""
 
     name: str
     directory: str

@@ -27,7 +27,7 @@ from binlogtool.export.record_rows import RowLayout, read_row_parts
 from binlogtool.export.table_router import TableRouter, describe_missing_table
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, TableLayout, check_same_table, read_older_tables
 from binlogtool.findings import Finding
-from binlogtool.format_api.outputs import EventRows, RecordTableRows, TableSchema
+from binlogtool.format_api.tables_and_changes import EventRows, RecordTableRows, TableSchema
 
 if TYPE_CHECKING:
     import pandas

@@ -48,7 +48,7 @@ from binlogtool.export.sql_scripts import count_statements, record_texts, script
 from binlogtool.findings import STATEMENT_LEFT_OUT, Severity
 from binlogtool.format_api.format import Hints
 from binlogtool.format_api.layout import CRC32
-from binlogtool.format_api.outputs import ChangeReader, ScriptOptions
+from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions
 from binlogtool.limits import Limits
 
 # --- Reverse spool ---

@@ -15,7 +15,7 @@ from binlogtool import limits
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding
-from binlogtool.format_api.outputs import TableSchema, make_database_table, split_name
+from binlogtool.format_api.tables_and_changes import TableSchema, make_database_table, split_name
 from binlogtool.limits import MIB
 
 # --- Options of typed tables ---

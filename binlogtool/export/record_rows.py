@@ -6,7 +6,7 @@ bytes except those that are not damage: its unused end, and a record that a cras
 
 Each changed row is one row here: the operation (`op`), and the row images as structs. A value that its column cannot
 hold (a date 0000-00-00, bytes that are not text, a tuple longer than its format) is null there and is kept in `unfit`
-as JSON. The format determines the columns of a table and the rows of a record (`format_api.outputs`).
+as JSON. The format determines the columns of a table and the rows of a record (`format_api.tables_and_changes`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from binlogtool.export.typed_columns import (
 )
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import JsonLine
-from binlogtool.format_api.outputs import RecordTableRows, TableColumn, TableSchema
+from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableSchema
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from binlogtool.export.manifest import ReadRequest
-    from binlogtool.schema.json_lines import CellColumns, CellWriter
+    from binlogtool.schema.json_line_codegen import CellColumns, CellWriter
 
 
 # --- Rows from compiled code ---
@@ -71,7 +71,7 @@ class CompiledRows:
             yield part if isinstance(part, RecordBlock) else self._build_batch(part, file)
 
     def _create_writer(self, line: JsonLine, maker: BlockDecoder) -> CellWriter:
-        from binlogtool.schema.json_lines import CellWriter
+        from binlogtool.schema.json_line_codegen import CellWriter
 
         body, extras = maker.decode == "full", "extras" in self._schema.names
         return CellWriter(line, maker.layout, to_json_bytes, self._max_rows, body=body, extras=extras)
@@ -141,7 +141,6 @@ def _copy_to_buffer(values: memoryview | NDArray[np.generic]) -> Any:
 
 # --- Records as rows ---
 
-LAYOUT_VERSION = "binlogtool/rows/1"
 DAMAGE = "DAMAGE"
 MAX_BATCH_ROWS = 8192
 

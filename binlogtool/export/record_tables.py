@@ -133,7 +133,7 @@ class EventRanges(msgspec.Struct):
 
 
 class OutputCounts(msgspec.Struct):
-    """What was read back of one or several files of records.
+    """Content of files of records as it was read back.
 
     last_records: highest record number of each log file. event_ranges: check of event ranges, where events share a
     record number.

@@ -67,7 +67,7 @@ class JsonRowStream:
         self._write(self._encode([{"table": self._table, **row} for row in rows]))
 
     def close(self) -> None:
-        """Do nothing: a line has no end."""
+        """Write nothing: a line has no end mark."""
 
 
 class CsvRowStream:

@@ -43,7 +43,7 @@ class TaskRunner(Protocol):
 
 
 class JobOptions(msgspec.Struct, frozen=True):
-    """What a runner is told about a job. name: for Spark's UI. deadline: of `time.monotonic`; None = no limit."""
+    """Description of a job for a runner. name: for Spark's UI. deadline: of `time.monotonic`; None = no limit."""
 
     name: str
     on_step: ProgressCallback | None

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.format_api.outputs import ScriptOptions, SidecarFiles
+from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 
 # --- Sidecar files of a script ---
 

@@ -476,7 +476,7 @@ _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 8192, 8 << 20
 
 
 class TableFileCounts(msgspec.Struct):
-    """What was read back of one file. text_bytes: bytes in its columns of text."""
+    """Content of one file as it was read back. text_bytes: bytes in its columns of text."""
 
     output: ManifestOutput
     text_bytes: int = 0

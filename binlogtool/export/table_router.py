@@ -46,9 +46,9 @@ from binlogtool.export.typed_columns import (
     to_cells,
 )
 from binlogtool.findings import Finding, Severity
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import (
     CellBuffer,
     CellSlice,
     ColumnCells,

@@ -30,7 +30,7 @@ from binlogtool.core.record_selection import ReadOptions, RecordBlock, Selection
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.export.manifest import list_files, resolve_format
 from binlogtool.format_api.format import Hints
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
     JSON,
     MAX_DECIMAL_DIGITS,
@@ -786,13 +786,3 @@ def _merge_unfit(column: pa.Array, unfit: dict[int, dict[str, Any]]) -> pa.Array
     for i, more in unfit.items():
         texts[i] = to_json_text({**(json.loads(texts[i]) if texts[i] else {}), **more})
     return pa.array(texts, pa.string())
-
-
-def has_unknown_columns(fields: Sequence[TypedColumn]) -> bool:
-    """Return True if nothing is known about the columns."""
-    return [name for name, _ in fields] == [TUPLE]
-
-
-def prefix_place(changes: Sequence[str], place: str) -> Iterator[str]:
-    """Yield texts about changes, each with its place in the log."""
-    yield from (f"{place}: {one}" for one in changes)

@@ -46,7 +46,7 @@ from binlogtool.export.table_router import TableDirectories, TableRouter
 from binlogtool.export.typed_columns import TableBatch, TableEvolution, TableLayout, read_older_tables, table_rules
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import Hints
-from binlogtool.format_api.outputs import TableSchema
+from binlogtool.format_api.tables_and_changes import TableSchema
 from binlogtool.limits import Limits
 
 # --- Output of one table ---

@@ -16,16 +16,16 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.field_types import BodySchema
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
-from binlogtool.format_api.outputs import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
 from binlogtool.format_api.record_text import RecordDescriber
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.schema_fields import BodySchema
+from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import BufferDecryptor, SplitFinder
-    from binlogtool.format_api.outputs import EventGroupReader
+    from binlogtool.format_api.tables_and_changes import EventGroupReader
 
 
 # --- Values too long to hold in memory ---

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from binlogtool.format_api.field_types import Int64s, MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel
 
 # --- Kernels that write numbers and times as JSON ---
 

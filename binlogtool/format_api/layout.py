@@ -41,7 +41,7 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.field_types import UInt8s, kernel, load_big_endian
+from binlogtool.format_api.schema_fields import UInt8s, kernel, load_big_endian
 from binlogtool.limits import MIB, Limits
 
 __all__ = ["blake2b"]
@@ -67,7 +67,7 @@ Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 U64 = (1 << 64) - 1
 
 Kernel = Callable[..., Any]
-"""A plain function over integers and integer arrays (see `field_types.kernel`): runs as Python, or as native code."""
+"""A plain function over integers and integer arrays (see `schema_fields.kernel`): runs as Python, or as native code."""
 
 RangeReader = Callable[[int, int], bytes]
 """Reads the bytes `[offset, offset + size)` of a file, fewer at its end."""

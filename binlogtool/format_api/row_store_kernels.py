@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.format_api.layout import Kernel, blake2b
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 
 ROW_OWNER, ROW_STATE, ROW_IMAGE_SIZE, ROW_CONTENT = 1, 2, 3, 4
 """Indexes of the integers of a row; index 0 is the hash."""
@@ -250,7 +250,7 @@ def add_row_digest(
     sums: MutableInt64s,
     at: int,
 ) -> int:
-    """Add the digest number of a row (`repair.row_store.hash_row`) to the 256 bits at `sums[at]`, lowest ones first."""
+    """Add the digest of a row (`repair.replay_state.hash_row`) to the 256 bits at `sums[at]`, lowest ones first."""
     named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
     data = b"%d:%d:%b%b%b" % (name_size, key_size, named, key_of, bytes(buf[image : image + size]))
     total = int.from_bytes(blake2b(data, digest_size=32).digest(), "big")

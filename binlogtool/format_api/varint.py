@@ -6,7 +6,7 @@ from typing import Any
 
 from construct import Construct, stream_read, stream_write
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     MALFORMED,
     SHORT,
     MalformedError,

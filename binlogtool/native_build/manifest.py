@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool import formats
-from binlogtool.format_api.field_types import kernel
 from binlogtool.format_api.format import Format
 from binlogtool.format_api.layout import FrameLevel, Kernel, LogFileLayout
+from binlogtool.format_api.schema_fields import kernel
 from binlogtool.schema import native_library
 from binlogtool.schema.c_codegen import CLibrarySource
 from binlogtool.schema.compile_schema import lower_schema
-from binlogtool.schema.json_lines import CellCode as CellPlan
-from binlogtool.schema.json_lines import LineCode as LinePlan
-from binlogtool.schema.json_lines import PickCode as PickPlan
-from binlogtool.schema.json_members import ENVELOPE, MemberShape, make_member_shape
+from binlogtool.schema.json_body_codegen import ENVELOPE, MemberShape, make_member_shape
+from binlogtool.schema.json_line_codegen import CellCode as CellPlan
+from binlogtool.schema.json_line_codegen import LineCode as LinePlan
+from binlogtool.schema.json_line_codegen import PickCode as PickPlan
 from binlogtool.schema.walk_codegen import generate_walk
 
 WalkSchema = tuple[Any, tuple[str, ...]]
@@ -49,7 +49,7 @@ def add_walk(unit: CLibrarySource, schema: Any, columns: tuple[str, ...]) -> Non
 
 
 def find_kernels() -> list[Kernel]:
-    """Return all functions of the package that `field_types.kernel` marks.
+    """Return all functions of the package that `schema_fields.kernel` marks.
 
     Only modules whose text has the mark are imported: others may need what a build has not installed.
     """
@@ -110,6 +110,6 @@ def iter_member_shapes(format_: Format, layout: LogFileLayout) -> Iterator[Membe
 
 
 def has_picker(shape: MemberShape) -> bool:
-    """Return True if `schema.json_lines` writes members of this shape."""
+    """Return True if `schema.json_line_codegen` writes members of this shape."""
     names = [slot.name for slot in shape.slots]
     return names == [*ENVELOPE, "body"]

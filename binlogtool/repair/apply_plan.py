@@ -25,7 +25,7 @@ from binlogtool.repair.file_io import (
 )
 from binlogtool.repair.plan import FilePlan, RepairPlan, RepairPolicy, RepairResult, WrittenFile
 from binlogtool.repair.plan_truncate import make_plan, make_result_check
-from binlogtool.repair.repaired_file import LogExaminer, list_unclean_findings
+from binlogtool.repair.repaired_content import LogExaminer, list_unclean_findings
 from binlogtool.repair.transaction import execute_plan, remove_temporaries
 from binlogtool.repair.verify import LogVerifyOptions, verify_file
 

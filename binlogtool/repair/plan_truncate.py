@@ -46,7 +46,7 @@ from binlogtool.repair.plan import (
     pack_file_plan,
     unpack_file_plan,
 )
-from binlogtool.repair.repaired_file import (
+from binlogtool.repair.repaired_content import (
     ExaminedLog,
     LogExaminer,
     PlanSnapshot,
@@ -71,7 +71,7 @@ from binlogtool.repair.repaired_file import (
     verify_planned_log,
 )
 from binlogtool.repair.transaction import describe_leftovers
-from binlogtool.repair.undo import explain_unfinished
+from binlogtool.repair.undo_repair import explain_unfinished
 from binlogtool.repair.verify import LogExamination, VerifiedMember, examine_log
 from binlogtool.repair.verify_report import FileReport, Report, SetReport, merge_reports
 

@@ -28,8 +28,8 @@ from binlogtool.format_api.format import Format, Hints
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
 from binlogtool.limits import Limits
-from binlogtool.repair.repaired_file import make_exception
-from binlogtool.repair.row_store import Patch
+from binlogtool.repair.repaired_content import make_exception
+from binlogtool.repair.replay_state import Patch
 from binlogtool.repair.verify import LogExamination, VerifiedMember
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from binlogtool.format_api.json_values import DEFAULT_STYLE, JsonStyle, TimeForm
 from binlogtool.terminal.escape import escape, escape_json
 
 if TYPE_CHECKING:
-    from binlogtool.schema.json_lines import LineWriter
+    from binlogtool.schema.json_line_codegen import LineWriter
 
 
 # --- Records as JSON (binlogtool/record/1) ---
@@ -251,7 +251,7 @@ class CompiledLineEncoder:
 
 
 def _make_line_writer(json_line: JsonLine, blocks: BlockDecoder) -> LineWriter:
-    from binlogtool.schema.json_lines import LineWriter
+    from binlogtool.schema.json_line_codegen import LineWriter
 
     line_start = b'{"file":' + to_json_bytes(DEFAULT_STYLE.text_value(blocks.file)) + b',"offset":'
     return LineWriter(json_line, blocks.layout, line_start, to_json_bytes)

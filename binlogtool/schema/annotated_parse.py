@@ -18,7 +18,7 @@ import msgspec
 from construct import CancelParsing, Construct, Container, Renamed
 from construct.lib import bytes2bits
 
-from binlogtool.format_api import field_types
+from binlogtool.format_api import schema_fields
 from binlogtool.limits import Limits
 from binlogtool.schema import annotated_parse_nodes
 from binlogtool.schema.annotated_parse_nodes import (
@@ -50,7 +50,7 @@ CopyMemo = dict[int, tuple[Construct, Construct]]
 """id of an original -> the original (kept alive, so that its id is not reused) and its copy."""
 
 _BYTELESS_CLASSES = (
-    construct.Computed, construct.Check, construct.StopIf, field_types.CrcCheck, type(construct.Tell),
+    construct.Computed, construct.Check, construct.StopIf, schema_fields.CrcCheck, type(construct.Tell),
     type(construct.Pass),
     type(construct.Terminated), type(construct.Error), type(construct.Index), construct.Seek,
 )  # fmt: skip
@@ -66,10 +66,10 @@ _TRACED_CLASSES: dict[type, type] = {
     construct.IfThenElse: annotated_parse_nodes.TracedBranch,
     construct.Check: annotated_parse_nodes.TracedCheck,
     construct.StringEncoded: annotated_parse_nodes.TracedString,
-    field_types.Magic: annotated_parse_nodes.TracedNamedMagic,
-    field_types.CrcCheck: annotated_parse_nodes.TracedCrcCheck,
-    field_types.NestedSchema: annotated_parse_nodes.TracedNested,
-    field_types.CompressedSchema: annotated_parse_nodes.TracedCompressed,
+    schema_fields.Magic: annotated_parse_nodes.TracedNamedMagic,
+    schema_fields.CrcCheck: annotated_parse_nodes.TracedCrcCheck,
+    schema_fields.NestedSchema: annotated_parse_nodes.TracedNested,
+    schema_fields.CompressedSchema: annotated_parse_nodes.TracedCompressed,
 }
 
 _PREDICTABLE_CLASSES = (
@@ -122,17 +122,17 @@ def _copy_generic(subcon: Construct, memo: CopyMemo) -> Construct:
     if replaced is None and all(new[name] is old[name] for name in old):
         return subcon
     extra: dict[str, Any] = {}
-    if isinstance(subcon, field_types.CrcCheck):
+    if isinstance(subcon, schema_fields.CrcCheck):
         extra = {"stored_names": next(iter(find_field_paths(subcon.stored)), [])}
     elif isinstance(subcon, construct.Check):
         extra = {"said": format_condition(subcon.func), "about": find_field_paths(subcon.func)}
-    elif isinstance(subcon, field_types.Magic):
+    elif isinstance(subcon, schema_fields.Magic):
         extra = {"known": annotated_parse_nodes.make_named_values(subcon.names)}
     elif isinstance(subcon, construct.FlagsEnum):
         extra = {"seen": {}}
     elif isinstance(subcon, construct.IfThenElse):
         extra = {"reads": (_make_parser(new["elsesubcon"]), _make_parser(new["thensubcon"]))}
-    elif isinstance(subcon, field_types.NestedSchema):
+    elif isinstance(subcon, schema_fields.NestedSchema):
         extra = {"read": _make_parser(subcon.subcon)}
     return _make_instance(
         replaced or type(subcon), {**_compile_attributes(vars(subcon)), **_compile_attributes(new), **extra}
@@ -173,9 +173,17 @@ def _copy_renamed(subcon: Renamed, memo: CopyMemo) -> Construct:
         return _make_instance(annotated_parse_nodes.TracedByteless, attributes)
     if type(inner) is construct.FormatField and inner.parsed is None:
         return _make_instance(TracedNumber, {**attributes, **_make_number_layout(inner)})
-    if type(inner) is field_types.Magic and type(inner.subcon) is construct.FormatField and inner.subcon.parsed is None:
+    if (
+        type(inner) is schema_fields.Magic
+        and type(inner.subcon) is construct.FormatField
+        and inner.subcon.parsed is None
+    ):
         return _make_instance(TracedMagic, {**attributes, **_make_number_layout(inner.subcon), "known": copied.known})
-    if copied is inner or type(inner) in (construct.FlagsEnum, field_types.Magic) or _is_untraced_branch(inner, copied):
+    if (
+        copied is inner
+        or type(inner) in (construct.FlagsEnum, schema_fields.Magic)
+        or _is_untraced_branch(inner, copied)
+    ):
         return _make_instance(annotated_parse_nodes.TracedLeaf, {**attributes, "local": _is_local(inner)})
     if isinstance(inner, construct.Padded | construct.Aligned):
         attributes["filler"] = "padding"
@@ -184,7 +192,7 @@ def _copy_renamed(subcon: Renamed, memo: CopyMemo) -> Construct:
 
 def _is_local(subcon: Construct) -> bool:
     """Return True if the part reads its own bytes only."""
-    if type(subcon) in (construct.Enum, construct.FlagsEnum, field_types.Magic):
+    if type(subcon) in (construct.Enum, construct.FlagsEnum, schema_fields.Magic):
         return _is_local(subcon.subcon)
     if type(subcon) is construct.IfThenElse:
         return _is_local(_unwrap_renamed(subcon.thensubcon)) and _is_local(_unwrap_renamed(subcon.elsesubcon))
@@ -310,7 +318,7 @@ class _TracedLazyBound(construct.LazyBound):  # type: ignore[misc]
         path.depth += 1
         try:
             if path.depth > path.limits.max_depth:
-                raise field_types.MalformedError(
+                raise schema_fields.MalformedError(
                     f"nested more than {path.limits.max_depth} deep", None, "nesting-too-deep"
                 )
             return self.target._parsereport(stream, context, path)

@@ -38,7 +38,7 @@ from construct import (
 )
 from construct.expr import BinExpr, Path, UniExpr
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     ChecksumResult,
     CompressedSchema,
     CrcCheck,

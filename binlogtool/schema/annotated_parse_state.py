@@ -30,8 +30,8 @@ from construct import (
 )
 from msgspec.structs import replace
 
-from binlogtool.format_api.field_types import ChecksumResult, MalformedError, TracePart
 from binlogtool.format_api.layout import DecompressionError
+from binlogtool.format_api.schema_fields import ChecksumResult, MalformedError, TracePart
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt
 
@@ -416,7 +416,7 @@ OpenContainer = tuple[int, int, str, int, Any, str]
 
 
 class TraceError(NamedTuple):
-    """Why a record could not be parsed, or that its checksum is wrong. position: absolute, in the space `space`."""
+    """Reason why a record could not be parsed, or a wrong checksum. position: absolute, in the space `space`."""
 
     path: str
     position: int

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.field_types import Int64s, MutableUInt8s, UInt8s, kernel
+from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel
 
 # --- Annotated bytes as values (JSON shape binlogtool/annotate/1) ---
 

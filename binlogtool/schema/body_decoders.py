@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from construct import Construct
 
-from binlogtool.format_api.field_types import BodySchema, LeafFormat, ScalarForm, make_count_error
+from binlogtool.format_api.schema_fields import BodySchema, LeafFormat, ScalarForm, make_count_error
 from binlogtool.schema.body_program import (
     ArgumentNumber,
     BodyPosition,

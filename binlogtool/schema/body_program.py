@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import construct
 import msgspec
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     SHORT,
     BodySchema,
     BoundedCount,

@@ -24,8 +24,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from binlogtool.format_api.field_types import ArrayType
 from binlogtool.format_api.layout import Kernel
+from binlogtool.format_api.schema_fields import ArrayType
 from binlogtool.schema import native_library
 from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
 
@@ -112,7 +112,7 @@ def _find_array_type(declared: Any, what: str) -> ArrayType | None:
         if isinstance(data, ArrayType):
             return data
     raise KernelError(
-        f"{what} is {declared!r}; declare it as int, bool, an array type of binlogtool.format_api.field_types, or a "
+        f"{what} is {declared!r}; declare it as int, bool, an array type of binlogtool.format_api.schema_fields, or a "
         "NamedTuple of these"
     )
 

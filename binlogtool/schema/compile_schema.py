@@ -21,7 +21,8 @@ import construct
 import msgspec
 from construct import expr as cexpr
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import Checksum
+from binlogtool.format_api.schema_fields import (
     AnyFlagSet,
     CrcCheck,
     FieldPresent,
@@ -32,7 +33,6 @@ from binlogtool.format_api.field_types import (
     RecordKernel,
     ScalarKernel,
 )
-from binlogtool.format_api.layout import Checksum
 from binlogtool.schema.program import (
     ARITHMETIC,
     COMPARISONS,

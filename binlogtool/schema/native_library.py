@@ -23,7 +23,7 @@ from binlogtool.schema.program import I64_MAX, I64_MIN, wrap_int64
 # --- Names of compiled functions ---
 
 _COMPILER_MODULES = (
-    "binlogtool.format_api.field_types", "binlogtool.schema.c_codegen",
+    "binlogtool.format_api.schema_fields", "binlogtool.schema.c_codegen",
 )  # fmt: skip
 """The modules that turn kernels into C; `runtime.c` beside this one belongs to them. They are read, not imported."""
 _DIGEST_SIZE = 10

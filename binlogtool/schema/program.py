@@ -20,8 +20,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from binlogtool.format_api.field_types import RecordKernel, ScalarKernel
 from binlogtool.format_api.layout import Checksum
+from binlogtool.format_api.schema_fields import RecordKernel, ScalarKernel
 
 # --- Arithmetic of schemas, independent of construct ---
 

@@ -111,4 +111,4 @@ _RUNTIME: dict[str, Any] = {
     "int64": wrap_int64,
     "uint64": U64.__and__,
 }
-"""What generated walks call: the counterparts of `runtime.c`."""
+"""Functions that generated walks call: the counterparts of `runtime.c`."""

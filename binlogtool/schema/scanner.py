@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.field_types import SHORT
 from binlogtool.format_api.layout import Column, ColumnTable, Kernel, zeroed_int64
+from binlogtool.format_api.schema_fields import SHORT
 from binlogtool.schema.program import (
     Assign,
     AssignPosition,
@@ -41,7 +41,7 @@ from binlogtool.schema.program import (
 
 
 class StopReason(enum.IntEnum):
-    """Why a scan stopped. Everything but END and FULL is about the frame at `at`."""
+    """Reason why a scan stopped. Everything but END and FULL is about the frame at `at`."""
 
     END = 0
     """The end of the buffer was reached at a frame boundary."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import struct
 
-from binlogtool.format_api.field_types import ScalarForm
 from binlogtool.format_api.layout import Checksum
+from binlogtool.format_api.schema_fields import ScalarForm
 from binlogtool.schema.native_library import KernelNames
 from binlogtool.schema.program import (
     MACHINE,

@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import (
     BodyWithFindings,
     BodyWithLongValues,
@@ -20,6 +19,7 @@ from binlogtool.format_api.format import (
     split_into_pieces,
 )
 from binlogtool.format_api.layout import Batch, DecompressionError, LogFileLayout, to_int_list
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.event_schemas import (
     ENCRYPTED_TYPE,

@@ -47,7 +47,8 @@ from construct import (
 )
 
 from binlogtool.findings import Severity
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import CRC32, Batch, DecompressionError, Decompressor, to_int_list
+from binlogtool.format_api.schema_fields import (
     BodySchema,
     CompressedSchema,
     CrcCheck,
@@ -70,7 +71,6 @@ from binlogtool.format_api.field_types import (
     make_truncation_error,
     make_tuple_decoder,
 )
-from binlogtool.format_api.layout import CRC32, Batch, DecompressionError, Decompressor, to_int_list
 from binlogtool.formats.binlog_events.crypt.decrypt import ENCRYPTED_EVENT_HEAD
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
     GTID,

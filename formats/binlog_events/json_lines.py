@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from binlogtool.format_api.field_types import Int64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     build_text_table,
@@ -21,6 +20,7 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned_member,
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.format_api.schema_fields import Int64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, TransactionOwner
 from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
 from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word, put_rows_event

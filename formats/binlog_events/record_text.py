@@ -1,4 +1,4 @@
-"""What `dump` shows of an event to people."""
+"""Text of an event in `dump`, for people."""
 
 from __future__ import annotations
 

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 
 from construct import Construct, stream_write
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.json_kernels import (
+    UNSUPPORTED,
+    build_text_table,
+    put_any_text,
+    put_entry,
+    put_null,
+    put_unsigned,
+)
+from binlogtool.format_api.lazy_import import LazyRef
+from binlogtool.format_api.schema_fields import (
     LeafFormat,
     MalformedError,
     MutableUInt8s,
@@ -29,16 +38,7 @@ from binlogtool.format_api.field_types import (
     make_count_error,
     make_truncation_error,
 )
-from binlogtool.format_api.field_types import decode_text as utf8_text
-from binlogtool.format_api.json_kernels import (
-    UNSUPPORTED,
-    build_text_table,
-    put_any_text,
-    put_entry,
-    put_null,
-    put_unsigned,
-)
-from binlogtool.format_api.lazy_import import LazyRef
+from binlogtool.format_api.schema_fields import decode_text as utf8_text
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
 from binlogtool.limits import Limits
 

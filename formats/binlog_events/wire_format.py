@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 from construct import Adapter, Construct, Int8ul, Int16ul, Int32ul, Struct, stream_read, stream_write
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import DecompressionError
+from binlogtool.format_api.schema_fields import (
     MALFORMED,
     LeafFormat,
     MalformedError,
@@ -34,7 +35,6 @@ from binlogtool.format_api.field_types import (
     load_little_endian,
     make_truncation_error,
 )
-from binlogtool.format_api.layout import DecompressionError
 from binlogtool.limits import Limits
 
 # --- Event types, flags and checksum algorithms ---

@@ -20,8 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.field_types import MalformedError
-from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids
 from binlogtool.formats.binlog_events.gtid.gtid_events import format_range
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, IntervalSet, format_gtid_set, subtract_intervals
 from binlogtool.formats.binlog_events.wire_format import (

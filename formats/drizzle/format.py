@@ -9,7 +9,7 @@ from binlogtool.format_api.replay import ReplayRules
 from binlogtool.formats.drizzle import FILE_PATTERNS
 from binlogtool.formats.drizzle.decode import TYPE_NAMES, decode_bodies, decode_timestamp_units, describe_records
 from binlogtool.formats.drizzle.layout import detect, get_log_stem, read_layout
-from binlogtool.formats.drizzle.protobuf.messages import Message
+from binlogtool.formats.drizzle.protobuf.wire_reader import Message
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
 from binlogtool.formats.drizzle.validate import create_validator
 

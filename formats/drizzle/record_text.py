@@ -1,4 +1,4 @@
-"""What `dump` shows of a transaction message to people."""
+"""Text of a transaction message in `dump`, for people."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from construct import Bytes, Check, Int32ul, Struct, Switch, Tell, this
 
-from binlogtool.format_api.field_types import CrcCheck, Magic, NestedSchema
 from binlogtool.format_api.layout import CRC32
-from binlogtool.formats.drizzle.protobuf.messages import Label, Message, MessageCatalog, MessageMember, MessageType
+from binlogtool.format_api.schema_fields import CrcCheck, Magic, NestedSchema
+from binlogtool.formats.drizzle.protobuf.wire_reader import Label, Message, MessageCatalog, MessageMember, MessageType
 
 # --- Numbers and names of the Drizzle transaction log ---
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.format_api.field_types import make_unpacker
 from binlogtool.format_api.format import EnvelopeColumns
 from binlogtool.format_api.layout import (
     Batch,
@@ -25,6 +24,7 @@ from binlogtool.format_api.layout import (
     split_after,
     to_int_list,
 )
+from binlogtool.format_api.schema_fields import make_unpacker
 from binlogtool.formats.eblob.groups import (
     EblobRecord,
     EblobRecordKind,

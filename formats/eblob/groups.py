@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import kernel, make_unpacker
 from binlogtool.format_api.layout import Batch, Column, to_int_list
+from binlogtool.format_api.schema_fields import kernel, make_unpacker
 from binlogtool.formats.eblob.schema import (
     CONTROL,
     CONTROL_SIZE,

@@ -11,20 +11,6 @@ from functools import cache
 
 from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
 
-from binlogtool.format_api.field_types import (
-    BodySchema,
-    HiddenField,
-    Int64s,
-    LeafFormat,
-    MutableInt64s,
-    MutableUInt8s,
-    OpaqueLeaf,
-    RenamedField,
-    UInt8s,
-    field_offset,
-    kernel,
-    load_int64,
-)
 from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     build_text_table,
@@ -39,6 +25,20 @@ from binlogtool.format_api.json_kernels import (
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.row_store_kernels import are_bytes_equal
+from binlogtool.format_api.schema_fields import (
+    BodySchema,
+    HiddenField,
+    Int64s,
+    LeafFormat,
+    MutableInt64s,
+    MutableUInt8s,
+    OpaqueLeaf,
+    RenamedField,
+    UInt8s,
+    field_offset,
+    kernel,
+    load_int64,
+)
 from binlogtool.formats.eblob.groups import (
     CONTROL_KIND,
     DATA_KIND,

@@ -1,4 +1,4 @@
-"""What `dump` shows of a record to people."""
+"""Text of a record in `dump`, for people."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import Magic, NestedSchema
+from binlogtool.format_api.schema_fields import Magic, NestedSchema
 
 MAGIC = b"1337833\0"
 PACKED_MAGIC = b"\x13\x37\xb3\x3f\0"

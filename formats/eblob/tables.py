@@ -10,7 +10,7 @@ import msgspec
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.outputs import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
 from binlogtool.formats.eblob.decode import decode_bodies, describe_records
 from binlogtool.formats.eblob.layout import EblobFileContext
 from binlogtool.limits import Limits
@@ -28,7 +28,7 @@ RECORDS_TABLE = TableSchema(
 
 
 class EblobRecordTables(msgspec.Struct):
-    """`format_api.outputs.TableReader` of records, each of which is a row. is_selected: rows are selected."""
+    """A `TableReader` of records, each of which is a row. is_selected: rows are selected."""
 
     is_selected: bool = True
 

@@ -1,4 +1,4 @@
-"""What `dump` shows of a transaction to people."""
+"""Text of a transaction in `dump`, for people."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.schema_fields import (
     CrcCheck,
     InterpretedOnly,
     Magic,
@@ -38,7 +39,6 @@ from binlogtool.format_api.field_types import (
     SingleField,
     TextField,
 )
-from binlogtool.format_api.layout import CRC32
 from binlogtool.format_api.varint import Varint
 from binlogtool.formats.manticore.payloads.field_types import (
     BLOBS,

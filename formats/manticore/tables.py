@@ -10,7 +10,7 @@ import msgspec
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.outputs import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
 from binlogtool.formats.manticore.decode import decode_bodies, describe_records
 from binlogtool.limits import Limits
 

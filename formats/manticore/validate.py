@@ -19,7 +19,6 @@ import msgspec
 from construct import ConstructError
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel
 from binlogtool.format_api.format import (
     FileTail,
     SetFinding,
@@ -29,6 +28,7 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
 from binlogtool.format_api.varint import WideVarint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import U64, decode_text, parse_table_name, report_too_large, report_undecodable

@@ -16,9 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import EnvelopeColumns, GtidSelection
 from binlogtool.format_api.layout import Batch, KernelCompiler, LogFileLayout, SplitPoint, split_after
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import decode
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, parse_gtid_position, parse_gtid_set

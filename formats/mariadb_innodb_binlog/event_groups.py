@@ -22,7 +22,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
+from binlogtool.format_api.schema_fields import (
     Int64s,
     MalformedError,
     MutableInt64s,
@@ -32,7 +33,6 @@ from binlogtool.format_api.field_types import (
     load_uint32,
     make_unpacker,
 )
-from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.decode import (
     NO_OWNER,

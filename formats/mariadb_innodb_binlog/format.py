@@ -32,7 +32,7 @@ FORMAT = Format(
         detect=detect_format,
         layout=make_layout,
         find_header_flips=LazyRef("mariadb_innodb_binlog.damage:find_header_bit_flips"),
-        event_groups=LazyRef("mariadb_innodb_binlog.transactions:IbbEventGroupReader"),
+        event_groups=LazyRef("mariadb_innodb_binlog.portable_transactions:IbbEventGroupReader"),
         schemas={
             "header_page": schema.header_page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
             "page": schema.page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
@@ -61,7 +61,7 @@ FORMAT = Format(
         decode_extras=header_extras,
         extra_names=("header",),
         json_line=LazyRef("mariadb_innodb_binlog.json_lines:json_line"),
-        start_script=LazyRef("mariadb_innodb_binlog.transactions:make_group_script"),
+        start_script=LazyRef("mariadb_innodb_binlog.portable_transactions:make_group_script"),
         start_changes=LazyRef("mariadb_innodb_binlog.tables:make_group_changes"),
         start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
         gtid_rules=GTID_PARSERS,

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import DecodedRecords
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import (
@@ -37,6 +36,7 @@ from binlogtool.format_api.replay import (
     ReplayStop,
     Ruling,
 )
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_sets import split_gtid
 from binlogtool.formats.binlog_events.replay import applier as applier_module
 from binlogtool.formats.binlog_events.replay.applier import (
@@ -842,12 +842,14 @@ REASONS: Mapping[str, str] = {
     "executed": "The server already has it: its GTID is not after the position of its domain (gtid_slave_pos).",
     "never-durable": "Recovery with this redo log truncates the log before the group: it never became "
     "durable, not in any "
-    "table either (specification sections 12 and 13, `class binlog_recovery`).",
+    "table either (docs/spec/mariadb_innodb_binlog.md#crash-recovery, `class binlog_recovery`).",
     "unseen": "Readers silently take a type byte of 0 or a page of zeros for the end of the file; after a file "
-    "that FLUSH BINARY LOGS found exactly full, mariadb-binlog skips the next one (specification section 16).",
-    "damaged": "The group cannot be assembled, or its events do not fill it exactly (specification sections 5 to 7).",
-    "reserve": "A file of zeros at the end of the log, preallocated (specification section 1).",
-    "not-a-log": "Servers do not open a file with this name (specification section 1).",
+    "that FLUSH BINARY LOGS found exactly full, mariadb-binlog skips the next one "
+    "(docs/spec/mariadb_innodb_binlog.md#the-servers-own-reader).",
+    "damaged": "The group cannot be assembled, or its events do not fill it exactly "
+    "(docs/spec/mariadb_innodb_binlog.md#chunks-and-records).",
+    "reserve": "A file of zeros at the end of the log, preallocated (docs/spec/mariadb_innodb_binlog.md#files).",
+    "not-a-log": "Servers do not open a file with this name (docs/spec/mariadb_innodb_binlog.md#files).",
 }
 
 

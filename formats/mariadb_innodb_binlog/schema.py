@@ -37,7 +37,9 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.format import Hints, ReadableFile
+from binlogtool.format_api.layout import CRC32C, RangeReader
+from binlogtool.format_api.schema_fields import (
     CompressedSchema,
     CrcCheck,
     Magic,
@@ -47,8 +49,6 @@ from binlogtool.format_api.field_types import (
     UInt8s,
     kernel,
 )
-from binlogtool.format_api.format import Hints, ReadableFile
-from binlogtool.format_api.layout import CRC32C, RangeReader
 from binlogtool.formats.binlog_events.event_schemas import EVENTS, EventForm
 
 # --- Compressed integers of InnoDB ---

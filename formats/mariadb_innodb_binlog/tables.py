@@ -9,7 +9,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.tables_and_changes import (
     ChangeReader,
     EventRows,
     RecordChanges,
@@ -35,7 +35,7 @@ def _get_event_context(context: IbbFileContext, what: str) -> Any:
 
 
 class GroupChanges(msgspec.Struct):
-    """`format_api.outputs.ChangeReader` of batches of events."""
+    """`format_api.tables_and_changes.ChangeReader` of batches of events."""
 
     reader: ChangeReader
 
@@ -63,7 +63,7 @@ def make_group_changes() -> GroupChanges:
 
 
 class GroupTables(msgspec.Struct):
-    """`format_api.outputs.TableReader` of batches of events."""
+    """`format_api.tables_and_changes.TableReader` of batches of events."""
 
     reader: RowTables = msgspec.field(default_factory=RowTables)
 

@@ -44,9 +44,9 @@ from construct import (
 )
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import CrcCheck, Magic, TracePart
 from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
+from binlogtool.format_api.schema_fields import CrcCheck, Magic, TracePart
 from binlogtool.formats.binlog_events.wire_format import MAGIC
 from binlogtool.limits import KIB, MIB, Limits
 

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, InnerLevel, LogFileLayout
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt.decrypt import (
     ENCRYPTED_FILE_HEADER,
     ENCRYPTED_HEADER_SIZE,
@@ -31,7 +31,7 @@ from binlogtool.formats.binlog_events.crypt.decrypt import (
     parse_encryption_header,
     parse_start_encryption,
 )
-from binlogtool.formats.binlog_events.crypt.encrypt import read_mariadb_key, read_mysql_master_key
+from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import read_mariadb_key, read_mysql_master_key
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, find_earlier_state
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,

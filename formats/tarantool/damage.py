@@ -19,9 +19,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import TRUNCATION_USELESS, FileHead, FrameHeaderFix, HeaderFlip, correct_head
 from binlogtool.format_api.layout import CRC32C_RAW, LogFileLayout
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.codes import (
     BLOCK_START_PATTERN,
     END_MARK,

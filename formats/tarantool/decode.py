@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import EnvelopeColumns
 from binlogtool.format_api.layout import (
     U64,
@@ -25,6 +24,7 @@ from binlogtool.format_api.layout import (
     split_after,
     to_int_list,
 )
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.codes import (
     HEADER_NAMES,
     SYSTEM_SPACES,

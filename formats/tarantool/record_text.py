@@ -1,4 +1,4 @@
-"""What `dump` shows of a row to people."""
+"""Text of a row in `dump`, for people."""
 
 from __future__ import annotations
 

@@ -17,8 +17,15 @@ from typing import Any, NamedTuple
 
 from construct import Bytes, Check, Construct, Container, If, Int32ub, Struct, Switch, Tell, this
 
-from binlogtool.format_api.field_types import CompressedSchema, CrcCheck, Magic, MalformedError, NestedSchema, TracePart
 from binlogtool.format_api.layout import CRC32C_RAW, DecompressionError
+from binlogtool.format_api.schema_fields import (
+    CompressedSchema,
+    CrcCheck,
+    Magic,
+    MalformedError,
+    NestedSchema,
+    TracePart,
+)
 from binlogtool.formats.tarantool.codes import FIXHEADER_SIZE, MAX_PAYLOAD_SIZE, PLAIN_MAGIC, ZSTD_MAGIC
 from binlogtool.formats.tarantool.msgpack.messages import MpFiller, MpUint32, get_remaining
 from binlogtool.formats.tarantool.rows.rows import RowConstruct, RowsConstruct

@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import U64, Batch, to_int_list
-from binlogtool.format_api.outputs import TUPLE, RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.format_api.tables_and_changes import (
+    TUPLE,
+    RecordTableRows,
+    TableColumn,
+    TableRow,
+    TableSchema,
+    TableSupport,
+)
 from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind, RowType
 from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
 from binlogtool.formats.tarantool.layout import TarantoolContext

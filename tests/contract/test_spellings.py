@@ -25,7 +25,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/changes/typed_cells", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
         "binlog_events/rows/rows_event", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
         "binlog_events/status_variables", "binlog_events/values/decode", "binlog_events/wire_format",
-        "drizzle/protobuf/messages", "eblob/schema", "format_api/field_types", "format_api/row_store_kernels",
+        "drizzle/protobuf/wire_reader", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
         "manticore/payloads/field_types", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
         "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
     ),
@@ -39,7 +39,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "manticore/layout", "mariadb_innodb_binlog/schema", "mysql_binlog/layout",
     ),
     WRITTEN: (
-        "binlog_events/crypt/decrypt", "binlog_events/crypt/encrypt", "binlog_events/sql/flashback",
+        "binlog_events/crypt/decrypt", "binlog_events/crypt/keys_and_ciphers", "binlog_events/sql/flashback",
         "binlog_events/sql/row_statements", "binlog_events/sql/script", "binlog_events/write_log",
         "manticore/repair", "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/repair",
     ),
@@ -59,7 +59,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Why, and which modules of those that use `int.from_bytes` or `struct`; a module may have several reasons.
-Derived code (`binlogtool/format_api/field_types.py`) needs none."""
+Derived code (`binlogtool/format_api/schema_fields.py`) needs none."""
 
 COMPILED = (
     "binlog_events/changes/row_event_kernels", "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
@@ -100,7 +100,7 @@ def test_compiled_code_and_readers_that_take_numbers_out_of_bytes_are_listed(
 ) -> None:
     found = modules(reads)
     assert sorted(found - set(listed)) == [], (
-        "read the fields by what is made of the schema (binlogtool/format_api/field_types.py)"
+        "read the fields by what is made of the schema (binlogtool/format_api/schema_fields.py)"
     )
     assert sorted(set(listed) - found) == [], "no longer by itself: take it off the list"
 
@@ -111,7 +111,7 @@ def test_whoever_takes_numbers_out_of_bytes_by_hand_says_why() -> None:
     assert all(len(names) == len(set(names)) for names in BY_HAND.values())
     found = modules()
     assert sorted(found - set(listed)) == [], (
-        "read the fields by what is made of the schema (binlogtool/format_api/field_types.py)"
+        "read the fields by what is made of the schema (binlogtool/format_api/schema_fields.py)"
     )
     assert sorted(set(listed) - found) == [], "no longer by hand: take it off the list"
 
@@ -121,7 +121,7 @@ def test_a_derived_body_has_a_reader_and_a_writer_of_json(name: str) -> None:
     from binlogtool.formats.binlog_events.event_schemas import SHOWN_BODIES
     from binlogtool.formats.binlog_events.wire_format import EventType
     from binlogtool.schema.body_decoders import make_decoder
-    from binlogtool.schema.json_members import generate_json_body
+    from binlogtool.schema.json_body_codegen import generate_json_body
     from binlogtool.schema.native_library import KernelNames
 
     shown = SHOWN_BODIES[EventType[name]]

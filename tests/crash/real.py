@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from binlogtool.repair import transaction
 from binlogtool.repair.plan import FilePlan, RepairPlan
 from binlogtool.repair.transaction import execute_plan
-from binlogtool.repair.undo import apply_undo, finish_interrupted
+from binlogtool.repair.undo_repair import apply_undo, finish_interrupted
 from tests.crash.disk import Disk
 
 HOME = "/disk"

@@ -12,8 +12,8 @@ from binlogtool.format_api.format import ResultPiece
 from binlogtool.repair import transaction
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPlan
 from binlogtool.repair.transaction import execute_plan
-from binlogtool.repair.undo import finish_interrupted
 from binlogtool.repair.undo_file import UndoFile, read_undo_file
+from binlogtool.repair.undo_repair import finish_interrupted
 from binlogtool.repair.verify import verify_bytes
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, RepairFailedError
-from binlogtool.repair.undo import apply_undo
+from binlogtool.repair.undo_repair import apply_undo
 from tests.crash.disk import Disk, Operation
 from tests.crash.runs import LOG, Case
 

@@ -81,7 +81,7 @@ def test_w2_the_crash_cases_of_ibb_are_old_or_recovered_after_a_power_cut(
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 511, 512, 513, 4095])
 def test_short_writes_of_every_length_are_carried_on(name: str, most: int) -> None:
     """Every write of the repair and of its undoing writes no more than so many bytes at a time."""
-    from binlogtool.repair.undo import apply_undo
+    from binlogtool.repair.undo_repair import apply_undo
 
     case = Case(name)
     disk: Disk = partial(case.disk, most)

@@ -18,7 +18,7 @@ from binlogtool.core.record_selection import RecordBlock, Selection
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import Hints, is_header_correction
-from binlogtool.formats.binlog_events.crypt.encrypt import KeyFileError
+from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
 from binlogtool.repair.plan import RepairPlan, RepairPolicy
 from binlogtool.repair.verify_report import FileReport, Report
 from binlogtool.report.dump import RecordJsonEncoder

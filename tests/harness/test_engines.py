@@ -12,9 +12,9 @@ import pytest
 from construct import ConstructError
 
 from binlogtool import formats
-from binlogtool.format_api.field_types import ChecksumResult
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import LogFileLayout
+from binlogtool.format_api.schema_fields import ChecksumResult
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.scanner import StopReason

@@ -9,8 +9,8 @@ from construct import Bytes, Check, Const, Int8ul, Int16ul, Int32ul, Struct, Tel
 
 from binlogtool.core.open_file import BytesSource, Source, Window
 from binlogtool.core.resync import Resynchronizer
-from binlogtool.format_api.field_types import CrcCheck
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
+from binlogtool.format_api.schema_fields import CrcCheck
 from binlogtool.schema import backends
 
 CHECKED = Struct(

@@ -14,7 +14,7 @@ from binlogtool.limits import Limits
 from binlogtool.repair import transaction
 from binlogtool.repair.plan import RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import make_result_check
-from binlogtool.repair.repaired_file import LogExaminer
+from binlogtool.repair.repaired_content import LogExaminer
 from tests.cli.samples import damaged_log, plain_log
 from tests.formats.manticore import make as manticore
 from tests.formats.mariadb_innodb_binlog import ibb_make as ibb

@@ -8,7 +8,7 @@ import pytest
 
 from binlogtool.errors import RefusedError
 from binlogtool.repair.file_io import find_filesystem_type, is_network
-from binlogtool.repair.undo import apply_undo
+from binlogtool.repair.undo_repair import apply_undo
 from tests.crash.disk import Disk
 from tests.crash.runs import Case
 

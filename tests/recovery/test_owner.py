@@ -22,8 +22,8 @@ from binlogtool.repair import transaction
 from binlogtool.repair.apply_plan import apply_plan
 from binlogtool.repair.file_io import SystemCalls
 from binlogtool.repair.plan import RepairPolicy
-from binlogtool.repair.undo import apply_undo
 from binlogtool.repair.undo_file import read_undo_file, restore_file
+from binlogtool.repair.undo_repair import apply_undo
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 from tests.formats.mariadb_innodb_binlog.ibb_repairs import case_of, repaired
 

@@ -11,8 +11,8 @@ from construct import Byte, Bytes, Const, Enum, GreedyRange, Int8ul, Int32ul, Pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.field_types import CompressedSchema, CrcCheck, NestedSchema
 from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.schema_fields import CompressedSchema, CrcCheck, NestedSchema
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import trace_record
 from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt

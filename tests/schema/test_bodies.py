@@ -28,7 +28,7 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     BodySchema,
     BoundedCount,
     FieldPresent,

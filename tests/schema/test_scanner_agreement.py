@@ -47,7 +47,8 @@ from construct import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW
+from binlogtool.format_api.schema_fields import (
     MALFORMED,
     SHORT,
     CrcCheck,
@@ -62,7 +63,6 @@ from binlogtool.format_api.field_types import (
     UInt8s,
     kernel,
 )
-from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW
 from binlogtool.schema import scanner as scanner_module
 from binlogtool.schema.compile_schema import lower_schema
 from binlogtool.schema.python_backend import PythonBackend

@@ -28,8 +28,8 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import CrcCheck
 from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.schema_fields import CrcCheck
 from binlogtool.schema import scanner as scanner_module
 from binlogtool.schema.compile_schema import UnlowerableError, lower_schema
 from binlogtool.schema.python_backend import PythonBackend

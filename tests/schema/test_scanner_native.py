@@ -15,8 +15,8 @@ import pytest
 from construct import Bytes, Int8ub, Int32ul, Struct, Tell, this
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.format_api.field_types import CrcCheck, Int64s, MutableInt64s, UInt8s, kernel
 from binlogtool.format_api.layout import CRC32, CRC32C, CRC32C_RAW, Checksum
+from binlogtool.format_api.schema_fields import CrcCheck, Int64s, MutableInt64s, UInt8s, kernel
 from binlogtool.schema import backends, native_library
 from binlogtool.schema.backends import NativeBackend, get_native_backend
 from binlogtool.schema.c_codegen import KernelError
@@ -262,7 +262,7 @@ def test_a_backend_imports_nothing_heavy() -> None:
 def test_kernels_with_small_unsigned_bytes_are_exact() -> None:
     from construct import Construct
 
-    from binlogtool.format_api.field_types import ScalarKernel
+    from binlogtool.format_api.schema_fields import ScalarKernel
 
     class Pair(Construct):
         scan = ScalarKernel(read_pair)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     MALFORMED,
     SHORT,
     Int64s,

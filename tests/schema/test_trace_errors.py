@@ -31,7 +31,7 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import Magic
+from binlogtool.format_api.schema_fields import Magic
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import TraceResult, trace_record
 

@@ -45,8 +45,8 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import CrcCheck, Magic
 from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.schema_fields import CrcCheck, Magic
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import TraceResult, trace_record
 from binlogtool.schema.annotation import FieldRow, HexInt

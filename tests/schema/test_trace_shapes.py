@@ -21,7 +21,7 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import NestedSchema
+from binlogtool.format_api.schema_fields import NestedSchema
 from binlogtool.formats.mariadb_innodb_binlog.schema import page_construct
 from binlogtool.limits import Limits
 from binlogtool.schema import annotated_parse_state

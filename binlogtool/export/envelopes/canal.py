@@ -18,7 +18,17 @@ from binlogtool.export.envelopes.values import (
     format_java_double,
     to_json_safe_text,
 )
-from binlogtool.format_api.outputs import DDL, DELETE, END, ROW_KINDS, UPDATE, ChangeEvent, Image, SqlColumn, SqlTable
+from binlogtool.format_api.tables_and_changes import (
+    DDL,
+    DELETE,
+    END,
+    ROW_KINDS,
+    UPDATE,
+    ChangeEvent,
+    Image,
+    SqlColumn,
+    SqlTable,
+)
 
 Message = dict[str, Any]
 _ACTIONS = {"create": "CREATE", "alter": "ALTER", "drop": "ERASE", "rename": "RENAME", "truncate": "TRUNCATE"}

@@ -25,7 +25,7 @@ from binlogtool.export.envelopes.values import (
     to_json_safe_text,
 )
 from binlogtool.export.output_options import EnvelopeOptions
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.tables_and_changes import (
     BEGIN,
     DDL,
     DELETE,

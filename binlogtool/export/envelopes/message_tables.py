@@ -37,7 +37,15 @@ from binlogtool.export.typed_columns import (
 )
 from binlogtool.export.typed_tables import SCHEMA, TableOutput, build_checks, check_text_bytes, conform_table
 from binlogtool.format_api.format import Hints
-from binlogtool.format_api.outputs import TRUNCATE, ChangeEvent, SqlTable, TableColumn, TableRow, TableSchema, pad_image
+from binlogtool.format_api.tables_and_changes import (
+    TRUNCATE,
+    ChangeEvent,
+    SqlTable,
+    TableColumn,
+    TableRow,
+    TableSchema,
+    pad_image,
+)
 from binlogtool.limits import Limits
 
 # --- Messages as rows of a table ---
@@ -81,7 +89,7 @@ class MessageRowLayout(msgspec.Struct, frozen=True):
 
 
 def to_table(change: ChangeEvent) -> TableSchema | None:
-    """Return the table of a row change as `format_api.outputs` describes it; None if its columns are unknown."""
+    """Return the table of a row change; None if its columns are unknown."""
     table = change.table
     if table is None or not table.columns:
         return None

@@ -1,4 +1,4 @@
-"""Encode the records of a log as lines of change messages (`format_api.outputs.ScriptWriter`)."""
+"""Encode the records of a log as lines of change messages (`format_api.tables_and_changes.ScriptWriter`)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from binlogtool.export.sql_scripts import RECORD_FILTERS
 from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, Kernel
-from binlogtool.format_api.outputs import ChangeEvent, ChangeReader, TableSchema, make_database_table
-from binlogtool.format_api.outputs import SqlTable as Changed
+from binlogtool.format_api.tables_and_changes import ChangeEvent, ChangeReader, TableSchema, make_database_table
+from binlogtool.format_api.tables_and_changes import SqlTable as Changed
 from binlogtool.limits import Limits
 
 
@@ -54,7 +54,7 @@ class MessageScript(msgspec.Struct):
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
-        """Return the lines for each record; see `format_api.outputs.ScriptWriter`."""
+        """Return the lines for each record; see `format_api.tables_and_changes.ScriptWriter`."""
         lines = list[bytes | BodyWithFindings]()
         for content in self.changes.read_records(context, batch, start, stop, limits):
             data = b"".join(self._encode_lines(content.changes))
@@ -106,25 +106,25 @@ class MessageScript(msgspec.Struct):
 
     @property
     def row_changes(self) -> int:
-        """Number of messages; see `format_api.outputs.ScriptWriter`."""
+        """Number of messages; see `format_api.tables_and_changes.ScriptWriter`."""
         return self.count
 
     @property
     def is_empty(self) -> bool:
-        """True if no message was written; see `format_api.outputs.ScriptWriter`."""
+        """True if no message was written; see `format_api.tables_and_changes.ScriptWriter`."""
         return not self.count
 
     def note_gap(self, what: str = "") -> bytes:
-        """Handle lost records: return the messages held back; see `format_api.outputs.ScriptWriter`."""
+        """Handle lost records: return the messages held back; see `format_api.tables_and_changes.ScriptWriter`."""
         self.changes.note_gap()
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def finish(self) -> bytes:
-        """Return the messages held back at the end of the log; see `format_api.outputs.ScriptWriter`."""
+        """Return the messages held back at the end of the log; see `format_api.tables_and_changes.ScriptWriter`."""
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return no remarks; see `format_api.outputs.ScriptWriter`."""
+        """Return no remarks; see `format_api.tables_and_changes.ScriptWriter`."""
         return ()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.format_api.outputs import ChangeEvent
+from binlogtool.format_api.tables_and_changes import ChangeEvent
 
 MessageLine = tuple[bytes, ChangeEvent | None]
 """A message without its line end, and its change (the first of several); None if changes are not kept."""

@@ -2,8 +2,8 @@
 
 from construct import Bytes, Check, Const, Int8ul, Int32ul, Int64ul, Struct, Tell, this
 
-from binlogtool.format_api.field_types import CrcCheck
 from binlogtool.format_api.layout import CRC32
+from binlogtool.format_api.schema_fields import CrcCheck
 
 MAGIC = b"MYLOG\x00\x01\x00"
 FIXED, MAX_LENGTH = 19, (1 << 24) - 1

@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from binlogtool.format_api.outputs import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
 from my_log.schema import RECORD
 
 COLUMNS = (TableColumn("key", "binary"), TableColumn("data", "binary"))

@@ -12,10 +12,10 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, Severity
-from binlogtool.format_api import outputs
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api import tables_and_changes
 from binlogtool.format_api.layout import Batch, DecompressionError
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import (
     BEGIN,
     DDL,
     DELETE,
@@ -115,21 +115,23 @@ _GEOMETRIES: Mapping[int | None, str] = {
 }  # fmt: skip
 
 
-def change_table(table_map: TableMap) -> outputs.SqlTable | None:
+def change_table(table_map: TableMap) -> tables_and_changes.SqlTable | None:
     """Return the table of a map for change messages; None if its column names are unknown."""
-    change_table_: outputs.SqlTable | None = table_map.memo.get("change")
+    change_table_: tables_and_changes.SqlTable | None = table_map.memo.get("change")
     if change_table_ is None and table_map.column_keys == tuple(column.name for column in table_map.columns):
         columns = tuple(map(_change_column, table_map.columns, table_map.column_keys))
         key = tuple(table_map.column_keys[index] for index, _ in table_map.primary_key or ())
-        change_table_ = table_map.memo["change"] = outputs.SqlTable(table_map.database, table_map.table, columns, key)
+        change_table_ = table_map.memo["change"] = tables_and_changes.SqlTable(
+            table_map.database, table_map.table, columns, key
+        )
     return change_table_
 
 
-def _change_column(column: TableMapColumn, name: str) -> outputs.SqlColumn:
+def _change_column(column: TableMapColumn, name: str) -> tables_and_changes.SqlColumn:
     scale = column.metadata & 0xFF if column.type == _C.NEWDECIMAL else column.fraction or 0
     if column.type in _FRACTION_TYPES:
         scale = column.metadata
-    return outputs.SqlColumn(
+    return tables_and_changes.SqlColumn(
         name,
         _sql_type_name(column),
         column.nullable,

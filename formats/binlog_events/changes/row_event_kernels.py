@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
 from binlogtool.formats.binlog_events.transactions.boundaries import (
     ENDS,
     GROUP_BITS,

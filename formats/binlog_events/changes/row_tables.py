@@ -19,9 +19,9 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, Severity, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
-from binlogtool.format_api.outputs import (
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import (
     GEOMETRY,
     JSON,
     MAX_DECIMAL_DIGITS,

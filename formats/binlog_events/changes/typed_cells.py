@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.json_kernels import is_utf8
+from binlogtool.format_api.layout import DecompressionError, Kernel
+from binlogtool.format_api.schema_fields import (
     Int64s,
     MalformedError,
     MutableInt64s,
@@ -25,9 +27,7 @@ from binlogtool.format_api.field_types import (
     load_big_endian,
     load_little_endian,
 )
-from binlogtool.format_api.json_kernels import is_utf8
-from binlogtool.format_api.layout import DecompressionError, Kernel
-from binlogtool.format_api.outputs import CellSlice, ColumnCells, TableSchema
+from binlogtool.format_api.tables_and_changes import CellSlice, ColumnCells, TableSchema
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     digit_group_size,
     find_value_bounds,

@@ -40,9 +40,9 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import BufferDecryptor, RangeReader
-from binlogtool.formats.binlog_events.crypt.encrypt import (
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import (
     BLOCK_SIZE,
     FIRST_BLOCK_END,
     MASTER_KEY_SIZE,

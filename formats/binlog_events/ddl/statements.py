@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.outputs import qualify_name
+from binlogtool.format_api.tables_and_changes import qualify_name
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.status_variables import decode_status_variables
 from binlogtool.formats.binlog_events.values.column_types import charset_decoder, charset_of_collation
@@ -34,7 +34,7 @@ COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)"
 
 
 PARENTHESES = {"(": 1, ")": -1}
-"""How a word changes the depth of open parentheses."""
+"""Word -> change of the depth of open parentheses."""
 
 
 class SqlStatement(NamedTuple):

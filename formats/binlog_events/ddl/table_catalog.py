@@ -17,7 +17,7 @@ from msgspec import structs
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, make_finding
-from binlogtool.format_api.outputs import qualify_name, split_name
+from binlogtool.format_api.tables_and_changes import qualify_name, split_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 from binlogtool.formats.binlog_events.ddl.statements import (
     QUOTED_NAME,

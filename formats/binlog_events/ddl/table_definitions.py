@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.outputs import qualify_name, split_name
+from binlogtool.format_api.tables_and_changes import qualify_name, split_name
 from binlogtool.formats.binlog_events.ddl.column_definitions import (
     CreateTable,
     TableDefinition,

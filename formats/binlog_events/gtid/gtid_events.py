@@ -31,7 +31,7 @@ from construct import (
     this,
 )
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     BoundedCount,
     FieldPresent,
     HiddenField,

@@ -15,7 +15,6 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.format_api.format import DecodedRecords
-from binlogtool.format_api.outputs import qualify_name
 from binlogtool.format_api.replay import (
     ADD,
     DELETE,
@@ -28,6 +27,7 @@ from binlogtool.format_api.replay import (
     StateChange,
     encode_canonical,
 )
+from binlogtool.format_api.tables_and_changes import qualify_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_altered_table,
     find_created_table,

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from construct import Bytes, BytesInteger, Check, Construct, FlagsEnum, GreedyBytes, Int16ul, Struct, stream_write, this
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import DecompressionError
+from binlogtool.format_api.schema_fields import (
     CompressedSchema,
     MalformedError,
     NestedSchema,
@@ -22,7 +23,6 @@ from binlogtool.format_api.field_types import (
     decode_text,
     make_truncation_error,
 )
-from binlogtool.format_api.layout import DecompressionError
 from binlogtool.formats.binlog_events.rows.rows_event import (
     PARTIAL_JSON_UPDATES,
     ColumnReader,

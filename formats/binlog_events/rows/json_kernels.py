@@ -10,15 +10,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from binlogtool.format_api.field_types import (
-    Int64s,
-    MalformedError,
-    MutableUInt8s,
-    UInt8s,
-    kernel,
-    load_big_endian,
-    load_little_endian,
-)
 from binlogtool.format_api.json_kernels import (
     count_digits,
     put_any_text,
@@ -31,6 +22,15 @@ from binlogtool.format_api.json_kernels import (
     put_last_digits,
     put_signed,
     put_unsigned,
+)
+from binlogtool.format_api.schema_fields import (
+    Int64s,
+    MalformedError,
+    MutableUInt8s,
+    UInt8s,
+    kernel,
+    load_big_endian,
+    load_little_endian,
 )
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COMPILED_COLUMNS, PAD, TableMap, column_kinds
 from binlogtool.formats.binlog_events.wire_format import (

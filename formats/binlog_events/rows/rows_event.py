@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import Kernel
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS, TableMap, column_kinds
 from binlogtool.formats.binlog_events.values.column_types import ColumnKind, ColumnType, TableMapColumn, ValueKind
 from binlogtool.formats.binlog_events.values.decode import (

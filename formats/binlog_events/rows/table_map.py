@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import structs
 
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import JsonEncoder
 from binlogtool.format_api.json_kernels import build_text_table
-from binlogtool.format_api.outputs import qualify_name
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import qualify_name
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
     CHARACTER,

@@ -20,10 +20,10 @@ import msgspec
 
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.outputs import ScriptOptions, qualify_name, unquote_name
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import ScriptOptions, qualify_name, unquote_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     TABLE_PATTERN,
     find_altered_table,

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.json_kernels import is_utf8, put_double, put_entry, put_unsigned, widen_float
+from binlogtool.format_api.schema_fields import (
     MutableUInt8s,
     UInt8s,
     kernel,
@@ -22,7 +23,6 @@ from binlogtool.format_api.field_types import (
     load_little_endian,
     put_uuid,
 )
-from binlogtool.format_api.json_kernels import is_utf8, put_double, put_entry, put_unsigned, widen_float
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     copy_text,
     load_word,

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import DecompressionError
-from binlogtool.format_api.outputs import RowFilter, ScriptOptions
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import RowFilter, ScriptOptions
 from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
 from binlogtool.formats.binlog_events.event_schemas import Event

@@ -18,10 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
-from binlogtool.format_api.outputs import ScriptOptions, SidecarFiles
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name

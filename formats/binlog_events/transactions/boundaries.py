@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.format_api.field_types import Int64s, UInt8s, kernel
+from binlogtool.format_api.schema_fields import Int64s, UInt8s, kernel
 from binlogtool.formats.binlog_events.event_schemas import DB_LEN_AT, QUERY_HEAD_SIZE, STATUS_LEN_AT
 from binlogtool.formats.binlog_events.gtid.gtid_events import FLAGS2
 from binlogtool.formats.binlog_events.wire_format import (
@@ -494,7 +494,7 @@ def parse_xa_finish(sql: bytes) -> XaFinish | None:
 
 
 class XaStates(msgspec.Struct):
-    """Which XA transactions of a log are prepared and which are finished, at most `limit` of them."""
+    """Prepared and finished XA transactions of a log, at most `limit` of them."""
 
     limit: int
     _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)

@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, overload
 
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
 from binlogtool.format_api.layout import Batch, Column, Kernel
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel, load_little_endian
 from binlogtool.formats.binlog_events.decode import NO_OWNER, EventTracker, TableMaps, TrackedBatch, TransactionOwner
 from binlogtool.formats.binlog_events.gtid.gtid_events import COMMIT_ID, DOMAIN_ID, GNO_OFFSET, LT_TYPE, SEQ_NO, SID
 from binlogtool.formats.binlog_events.rows.table_map import TableMap

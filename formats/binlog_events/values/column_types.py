@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 
 # --- Collations and character sets ---
 

@@ -19,7 +19,7 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from binlogtool.format_api.field_types import MalformedError, decode_text
+from binlogtool.format_api.schema_fields import MalformedError, decode_text
 from binlogtool.formats.binlog_events.values.column_types import (
     DIGIT_BYTES,
     ColumnKind,

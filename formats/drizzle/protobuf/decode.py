@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.drizzle.protobuf.messages import Label, MessageCatalog, MessageMember
+from binlogtool.formats.drizzle.protobuf.wire_reader import Label, MessageCatalog, MessageMember
 from binlogtool.formats.drizzle.schema import CATALOG
 
 _PACKAGE = "drizzled.message"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel, load_uint32
 from binlogtool.format_api.format import JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     put_any_text,
@@ -28,6 +27,7 @@ from binlogtool.format_api.json_kernels import (
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.row_store_kernels import are_bytes_equal, copy_bytes
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel, load_uint32
 from binlogtool.format_api.varint import read_varint
 from binlogtool.formats.drizzle.decode import (
     EXAMPLE_WRITER_FROM,
@@ -36,7 +36,7 @@ from binlogtool.formats.drizzle.decode import (
     STATEMENT_NAMES,
     TIMESTAMP_UNITS,
 )
-from binlogtool.formats.drizzle.protobuf.messages import Label, MessageMember
+from binlogtool.formats.drizzle.protobuf.wire_reader import Label, MessageMember
 from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
 
 # --- Kernels that write messages as JSON ---

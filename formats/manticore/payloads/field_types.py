@@ -10,8 +10,8 @@ from typing import Any
 
 from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
 
-from binlogtool.format_api.field_types import SHORT, LeafFormat, MalformedError, RecordKernel, ScalarKernel, TracePart
 from binlogtool.format_api.lazy_import import LazyRef
+from binlogtool.format_api.schema_fields import SHORT, LeafFormat, MalformedError, RecordKernel, ScalarKernel, TracePart
 from binlogtool.format_api.varint import Varint, varint_size
 from binlogtool.formats.manticore.payloads.kernels import (
     Zint,

@@ -13,17 +13,6 @@ from typing import NamedTuple
 
 from construct import Construct, Enum, Int8ul, Struct, Terminated
 
-from binlogtool.format_api.field_types import (
-    BodySchema,
-    HiddenField,
-    Int64s,
-    MutableInt64s,
-    MutableUInt8s,
-    UInt8s,
-    kernel,
-    load_int64,
-    load_uint32,
-)
 from binlogtool.format_api.format import JsonBodies, JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     build_text_table,
@@ -43,6 +32,17 @@ from binlogtool.format_api.json_kernels import (
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel, to_int_list
 from binlogtool.format_api.row_store_kernels import are_bytes_equal
+from binlogtool.format_api.schema_fields import (
+    BodySchema,
+    HiddenField,
+    Int64s,
+    MutableInt64s,
+    MutableUInt8s,
+    UInt8s,
+    kernel,
+    load_int64,
+    load_uint32,
+)
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
 from binlogtool.formats.manticore.layout import VERIFIED_VERSIONS, ManticoreLogContext

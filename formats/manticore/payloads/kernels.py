@@ -15,7 +15,7 @@ from typing import Any
 
 from construct import Construct, stream_read, stream_write
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     Int64s,
     MalformedError,
     MutableInt64s,

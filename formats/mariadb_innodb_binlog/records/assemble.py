@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import MutableInt64s, UInt8s, kernel
 from binlogtool.format_api.layout import Batch, ColumnTable, Kernel, RecordPositions, zeroed_int64
+from binlogtool.format_api.schema_fields import MutableInt64s, UInt8s, kernel
 from binlogtool.formats.mariadb_innodb_binlog.records.records import is_crash_tail, iter_next_file_pages, iter_own_pages
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CHUNK_HEAD_SIZE,

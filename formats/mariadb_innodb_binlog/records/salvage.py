@@ -11,7 +11,6 @@ from itertools import groupby
 from msgspec import structs
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import (
     Batch,
     ColumnTable,
@@ -20,6 +19,7 @@ from binlogtool.format_api.layout import (
     RecordPositions,
     UnprovenRecords,
 )
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.wire_format import (
     EVENT_TYPE_NAMES,
     HEADER_SIZE,

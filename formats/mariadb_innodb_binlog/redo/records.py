@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 
 # --- Constants and codes of the InnoDB redo log (MariaDB `log0log.h`, `mtr0types.h`) ---
 

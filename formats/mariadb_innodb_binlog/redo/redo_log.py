@@ -19,8 +19,8 @@ import msgspec
 from construct import Bytes, Enum, Int32ub, Int64ub, Struct, Tell, this
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import ChecksumResult, CrcCheck
 from binlogtool.format_api.layout import CRC32C, locate_flip
+from binlogtool.format_api.schema_fields import ChecksumResult, CrcCheck
 from binlogtool.formats.mariadb_innodb_binlog.redo.records import (
     BINLOG_SPACES,
     CHECKPOINT_OFFSETS,

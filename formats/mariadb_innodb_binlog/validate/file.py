@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import Int64s, MalformedError, MutableInt64s, UInt8s, kernel
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout
+from binlogtool.format_api.schema_fields import Int64s, MalformedError, MutableInt64s, UInt8s, kernel
 from binlogtool.formats.binlog_events.transactions.boundaries import STANDALONE, XaId
 from binlogtool.formats.binlog_events.wire_format import GTID
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import (

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtids
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,

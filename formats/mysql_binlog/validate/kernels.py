@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableInt64s,
     UInt8s,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from construct import Construct, stream_read
 
-from binlogtool.format_api.field_types import MalformedError, ScalarForm, ScalarKernel, UInt8s, kernel
+from binlogtool.format_api.schema_fields import MalformedError, ScalarForm, ScalarKernel, UInt8s, kernel
 from binlogtool.limits import Limits
 
 # --- Scan kernels over MessagePack ---

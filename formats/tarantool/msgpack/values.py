@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any
 
-from binlogtool.format_api.field_types import MalformedError, PlainPart, TracePart
+from binlogtool.format_api.schema_fields import MalformedError, PlainPart, TracePart
 from binlogtool.formats.tarantool.msgpack.messages import (
     MAX_DEPTH,
     MpKind,

@@ -13,7 +13,7 @@ import msgspec
 
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, TYPE_NAMES
 from binlogtool.formats.tarantool.replay import update_ops
-from binlogtool.formats.tarantool.replay.row_store import (
+from binlogtool.formats.tarantool.replay.memtx_rows import (
     DuplicateError,
     MemtxRowStore,
     check_key,

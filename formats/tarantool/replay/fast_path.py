@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.format_api.json_kernels import is_utf8
 from binlogtool.format_api.layout import Batch, Kernel, to_int_list
 from binlogtool.format_api.replay import APPLIED, BatchRuling, ObjectCount, StateChange
@@ -30,6 +29,7 @@ from binlogtool.format_api.row_store_kernels import (
     has_space,
     put_row,
 )
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import decode_bodies
 from binlogtool.formats.tarantool.layout import TarantoolContext

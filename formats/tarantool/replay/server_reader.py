@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.codes import (
     END_MARK,
     FIXHEADER_SIZE,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.format_api.format import JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     put_bool,
@@ -25,6 +24,7 @@ from binlogtool.format_api.json_kernels import (
     widen_float,
 )
 from binlogtool.format_api.row_store_kernels import are_bytes_equal
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.layout import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import (

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from construct import Construct
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     Int64s,
     MalformedError,
     MutableInt64s,

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, UInt8s, kernel
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import U64, Batch, Kernel, LogFileLayout
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
 from binlogtool.formats.tarantool.codes import (
     COMPRESS_THRESHOLD,
     FIXHEADER_SIZE,

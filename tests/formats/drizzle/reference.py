@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from binlogtool.format_api.varint import parse_varint
-from binlogtool.formats.drizzle.protobuf.messages import (
+from binlogtool.formats.drizzle.protobuf.wire_reader import (
     Label,
     WireField,
     WireType,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.format_api.field_types import load_uint32
+from binlogtool.format_api.schema_fields import load_uint32
 from binlogtool.formats.drizzle.protobuf import json_lines
 from binlogtool.formats.drizzle.protobuf.json_lines import is_plain_message, put_message
 from binlogtool.schema.backends import get_native_backend

@@ -9,10 +9,10 @@ from construct import CheckError, ConstructError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import FileHead
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.formats.drizzle.protobuf.messages import Label
+from binlogtool.formats.drizzle.protobuf.wire_reader import Label
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, StatementType
 from binlogtool.limits import Limits
 

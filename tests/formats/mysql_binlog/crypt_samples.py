@@ -12,7 +12,8 @@ from pathlib import Path
 
 from binlogtool.core.open_file import BytesSource, DecryptedSource, read_range
 from binlogtool.format_api.layout import BufferDecryptor, RangeReader
-from binlogtool.formats.binlog_events.crypt import decrypt, encrypt
+from binlogtool.formats.binlog_events.crypt import decrypt
+from binlogtool.formats.binlog_events.crypt import keys_and_ciphers as encrypt
 
 HEAD = 4096
 MARIA = ("mariadb-10.11", "mariadb-11.8")

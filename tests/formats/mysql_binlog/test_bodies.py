@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.event_schemas import (
     BODIES,
     decode_body,

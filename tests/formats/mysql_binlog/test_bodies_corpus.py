@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from construct import Bytes, GreedyRange, Int8ul, Int32ul, Struct, Switch, this
 
-from binlogtool.format_api.field_types import NestedSchema
+from binlogtool.format_api.schema_fields import NestedSchema
 from binlogtool.formats.binlog_events.event_schemas import (
     BODIES,
     decode_body,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.event_schemas import BODIES, decode_body, row_event_constructs
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_gtid_text
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map

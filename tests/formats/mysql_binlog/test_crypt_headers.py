@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.crypt import decrypt
-from binlogtool.formats.binlog_events.crypt.encrypt import KeyFileError
+from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
 from binlogtool.limits import Limits
 from binlogtool.schema.annotated_parse import trace_record
 from tests.formats.mysql_binlog import crypt_samples as samples_of

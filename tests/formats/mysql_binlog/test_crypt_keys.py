@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.binlog_events.crypt import encrypt
-from binlogtool.formats.binlog_events.crypt.encrypt import KeyFileError
+from binlogtool.formats.binlog_events.crypt import keys_and_ciphers as encrypt
+from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 
 ENCRYPTED = [

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events.rows.json_kernels import count_image_rows
 from binlogtool.formats.binlog_events.rows.rows_event import RowReader, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.core import record_blocks
-from binlogtool.format_api.outputs import ScriptOptions
+from binlogtool.format_api.tables_and_changes import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body
 from tests.formats.mysql_binlog.sql_made import COLUMNS, WORKLOADS, a_log, columns_map, script

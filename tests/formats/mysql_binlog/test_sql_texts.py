@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from binlogtool.core import record_blocks
-from binlogtool.format_api.outputs import ScriptOptions
+from binlogtool.format_api.tables_and_changes import ScriptOptions
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.sql_made import script
 

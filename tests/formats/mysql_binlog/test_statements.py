@@ -16,7 +16,7 @@ import pytest
 import binlogtool
 from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
 from binlogtool.findings import Finding
-from binlogtool.format_api.outputs import ScriptOptions
+from binlogtool.format_api.tables_and_changes import ScriptOptions
 from binlogtool.formats.binlog_events.rows.rows_event import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client_text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import write_log
 from binlogtool.formats.binlog_events.wire_format import EventType, parse_description
 from tests.pipeline import classic

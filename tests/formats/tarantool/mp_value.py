@@ -7,7 +7,7 @@ from typing import Any
 
 from construct import Construct
 
-from binlogtool.format_api.field_types import MalformedError, TracePart
+from binlogtool.format_api.schema_fields import MalformedError, TracePart
 from binlogtool.formats.tarantool.msgpack.messages import (
     MpKind,
     MpNode,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.findings import Severity
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import LogFileLayout
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.format import FORMAT, schema
 from binlogtool.formats.tarantool.schema import format_vclock, parse_vclock
 from binlogtool.limits import Limits

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.field_types import MalformedError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.msgpack.messages import (
     MpKind,
     MpNode,

@@ -8,8 +8,8 @@ from construct import ConstructError, StreamError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.layout import DecompressionError
+from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.damage import find_payload_by_crc
 from binlogtool.formats.tarantool.layout import FRAME

@@ -5,7 +5,8 @@ The text is that of `sql.rows`. An event that contains an unsupported value is l
 
 from __future__ import annotations
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.layout import compute_crc32
+from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableInt64s,
     MutableUInt8s,
@@ -14,7 +15,6 @@ from binlogtool.format_api.field_types import (
     load_big_endian,
     load_little_endian,
 )
-from binlogtool.format_api.layout import compute_crc32
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     CAST,
     EVENT_RECORD_COLUMN_SIZE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from binlogtool.format_api.field_types import Int64s, MutableInt64s, MutableUInt8s, UInt8s
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s
 
 
 class EventColumns(NamedTuple):

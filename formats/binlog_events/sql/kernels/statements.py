@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.json_kernels import put_unsigned
+from binlogtool.format_api.layout import TABLE_OFFSET, build_crc_table
+from binlogtool.format_api.schema_fields import (
     Int64s,
     MutableUInt8s,
     UInt8s,
@@ -19,8 +21,6 @@ from binlogtool.format_api.field_types import (
     load_little_endian,
     put_uuid,
 )
-from binlogtool.format_api.json_kernels import put_unsigned
-from binlogtool.format_api.layout import TABLE_OFFSET, build_crc_table
 from binlogtool.formats.binlog_events.rows.json_kernels import (
     copy_text,
     find_template,

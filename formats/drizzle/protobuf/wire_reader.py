@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from construct import Construct, stream_read_entire, stream_write
 
-from binlogtool.format_api.field_types import (
+from binlogtool.format_api.schema_fields import (
     MalformedError,
     PlainPart,
     TracePart,

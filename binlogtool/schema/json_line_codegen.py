@@ -18,11 +18,11 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.format_api.field_types import MutableUInt8s, UInt8s, kernel
 from binlogtool.format_api.format import JsonEncoder, JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import UNSUPPORTED, put_hex8, put_unsigned
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, zeroed_int64
-from binlogtool.schema.json_members import (
+from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, kernel
+from binlogtool.schema.json_body_codegen import (
     BATCH_PARAMETERS,
     CHECKSUM_ABSENT,
     CHECKSUM_NONE,

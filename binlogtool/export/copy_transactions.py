@@ -30,9 +30,9 @@ from binlogtool.export.manifest import (
     ManifestOutput,
 )
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import Hints
-from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids
 from binlogtool.formats.binlog_events.write_log import (
     DEFAULT_MAX_FILE_SIZE,
     BinlogWriter,

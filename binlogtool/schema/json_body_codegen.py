@@ -5,7 +5,7 @@ A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and r
 reads all fields, then writes them; a list is read once more for that, element by element, so that long lists take no
 memory. Constant texts are stored eight bytes at a time.
 
-The generated functions (`schema.json_lines`) loop over the records of a batch; the beginning of
+The generated functions (`schema.json_line_codegen`) loop over the records of a batch; the beginning of
 the loop, which loads what the kernels of the format need, is generated here.
 """
 
@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from binlogtool.format_api.field_types import BodySchema, LeafFormat
 from binlogtool.format_api.format import JsonBodies, JsonEncoder, JsonLine, JsonMember
 from binlogtool.format_api.json_kernels import (
     NO_SPACE,
@@ -28,6 +27,7 @@ from binlogtool.format_api.json_kernels import (
     put_unsigned,
 )
 from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLayout, RecordPositions, compute_crc32
+from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
 from binlogtool.schema import native_library
 from binlogtool.schema.backends import get_native_backend
 from binlogtool.schema.body_decoders import BodyCodeGenerator, FixedSizeOp

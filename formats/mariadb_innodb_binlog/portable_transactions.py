@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.field_types import MalformedError
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, FlatRecords, Kernel, LogFileLayout
-from binlogtool.format_api.outputs import PortableEventGroup, PriorGtids, ScriptOptions, ScriptWriter
+from binlogtool.format_api.schema_fields import MalformedError
+from binlogtool.format_api.tables_and_changes import PortableEventGroup, PriorGtids, ScriptOptions, ScriptWriter
 from binlogtool.formats.binlog_events.decode import BinlogFileContext as EventContext
 from binlogtool.formats.binlog_events.event_schemas import get_event
 from binlogtool.formats.binlog_events.sql.script import create_script as script_of_events
@@ -47,7 +47,7 @@ _COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
 
 
 class IbbEventGroupReader:
-    """`format_api.outputs.EventGroupReader` of one file, fed with batches of records."""
+    """`format_api.tables_and_changes.EventGroupReader` of one file, fed with batches of records."""
 
     def __init__(self, layout: LogFileLayout, limits: Limits) -> None:
         self._context: IbbFileContext = layout.context

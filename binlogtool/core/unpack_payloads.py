@@ -12,7 +12,6 @@ from construct import Construct, ConstructError
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.field_types import ChecksumResult
 from binlogtool.format_api.layout import (
     Batch,
     Column,
@@ -25,6 +24,7 @@ from binlogtool.format_api.layout import (
     RowLevel,
     to_int_list,
 )
+from binlogtool.format_api.schema_fields import ChecksumResult
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.schema.native_library import concatenate_columns, copy_column, has_any_value
 from binlogtool.schema.scanner import Backend, Scanner, ScanStop, StopReason

@@ -400,7 +400,7 @@ class SqlColumn(msgspec.Struct, frozen=True):
         values: texts of an ENUM or SET.
         length: characters of the longest text; 0 = unknown.
         geometry: SQL name of the only geometry type that the column takes ("point"); "" = unknown, or any.
-        kind: its type in exported tables (`format_api.outputs`).
+        kind: its type in exported tables (`format_api.tables_and_changes`).
     """
 
     name: str

@@ -647,7 +647,7 @@ class Uuid(Construct):  # type: ignore[misc]
     """16 bytes, shown as a UUID."""
 
     size = 16
-    leaf = LeafFormat(uuid_of, LazyRef("binlogtool.format_api.field_types:put_uuid_text"), unquoted=True)
+    leaf = LeafFormat(uuid_of, LazyRef("binlogtool.format_api.schema_fields:put_uuid_text"), unquoted=True)
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
         return format_uuid(stream_read(stream, self.size, path))
