@@ -51,6 +51,10 @@ _STOP_REASONS = {
 }
 _ENCRYPTED_HINT = "the input is encrypted; use --keyfile FILE"
 _DAMAGED_HINT = "the input is damaged; run `binlogtool verify`, or use --on-damage skip to leave damage out"
+_DAMAGED_SCRIPT_HINT = (
+    "the input is damaged; run `binlogtool verify`, and select whole transactions before or after the damage "
+    "(--include-gtids, --start-position, --stop-position)"
+)
 _UNLOGGED_HINTS = (
     "their positions are in the tables",
     "their positions are in the tables; --on-damage skip accepts that",
@@ -191,7 +195,8 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     if not manifest.complete:
         for finding in [f for f in manifest.findings if f["severity"] == "error" or f["id"] == ENCRYPTED][:_MAX_SHOWN]:
             yield f"error  {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
-        reason = _STOP_REASONS.get(str(manifest.details.get("stopped_by")), _DAMAGED_HINT)
+        damaged_hint = _DAMAGED_SCRIPT_HINT if manifest.to == "flashback" else _DAMAGED_HINT
+        reason = _STOP_REASONS.get(str(manifest.details.get("stopped_by")), damaged_hint)
         yield f"nothing was written: {_ENCRYPTED_HINT if ENCRYPTED in manifest.finding_counts else reason}"
         return
     if appended := manifest.details.get("append"):

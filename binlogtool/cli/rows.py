@@ -66,7 +66,12 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.say_skipped_files()
         for table, rows in _open_tables(run, log, options, selection, form).items():
-            _print_table(run, out, form, table, rows)
+            if form == "text":
+                _print_text(out, table, rows, options.image or "after")
+            else:
+                for data in rows.encode(form):
+                    out.write(data)
+            _report_result(run, table, rows)
     return run.status
 
 
@@ -144,13 +149,8 @@ def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_LISTED]) + (", …" if names[_MAX_LISTED:] else "")
 
 
-def _print_table(run: CommandRun, out: OutputDestination, form: str, table: str, rows: binlogtool.LogRows) -> None:
-    """Print the rows of one table, then its findings."""
-    if form == "text":
-        _print_text(out, table, rows)
-    else:
-        for data in rows.encode(form):
-            out.write(data)
+def _report_result(run: CommandRun, table: str, rows: binlogtool.LogRows) -> None:
+    """Report the findings of one table, or that it has no selected rows."""
     run.progress.records += rows.row_count or 0
     if not rows.row_count:
         run.say(f"{table}: the selection contains no row of this table")
@@ -158,19 +158,25 @@ def _print_table(run: CommandRun, out: OutputDestination, form: str, table: str,
         report_trouble(run, finding)
 
 
-def _print_text(out: OutputDestination, table: str, rows: binlogtool.LogRows) -> None:
+def _print_text(out: OutputDestination, table: str, rows: binlogtool.LogRows, image: str) -> None:
     from binlogtool.terminal.escape import escape
-    from binlogtool.terminal.tables import MAX_CELL_LENGTH, render_table
+    from binlogtool.terminal.tables import MAX_CELL_LENGTH, fits_as_table, render_table
 
     def format_cell(text: str | None) -> str:
         if text is None:
             return "NULL"
         return escape(text if len(text) <= MAX_CELL_LENGTH else f"{text[:MAX_CELL_LENGTH]}…")
 
-    for names, cells in rows.text_rows(_ROWS_PER_TABLE):
+    for names, cells in rows.text_rows(_ROWS_PER_TABLE, image):
         out.write_line(escape(table))
         lines = [list(map(escape, names)), *(list(map(format_cell, row)) for row in cells)]
-        out.write(render_table(lines, ascii_only=out.ascii))
+        if fits_as_table(lines):
+            out.write(render_table(lines, ascii_only=out.ascii))
+            continue
+        for number, row in enumerate(lines[1:], start=1):
+            out.write_line(f"  row {number}")
+            for name, text in zip(lines[0], row, strict=True):
+                out.write_line(f"    {name}: {text}")
 
 
 command = Command(

@@ -529,10 +529,8 @@ def detect_format(head: FileHead) -> Format:
     best = max(match.score for match, _ in scored)
     fitting = [(match, format_) for match, format_ in scored if match.score == best]
     if best <= 0:
-        first_bytes = head.data[:16].hex(" ") or "an empty file"
-        raise UnknownFormatError(
-            f"{head.name}: no known log format (starts with {first_bytes}); known: {_list_known_formats()}"
-        )
+        start = f"starts with {head.data[:16].hex(' ')}" if head.data else "is empty"
+        raise UnknownFormatError(f"{head.name}: no known log format ({start}); known: {_list_known_formats()}")
     if len(fitting) > 1:
         reasons = "; ".join(f"{format_.name}: {match.reason}" for match, format_ in fitting)
         raise UnknownFormatError(f"{head.name}: matches more than one format ({reasons}); choose one with --format")
@@ -633,6 +631,8 @@ def open_file(
             state = msgspec.json.decode(hints.earlier)
             preceding = PrecedingFiles(state["name"], partial(state.get, "carried"))
         head = FileHead(data, base_name(path), size, shared, peek, hints, read_sibling, redo, preceding)
+        if not data and (failure := source.find_change()) is not None:  # a decompressor that could unpack nothing
+            raise InputOutputError(f"{path}: {failure.message}; nothing could be read")
         detected = format_ or detect_format(head)
         _check_level(detected, hints)
         if hints.objects and hints.level is None:

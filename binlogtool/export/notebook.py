@@ -261,16 +261,17 @@ class LogRows:
 
         return encode_batches(form, self._title, self.schema, self.batches())
 
-    def text_rows(self, size: int) -> Iterator[tuple[list[str], list[list[str | None]]]]:
+    def text_rows(self, size: int, image: str = "after") -> Iterator[tuple[list[str], list[list[str | None]]]]:
         """Yield (column names, at most `size` rows of texts) for people; None = NULL.
 
-        Of the columns about a change only `op` and `time` are there, unless columns were named.
+        Of the columns about a change only `op` and `time` are there, and the key and operations of changes that were
+        logged without a row, unless columns were named. image: the row image that the rows were read with.
         """
-        from binlogtool.export.row_streams import select_shown_columns, to_text_rows
+        from binlogtool.export.row_streams import select_shown_columns, select_used_details, to_text_rows
 
-        names = list(self._columns) or select_shown_columns(self.schema)
         for batch in self.batches(size):
-            yield names, to_text_rows(batch, names)
+            names = list(self._columns) or [*select_shown_columns(self.schema), *select_used_details(batch)]
+            yield names, to_text_rows(batch, names, image)
 
     @property
     def row_count(self) -> int | None:

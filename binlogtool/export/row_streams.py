@@ -18,6 +18,8 @@ _SHOWN_METADATA = ("op", "time")
 """Columns about a change that people want to see beside those of the table."""
 
 
+NOT_LOGGED = "(not logged)"
+"""Text of a column that the image of a row does not have."""
 ROW_FORMS = ("jsonl", "csv", "arrow")
 """Forms of `encode_batches`."""
 
@@ -130,8 +132,21 @@ def select_shown_columns(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name not in hidden]
 
 
-def to_text_rows(batch: pa.RecordBatch, columns: Sequence[str]) -> list[list[str | None]]:
-    """Return the cells of some columns as texts; None = NULL."""
+def select_used_details(batch: pa.RecordBatch) -> list[str]:
+    """Return those of the columns `key` and `ops` that hold something: of changes that were logged without a row."""
+    return [name for name in ("key", "ops") if name in batch.schema.names and batch[name].null_count < len(batch)]
+
+
+def to_text_rows(batch: pa.RecordBatch, columns: Sequence[str], image: str) -> list[list[str | None]]:
+    """Return the cells of some columns as texts; None = NULL, NOT_LOGGED = the image of the row has no such column."""
     texts = convert_to_texts(pa.Table.from_batches([batch]).select(list(columns)), nested=True)
     cells = [[None if value is None else str(value) for value in column.to_pylist()] for column in texts.columns]
-    return [list(row) for row in zip(*cells, strict=True)]
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    if "absent" not in batch.schema.names:
+        return rows
+    for row, op, paths in zip(rows, batch["op"].to_pylist(), batch["absent"].to_pylist(), strict=True):
+        side = "before" if image == "before" or op == "DELETE" else "after"
+        for i, name in enumerate(columns if paths else ()):
+            if row[i] is None and f"{side}.{name}" in paths:
+                row[i] = NOT_LOGGED
+    return rows

@@ -97,6 +97,12 @@ def _render_many_rows(
     yield lines[-1]
 
 
+def fits_as_table(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether a table of these texts, the heading first, has room for the longest line of every column."""
+    widths = (max(map(_longest_line, column)) for column in zip(*rows, strict=True))
+    return sum(width + 3 for width in widths) <= _table_width()
+
+
 def _longest_line(text: str) -> int:
     return max(map(cell_len, text.splitlines()), default=0)
 

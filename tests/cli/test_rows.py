@@ -158,3 +158,37 @@ def test_what_cannot_be_reversed_is_reported_and_nothing_is_printed() -> None:
 def test_a_misspelt_table_of_a_flashback_is_suggested() -> None:
     done = invoke("flashback", "--object", "shop.ordrs", LOG)
     assert done.code == 2 and done.out == b"" and "did you mean shop.orders" in done.err
+
+
+def test_text_tells_a_column_that_was_not_logged_from_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drizzle logs of an UPDATE what it sets, of a DELETE the key."""
+    monkeypatch.setenv("COLUMNS", "120")
+    log = str(ROOT / "tests" / "corpus" / "drizzle" / "basic-checksum.log")
+    lines = invoke("rows", "--object", "shop1.order_line", log).text.splitlines()
+    cells = [line.split() for line in lines if line.startswith((" UPDATE", " DELETE"))]
+    assert [one[2:] for one in cells] == [
+        ["1", "0", "(not", "logged)", "7"],
+        ["1", "1", "(not", "logged)", "(not", "logged)"],
+    ]
+
+
+def test_text_of_wide_tables_is_a_line_for_each_column_and_a_deletion_shows_its_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = invoke("rows", *ORDERS, LOG).text.splitlines()
+    assert lines[:8] == [
+        "shop.orders", "  row 1", "    op: INSERT", "    time: 2026-11-20T10:12:00.000000Z", "    id: 1",
+        "    customer: Ada", "    total: 120.00", "    state: paid",
+    ]  # fmt: skip
+    chain = str(ROOT / "tests" / "corpus" / "tarantool" / "chain")
+    text = invoke("rows", "--object", "a", chain).text
+    assert "    op: DELETE\n    time: 2026-11-21T03:42:24.900753Z\n    tuple: NULL\n    key: [200]\n" in text
+
+
+def test_flashback_of_a_damaged_log_advises_what_it_has(tmp_path: Path) -> None:
+    log = tmp_path / "mariadb-bin.000002"
+    log.write_bytes((Path(LOG) / "mariadb-bin.000002").read_bytes()[:1500])
+    done = invoke("flashback", str(log))
+    assert done.code != 0 and "select whole transactions before or after the damage" in done.err
+    assert "--on-damage" not in done.err

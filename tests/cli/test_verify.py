@@ -254,3 +254,10 @@ def test_reports_for_ci_have_the_age_of_a_log(tmp_path: Path) -> None:
     assert invoke("verify", "--max-age", "1h", "--report", f"junit={out}", str(MARIADB)).code == 1
     (failure,) = ElementTree.parse(out).iterfind(".//failure")
     assert failure.get("type") == "log-outdated"
+
+
+def test_a_compressed_file_that_cannot_be_unpacked_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "bin.000001.bz2"
+    log.write_bytes(b"BZh9" + bytes(range(200)))
+    done = invoke("verify", str(log))
+    assert done.code == 4 and "the compressed input ends unexpectedly" in done.err and "empty" not in done.err
