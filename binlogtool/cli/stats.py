@@ -76,7 +76,7 @@ def _count_records(
     from binlogtool.report.stats import SeriesCounter
 
     series = SeriesCounter(command_options["by"], command_options["bucket"])
-    log_hints = pop_hints(command_options, record_selection)
+    log_hints = pop_hints(command_options, record_selection, script=command_options["rows"])
     row_sums = _RowSums(command_options["by"]) if command_options["rows"] else None
     decode = "frame" if row_sums is None else "full"
     for part in read_parts(
@@ -120,7 +120,7 @@ def _count_transactions(
     from binlogtool.report.transaction_stats import TransactionCounter
 
     counter = TransactionCounter(command_options["top"] or _DEFAULT_TOP)
-    log_hints = pop_hints(command_options, record_selection)
+    log_hints = pop_hints(command_options, record_selection, script=True)
     for part in read_parts(run, paths, lambda log: log.blocks(record_selection), log_hints, record_selection):
         if isinstance(part, RecordBlock):
             counter.add_block(part)
