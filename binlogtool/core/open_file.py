@@ -529,8 +529,10 @@ def detect_format(head: FileHead) -> Format:
     best = max(match.score for match, _ in scored)
     fitting = [(match, format_) for match, format_ in scored if match.score == best]
     if best <= 0:
-        start = f"starts with {head.data[:16].hex(' ')}" if head.data else "is empty"
-        raise UnknownFormatError(f"{head.name}: no known log format ({start}); known: {_list_known_formats()}")
+        first_bytes = head.data[:16].hex(" ") or "an empty file"
+        raise UnknownFormatError(
+            f"{head.name}: no known log format (starts with {first_bytes}); known: {_list_known_formats()}"
+        )
     if len(fitting) > 1:
         reasons = "; ".join(f"{format_.name}: {match.reason}" for match, format_ in fitting)
         raise UnknownFormatError(f"{head.name}: matches more than one format ({reasons}); choose one with --format")

@@ -60,7 +60,8 @@ def main(words: list[str]) -> int:
         return _show(Call(tuple(options.match.split())), folders)
     calls = [call for call in all_calls(folders) if options.match in call.key]
     if options.action == "record":
-        return _record(options.file, _sample(calls, options.sample), folders, options.jobs)
+        chosen = _sample(calls, options.sample)
+        return _record(options.file, chosen, folders, options.jobs, keeps_others=bool(options.match))
     return _compare(options.file, calls, options.sample, folders, options.jobs)
 
 
@@ -77,10 +78,15 @@ def _run(calls: list[Call], folders: dict[str, Path], jobs: int) -> dict[str, Ou
     return outcomes
 
 
-def _record(file: Path, calls: list[Call], folders: dict[str, Path], jobs: int) -> int:
+def _record(file: Path, calls: list[Call], folders: dict[str, Path], jobs: int, *, keeps_others: bool) -> int:
+    """Write the record. keeps_others: of these calls only; other calls stay in it as they were, with their commit."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    outcomes = _run(calls, folders, jobs)
-    file.write_bytes(lzma.compress(msgspec.json.encode(Record(commit.stdout.strip(), dict(sorted(outcomes.items()))))))
+    record = Record(commit.stdout.strip(), {})
+    if keeps_others:
+        record = msgspec.json.decode(lzma.decompress(file.read_bytes()), type=Record)
+        calls = [call for call in calls if call.key in record.outcomes]
+    outcomes = {**record.outcomes, **_run(calls, folders, jobs)}
+    file.write_bytes(lzma.compress(msgspec.json.encode(Record(record.commit, dict(sorted(outcomes.items()))))))
     print(f"{file}: {file.stat().st_size:,} bytes")
     return 0
 
