@@ -18,11 +18,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 # --- Limits of memory, time and nesting ---
 
@@ -273,12 +276,19 @@ def lift_ceiling() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def previous_limits() -> list[int]:
-    """Return the limits from before `set_ceiling` for `inherit_ceiling` in a child process; empty = no ceiling."""
-    return list(_soft_limits_before)
+def create_worker_pool(count: int) -> ProcessPoolExecutor:
+    """Create worker processes with the memory ceiling of this process.
+
+    Raises:
+        OSError, ImportError: the system lacks what processes need to communicate (/dev/shm).
+    """
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    return ProcessPoolExecutor(count, get_context("spawn"), _inherit_ceiling, (list(_soft_limits_before),))
 
 
-def inherit_ceiling(limits: list[int]) -> None:
+def _inherit_ceiling(limits: list[int]) -> None:
     """Adopt the ceiling of the parent process, so that it can be lifted here too."""
     _soft_limits_before[:] = limits
     if limits:

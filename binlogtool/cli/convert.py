@@ -23,6 +23,7 @@ from binlogtool.cli.options import (
     pop_hints,
     pop_master,
     print_record_types,
+    require_paths,
     script_options,
     script_values,
     selection_options,
@@ -69,8 +70,7 @@ def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
         return print_record_types(run, paths)
     settings = run.settings
     form = settings.choose_output_format(("text", "json"))
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(paths)
     if command_options["to"] is None or settings.output in (None, "-"):
         raise click.UsageError("--to and --output are required.")
     with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:

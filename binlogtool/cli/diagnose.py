@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.options import PATH, hint_options, option, pop_hints, redo_option, server_version_option
+from binlogtool.cli.options import (
+    PATH,
+    hint_options,
+    option,
+    pop_hints,
+    redo_option,
+    require_paths,
+    server_version_option,
+)
 from binlogtool.report.policy import select_exit_code
 
 _FORMS = ("text", "json", "markdown")
@@ -18,8 +26,7 @@ def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> in
     from binlogtool.report.diagnosis import render_diagnosis_text
     from binlogtool.report.verify_and_plan import collect_read_options
 
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(paths)
     if "-" in paths:
         raise click.UsageError("diagnose needs files or directories; it cannot read standard input.")
     form, settings = run.settings.choose_output_format(_FORMS), run.settings

@@ -21,6 +21,7 @@ from binlogtool.cli.options import (
     option,
     pop_hints,
     print_record_types,
+    require_paths,
     script_options,
     script_values,
     selection_options,
@@ -52,8 +53,7 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     selection_values, command_options = split_selection(options)
     if selection_values["type"] == ("list",):
         return print_record_types(run, paths)
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(paths)
     form = run.settings.choose_output_format(_FORMS)
     record_selection = build_selection(selection_values, on_damage="skip")
     log_hints = pop_hints(command_options, record_selection, script=form == "sql")

@@ -19,6 +19,7 @@ from binlogtool.cli.options import (
     hint_options,
     level_option,
     option,
+    require_paths,
     script_options,
     selection_options,
     where_option,
@@ -50,8 +51,7 @@ class FlashbackOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _run_flashback(run: CommandRun, options: FlashbackOptions) -> int:
-    if not options.paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(options.paths)
     form = run.settings.choose_output_format(("sql", "json"))
     if run.settings.output not in (None, "-"):
         return _write_file(run, options, str(run.settings.output), form)

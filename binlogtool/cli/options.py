@@ -742,6 +742,16 @@ ENVELOPE_OPTIONS = tuple(param.name or "" for param in envelope_options())
 HINT_OPTIONS = tuple(param.name or "" for param in hint_options())
 
 
+def require_paths(paths: tuple[str, ...]) -> None:
+    """Check that the command line names a path, as click does for a required argument.
+
+    Raises:
+        click.UsageError: it names none.
+    """
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+
+
 def pop_hints(
     command_options: dict[str, Any], record_selection: Selection | None = None, *, script: bool = False
 ) -> binlogtool.Hints | None:

@@ -15,6 +15,7 @@ from binlogtool.cli.options import (
     hint_options,
     option,
     redo_option,
+    require_paths,
     server_version_option,
     spark_options,
 )
@@ -48,8 +49,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_replay(run: CommandRun, options: ReplayOptions) -> int:
     paths, compare, explain = options.paths, options.compare, options.explain
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(paths)
     form = run.settings.choose_output_format(_FORMS)
     if compare is not None and (explain is not None or form == "jsonl" or not options.digest):
         raise click.UsageError(

@@ -19,6 +19,7 @@ from binlogtool.cli.options import (
     hint_options,
     level_option,
     option,
+    require_paths,
     selection_options,
     where_option,
     without_options,
@@ -51,8 +52,7 @@ class RowsOptions(msgspec.Struct, frozen=True, kw_only=True):
 def _run_rows(run: CommandRun, options: RowsOptions) -> int:
     import binlogtool
 
-    if not options.paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(options.paths)
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
     selection = options.selection.build(on_damage="skip")
     with (
@@ -167,13 +167,15 @@ def _print_text(out: OutputDestination, table: str, rows: binlogtool.LogRows, im
             return "NULL"
         return escape(text if len(text) <= MAX_CELL_LENGTH else f"{text[:MAX_CELL_LENGTH]}…")
 
+    number = 0
     for names, cells in rows.text_rows(_ROWS_PER_TABLE, image):
         out.write_line(escape(table))
         lines = [list(map(escape, names)), *(list(map(format_cell, row)) for row in cells)]
         if fits_as_table(lines):
             out.write(render_table(lines, ascii_only=out.ascii))
             continue
-        for number, row in enumerate(lines[1:], start=1):
+        for row in lines[1:]:
+            number += 1
             out.write_line(f"  row {number}")
             for name, text in zip(lines[0], row, strict=True):
                 out.write_line(f"    {name}: {text}")

@@ -18,6 +18,7 @@ from binlogtool.cli.options import (
     option,
     pop_hints,
     print_record_types,
+    require_paths,
     selection_options,
     split_selection,
     where_option,
@@ -34,8 +35,7 @@ def _run_stats(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     selection_values, command_options = split_selection(options)
     if selection_values["type"] == ("list",):
         return print_record_types(run, paths)
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(paths)
     forms: dict[str, Callable[[Any], bytes]]
     forms = {"text": stats.encode_series_text, "json": stats.encode_series_json, "csv": stats.encode_series_csv}
     by_transaction = command_options["by"] == "transaction"

@@ -10,7 +10,16 @@ import click
 import msgspec
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.options import PATH, SIZE, HintOptions, hint_options, network_option, option, redo_option
+from binlogtool.cli.options import (
+    PATH,
+    SIZE,
+    HintOptions,
+    hint_options,
+    network_option,
+    option,
+    redo_option,
+    require_paths,
+)
 from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.report.policy import select_exit_code
 
@@ -41,8 +50,8 @@ def _run_truncate(run: CommandRun, options: TruncateOptions) -> int:
 
 def _check_options(options: TruncateOptions, format_: str) -> None:
     paths = options.paths
-    if not paths and not options.apply_plan:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    if not options.apply_plan:
+        require_paths(paths)
     for name in _SINGLE_PATH_OPTIONS:
         if getattr(options, name) is not None and len(paths) > 1:
             raise click.UsageError(f"--{name.replace('_', '-')} takes one PATH, because a plan is for one log.")

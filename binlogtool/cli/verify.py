@@ -18,6 +18,7 @@ from binlogtool.cli.options import (
     pop_hints,
     pop_master,
     redo_option,
+    require_paths,
     spark_options,
 )
 from binlogtool.errors import InputOutputError, UsageError
@@ -59,8 +60,7 @@ def _run_verify(
     import binlogtool
     from binlogtool.cli.verify_paths import VerifyOptions, collect_reports
 
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
+    require_paths(paths)
     form = run.settings.choose_output_format(_FORMS)
     reports = [_parse_report(text) for text in report]
     finding_policy = _pop_policy(work)

@@ -196,13 +196,8 @@ def _verify_in_processes(
 
 def _create_process_pool(run: CommandRun, number: int) -> ProcessPoolExecutor | None:
     """Create worker processes; None if the system lacks what they need to communicate (/dev/shm)."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
     try:
-        return ProcessPoolExecutor(
-            number, get_context("spawn"), limits_module.inherit_ceiling, (limits_module.previous_limits(),)
-        )
+        return limits_module.create_worker_pool(number)
     except (OSError, ImportError) as error:
         run.say(f"--jobs: cannot start worker processes ({error}; check /dev/shm); continuing in one process")
         return None

@@ -89,13 +89,8 @@ def open_local_runner(options: JobOptions, jobs: int = 1) -> Iterator[LocalRunne
     if jobs < 2:
         yield LocalRunner(1, options.on_step)
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
     try:
-        pool = ProcessPoolExecutor(
-            jobs, get_context("spawn"), limits_module.inherit_ceiling, (limits_module.previous_limits(),)
-        )
+        pool = limits_module.create_worker_pool(jobs)
     except (OSError, ImportError) as error:
         raise InputOutputError(f"--jobs: cannot start worker processes: {error}; check /dev/shm") from error
     try:

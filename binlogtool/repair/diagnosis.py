@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from importlib import import_module
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -63,17 +65,17 @@ class DirectoryFacts(msgspec.Struct, frozen=True):
         except OSError:
             return None
         return cls(
-            _find_name("pwd", "getpwuid", status.st_uid),
-            _find_name("grp", "getgrgid", status.st_gid),
+            _find_name(pwd.getpwuid, status.st_uid),
+            _find_name(grp.getgrgid, status.st_gid),
             stat.S_IMODE(status.st_mode),
             space.f_bavail * space.f_frsize,
         )
 
 
-def _find_name(module: str, function: str, number: int) -> str:
-    """Return the name of a user or a group."""
-    with suppress(ImportError, KeyError, OSError):
-        return str(getattr(import_module(module), function)(number)[0])
+def _find_name(look_up: Callable[[int], tuple[Any, ...]], number: int) -> str:
+    """Return the name of a user or a group, or its number if it has none."""
+    with suppress(KeyError):
+        return str(look_up(number)[0])
     return str(number)
 
 

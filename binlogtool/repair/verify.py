@@ -326,8 +326,6 @@ def verify_bytes(
     name: str, data: bytes, *, format: str = "auto", options: LogVerifyOptions = _DEFAULT_OPTIONS
 ) -> FileReport:
     """Verify one file that is in memory. Raises UnknownFormatError: no format fits."""
-    from binlogtool.core.open_file import find_format
-
     format_ = None if format == "auto" else find_format(format)
     source = BytesSource(name, data)
     return verify_file(open_file(name, name, format_, options.limits, source, hints=options.hints), options).report

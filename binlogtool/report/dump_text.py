@@ -283,17 +283,15 @@ class ValueFormatter:
     def _format_change(self, row: RowChange, changes: RowChanges) -> str:
         key, before, after = row.get("key"), row.get("before"), row.get("after")
         if key is not None:
-            parts = [self._format_image(key, changes)]
-            operations = row.get("operations")
+            text, operations = self._format_image(key, changes), row.get("operations")
             if after is not None and before is not None:
-                parts += self._format_differences(before, after, changes)
-            elif after is not None:
-                parts.append(f": {self._format_image(after, changes)}")
-            elif operations is not None:
-                parts += map(self.format, operations if isinstance(operations, list | tuple) else (operations,))
-            else:
-                return f"- {parts[0]}"
-            return f"~ {' '.join(parts)}".replace(" : ", ": ", 1)
+                return f"~ {' '.join((text, *self._format_differences(before, after, changes)))}"
+            if after is not None:
+                return f"~ {text}: {self._format_image(after, changes)}"
+            if operations is not None:
+                steps = operations if isinstance(operations, list | tuple) else (operations,)
+                return f"~ {' '.join((text, *map(self.format, steps)))}"
+            return f"- {text}"
         if before is None:
             return f"+ {self._format_image(after, changes)}"
         if after is None:
@@ -308,14 +306,12 @@ class ValueFormatter:
         return self.format(image)
 
     def _format_columns(self, image: Mapping[str, Any], names: Iterable[str], changes: RowChanges) -> list[str]:
-        numbers, format_value = changes.numbers, self.format
-        if not numbers:
-            return [f"{escape(name)}={format_value(image[name])}" for name in names]
-        return [
-            f"{escape(name)}={escape(value) if name in numbers and type(value) is str else format_value(value)}"
-            for name in names
-            for value in (image[name],)
-        ]
+        if not changes.numbers:
+            return [f"{escape(name)}={self.format(image[name])}" for name in names]
+        return [f"{escape(name)}={self._format_column(name, image[name], changes)}" for name in names]
+
+    def _format_column(self, name: str, value: Any, changes: RowChanges) -> str:
+        return escape(value) if name in changes.numbers and type(value) is str else self.format(value)
 
     def _format_update(self, before: Any, after: Any, changes: RowChanges) -> list[str]:
         """Format an update: what identifies the row, then what differs.
@@ -344,11 +340,7 @@ class ValueFormatter:
             if name not in before:
                 parts += self._format_columns(after, (name,), changes)
             elif before[name] != after[name]:
-                old, new = (
-                    text.partition("=")[2]
-                    for image in (before, after)
-                    for text in self._format_columns(image, (name,), changes)
-                )
+                old, new = (self._format_column(name, image[name], changes) for image in (before, after))
                 parts.append(f"{escape(name)}: {old} {self._arrow} {new}")
         return parts or ["(no difference)"]
 

@@ -42,8 +42,8 @@ def test_what_goes_beyond_it_is_refused() -> None:
 
 def test_a_process_that_is_started_may_take_the_ceiling_back_too() -> None:
     code = (
-        f"limits.set_ceiling({64 * MIB})\nold = limits.previous_limits()\nlimits._soft_limits_before.clear()\n"
-        "limits.inherit_ceiling(old)\nlimits.lift_ceiling()"
+        f"limits.set_ceiling({64 * MIB})\nold = list(limits._soft_limits_before)\nlimits._soft_limits_before.clear()\n"
+        "limits._inherit_ceiling(old)\nlimits.lift_ceiling()"
     )
     assert said(f"{code}\n{SOFT}") == said(SOFT)
 

@@ -401,7 +401,7 @@ UNPACKED = {name: 256 for name in CASES if "GiB" in name} | {
     "a COMPRESSED column: 256 MiB": 256,
     "64 COMPRESSED columns of 16 MiB": 1024,
 }
-"""What a case unpacks, in MiB: never more at a time than the default of --max inflate=SIZE."""
+"""Data that a case unpacks, in MiB: never more at a time than the default of --max inflate=SIZE."""
 
 FLOODS = {
     "300,000 rows of one byte": 20_000,

@@ -146,7 +146,7 @@ RULES: list[tuple[str, tuple[str, ...]]] = [
 
 
 def unpacked_by(name: str) -> int:
-    """What a case unpacks, in bytes: never more at a time than the default of --max inflate=SIZE."""
+    """Data that a case unpacks, in bytes: never more at a time than the default of --max inflate=SIZE."""
     known = {"1 GiB": 256, "200 MiB": 200, "60 MiB": 60}
     return MIB * UNPACKED.get(name, next((amount for words, amount in known.items() if words in name), 0))
 

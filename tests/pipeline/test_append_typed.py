@@ -132,7 +132,7 @@ def test_runs_that_are_killed_add_every_row_once(samples: Path, tmp_path: Path) 
 def test_columns_that_come_in_a_later_run_are_in_its_files_and_the_commit_knows_them(
     samples: Path, tmp_path: Path
 ) -> None:
-    """What tests/workloads/ddl-mysql.sql did to the table `e`, one event more in each run."""
+    """Changes of tests/workloads/ddl-mysql.sql to the table `e`, one event more in each run."""
     out, log = tmp_path / "out", tmp_path / "log"
     log.mkdir()
     packed, source = (

@@ -40,7 +40,7 @@ def rows_of(folder: Path) -> pa.Table:
 
 
 def facts_of(manifest: binlogtool.Manifest) -> dict[str, Any]:
-    """What a manifest says, but for the names, sizes and hashes of the outputs."""
+    """A manifest without the names, sizes and hashes of the outputs."""
     said = manifest.to_dict()
     return {**said, "outputs": sum(one["rows"] for one in said["outputs"]), "output": None}
 

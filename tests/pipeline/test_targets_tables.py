@@ -48,7 +48,7 @@ def hostile_rows() -> pa.Table:
     return pa.table(columns, schema=record_rows.SCHEMA)
 
 
-def written(shape: TableFileOptions, folder: Path) -> list[Path]:
+def write_files(shape: TableFileOptions, folder: Path) -> list[Path]:
     sink = TableFileSink(folder, shape, record_rows.SCHEMA, 1 << 28)
     sink.add(hostile_rows())
     sink.close()
@@ -58,7 +58,7 @@ def written(shape: TableFileOptions, folder: Path) -> list[Path]:
 def test_hostile_texts_survive_csv(tmp_path: Path) -> None:
     import pyarrow.csv
 
-    (path,) = written(TableFileOptions("csv"), tmp_path / "out")
+    (path,) = write_files(TableFileOptions("csv"), tmp_path / "out")
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file, strict=True))
     assert [line["object"] for line in lines] == [text or "" for text in HOSTILE]
@@ -78,7 +78,7 @@ def test_hostile_texts_survive_csv(tmp_path: Path) -> None:
 
 
 def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path) -> None:
-    (path,) = written(TableFileOptions("csv", csv_safe=True, compression="gzip"), tmp_path / "out")
+    (path,) = write_files(TableFileOptions("csv", csv_safe=True, compression="gzip"), tmp_path / "out")
     with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
         cells = [line["object"] for line in csv.DictReader(file, strict=True)]
     expected = [f"'{text}" if text and text[0] in "=+-@\t\r" else text or "" for text in HOSTILE]
@@ -89,12 +89,12 @@ def test_safe_csv_has_no_cell_that_starts_a_formula(tmp_path: Path) -> None:
 def test_hostile_texts_survive_json_and_avro(tmp_path: Path) -> None:
     import fastavro
 
-    (path,) = written(TableFileOptions("json"), tmp_path / "json")
+    (path,) = write_files(TableFileOptions("json"), tmp_path / "json")
     lines = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
     assert [line["object"] for line in lines] == list(HOSTILE)
     assert {line["time"] for line in lines} == {TEXT_TIME}
     assert set(lines[0]) == {name for name, _ in record_rows.COLUMNS}
-    (path,) = written(TableFileOptions("avro"), tmp_path / "avro")
+    (path,) = write_files(TableFileOptions("avro"), tmp_path / "avro")
     with path.open("rb") as file:
         reader = fastavro.reader(file)
         found: list[Any] = list(reader)

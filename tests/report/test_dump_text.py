@@ -11,7 +11,8 @@ from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordC
 from binlogtool.findings import make_finding
 from binlogtool.format_api.format import LongValue
 from binlogtool.format_api.json_values import JsonStyle
-from binlogtool.report.dump_text import TextOptions, TextWriter
+from binlogtool.format_api.record_text import RowChanges
+from binlogtool.report.dump_text import TextOptions, TextWriter, ValueFormatter
 from binlogtool.terminal.escape import make_painter
 from tests.report.values import block
 
@@ -144,3 +145,11 @@ def test_signs_have_colours_and_data_cannot_add_any() -> None:
 def test_a_body_of_another_shape_is_shown_as_it_is() -> None:
     shown = text_of(events(("TABLE_MAP", {"table_id": 1, "columns": 7, "x": "a\u202eb"})))
     assert "table_id=1 columns=7 x='a\\u202eb'" in shown
+
+
+def test_an_update_by_key_changes_no_value_that_looks_like_a_separator() -> None:
+    values = ValueFormatter(JsonStyle(), everything=False)
+    by_key = RowChanges([{"key": {"id": "a : b"}, "after": {"n": 7}}])
+    assert list(values.format_changes(by_key)) == ["  ~ id='a : b': n=7"]
+    images = RowChanges([{"before": {"k": 1, "a=b": 1}, "after": {"k": 1, "a=b": 2}}], key=("k",))
+    assert list(values.format_changes(images)) == ["  ~ k=1 a=b: 1 → 2"]

@@ -221,7 +221,6 @@ def to_sort_value(value: Any) -> tuple[int, Any]:
 
 # --- Definitions of spaces and indexes ---
 
-MAX_NAME_SIZE = 65_000
 _MAX_SPACE_ID = 2147483647
 _MAX_INDEX_ID, _MAX_PARTS, _MAX_FIELD_NUMBER = 128, 255, 2147483647
 _MAX_UINT32 = (1 << 32) - 1
