@@ -191,8 +191,11 @@ def test_a_follower_goes_on_behind_a_crash_of_the_server(folder: Path) -> None:
 
 def start_behind_create_table(server: Server, folder: Path) -> None:
     """Make the table and purge the log that names its columns: else only the follower may have read it."""
-    assert not server.run(SETUP + b"FLUSH BINARY LOGS; PURGE BINARY LOGS TO 'bin.000002';\n")
-    assert [path.name for path in sorted((folder / "data").glob("bin.0*"))] == ["bin.000002"]
+    assert not server.run(SETUP + b"FLUSH BINARY LOGS;\n")
+    deadline = time.monotonic() + 60
+    while (folder / "data" / "bin.000001").exists():  # PURGE keeps a log that InnoDB's checkpoint may still need
+        assert time.monotonic() < deadline
+        assert not server.run(b"PURGE BINARY LOGS TO 'bin.000002';\n")
 
 
 def assert_same(followed: Lines, plain: Lines) -> None:
