@@ -119,8 +119,12 @@ def place_of(folder: Path) -> Path:
     return folder
 
 
-EACH = [pytest.param(one, name, id=f"{one}-{number}", marks=[] if number == place else [pytest.mark.full])
-        for place, one in enumerate(SAMPLES) for number, name in enumerate(HOSTILE)]  # fmt: skip
+EACH = [
+    pytest.param(one, name, id=f"{one}-{number}", marks=[] if place in (0, number) else [pytest.mark.nightly])
+    for place, one in enumerate(SAMPLES)
+    for number, name in enumerate(HOSTILE)
+]
+"""The first sample by each name, the others by one; nightly all by all."""
 
 
 @pytest.mark.full

@@ -28,7 +28,7 @@ from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, 
 from tests.formats.manticore.sets import Directory, verified
 
 FULL = os.environ.get("BINLOGTOOL_FULL") == "1"
-STEP = 1 if FULL else 23
+STEP = 1 if FULL else 89
 FILES = ("v16-cache/binlog.0000", "v16-mixed/binlog.0000", "v14-mixed/binlog.001", "sphinx-mixed/binlog.001")
 
 each_file = pytest.mark.parametrize("name", FILES)

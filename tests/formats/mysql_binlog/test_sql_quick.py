@@ -179,7 +179,7 @@ def test_compressed_transactions_of_any_values_are_the_same(seed: int, rows: str
     "seed",
     [
         *range(3),
-        *(pytest.param(i, marks=pytest.mark.full if i < 20 else pytest.mark.nightly) for i in range(3, 60)),
+        *(pytest.param(i, marks=pytest.mark.full if i < 8 else pytest.mark.nightly) for i in range(3, 60)),
     ],
 )
 def test_disordered_compressed_transactions_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:
