@@ -663,7 +663,7 @@ class LogReader(LogFiles):
             if format_.tables is None:
                 raise UsageError(f"the records of {format_.name} have no tables; convert them without --object")
             if format_.name not in readers:
-                rules, backend = format_.tables(), backends.choose_backend(self._backend)
+                rules, backend = format_.tables, backends.choose_backend(self._backend)
                 make = rules.make_compiled_reader if compiled and backend.name == "native" else None
                 readers[format_.name] = rules.make_reader() if make is None else make(backend.compile_kernel)
                 readers[format_.name].add_known_tables(known_tables)

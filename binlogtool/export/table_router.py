@@ -921,7 +921,7 @@ def _record_metadata(
 def _has_transaction_ends(format: str) -> bool:
     """Return True if logs of this format contain the end of transactions."""
     rules = open_file_module.find_format(format).tables
-    return rules is None or rules().transactions
+    return rules is None or rules.transactions
 
 
 def _fit_int64(value: int | None) -> int | None:

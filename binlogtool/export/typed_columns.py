@@ -326,10 +326,9 @@ def collect_columns(request: ReadRequest, hints: Hints | None) -> ColumnCollecto
 def table_rules(path: str, format_: str) -> TableSupport | None:
     """Return the table rules of a file's format; None if its logs have no tables."""
     try:
-        get_tables = open_file_module.find_format(resolve_format(path, format_)).tables
+        return open_file_module.find_format(resolve_format(path, format_)).tables
     except BinlogtoolError:
         return None
-    return None if get_tables is None else get_tables()
 
 
 def _collect_from_file(

@@ -806,7 +806,7 @@ class Format(msgspec.Struct, frozen=True):
     output: OutputRules
     repair: RepairRules = DEFAULT_REPAIR
     replay: ReplayRules | None = None
-    tables: Callable[[], TableSupport] | None = None
+    tables: TableSupport | None = None
     references: tuple[str, ...] = ()
     variant: str | None = None
 

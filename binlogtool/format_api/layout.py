@@ -446,7 +446,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
         """Return the end of the batch."""
         return split_after(batch, batch.frames.count)
 
-    def export_state(self) -> None:
+    def export_state(self) -> Any:
         """Return None: there is no state."""
 
     def resume(self, state: Any, record: int) -> None:

@@ -318,13 +318,17 @@ class EventRows(NamedTuple):
     sources: Sequence[tuple[str | None, int | None]]
 
 
-class TableReader(Protocol):
-    """Extract rows from the selected records of a log, in their order; one reader for all its files."""
+class TableReader:
+    """Extract rows from the selected records of a log, in their order; one reader for all its files.
+
+    A format overrides `read_records`, and what else concerns it.
+    """
 
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
         """Yield the rows of each of these records; to be consumed in order."""
+        raise NotImplementedError
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Take descriptions of tables from other files; they apply where the records' own file has none."""

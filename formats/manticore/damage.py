@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head
 from binlogtool.format_api.layout import CRC32, U64, LogFileLayout
-from binlogtool.format_api.varint import read_varint
+from binlogtool.format_api.schema_fields import read_varint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import (
     META_NAMES,

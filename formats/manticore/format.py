@@ -5,8 +5,15 @@ from __future__ import annotations
 from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.manticore import FILE_PATTERNS, schema
-from binlogtool.formats.manticore.decode import TYPE_NAMES, decode_bodies, describe_records
+from binlogtool.formats.manticore.decode import (
+    TYPE_NAMES,
+    DocumentTables,
+    decode_bodies,
+    describe_records,
+    make_record_text,
+)
 from binlogtool.formats.manticore.layout import detect, fork_context, get_log_stem, read_layout
 from binlogtool.formats.manticore.repair import REPAIR
 from binlogtool.formats.manticore.validate import create_validator, sort_names, validate_set
@@ -48,9 +55,9 @@ FORMAT = Format(
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
         json_line=LazyRef("manticore.payloads.json_lines:create_json_line"),
-        start_record_text=LazyRef("manticore.record_text:start_record_text"),
+        start_record_text=lambda: make_record_text,
     ),
-    tables=LazyRef("manticore.tables:create_tables"),
+    tables=TableSupport(DocumentTables, operations=True),
     repair=REPAIR,
     replay=ReplayRules(
         begin=LazyRef("manticore.replay.replay:ManticoreReplayer"),

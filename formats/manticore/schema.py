@@ -38,12 +38,13 @@ from binlogtool.format_api.schema_fields import (
     ScalarKernel,
     SingleField,
     TextField,
+    Varint,
 )
-from binlogtool.format_api.varint import Varint
-from binlogtool.formats.manticore.payloads.field_types import (
+from binlogtool.formats.manticore.payloads.kernels import (
     BLOBS,
     DWORDS,
     KIND,
+    LAST_LOW_VERSION,
     LAST_OFFSETS,
     OLD_BLOBS,
     QWORDS,
@@ -53,9 +54,6 @@ from binlogtool.formats.manticore.payloads.field_types import (
     KernelSkipped,
     ReconfigureSettings,
     Vector,
-)
-from binlogtool.formats.manticore.payloads.kernels import (
-    LAST_LOW_VERSION,
     Zint,
     read_body,
     read_cache,

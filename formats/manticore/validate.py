@@ -28,10 +28,9 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
-from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
-from binlogtool.format_api.varint import WideVarint
+from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, WideVarint, decode_text, kernel
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.decode import U64, decode_text, parse_table_name, report_too_large, report_undecodable
+from binlogtool.formats.manticore.decode import U64, parse_table_name, report_too_large, report_undecodable
 from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.payloads.kernels import (
     LAST_LOW_VERSION,
@@ -194,7 +193,7 @@ class ManticoreTableState(msgspec.Struct):
     @property
     def title(self) -> str:
         """Name of the table in messages."""
-        return f"table id {self.id}" if self.name is None else f"table {decode_text(self.name)}"
+        return f"table id {self.id}" if self.name is None else f"table {decode_text(self.name)!s}"
 
 
 class ManticoreLogFacts(msgspec.Struct, frozen=True):
@@ -412,11 +411,11 @@ class ManticoreLogValidator:
         if number in self.tables and self.tables[number].name is None:
             self.tables[number].name = name
         elif number != expected and not (self.damage_count and number > expected):
-            message = f"table {decode_text(name)} is declared as id {number:,}, expected {expected:,}"
+            message = f"table {decode_text(name)!s} is declared as id {number:,}, expected {expected:,}"
             self._report(batch, index, "dangling-reference", message, "table ids out of order", server="refuse")
             self._stop_replay(batch, index)
         elif name in self.names:
-            message = f"table {decode_text(name)} is declared again"
+            message = f"table {decode_text(name)!s} is declared again"
             self._report(batch, index, "duplicate-key", message, "table declared twice", severity=Severity.ERROR)
         if number not in self.tables and len(self.tables) < MAX_TABLES:
             for lost_id in range(expected, min(number, expected + 64)):
@@ -542,7 +541,7 @@ class ManticoreLogValidator:
             if table is None:
                 continue
             if table.name != entry.name.text:
-                differences.append(f"table {number} is {decode_text(entry.name.text)}, the file says {table.title}")
+                differences.append(f"table {number} is {decode_text(entry.name.text)!s}, the file says {table.title}")
             if table.first is not None and not self.damage_count:
                 cached_tids, actual_tids = (int(entry.min_tid), int(entry.max_tid)), (table.first, table.last)
                 if cached_tids != actual_tids:
@@ -805,21 +804,20 @@ def _check_tids(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
             stop = None if log.facts is None else log.facts.stop
             if before is None and first > 1 and (stop is None or at < stop):
                 text_ = (
-                    f"table {decode_text(name)} starts with TID {first}: those before it are saved in "
+                    f"table {decode_text(name)!s} starts with TID {first}: those before it are saved in "
                     f"the table, or missing"
                 )
                 found = make_finding("gap-in-sequence", at, 0, text_, severity=Severity.NOTE, diagnosis="TID gap")
                 yield SetFinding(log.member.name, found)
             if before is not None and first > before + 1 and not damaged:
-                text_ = (
-                    f"table {decode_text(name)} continues with TID {first} after {before}: flushed in between, or lost"
-                )
+                text_ = f"table {decode_text(name)!s} continues with TID {first} after {before}: "
+                text_ += "flushed in between, or lost"
                 found = make_finding(
                     "gap-in-sequence", 0, log.size, text_, severity=Severity.NOTE, diagnosis="TID gap between files"
                 )
                 yield SetFinding(log.member.name, found)
             elif before is not None and first <= before:
-                text_ = f"table {decode_text(name)} starts with TID {first}, an earlier file reached {before}: "
+                text_ = f"table {decode_text(name)!s} starts with TID {first}, an earlier file reached {before}: "
                 text_ += "the server silently ignores these transactions"
                 id_ = "duplicate-sequence" if first == before else "sequence-regression"
                 yield SetFinding(

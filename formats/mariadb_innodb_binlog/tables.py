@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.layout import Batch, KernelCompiler
 from binlogtool.format_api.tables_and_changes import (
     ChangeReader,
     EventRows,
     RecordChanges,
     RecordTableRows,
+    TableReader,
     TableSchema,
-    TableSupport,
 )
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
@@ -62,7 +62,7 @@ def make_group_changes() -> GroupChanges:
 # --- Tables of event groups ---
 
 
-class GroupTables(msgspec.Struct):
+class GroupTables(msgspec.Struct, TableReader):
     """`format_api.tables_and_changes.TableReader` of batches of events."""
 
     reader: RowTables = msgspec.field(default_factory=RowTables)
@@ -113,10 +113,6 @@ class GroupTables(msgspec.Struct):
         self.reader.note_gap()
 
 
-def make_group_tables() -> TableSupport:
-    """Create the description of the tables of event groups."""
-    return TableSupport(
-        GroupTables,
-        types=("TABLE_MAP",),
-        make_compiled_reader=lambda compile_: GroupTables(make_compiled_reader(compile_)),
-    )
+def make_compiled_group_reader(compile_kernel: KernelCompiler) -> GroupTables:
+    """Create a reader that uses compiled code for rows where it can."""
+    return GroupTables(make_compiled_reader(compile_kernel))

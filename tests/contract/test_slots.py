@@ -20,8 +20,7 @@ FORMATS = Path(__file__).resolve().parents[2] / "formats"
 STRICT = (
     "binlog_events/transactions/*.py", "binlog_events/changes/*.py", "binlog_events/sql/kernels/*.py",
     "mysql_binlog/validate/*.py", "mysql_binlog/transactions.py", "mariadb_innodb_binlog/event_groups.py",
-    "mariadb_innodb_binlog/json_lines.py", "mariadb_innodb_binlog/records/salvage.py",
-    "mariadb_innodb_binlog/validate/carried_state.py",
+    "mariadb_innodb_binlog/records/salvage.py", "mariadb_innodb_binlog/validate/log_set.py",
 )  # fmt: skip
 """Modules of such kernels, below `formats`: none of their numbers is without a name."""
 NAMED = {"code", "codes", "trait", "mark", "kind", "group", "what"}

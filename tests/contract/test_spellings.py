@@ -26,7 +26,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/rows/rows_event", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
         "binlog_events/status_variables", "binlog_events/values/decode", "binlog_events/wire_format",
         "drizzle/protobuf/wire_reader", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
-        "manticore/payloads/field_types", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
+        "manticore/payloads/kernels", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
         "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
     ),
     FOUND: (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -31,9 +31,9 @@ from binlogtool.format_api.tables_and_changes import (
     EventRows,
     RecordTableRows,
     TableColumn,
+    TableReader,
     TableRow,
     TableSchema,
-    TableSupport,
     make_database_table,
     pad_image,
     split_name,
@@ -602,7 +602,7 @@ def export_table(table_map: TableMap) -> TableSchema:
     return table
 
 
-class RowTables(msgspec.Struct):
+class RowTables(msgspec.Struct, TableReader):
     """Follows the events of a log and produces table rows.
 
     Attributes:
@@ -683,9 +683,6 @@ class RowTables(msgspec.Struct):
     def has_unreported_doubt(self, table_map: TableMap) -> bool:
         """Check if uncertain column names of a map are still to be reported."""
         return bool(table_map.uncertain) and table_map.uncertain not in self.reported
-
-    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Ignore known tables: each table map describes its table completely."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
@@ -828,11 +825,6 @@ def report_event(event: Event, finding_id: str, reason: str, severity: Severity 
     """
     text = f"{type_name(event.code)}: {reason}"
     return make_finding(finding_id, event.start, event.end - event.start, text, record=event.record, severity=severity)
-
-
-def make_tables() -> TableSupport:
-    """Create the description of the tables of row events."""
-    return TableSupport(RowTables, types=("TABLE_MAP",), make_compiled_reader=make_compiled_reader, statements=True)
 
 
 def make_compiled_reader(compile_kernel: Callable[[Kernel], Kernel]) -> RowTables:

@@ -20,8 +20,10 @@ from binlogtool.format_api.schema_fields import (
     MalformedError,
     PlainPart,
     TracePart,
+    WideVarint,
+    build_varint,
+    parse_varint,
 )
-from binlogtool.format_api.varint import WideVarint, build_varint, parse_varint
 from binlogtool.limits import Limits
 
 # --- Protocol Buffers wire format ---

@@ -20,7 +20,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
-from binlogtool.format_api.varint import MAX_VARINT_SIZE, read_varint
+from binlogtool.format_api.schema_fields import MAX_VARINT_SIZE, read_varint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from binlogtool.format_api.varint import parse_varint
+from binlogtool.format_api.schema_fields import parse_varint
 from binlogtool.formats.drizzle.protobuf.wire_reader import (
     Label,
     WireField,

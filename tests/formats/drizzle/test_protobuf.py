@@ -9,9 +9,19 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.schema_fields import MALFORMED, SHORT, MalformedError, Traceable
-from binlogtool.format_api.varint import Varint, WideVarint, build_varint, parse_varint, read_varint, varint_size
-from binlogtool.formats.drizzle.protobuf import decode
+from binlogtool.format_api.schema_fields import (
+    MALFORMED,
+    SHORT,
+    MalformedError,
+    Traceable,
+    Varint,
+    WideVarint,
+    build_varint,
+    parse_varint,
+    read_varint,
+    varint_size,
+)
+from binlogtool.formats.drizzle import decode
 from binlogtool.formats.drizzle.protobuf.wire_reader import WireField, WireType, build_fields, read_fields
 from binlogtool.formats.drizzle.schema import CATALOG, TRANSACTION
 from binlogtool.limits import Limits
