@@ -34,11 +34,12 @@ from binlogtool.formats.manticore.decode import U64, parse_table_name, report_to
 from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.payloads.kernels import (
     LAST_LOW_VERSION,
+    KernelSkipped,
     read_number,
     read_vector,
     read_zint,
+    skip_fields,
     skip_numbers,
-    skip_payload,
     skip_vector,
 )
 from binlogtool.formats.manticore.schema import OldOp, PayloadOp
@@ -58,6 +59,8 @@ MAX_TIMES = 2048
 PAYLOAD_COUNTS = 3072
 """[3072, 3075): transactions by payload op, version 15 on."""
 STATE_SIZE = 3075
+
+PAYLOAD_SKIPPER = KernelSkipped(schema.PAYLOAD)
 
 
 @kernel()
@@ -104,14 +107,17 @@ def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
     return 0
 
 
-@kernel(skip_canonical_zints, skip_payload, find_commit_fault)
+@kernel(skip_canonical_zints, skip_fields, find_commit_fault)
 def skip_ordered_transactions(
     start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
-    state: MutableInt64s,
+    payloads: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """Skip ADD_TXN of version 15 on that are in order.
 
     In order: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
+
+    Args:
+        payloads: the skip table of payloads.
 
     Returns:
         Index of the first transaction that is not, or `stop`.
@@ -121,7 +127,7 @@ def skip_ordered_transactions(
         if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
             return i
         p = skip_canonical_zints(buf, covered[i] + 1, 2)
-        if p < 0 or skip_payload(buf, p + 4, ends[i]) != ends[i]:
+        if p < 0 or skip_fields(buf, p + 4, ends[i], payloads, payloads[0] + 0) != ends[i]:
             return i
         if buf[p + 4] == 1 and find_commit_fault(buf, p + 5, ends[i], 15) != 0:
             return i
@@ -282,6 +288,7 @@ class ManticoreLogValidator:
     cache_end: int | None = None
     counts_before_stop: tuple[int, int] | None = None
     skip_kernel: Kernel = field(init=False)
+    payloads: array[int] = field(init=False)
     state: Any = field(init=False)
     _findings: list[Finding] = field(default_factory=list)
     _batch_ops: list[int] = field(default_factory=list)
@@ -289,6 +296,7 @@ class ManticoreLogValidator:
     def __post_init__(self) -> None:
         kernel = skip_ordered_transactions if self.context.has_new_frames else skip_ordered_old_transactions
         self.skip_kernel = self.compile_kernel(kernel)
+        self.payloads = array("q", PAYLOAD_SKIPPER.table)
         self.state = [0] * STATE_SIZE if self.skip_kernel is kernel else array("q", bytes(8 * STATE_SIZE))
 
     @property
@@ -330,14 +338,14 @@ class ManticoreLogValidator:
         columns = (frames["op"], frames["body.id"], frames["body.tid"])
         covered = (frames["covered_start"], frames["covered_end"])
         if self.context.has_new_frames:
-            return int(self.skip_kernel(start, count, *columns, *covered, batch.window, self.state))
+            return int(self.skip_kernel(start, count, *columns, *covered, batch.window, self.payloads, self.state))
         old = OldTransactions(*columns, frames["body.time"], *covered)
         return int(self.skip_kernel(start, count, self.context.version, old, batch.window, self.state))
 
     def _check_payload(self, batch: Batch, index: int) -> None:
         """Check, for version 15 on, that the payload is consumed exactly."""
         high, low = int(batch.frames["covered_end"][index]), self._find_payload_start(batch, index, 2) + 4
-        if skip_payload(batch.window, low, high) == high:
+        if skip_fields(batch.window, low, high, self.payloads, self.payloads[0]) == high:
             self.state[PAYLOAD_COUNTS + batch.window[low]] += 1
             if batch.window[low] == PayloadOp.COMMIT:
                 self._check_commit(batch, index, low + 1)

@@ -15,9 +15,24 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
-from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
+from construct import (
+    Array,
+    Bytes,
+    Check,
+    Construct,
+    FormatField,
+    IfThenElse,
+    Struct,
+    Subconstruct,
+    Switch,
+    stream_read,
+    stream_seek,
+    stream_tell,
+    stream_write,
+)
 
 from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.schema_fields import (
@@ -36,6 +51,7 @@ from binlogtool.format_api.schema_fields import (
     Varint,
     WideVarint,
     kernel,
+    load_uint32,
     read_varint,
     varint_size,
 )
@@ -201,285 +217,92 @@ def skip_vector(buf: UInt8s, p: int, n: int, width: int, version: int) -> int:
 # --- Kernels that skip whole payloads ---
 
 
-@kernel()
-def load_dword(buf: UInt8s, p: int, n: int) -> int:
-    """Load the dword at `p`, or SHORT."""
-    if n - p < 4:
-        return -1
-    value: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
-    return value
+# Instructions of a skip table, four integers each: the instruction, a register, a size and a place.
+END, READ, NUMBERS, BYTES, REPEAT, IF, SWITCH = range(7)
+"""READ: a number to the register. NUMBERS, BYTES, REPEAT: as often as the register says (-1 = once): `place` numbers,
+`size` bytes, the program at `place`, whose elements have `size` bytes or more. IF: the program at `place`, unless the
+register is 0. SWITCH: `size` pairs of value and program at `place`."""
+
+ZINT, VARINT = 0, -1
+"""Sizes of numbers that say themselves how long they are."""
 
 
-@kernel(load_dword, skip_vector)
+@kernel(read_zint, read_varint, load_uint32)
+def read_sized_number(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
+    """Read a zint, a varint, or a number of 1 or 4 bytes."""
+    if size == ZINT:
+        return read_zint(buf, p, n)
+    if size == VARINT:
+        return read_varint(buf, p, n)
+    if n - p < size:
+        return 0, -1
+    return (load_uint32(buf, p) if size == 4 else buf[p] + 0), p + size
+
+
+@kernel(read_sized_number)
+def skip_fields(buf: UInt8s, p: int, n: int, table: Int64s, at: int) -> int:
+    """Skip the fields that the program at `table[at]` describes (see `SkipTable`)."""
+    first = 0
+    second = 0
+    while table[at] != END:
+        instruction = table[at] + 0
+        register = table[at + 1] + 0
+        size = table[at + 2] + 0
+        place = table[at + 3] + 0
+        at += 4
+        count = 1
+        if register >= 0:
+            count = first if register == 0 else second
+        if instruction == READ:
+            count, p = read_sized_number(buf, p, n, size)
+            if register == 0:
+                first = count
+            else:
+                second = count
+        elif instruction == IF:
+            if count != 0:
+                p = skip_fields(buf, p, n, table, place)
+        elif instruction == SWITCH:
+            stop = place + 2 * size
+            while place < stop and table[place] != count:
+                place += 2
+            if place == stop:
+                return -2
+            p = skip_fields(buf, p, n, table, table[place + 1] + 0)
+        elif count < 0 or count > (n - p) // (place if instruction == NUMBERS else size):
+            return -1
+        elif instruction == BYTES:
+            p += count * size
+        elif instruction == NUMBERS:
+            for _ in range(count * place):
+                _value, p = read_sized_number(buf, p, n, size)
+                if p < 0:
+                    return p
+        else:
+            for _ in range(count):
+                p = skip_fields(buf, p, n, table, place)
+                if p < 0:
+                    return p
+        if p < 0:
+            return p
+    return p
+
+
+@kernel(skip_fields)
+def read_skipped(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+    """Skip the fields of the program of a table, as a record kernel without columns."""
+    return skip_fields(buf, p, n, table, table[0] + 0)
+
+
+@kernel(skip_vector, load_uint32)
 def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
     """Skip a zstring (version 15 on, and up to 4) or a dstring."""
     if version >= 15 or version <= 4:
         return skip_vector(buf, p, n, 1, version)
-    length = load_dword(buf, p, n)
-    if length < 0 or length > n - p - 4:
-        return -1
-    return p + 4 + length
+    return p + 4 + load_uint32(buf, p) if n - p >= 4 and load_uint32(buf, p) <= n - p - 4 else -1
 
 
-@kernel(read_number, skip_numbers, skip_text)
-def skip_cache(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip the table of an ADD_CACHE."""
-    count, p = read_number(buf, p, n, version)
-    if p >= 0 and (count < 0 or count > (n - p) // (6 if version <= 4 else 4)):
-        return -1
-    for _ in range(count):
-        if p < 0:
-            return p
-        p = skip_text(buf, p, n, version)
-        if p < 0:
-            return p
-        p = skip_numbers(buf, p, n, 3 if version >= 15 else 6 if version == 14 else 5, version)
-    return p
-
-
-@kernel(skip_cache)
-def read_cache(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Skip the body of an ADD_CACHE, version 15 on, with the signature of a scalar kernel."""
-    return 0, skip_cache(buf, p, n, 15)
-
-
-@kernel(read_number, skip_numbers)
-def skip_checkpoints(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip a count of pairs of numbers."""
-    count, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
-    if count < 0 or count > (n - p) // 2:
-        return -1
-    return skip_numbers(buf, p, n, 2 * count, version)
-
-
-@kernel(read_number, skip_vector)
-def skip_docstore(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip a flag and, if it is set, stored documents."""
-    if p >= n:
-        return -1
-    if buf[p] == 0:
-        return p + 1
-    count, p = read_number(buf, p + 1, n, version)
-    if p >= 0 and (count < 0 or count > n - p):
-        return -1
-    for _ in range(count):
-        if p < 0:
-            return p
-        p = skip_vector(buf, p, n, 1, version)
-    return p
-
-
-@kernel(load_dword)
-def skip_dwords(buf: UInt8s, p: int, n: int, width: int) -> int:
-    """Skip a dword count and that many elements."""
-    count = load_dword(buf, p, n)
-    if count < 0 or count > (n - p - 4) // width:
-        return -1
-    return p + 4 + count * width
-
-
-@kernel(load_dword, skip_dwords)
-def skip_column(buf: UInt8s, p: int, n: int) -> int:
-    """Skip one columnar attribute."""
-    kind = load_dword(buf, p, n)
-    if kind < 0:
-        return -1
-    p += 4
-    if kind == 1 or kind == 2 or kind == 5 or kind == 11 or kind == 4 or kind == 6:
-        p += 8
-        if p > n:
-            return -1
-        return skip_dwords(buf, p, n, 1 if kind == 4 else 8 if kind == 6 else 4)
-    if kind == 7:
-        p = skip_dwords(buf, p, n, 8)
-        return p if p < 0 else skip_dwords(buf, p, n, 1)
-    if kind == 0x40000001 or kind == 15 or kind == 16 or kind == 0x40000002:
-        p = skip_dwords(buf, p, n, 4)
-        return p if p < 0 else skip_dwords(buf, p, n, 8 if kind == 0x40000002 else 4)
-    return -2
-
-
-@kernel(load_dword, skip_column)
-def skip_columnar(buf: UInt8s, p: int, n: int) -> int:
-    """Skip a flag and, if it is set, columnar attributes."""
-    if p >= n:
-        return -1
-    if buf[p] == 0:
-        return p + 1
-    count = load_dword(buf, p + 1, n)
-    if count < 0 or count > (n - p) // 8:
-        return -1
-    p += 5
-    for _ in range(count):
-        p = skip_column(buf, p, n)
-        if p < 0:
-            return p
-    return p
-
-
-@kernel(skip_numbers, skip_vector, skip_checkpoints, skip_docstore, skip_columnar)
-def skip_segment(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip the segment of new rows of a commit."""
-    if version >= 13:
-        p = skip_numbers(buf, p, n, 1, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, 1, version)
-    if p >= 0:
-        p = skip_checkpoints(buf, p, n, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, 1, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, 1, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, 4, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, 1, version)
-    if p >= 0 and version >= 3 and version < 8:
-        p = skip_vector(buf, p, n, 4, version)
-    if p >= 0 and version >= 4:
-        p = skip_vector(buf, p, n, 1, version)
-    if p >= 0 and version >= 9:
-        p = skip_docstore(buf, p, n, version)
-    if p >= 0 and version >= 11:
-        p = skip_columnar(buf, p, n)
-    return p
-
-
-@kernel(read_number, skip_segment, skip_vector)
-def skip_commit(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
-    """Skip an RT commit with document ids of `ids` bytes."""
-    rows, p = read_number(buf, p, n, version)
-    if p >= 0 and rows != 0:
-        p = skip_segment(buf, p, n, version)
-    return p if p < 0 else skip_vector(buf, p, n, ids, version)
-
-
-@kernel(read_number, skip_text, skip_numbers, skip_vector)
-def skip_update(buf: UInt8s, p: int, n: int, version: int, ids: int) -> int:
-    """Skip an attribute update with document ids of `ids` bytes."""
-    count, p = read_number(buf, p, n, version)
-    if p >= 0 and (count < 0 or count > (n - p) // 2):
-        return -1
-    for _ in range(count):
-        if p >= 0:
-            p = skip_text(buf, p, n, version)
-        if p < 0:
-            return p
-        p = skip_numbers(buf, p, n, 1, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, 4, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, ids, version)
-    if p >= 0:
-        p = skip_vector(buf, p, n, 4, version)
-    if p >= 0 and version >= 10:
-        p = skip_vector(buf, p, n, 1, version)
-    return p
-
-
-@kernel(read_number, skip_text, skip_numbers)
-def skip_filter(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip one filter of a stored query."""
-    p = skip_text(buf, p, n, version)
-    if p >= 0:
-        p = skip_numbers(buf, p, n, 10, version)
-    if p < 0:
-        return p
-    values, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
-    texts, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
-    if values < 0 or values > n - p or texts < 0 or texts > n - p:
-        return -1
-    p = skip_numbers(buf, p, n, values, version)
-    for _ in range(texts):
-        if p < 0:
-            return p
-        p = skip_text(buf, p, n, version)
-    return p
-
-
-@kernel(read_number, skip_text, skip_numbers, skip_filter)
-def skip_query(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip one stored query."""
-    p = skip_numbers(buf, p, n, 2, version)
-    if p >= 0:
-        p = skip_text(buf, p, n, version)
-    if p >= 0:
-        p = skip_text(buf, p, n, version)
-    if p < 0:
-        return p
-    filters, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
-    nodes, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
-    if filters < 0 or filters > (n - p) // 12 or nodes < 0 or nodes > (n - p) // 4:
-        return -1
-    for _ in range(filters):
-        p = skip_filter(buf, p, n, version)
-        if p < 0:
-            return p
-    return skip_numbers(buf, p, n, 4 * nodes, version)
-
-
-@kernel(read_number, skip_numbers)
-def skip_zint_list(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip a count and that many zints."""
-    count, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
-    if count < 0 or count > n - p:
-        return -1
-    return skip_numbers(buf, p, n, count, version)
-
-
-@kernel(read_number, skip_zint_list, skip_query)
-def skip_pq_add_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip a percolate add/delete."""
-    p = skip_zint_list(buf, p, n, version)
-    if p >= 0:
-        p = skip_zint_list(buf, p, n, version)
-    if p < 0:
-        return p
-    count, p = read_number(buf, p, n, version)
-    if p >= 0 and (count < 0 or count > (n - p) // 6):
-        return -1
-    for _ in range(count):
-        if p < 0:
-            return p
-        p = skip_query(buf, p, n, version)
-    return p
-
-
-@kernel(skip_zint_list, skip_text)
-def skip_pq_delete(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip a percolate delete of versions 7 to 14."""
-    p = skip_zint_list(buf, p, n, version)
-    return p if p < 0 else skip_text(buf, p, n, version)
-
-
-@kernel(skip_update, skip_commit, skip_pq_add_delete)
-def skip_payload(buf: UInt8s, p: int, n: int) -> int:
-    """Skip the payload of an ADD_TXN, version 15 on."""
-    if p >= n:
-        return -1
-    op = buf[p]
-    if op == 0:
-        return skip_update(buf, p + 1, n, 15, 8)
-    if op == 1:
-        return skip_commit(buf, p + 1, n, 15, 8)
-    if op == 2:
-        return skip_pq_add_delete(buf, p + 1, n, 15)
-    return -2
-
-
-@kernel(load_dword)
+@kernel(load_uint32)
 def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     """Find the end of opaque bytes from `p`: the place of a right checksum of `[start, end)`.
 
@@ -491,14 +314,14 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     tries = 0
     last = n if n - p < 262144 else p + 262144
     for q in range(p, last - 3):
-        record_follows = q + 8 <= n and buf[q + 4] == 84 and load_dword(buf, q + 4, n) == 0x214E5854
+        record_follows = q + 8 <= n and buf[q + 4] == 84 and load_uint32(buf, q + 4) == 0x214E5854
         if record_follows or q + 4 == n or (tries == 0 and q - p < 4096):
             while checked_end < q:
                 crc ^= buf[checked_end]
                 checked_end += 1
                 for _ in range(8):
                     crc = crc >> 1 ^ 0xEDB88320 if crc & 1 else crc >> 1
-            if crc ^ 0xFFFFFFFF == load_dword(buf, q, n):
+            if crc ^ 0xFFFFFFFF == load_uint32(buf, q):
                 return q
             tries += record_follows
             if tries == 8:
@@ -506,37 +329,25 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     return -1 if last == n else -2
 
 
-@kernel(
-    read_number,
-    skip_text,
-    skip_numbers,
-    skip_cache,
-    skip_commit,
-    skip_update,
-    skip_query,
-    skip_pq_delete,
-    skip_pq_add_delete,
-    find_settings_end,
-)
+@kernel(read_number, skip_fields, find_settings_end)
 def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read a body of versions 2 to 14 to the columns id, tid, time. The op is the byte before it.
 
     Args:
-        table: version, and bytes of a document id.
+        table: the version, and by op the place of the program for its fields that are no columns; 0 = none.
     """
     op = int(buf[p - 1])
-    version = table[0]
+    version = table[0] + 0
+    program = table[op] + 0 if 0 < op <= 8 else 0
     start = p - 1
     out[at] = 0
     out[at + 1] = 0
     out[at + 2] = 0
     if op == 4:
-        return skip_cache(buf, p, n, version)
+        return skip_fields(buf, p, n, table, program)
     out[at], p = read_number(buf, p, n, version)
     if p >= 0 and op == 3:
-        p = skip_text(buf, p, n, version)
-        if p >= 0 and version == 14:
-            p = skip_numbers(buf, p, n, 1, version)
+        p = skip_fields(buf, p, n, table, program)
     if p < 0:
         return p
     tid, p = read_number(buf, p, n, version)
@@ -547,21 +358,13 @@ def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at
         return p
     out[at + 1] = tid
     out[at + 2] = time
-    if op == 1:
-        return skip_commit(buf, p, n, version, table[1])
-    if op == 2:
-        return skip_update(buf, p, n, version, table[1])
-    if version <= 4:
-        return p if op == 3 else -2
-    if op == 5:
+    if op == 3:
+        return p
+    if op == 5 and version > 4:
         return find_settings_end(buf, start, p, n)
-    if op == 6:
-        return skip_query(buf, p, n, version)
-    if op == 7:
-        return skip_pq_delete(buf, p, n, version)
-    if op == 8:
-        return skip_pq_add_delete(buf, p, n, version)
-    return p
+    if program != 0:
+        return skip_fields(buf, p, n, table, program)
+    return -2 if version <= 4 else p
 
 
 # --- Field types ---
@@ -689,29 +492,37 @@ class VectorBytes(bytes):
 class KernelScanned(Subconstruct):  # type: ignore[misc]
     """A part that is parsed by its schema, and skipped by a kernel where only its end is needed."""
 
-    def __init__(self, subcon: Construct, kernel_: RecordKernel | ScalarKernel) -> None:
+    def __init__(self, subcon: Construct, make_kernel: Callable[[], RecordKernel]) -> None:
         super().__init__(subcon)
-        self.kernel = kernel_
+        self._make_kernel = make_kernel
+
+    @cached_property
+    def kernel(self) -> RecordKernel:
+        """The kernel."""
+        return self._make_kernel()
 
 
 class KernelSkipped(Construct):  # type: ignore[misc]
-    """Construct type of bytes whose end a kernel finds.
+    """Construct type of the bytes that a schema describes, found by the skip table made of it."""
 
-    Args:
-        skip: skip(buf, p, n, *given) returns the end, or a negative number.
-        given: the version, or other arguments of the kernel.
-        scan: kernel for scanners, where they do not skip the whole body with a kernel of their own.
-    """
-
-    def __init__(self, skip: Callable[..., int], *given: int, scan: ScalarKernel | None = None) -> None:
+    def __init__(self, schema: Construct) -> None:
         super().__init__()
-        self.skip, self.given = skip, given
-        self.kernel = scan
+        self.schema = schema
+
+    @cached_property
+    def table(self) -> tuple[int, ...]:
+        """The skip table."""
+        return create_skip_table(self.schema)
+
+    @property
+    def kernel(self) -> RecordKernel:
+        """The kernel for scanners, where they do not skip the whole body with a kernel of their own."""
+        return RecordKernel(read_skipped, (), self.table)
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         position = stream_tell(stream, path)
         data = stream.read()
-        end = self.skip(data, 0, len(data), *self.given)
+        end = skip_fields(data, 0, len(data), self.table, self.table[0])
         if end < 0:
             stream_seek(stream, position, 0, path)
             problem = "ends after the available bytes" if end == SHORT else "is not what the format allows"
@@ -722,6 +533,120 @@ class KernelSkipped(Construct):  # type: ignore[misc]
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         stream_write(stream, obj, len(obj), path)
         return obj
+
+
+def create_skip_table(schema: Construct) -> tuple[int, ...]:
+    """Create the table of one program; its first integer is the place of the program."""
+    table = SkipTable([0])
+    table.numbers[0] = table.add(schema)
+    return tuple(table.numbers)
+
+
+class SkipTable:
+    """The programs of a skip table, each only once. numbers: what is before them, and they."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers, self._places = numbers, dict[tuple[int, ...], int]()
+
+    def add(self, schema: Construct) -> int:
+        """Add the program of a schema; return its place."""
+        return self.append(SkipProgram(self, schema).lines)
+
+    def append(self, lines: list[list[int]]) -> int:
+        """Append a program; return its place."""
+        program = (*(number for line in lines for number in line), END)
+        if program not in self._places:
+            self._places[program] = len(self.numbers)
+            self.numbers += program
+        return self._places[program]
+
+
+class SkipProgram:
+    """The program of a skip table for a schema of numbers, vectors, counted arrays and conditions.
+
+    Checks of values are left out. Two registers hold what later fields refer to.
+
+    Attributes:
+        min_size: bytes that the fields have at least.
+    """
+
+    def __init__(self, table: SkipTable, schema: Construct) -> None:
+        self._table, self._lines, self._registers_used = table, list[list[int]](), 0
+        self._sources: list[tuple[int, int]] = []
+        self.min_size = self._add(schema, {})
+        for user, source in self._sources:
+            register = self._lines[source][1]
+            if any(line[:2] == [READ, register] for line in self._lines[source + 1 : user]):
+                raise ValueError("a schema with more than two numbers that later fields refer to at once")
+
+    @property
+    def lines(self) -> list[list[int]]:
+        """The instructions, successive numbers and bytes joined."""
+        lines = list[list[int]]()
+        for line in self._lines:
+            last = lines[-1] if lines and lines[-1][:2] == line[:2] and line[1] < 0 else None
+            if last is not None and line[0] == NUMBERS and last[2] == line[2]:
+                last[3] += line[3]
+            elif last is not None and line[0] == BYTES:
+                last[2] += line[2]
+            else:
+                lines.append([*line])
+        return lines
+
+    def _add(self, node: Construct, names: dict[str, int]) -> int:
+        """Add the instructions of a field; return the bytes that it has at least. names: lines of the fields before."""
+        while isinstance(node, Subconstruct) and not isinstance(node, Array):
+            node = node.subcon
+        if isinstance(node, Struct):
+            return self._add_members(node)
+        if isinstance(node, Zint | Varint):
+            self._lines.append([NUMBERS, -1, ZINT if isinstance(node, Zint) else VARINT, 1])
+            return 1
+        if isinstance(node, Vector):
+            size = self._add(node.count, names)
+            self._add_repeated(BYTES, len(self._lines) - 1, node.width)
+            return size
+        if isinstance(node, FormatField):
+            self._lines.append([BYTES, -1, node.sizeof(), 0])
+            return int(node.sizeof())
+        if isinstance(node, Array):
+            self._add_array(names[node.count._Path__field], node.subcon)
+        elif isinstance(node, Bytes):
+            self._add_repeated(BYTES, names[node.length._Path__field], 1)
+        elif isinstance(node, IfThenElse):
+            place = self._table.add(node.thensubcon)
+            self._add_repeated(IF, names[node.condfunc.lhs._Path__field], 0, place)
+        elif isinstance(node, Switch):
+            cases = [(value, self._table.add(case)) for value, case in node.cases.items()]
+            self._add_repeated(SWITCH, names[node.keyfunc._Path__field], len(cases), len(self._table.numbers))
+            self._table.numbers += [number for case in cases for number in case]
+        elif not isinstance(node, Check):
+            raise TypeError(node)
+        return 0
+
+    def _add_members(self, struct_: Struct) -> int:
+        names, size = dict[str, int](), 0
+        for member in struct_.subcons:
+            names[member.name] = len(self._lines)
+            size += self._add(member, names)
+        return size
+
+    def _add_array(self, source: int, element: Construct) -> None:
+        program = SkipProgram(self._table, element)
+        lines = program.lines
+        if len(lines) == 1 and lines[0][1] < 0:
+            self._add_repeated(lines[0][0], source, *lines[0][2:])
+        else:
+            self._add_repeated(REPEAT, source, program.min_size, self._table.append(lines))
+
+    def _add_repeated(self, instruction: int, source: int, size: int, place: int = 0) -> None:
+        """Add an instruction that takes its count from the number that line `source` reads."""
+        line = self._lines[source]
+        if line[0] != READ:
+            self._lines[source] = line = [READ, self._registers_used % 2, line[2], 0]
+            self._registers_used += 1
+        self._sources.append((len(self._lines), source))
+        self._lines.append([instruction, line[1], size, place])
 
 
 class ReconfigureSettings(Construct):  # type: ignore[misc]
