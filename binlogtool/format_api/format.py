@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
-from binlogtool.format_api.record_text import RecordDescriber
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.format_api.schema_fields import BodySchema
 from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
@@ -26,6 +25,56 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import BufferDecryptor, SplitFinder
     from binlogtool.format_api.tables_and_changes import EventGroupReader
+
+
+RowChange = Mapping[str, Any]
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class RowChanges(NamedTuple):
+    """Row changes of one table.
+
+    Args:
+        table: its name, where a record may be about several; "" = that of the record.
+        key: columns of the primary key, in the key's order; () = not known.
+        numbers: columns whose values are numbers, although they are texts here (DECIMAL).
+    """
+
+    rows: Sequence[RowChange]
+    table: str = ""
+    key: tuple[str, ...] = ()
+    numbers: frozenset[str] = frozenset()
+
+
+class RecordText(NamedTuple):
+    """The content of one record.
+
+    Args:
+        members: members of the body that people read.
+        note: a word or two after the record's name.
+        statements: SQL texts.
+        is_noise: the record says nothing about data; it is left out unless everything is requested.
+    """
+
+    members: Mapping[str, Any] = _NOTHING
+    note: str = ""
+    changes: Sequence[RowChanges] = ()
+    statements: Sequence[Any] = ()
+    is_noise: bool = False
+
+
+RecordDescriber = Callable[[str, Mapping[str, Any], bool], RecordText]
+"""Describe a record: its type, its body, and if all members are requested. Records are described in log order."""
+
+
+def select_members(body: Mapping[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
+    """Return the members of a body that are neither hidden nor empty."""
+    return {name: value for name, value in body.items() if name not in hidden and not _is_empty(value)}
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str | bytes | list | tuple | Mapping) and not value)
 
 
 # --- Values too long to hold in memory ---

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns
+from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
 from binlogtool.format_api.layout import Batch
-from binlogtool.format_api.record_text import RecordText, RowChanges, select_members
 from binlogtool.format_api.schema_fields import decode_text
 from binlogtool.format_api.tables_and_changes import (
     RecordTableRows,
@@ -27,8 +26,7 @@ from binlogtool.format_api.tables_and_changes import (
     make_database_table,
     qualify_name,
 )
-from binlogtool.formats.drizzle.protobuf.wire_reader import Label, MessageCatalog, MessageMember
-from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
+from binlogtool.formats.drizzle.schema import CATALOG, EntryType, Label, MessageCatalog, MessageMember, StatementType
 from binlogtool.limits import Limits
 
 # --- Bulk decoding with the protobuf library ---

@@ -17,8 +17,7 @@ from binlogtool.formats.drizzle.decode import (
     make_record_text,
 )
 from binlogtool.formats.drizzle.layout import detect, get_log_stem, read_layout
-from binlogtool.formats.drizzle.protobuf.wire_reader import Message
-from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
+from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, Message
 from binlogtool.formats.drizzle.validate import create_validator
 
 FORMAT = Format(
@@ -45,7 +44,7 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=decode_timestamp_units,
         extra_names=("timestamp_unit",),
-        json_line=LazyRef("drizzle.protobuf.json_lines:create_json_line"),
+        json_line=LazyRef("drizzle.json_lines:create_json_line"),
         start_record_text=lambda: make_record_text,
     ),
     tables=TableSupport(StatementTables),

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns
+from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
 from binlogtool.format_api.layout import (
     Batch,
     EveryFrameSplitFinder,
@@ -26,7 +26,6 @@ from binlogtool.format_api.layout import (
     split_after,
     to_int_list,
 )
-from binlogtool.format_api.record_text import RecordText, RowChanges, select_members
 from binlogtool.format_api.schema_fields import make_unpacker
 from binlogtool.format_api.tables_and_changes import (
     RecordTableRows,

@@ -18,6 +18,7 @@ from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head
 from binlogtool.format_api.layout import CRC32, U64, LogFileLayout
 from binlogtool.format_api.schema_fields import read_varint
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.layout import (
     META_NAMES,
     ManticoreLogContext,
@@ -25,7 +26,6 @@ from binlogtool.formats.manticore.layout import (
     read_layout,
     starts_with_transaction,
 )
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.limits import Limits
 

@@ -12,7 +12,7 @@ import msgspec
 from construct import Construct, ConstructError
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns
+from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
 from binlogtool.format_api.layout import (
     Batch,
     EveryFrameSplitFinder,
@@ -22,7 +22,6 @@ from binlogtool.format_api.layout import (
     split_after,
     to_int_list,
 )
-from binlogtool.format_api.record_text import RecordText, RowChanges, select_members
 from binlogtool.format_api.schema_fields import decode_text
 from binlogtool.format_api.tables_and_changes import (
     RecordTableRows,
@@ -32,8 +31,8 @@ from binlogtool.format_api.tables_and_changes import (
     TableSchema,
 )
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.field_types import read_zint
 from binlogtool.formats.manticore.layout import ManticoreLogContext
-from binlogtool.formats.manticore.payloads.kernels import read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.limits import Limits
 

@@ -19,7 +19,7 @@ from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import WideVarint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, Op
 from binlogtool.limits import MIB, Limits
 

@@ -39,7 +39,7 @@ from binlogtool.format_api.schema_fields import (
     TextField,
     Varint,
 )
-from binlogtool.formats.manticore.payloads.kernels import (
+from binlogtool.formats.manticore.field_types import (
     BLOBS,
     DWORDS,
     KIND,

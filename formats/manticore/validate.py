@@ -31,8 +31,7 @@ from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_li
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, WideVarint, decode_text, kernel
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import U64, parse_table_name, report_too_large, report_undecodable
-from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
-from binlogtool.formats.manticore.payloads.kernels import (
+from binlogtool.formats.manticore.field_types import (
     LAST_LOW_VERSION,
     KernelSkipped,
     read_number,
@@ -42,6 +41,7 @@ from binlogtool.formats.manticore.payloads.kernels import (
     skip_numbers,
     skip_vector,
 )
+from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.schema import OldOp, PayloadOp
 from binlogtool.limits import Limits
 

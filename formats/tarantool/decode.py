@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.format import EnvelopeColumns
+from binlogtool.format_api.format import EnvelopeColumns, RecordText, RowChanges, select_members
 from binlogtool.format_api.layout import (
     U64,
     Batch,
@@ -23,7 +23,6 @@ from binlogtool.format_api.layout import (
     split_after,
     to_int_list,
 )
-from binlogtool.format_api.record_text import RecordText, RowChanges, select_members
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.tarantool.codes import (
     HEADER_NAMES,

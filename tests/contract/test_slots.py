@@ -32,7 +32,6 @@ ELSEWHERE = {
     "binlog_events/status_variables.py": 24,
     "binlog_events/wire_format.py": 2,
     "manticore/decode.py": 1,
-    "manticore/payloads/kernels.py": 14,
     "mariadb_innodb_binlog/validate/file.py": 2,
     "tarantool/msgpack/messages.py": 49,
     "tarantool/replay/fast_path.py": 37,

@@ -382,13 +382,13 @@ _LOW_VECTOR_KERNELS = {
 _ZINT, _LOW_ZINT = Zint(), Varint()
 
 
-_TEXT_TABLE = LazyRef("manticore.payloads.json_lines:words")
+_TEXT_TABLE = LazyRef("manticore.json_lines:words")
 
 
 def _create_leaf(put: str, *given: str, members: bool = False, table: LazyRef | None = _TEXT_TABLE) -> LeafFormat:
     return LeafFormat(
         None,
-        LazyRef(f"manticore.payloads.json_lines:{put}"),
+        LazyRef(f"manticore.json_lines:{put}"),
         text_table=table,
         context_fields=given,
         writes_members=members,

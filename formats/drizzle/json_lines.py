@@ -43,8 +43,7 @@ from binlogtool.formats.drizzle.decode import (
     STATEMENT_NAMES,
     TIMESTAMP_UNITS,
 )
-from binlogtool.formats.drizzle.protobuf.wire_reader import Label, MessageMember
-from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
+from binlogtool.formats.drizzle.schema import CATALOG, EntryType, Label, MessageMember, StatementType
 
 # --- Kernels that write messages as JSON ---
 
