@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -83,7 +83,6 @@ from binlogtool.schema import backends
 
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import ColumnTracker, CompiledCondition, RowCondition
-    from binlogtool.format_api.layout import CarryingSplitFinder
     from binlogtool.query.evaluate import Condition
 
 
@@ -193,14 +192,13 @@ def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
     Reads the bytes of `part`, the last one of the file.
     """
     format_, layout = full_scan.format, full_scan.layout
-    finder = (
+    split_finder = (
         None
         if format_.reading.split_finder is None or not format_.reading.carries_state
         else format_.reading.split_finder(layout)
     )
-    if finder is None:
+    if split_finder is None:
         return None
-    split_finder = cast("CarryingSplitFinder", finder)
     scan = part.make_scan(replace(full_scan, layout=split_finder.layout), format_, layout)
     if part.start is not None:
         split_finder.resume(part.start.carried, part.start.record)

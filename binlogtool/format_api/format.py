@@ -758,8 +758,8 @@ class ReadRules(msgspec.Struct, frozen=True):
         find_ranges: layout context, GTID selection -> the parts `[start, end)` of the file, between frame boundaries,
             that can hold selected records, in order; None = the whole file.
         split_finder: layout -> the finder of split points, or None: this file is read from its start.
-        carries_state: state at the end of a file also holds in the next file of the log: the split finder is a
-            `CarryingSplitFinder`.
+        carries_state: state at the end of a file also holds in the next file of the log
+            (`SplitFinder.export_state_for_next_file`).
         event_groups: layout, limits -> reader of the event groups of a file, for a log in another container; raises
             `UsageError` where that is impossible. None = the records are not events of a server's binary log.
         clone_context: layout context -> an independent copy with the same knowledge; None = nothing is learned from
