@@ -31,10 +31,10 @@ from binlogtool.formats.tarantool.codes import (
     HEADER_NAMES,
     KEY_TYPES,
     TYPE_NAMES,
+    HeaderKey,
     RowType,
 )
 from binlogtool.formats.tarantool.msgpack.messages import (
-    MAX_DEPTH,
     MpKind,
     MpNode,
     MpToken,
@@ -388,6 +388,18 @@ def read_row_frame(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64
     return p
 
 
+_CHECKED_BODY_KEYS = (*range(0x10, 0x16), 0x20, 0x21, 0x28, 0x2A)
+_KINDS_BY_CODE = {
+    1: MpKind.UINT,
+    3: MpKind.STR,
+    5: MpKind.ARRAY,
+    6: MpKind.MAP,
+    7: MpKind.BOOL,
+    9: MpKind.DOUBLE,
+    10: MpKind.EXT,
+}
+
+
 class ParsedRow(msgspec.Struct, frozen=True):
     """One parsed row: its two maps, with their encodings."""
 
@@ -467,9 +479,65 @@ def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[Parse
     """
     columns = [0] * len(ROW_COLUMNS)
     after = read_row(data, start, end, ROW_TABLE, columns, 0)
+    header = _decode_map(data, start, end, f"{path} -> header")
+    _check_header(header, f"{path} -> header")
+    row, body = ParsedRow(header, None), None
+    if columns[8] >= 0:
+        body = _decode_map(data, header.end, end, f"{path} -> body")
+        _check_body(body, row.type, f"{path} -> body")
     if after < 0:
-        for _ in trace_row(data, start, end, path, 0, MAX_DEPTH):  # raises the error of the part that is wrong
-            pass
-        raise MalformedError("a value of a row has another type than its key", path)
-    header = decode_value(data, start, end)
-    return ParsedRow(header, decode_value(data, header.end, end) if columns[8] >= 0 else None), after
+        raise MalformedError("no row", path)
+    return ParsedRow(header, body), after
+
+
+def _decode_map(data: Any, start: int, end: int, path: str) -> MpNode:
+    try:
+        return decode_value(data, start, end)
+    except MalformedError as error:
+        raise MalformedError(error.args[0], path, error.finding_id) from None
+
+
+def _check_header(header: MpNode, path: str) -> None:
+    if header.kind is not MpKind.MAP:
+        raise MalformedError("a row's header is not a map", path)
+    for key, value in header.value:
+        if key.kind is not MpKind.UINT:
+            raise MalformedError("a key of a row's header is not an unsigned integer", path)
+        expected = get_header_kind(key.value)
+        if expected is not None and value.kind is not expected:
+            text = f"header key {key.value} has a value of another type than {expected.name.lower()}"
+            raise MalformedError(text, path)
+
+
+def _check_body(body: MpNode, row_type: int, path: str) -> None:
+    if body.kind is not MpKind.MAP:
+        raise MalformedError("a row's body is not a map", path)
+    for key, value in body.value:
+        if key.kind is not MpKind.UINT:
+            if 0 <= row_type < RowType.RAFT:
+                continue
+            raise MalformedError("a key of a row's body is not an unsigned integer", path)
+        expected = get_body_kind(row_type, key.value)
+        if expected is not None and value.kind is not expected:
+            text = f"body key {key.value:#04x} has a value of another type than {expected.name.lower()}"
+            raise MalformedError(text, path)
+
+
+def get_header_kind(key: int) -> MpKind | None:
+    """Return the type that the value of a header key must have; None = any."""
+    if key <= HeaderKey.THREAD_ID:
+        return MpKind.DOUBLE if key == HeaderKey.TIMESTAMP else MpKind.UINT
+    return _get_key_kind(key)
+
+
+def get_body_kind(row_type: int, key: int) -> MpKind | None:
+    """Return the type that the value of a body key must have in a row of this type; None = any."""
+    if row_type < RowType.RAFT:
+        return _get_key_kind(key) if key in _CHECKED_BODY_KEYS else None
+    if RowType.RAFT_PROMOTE <= row_type <= RowType.ROLLBACK and key in (2, 3, 0x53):
+        return MpKind.UINT
+    return None
+
+
+def _get_key_kind(key: int) -> MpKind | None:
+    return _KINDS_BY_CODE.get(KEY_TYPES[key]) if key < len(KEY_TYPES) else None

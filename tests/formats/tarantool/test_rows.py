@@ -93,27 +93,24 @@ def test_a_multi_statement_row_keeps_the_pattern_of_its_difference() -> None:
     assert (columns["tsn"], columns["flags"], columns["replica_id"]) == (-78, 1, 0)
 
 
-_TYPE = "another type than its key"
-
-
 @pytest.mark.parametrize(
     ("data", "why"),
     [
         (b"", "end inside"),
-        (b"\x90", "header is no map"),
-        (row({0: 3, 0x10: "x"}), _TYPE),
-        (row({0: 3, 0x30: "x", 0x0C: 1}), _TYPE),
+        (b"\x90", "header is not a map"),
+        (row({0: 3, 0x10: "x"}), "header key 16"),
+        (row({0: 3, 0x30: "x", 0x0C: 1}), "header key 48"),
         (b"\x81\x00\xa1x", "another type than uint"),
         (b"\x82\x00\x03\x04\x05", "another type than double"),
         (b"\x82\x00\x03\x04\xca\x00\x00\x00\x00", "another type than double"),
         (b"\x81\xa1x\x05", "not an unsigned integer"),
-        (b"\x81\x00\x03\x05", "body is no map"),
-        (row({0: 3}, {0x10: "x"}), _TYPE),
-        (row({0: 3}, {0x21: {}}), _TYPE),
-        (row({0: 4}, {0x20: 5}), _TYPE),
-        (row({0: 9}, {0x28: 5}), "not an array"),
-        (row({0: 40}, {3: "x"}), _TYPE),
-        (row({0: 3}, {0x2A: 5}), _TYPE),
+        (b"\x81\x00\x03\x05", "body is not a map"),
+        (row({0: 3}, {0x10: "x"}), "key 0x10"),
+        (row({0: 3}, {0x21: {}}), "key 0x21"),
+        (row({0: 4}, {0x20: 5}), "key 0x20"),
+        (row({0: 9}, {0x28: 5}), "key 0x28"),
+        (row({0: 40}, {3: "x"}), "key 0x03"),
+        (row({0: 3}, {0x2A: 5}), "key 0x2a"),
         (row({0: 40}, {"x": 5}), "not an unsigned integer"),
         (row({0: 3}, {0x10: 5, 0x21: [1]})[:-1], "end inside|cannot fit"),
     ],
