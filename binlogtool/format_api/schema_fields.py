@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
+from types import FunctionType
 from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
@@ -99,6 +100,34 @@ def kernel(*uses: Callable[..., Any], native: str = "") -> Callable[[F], F]:
         return function
 
     return mark
+
+
+def kernel_template(*uses: Callable[..., Any]) -> Callable[[F], F]:
+    """Mark a function as a template of kernels and list the kernels and templates that it calls.
+
+    Its parameter `sink` is any struct whose methods are kernels; `bind_sink` makes the kernel for one class of them.
+    """
+
+    def mark(function: F) -> F:
+        function.__dict__["template_uses"] = uses
+        return function
+
+    return mark
+
+
+@cache
+def bind_sink(template: F, sink: type) -> F:
+    """Return the kernel that a template is for one class of sinks.
+
+    It has the text of the template, so as Python both do the same; compiled, it calls the methods of the class by name.
+    """
+    code = template.__code__
+    bound = FunctionType(code, template.__globals__, f"{template.__name__}_{sink.__name__}")
+    bound.__qualname__, bound.__annotations__ = bound.__name__, {**template.__annotations__, "sink": sink}
+    methods = [method for name in code.co_names if hasattr(method := getattr(sink, name, None), "kernel_uses")]
+    called = [bind_sink(one, sink) if "template_uses" in one.__dict__ else one for one in template.template_uses]
+    bound.__dict__.update(kernel_uses=(*called, *methods), kernel_sink=sink)
+    return bound  # type: ignore[return-value]
 
 
 class MalformedError(ConstructError):  # type: ignore[misc]

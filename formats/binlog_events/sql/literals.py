@@ -14,47 +14,17 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from binlogtool.format_api.json_kernels import is_utf8, put_double, put_entry, put_unsigned, widen_float
-from binlogtool.format_api.schema_fields import (
-    MutableUInt8s,
-    UInt8s,
-    kernel,
-    load_big_endian,
-    load_little_endian,
-    put_uuid,
+from binlogtool.format_api.json_kernels import (
+    is_utf8,
+    put_double,
+    put_entry,
+    put_unsigned,
+    widen_float,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import (
-    copy_text,
-    load_word,
-    put_datetime2,
-    put_fraction,
-    put_packed_decimal,
-    put_time2,
-    put_timestamp2,
-    put_year_month_day,
-)
+from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel
+from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.rows.rows_event import ColumnReader
-from binlogtool.formats.binlog_events.values.column_types import (
-    BIT,
-    BYTES,
-    DATETIME2,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FIRST_TEMPORAL,
-    FLOAT,
-    GEOMETRY,
-    SIGNED,
-    TEXT,
-    TIME2,
-    TIMESTAMP2,
-    UTF8,
-    UUID,
-    YEAR,
-    ColumnType,
-    TableMapColumn,
-    ValueKind,
-)
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, ValueKind
 from binlogtool.formats.binlog_events.values.decode import (
     DecodeBudget,
     JsonChange,
@@ -62,6 +32,10 @@ from binlogtool.formats.binlog_events.values.decode import (
     has_opaque_value,
     iter_json_changes,
 )
+from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
+from binlogtool.formats.binlog_events.values.text_kernels import TextValue
+
+# ruff: noqa: D102 - `values.decoders.ValueSink` describes the methods of sinks
 
 # --- Values as SQL literals ---
 
@@ -403,115 +377,54 @@ def put_set_members(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: 
     return o + 1
 
 
-@kernel(load_big_endian, load_little_endian)
-def load_number(buf: UInt8s, p: int, size: int, kind: int) -> int:
-    """Load the number in the bytes of a value."""
-    if kind == BIT:
-        return load_big_endian(buf, p, size)
-    if kind == YEAR:
-        return 1900 + buf[p] if buf[p] else 0
-    value = load_little_endian(buf, p, size)
-    if kind == SIGNED and size < 8:
-        sign = 1 << 8 * size - 1
-        return (value ^ sign) - sign
-    return value
+SQL_QUOTE = 39
 
 
-@kernel(load_little_endian, put_datetime2, put_year_month_day, put_time2, put_fraction, put_timestamp2)
-def put_temporal(buf: UInt8s, p: int, kind: int, parameter: int, out: MutableUInt8s, o: int) -> int:
-    """Write a date or time literal."""
-    start = o
-    if kind == DATETIME2:
-        o = put_datetime2(buf, p, parameter, out, o)
-    elif kind == TIMESTAMP2:
-        o = put_timestamp2(buf, p, parameter, out, o)
-    elif kind == TIME2:
-        o = put_time2(buf, p, parameter, out, o)
-    else:
-        packed = load_little_endian(buf, p, 3)
-        o = put_year_month_day(packed >> 9, packed >> 5 & 15, packed & 31, out, o)
-        if o >= 0:
-            o = put_fraction(0, 0, out, o)
-    if o >= 0:
-        out[start] = 39
-        out[o - 1] = 39
-    return o
+class SqlValue(TextValue):
+    """The sink of a value as a literal (`values.decoders.ValueSink`)."""
+
+    @kernel(put_bits)
+    def write_bits(self, value: int, count: int, at: int) -> int:
+        return put_bits(value, self.out, at)
+
+    @kernel(put_floating, widen_float)
+    def write_float(self, bits: int, at: int) -> int:
+        return put_floating(widen_float(bits), self.out, at, self.z)
+
+    @kernel(put_floating)
+    def write_double(self, bits: int, at: int) -> int:
+        return put_floating(bits, self.out, at, self.z)
+
+    @kernel(put_entry, put_unsigned)
+    def write_enum(self, ordinal: int, size: int, at: int) -> int:
+        if ordinal == 0:
+            return UNSUPPORTED
+        if self.base < 0:
+            return put_unsigned(ordinal, self.out, at, self.z)
+        return put_entry(self.texts, self.base, ordinal - 1, self.out, at, self.z)
+
+    @kernel(put_set_members, put_unsigned)
+    def write_set(self, mask: int, at: int) -> int:
+        if self.base < 0:
+            return put_unsigned(mask, self.out, at, self.z)
+        return put_set_members(mask, self.texts, self.base, self.out, at, self.z)
+
+    @kernel(is_utf8, put_quoted)
+    def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return put_quoted(buf, pos, limit, 256, self.out, at) if is_utf8(buf, pos, limit) else UNSUPPORTED
+
+    @kernel(put_quoted)
+    def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
+        return put_quoted(buf, pos, limit, highest, self.out, at)
+
+    @kernel(copy_text, put_hex)
+    def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:
+        return put_hex(buf, pos, limit, width, self.out, copy_text(self.texts, self.base, self.length, self.out, at))
+
+    @kernel(put_hex)
+    def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return put_hex(buf, pos, limit, 0, self.out, at)
 
 
-@kernel(
-    load_number,
-    put_bits,
-    put_set_members,
-    put_entry,
-    put_floating,
-    put_temporal,
-    put_packed_decimal,
-    put_unsigned,
-    widen_float,
-)
-def put_fixed_literal(
-    buf: UInt8s,
-    p: int,
-    size: int,
-    kind: int,
-    parameter: int,
-    texts: UInt8s,
-    base: int,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-) -> int:
-    """Write a value of fixed width; `base`: offset of the texts of an ENUM or SET, or -1."""
-    if kind >= FIRST_TEMPORAL:
-        return put_temporal(buf, p, kind, parameter, out, o)
-    if kind == DECIMAL:
-        return put_packed_decimal(buf, p, parameter >> 8, parameter & 255, out, o, z)
-    value = load_number(buf, p, size, kind)
-    if kind == FLOAT or kind == DOUBLE:  # noqa: SIM109
-        return put_floating(widen_float(value) if kind == FLOAT else value, out, o, z)
-    if kind == BIT:
-        return put_bits(value, out, o)
-    if kind == ENUM and value == 0:
-        return -2
-    if base >= 0:
-        if kind == ENUM:
-            return put_entry(texts, base, value - 1, out, o, z)
-        return put_set_members(value, texts, base, out, o, z)
-    if kind == SIGNED and value < 0:
-        out[o] = 45
-        o += 1
-        value = -value
-    return put_unsigned(value, out, o, z)
-
-
-@kernel(copy_text, is_utf8, put_hex, put_quoted, put_uuid)
-def put_sized_literal(
-    buf: UInt8s,
-    p: int,
-    n: int,
-    kind: int,
-    parameter: int,
-    texts: UInt8s,
-    intro: int,
-    length: int,
-    out: MutableUInt8s,
-    o: int,
-) -> int:
-    """Write a value that has a length.
-
-    Args:
-        intro: offset of what precedes its hexadecimal digits.
-        length: size of that.
-    """
-    if kind == TEXT or kind == UTF8:  # noqa: SIM109
-        if kind == UTF8 and not is_utf8(buf, p, n):
-            return -2
-        return put_quoted(buf, p, n, 256 if kind == UTF8 else parameter, out, o)
-    if (kind == BYTES or kind == GEOMETRY) and (kind == BYTES or n - p > 4):  # noqa: SIM109
-        return put_hex(buf, p, n, parameter, out, copy_text(texts, intro, length, out, o))
-    if kind == UUID and n - p == 16:
-        out[o] = 39
-        o = put_uuid(buf, p, out, o + 1)
-        out[o] = 39
-        return o + 1
-    return -2
+put_literal = bind_sink(decode_value, SqlValue)
+"""Write the value `buf[pos:limit]` as a literal."""

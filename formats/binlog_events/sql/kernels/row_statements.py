@@ -75,8 +75,8 @@ from binlogtool.formats.binlog_events.sql.kernels.statements import (
     put_transaction_event,
     put_type_name,
 )
-from binlogtool.formats.binlog_events.sql.literals import put_fixed_literal, put_hex, put_sized_literal
-from binlogtool.formats.binlog_events.values.column_types import FIRST_SIZED, UNSIGNED
+from binlogtool.formats.binlog_events.sql.literals import SQL_QUOTE, SqlValue, put_hex, put_literal
+from binlogtool.formats.binlog_events.values.column_types import UNSIGNED
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_V1_OFFSET,
     COMPRESSED_V2_OFFSET,
@@ -473,41 +473,24 @@ def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, c
     return put_piece(_IS_NULL if is_null > 0 else _AS_BINARY if cast > 0 else _EQUAL, memory.texts, memory.out, o)
 
 
-@kernel(put_fixed_literal, put_hex, put_sized_literal, load_word)
+@kernel(put_hex, put_literal, load_word)
 def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, o: int) -> int:
     """Write a value that is not NULL, of the column whose template entry is at `texts[c]`."""
     kind = load_word(memory.texts, entry)
     flags = load_word(memory.texts, entry + 32)
-    if kind < FIRST_SIZED:
-        base = load_word(memory.texts, entry + 24)
-        base = base + memory.r if base > 0 and (clause < 2 or flags & NUMBER == 0) else -1
-        if clause == 2 and flags & NUMBER:
-            kind = UNSIGNED
-        return put_fixed_literal(
-            memory.buf,
-            p,
-            memory.n - p,
-            kind,
-            load_word(memory.texts, entry + 4),
-            memory.texts,
-            base,
-            memory.out,
-            o,
-            memory.z,
-        )
+    base = load_word(memory.texts, entry + 24)
+    base = base + memory.r if base > 0 else -1
     if clause == 2 and flags & NO_CONDITION:
         return -2
-    intro = memory.r + load_word(memory.texts, entry + 24)
-    end = put_sized_literal(
+    if clause == 2 and flags & NUMBER:
+        kind = UNSIGNED
+    end = put_literal(
         memory.buf,
         p,
         memory.n,
         kind,
         load_word(memory.texts, entry + 4),
-        memory.texts,
-        intro,
-        load_word(memory.texts, entry + 28),
-        memory.out,
+        SqlValue(SQL_QUOTE, memory.texts, base, load_word(memory.texts, entry + 28), memory.out, memory.z),
         o,
     )
     if end >= 0 and cast > 0 and flags & HEX:
