@@ -29,7 +29,6 @@ NAMED = {"code", "codes", "trait", "mark", "kind", "group", "what"}
 
 FILES = sorted(path for pattern in STRICT for path in FORMATS.glob(pattern))
 ELSEWHERE = {
-    "binlog_events/rows/json_kernels.py": 20,
     "binlog_events/status_variables.py": 24,
     "binlog_events/wire_format.py": 2,
     "manticore/decode.py": 1,

@@ -119,22 +119,16 @@ class CellValue(NamedTuple):
             self.cells[at + 1] = 0
         return at
 
-    @kernel()
+    @kernel(write_unsigned)
     def write_bits(self, value: int, count: int, at: int) -> int:
-        self.cells[at] = value
-        if count == 64:
-            self.cells[at + 1] = 0
-        return at
+        return self.write_unsigned(value, count >> 3, at)
 
     @kernel()
     def write_float(self, bits: int, at: int) -> int:
         self.cells[at] = bits
         return at
 
-    @kernel()
-    def write_double(self, bits: int, at: int) -> int:
-        self.cells[at] = bits
-        return at
+    write_double = write_float
 
     @kernel()
     def begin_decimal(self, is_negative: bool, at: int) -> int:
@@ -199,7 +193,7 @@ class CellValue(NamedTuple):
         return UNSUPPORTED if seconds == 0 else at
 
     @kernel()
-    def write_enum(self, ordinal: int, size: int, at: int) -> int:
+    def write_enum(self, ordinal: int, at: int) -> int:
         self.cells[at] = ordinal
         return at if ordinal <= self.highest else UNSUPPORTED
 
@@ -251,9 +245,7 @@ class CellValue(NamedTuple):
         self.out[at] = char
         return at + 1
 
-    @kernel()
-    def end_text(self, at: int) -> int:
-        return at
+    end_text = begin_text
 
 
 decode_cell = bind_sink(decode_value, CellValue)
@@ -499,8 +491,7 @@ _ALWAYS_VALID = frozenset(
     }
 )  # fmt: skip
 """Kinds whose raw values Python can decode, whatever their bytes."""
-_TEXT_KINDS = frozenset({ValueKind.TIME2, UNSUPPORTED_KIND})
-_OLD_KINDS = (ValueKind.NOTHING, ValueKind.TIME, ValueKind.DATETIME, ValueKind.TIMESTAMP)
+_TEXT_KINDS = frozenset({ValueKind.TIME, ValueKind.TIME2, UNSUPPORTED_KIND})
 
 
 class CellKind(NamedTuple):
@@ -524,11 +515,7 @@ def _cell_kind(column: TableMapColumn, column_kind: ColumnKind) -> CellKind:
         highest = (1 << 16) - 1 if members is None else members
     elif kind == ValueKind.SET and (members is None or members <= _MAX_SET_MEMBERS):
         highest = -1 if members is None else (1 << members) - 1
-    elif (
-        kind in _OLD_KINDS
-        or kind == ValueKind.SET
-        or (kind == ValueKind.DECIMAL and parameter >> 8 > _MAX_DECIMAL_DIGITS)
-    ):
+    elif kind == ValueKind.SET or (kind == ValueKind.DECIMAL and parameter >> 8 > _MAX_DECIMAL_DIGITS):
         kind = UNSUPPORTED_KIND
     if kind >= FIRST_SIZED or kind in _TEXT_KINDS:
         return CellKind(kind, parameter, 0, highest)

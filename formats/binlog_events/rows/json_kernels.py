@@ -35,6 +35,7 @@ from binlogtool.formats.binlog_events.values.text_kernels import (
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
+    INSERTED,
     UPDATED,
     VERSION_OFFSET,
     WRITE_ROWS_V1,
@@ -186,9 +187,7 @@ _QUOTE = 34
 class JsonValue(TextValue):
     """The sink of a value as JSON (`values.decoders.ValueSink`)."""
 
-    @kernel(put_unsigned)
-    def write_bits(self, value: int, count: int, at: int) -> int:
-        return put_unsigned(value, self.out, at, self.z)
+    write_bits = TextValue.write_unsigned
 
     @kernel(put_float)
     def write_float(self, bits: int, at: int) -> int:
@@ -207,7 +206,7 @@ class JsonValue(TextValue):
         return put_quote(self.quote, self.out, TextValue.end_decimal(self, is_negative, start, at))
 
     @kernel(put_enum)
-    def write_enum(self, ordinal: int, size: int, at: int) -> int:
+    def write_enum(self, ordinal: int, at: int) -> int:
         return put_enum(ordinal, self.texts, self.base, self.out, at, self.z)
 
     @kernel(put_set)
@@ -302,6 +301,51 @@ def count_image_rows(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: in
     return rows
 
 
+# --- Heads of row events ---
+
+
+@kernel()
+def count_present_columns(buf: UInt8s, bitmap: int, count: int) -> int:
+    """Count the set bits among the first `count` bits of the bitmap at `buf[bitmap]`."""
+    total = 0
+    for i in range(count):
+        total += buf[bitmap + (i >> 3)] >> (i & 7) & 1
+    return total
+
+
+@kernel(load_little_endian)
+def find_bitmaps(buf: UInt8s, p: int, n: int, has_extra_data: bool) -> tuple[int, int]:
+    """Return (number of columns, offset of their first bitmap) of a row event with its flags at `buf[p]`.
+
+    The number is -1 if the head does not fit.
+    """
+    p += 2
+    if has_extra_data:
+        extra = load_little_endian(buf, p, 2) if n - p >= 2 else 0
+        if extra < 2:
+            return -1, p
+        p += extra
+    if n - p < 3:
+        return -1, p
+    count = buf[p] + 0
+    p += 1
+    if count == 0xFC:
+        return load_little_endian(buf, p, 2), p + 2
+    return count if count <= 0xFA else -1, p
+
+
+@kernel(find_bitmaps)
+def find_images(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
+    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[p]`.
+
+    The second one is -2 if the event has other columns or no rows.
+    """
+    count, p = find_bitmaps(buf, p, n, code >= WRITE_ROWS_V2)
+    size = (columns + 7) >> 3
+    images = p + (2 * size if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED else size)
+    return p, -2 if count != columns or images >= n else images
+
+
 # --- Kernels that write row events as JSON ---
 
 
@@ -314,15 +358,6 @@ def put_short_text(packed: int, size: int, out: MutableUInt8s, out_pos: int) -> 
     for i in range(8):
         out[out_pos + i] = (packed >> 8 * i) & 255
     return out_pos + size
-
-
-@kernel()
-def count_present_columns(buf: UInt8s, bitmap: int, count: int) -> int:
-    """Count the set bits among the first `count` bits of the bitmap at `buf[bitmap]`."""
-    total = 0
-    for i in range(count):
-        total += buf[bitmap + (i >> 3)] >> (i & 7) & 1
-    return total
 
 
 @kernel(find_value_bounds, copy_text, put_short_text, put_value, load_word)
@@ -468,7 +503,10 @@ def put_rows(
     return out_pos
 
 
-@kernel(copy_text, load_little_endian, count_present_columns, put_short_text, put_rows, put_unsigned, load_word)
+@kernel(
+    copy_text, count_present_columns, find_images, load_little_endian, load_word, put_rows, put_short_text,
+    put_unsigned,
+)  # fmt: skip
 def put_rows_event(
     buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int,
     out_limit: int
@@ -483,32 +521,16 @@ def put_rows_event(
         record: position of the record of the event's table map.
     """
     columns = load_word(texts, record)
-    head = load_word(texts, record + 4)
-    extra = 2 if code >= 30 else 0
-    size = (columns + 7) >> 3
-    if limit - pos < head + 2 + extra + 1 + size:
+    pos += load_word(texts, record + 4)
+    bitmap, images = find_images(buf, pos, limit, code, columns)
+    if images < 0 or (code >= WRITE_ROWS_V2 and load_little_endian(buf, pos + 2, 2) != 2):
         return -2
-    flags = load_little_endian(buf, pos + head, 2)
-    pos += head + 2
-    if extra > 0 and load_little_endian(buf, pos, 2) != 2:
-        return -2
-    pos += extra
-    count = buf[pos] + 0
-    pos += 1
-    if count == 0xFC and limit - pos >= 2:
-        count = load_little_endian(buf, pos, 2)
-        pos += 2
-    kind = (code - 23) % 7
-    before = -1
+    flags = load_little_endian(buf, pos, 2)
+    kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
+    before = -1 if kind == INSERTED else bitmap
     after = -1
-    if kind > 0:
-        before = pos
-        pos += size
-    if kind < 2:
-        after = pos
-        pos += size
-    if count != columns or pos > limit:
-        return -2
+    if kind <= UPDATED:
+        after = images - ((columns + 7) >> 3)
     before_count = count_present_columns(buf, before, columns) if before >= 0 else 0
     after_count = count_present_columns(buf, after, columns) if after >= 0 else 0
     title = load_word(texts, record + 28)
@@ -519,7 +541,7 @@ def put_rows_event(
     out_pos = put_unsigned(flags, out, out_pos, out_limit)
     out_pos = copy_text(texts, record + load_word(texts, record + 32), names, out, out_pos)
     out_pos = put_rows(
-        RowMemory(buf, limit, texts, record, out, out_limit), pos, before, before_count, after, after_count, out_pos
+        RowMemory(buf, limit, texts, record, out, out_limit), images, before, before_count, after, after_count, out_pos
     )
     if out_pos < 0:
         return out_pos
@@ -567,32 +589,6 @@ def skip_image(buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UI
             place += 1
         entry += EVENT_RECORD_COLUMN_SIZE
     return p
-
-
-@kernel(load_little_endian)
-def find_images(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
-    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[p]`.
-
-    The second one is -2 if the event has other columns or no rows.
-    """
-    size = (columns + 7) >> 3
-    if n - p < 6 + size:
-        return p, -2
-    p += 2
-    if code >= WRITE_ROWS_V2:
-        extra = load_little_endian(buf, p, 2)
-        if extra < 2 or extra > n - p - size - 1:
-            return p, -2
-        p += extra
-    count = buf[p] + 0
-    p += 1
-    if count == 0xFC and n - p >= 2:
-        count = load_little_endian(buf, p, 2)
-        p += 2
-    images = p + size
-    if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED:
-        images += size
-    return p, -2 if count != columns or images >= n else images
 
 
 @kernel(find_images, count_present_columns, skip_image, load_word)

@@ -432,13 +432,6 @@ def enter_session(session: ScriptSession, state: SessionState) -> None:
 
 _MAX_PAD = 255
 _MAX_TEMPLATE_BYTES = 1 << 25
-_BY_VALUE = frozenset(
-    {
-        ValueKind.FLOAT, ValueKind.DOUBLE, ValueKind.DECIMAL, ValueKind.BIT, ValueKind.YEAR, ValueKind.DATE,
-        ValueKind.TIME2, ValueKind.DATETIME2,
-        ValueKind.TIMESTAMP2, ValueKind.TIME, ValueKind.DATETIME, ValueKind.TIMESTAMP, ValueKind.UUID, ValueKind.INET4,
-    }
-)  # fmt: skip
 
 
 class StatementTemplates:
@@ -538,7 +531,7 @@ def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind,
         return unsupported, b"", flags | NO_CONDITION
     if kind.kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):
         return (kind if column.unsigned is not None else unsupported), b"", flags
-    return (kind if kind.kind in _BY_VALUE else unsupported), b"", flags
+    return (unsupported if kind.kind == ValueKind.GUESS else kind), b"", flags
 
 
 def _enum_texts(column: TableMapColumn, kind: int) -> bytes:

@@ -46,16 +46,6 @@ UTF8MB4_SAFE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii", "latin1")
 UTF8MB4_COMPATIBLE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii")
 """Character sets whose bytes are the same in utf8mb4."""
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?\Z")
-_TEMPORAL = (
-    ValueKind.DATE,
-    ValueKind.TIME,
-    ValueKind.DATETIME,
-    ValueKind.TIMESTAMP,
-    ValueKind.TIME2,
-    ValueKind.DATETIME2,
-    ValueKind.TIMESTAMP2,
-)
-_ADDRESSES = (ValueKind.UUID, ValueKind.INET4, ValueKind.INET6)
 
 
 def quote_identifier(text: str) -> bytes:
@@ -114,21 +104,19 @@ def format_literal(cell: ColumnReader, column: TableMapColumn, raw: bytes, budge
 
 def _format_decoded(kind: int, column: TableMapColumn, value: Any) -> bytes | None:
     """Return a decoded value as an SQL literal; None if there is none."""
-    if kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):
-        return str(value).encode() if column.unsigned is not None else None
-    if kind == ValueKind.YEAR:
-        return str(value).encode()
+    if kind in (ValueKind.SIGNED, ValueKind.UNSIGNED) and column.unsigned is None:
+        return None
     if kind == ValueKind.BIT:
         return f"b'{value:b}'".encode()
     if kind == ValueKind.DECIMAL:
         return str(value).encode() if _DECIMAL.match(str(value)) else None
-    if kind in _TEMPORAL or kind in _ADDRESSES:
-        return quote_string(value) if isinstance(value, str) else None
-    if kind == ValueKind.BYTES:
-        return format_hex(value)
-    if kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.COMPRESSED) and column.charset is not None:
-        return _format_text(column.charset, value)
-    return b"NULL" if kind == ValueKind.NOTHING else None
+    if kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.GUESS, ValueKind.COMPRESSED):
+        return None if column.charset is None else _format_text(column.charset, value)
+    if isinstance(value, str):
+        return quote_string(value)
+    if isinstance(value, bytes):
+        return format_hex(value) if kind == ValueKind.BYTES else None
+    return b"NULL" if value is None else str(value).encode()
 
 
 def _format_text(charset: str, value: str | bytes) -> bytes | None:
@@ -396,7 +384,7 @@ class SqlValue(TextValue):
         return put_floating(bits, self.out, at, self.z)
 
     @kernel(put_entry, put_unsigned)
-    def write_enum(self, ordinal: int, size: int, at: int) -> int:
+    def write_enum(self, ordinal: int, at: int) -> int:
         if ordinal == 0:
             return UNSUPPORTED
         if self.base < 0:

@@ -46,7 +46,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
     YEAR,
 )
 
-# ruff: noqa: SIM109 - kernels have no `in`
+# ruff: noqa: D102, SIM109 - methods are described in their class; kernels have no `in`
 
 UNSUPPORTED = -2
 """The general writer must take the value: a sink has no form of it, or it is not valid."""
@@ -56,75 +56,38 @@ class ValueSink(Protocol):
     """Where decoded values go.
 
     Each method writes at a position `at` and returns the next one, or a code below 0: -1 if there is no space left,
-    UNSUPPORTED. A date is year << 9 | month << 5 | day, a clock hour << 12 | minute << 6 | second; `micros` is the
-    fraction of a second in microseconds, of which the column keeps `digits` digits.
+    UNSUPPORTED. Unsigned integers are bit patterns, with their `size` in bytes; floats are their bits.
+
+    - A decimal is groups of up to nine digits and a point; `start` is the position after `begin_decimal`.
+    - A date is year << 9 | month << 5 | day, a clock hour << 12 | minute << 6 | second; `micros` is the fraction of a
+      second in microseconds, of which the column keeps `digits` digits. A TIMESTAMP counts from 1970; 0: the zero date.
+    - `write_utf8`: text that should be UTF-8. `write_text`: one byte per character; bytes up to `highest` equal their
+      Unicode characters. `write_bytes`: of a column that pads them with zero bytes to `width`.
+    - `begin_text` to `end_text`: at most 64 ASCII characters, none of which needs an escape.
     """
 
-    def write_signed(self, value: int, at: int) -> int:
-        """Write a signed integer."""
-
-    def write_unsigned(self, value: int, size: int, at: int) -> int:
-        """Write an unsigned integer of `size` bytes, given as its bit pattern."""
-
-    def write_bits(self, value: int, count: int, at: int) -> int:
-        """Write a BIT of `count` bits."""
-
-    def write_float(self, bits: int, at: int) -> int:
-        """Write a 32-bit float."""
-
-    def write_double(self, bits: int, at: int) -> int:
-        """Write a 64-bit float."""
-
-    def begin_decimal(self, is_negative: bool, at: int) -> int:
-        """Begin a decimal of groups of digits; `start` below is the position after this."""
-
-    def write_digits(self, value: int, digits: int, start: int, at: int) -> int:
-        """Write the next group of up to nine digits."""
-
-    def write_point(self, start: int, at: int) -> int:
-        """Write the decimal point."""
-
-    def end_decimal(self, is_negative: bool, start: int, at: int) -> int:
-        """End a decimal."""
-
-    def write_date(self, date: int, at: int) -> int:
-        """Write a date."""
-
-    def write_time(self, is_negative: bool, clock: int, micros: int, digits: int, at: int) -> int:
-        """Write a TIME."""
-
-    def write_datetime(self, date: int, clock: int, micros: int, digits: int, at: int) -> int:
-        """Write a DATETIME."""
-
-    def write_timestamp(self, seconds: int, micros: int, digits: int, at: int) -> int:
-        """Write a TIMESTAMP; `seconds` count from 1970, 0 is the zero date."""
-
-    def write_enum(self, ordinal: int, size: int, at: int) -> int:
-        """Write an ENUM by its number, stored in `size` bytes."""
-
-    def write_set(self, mask: int, at: int) -> int:
-        """Write a SET by the bits of its members."""
-
-    def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
-        """Write text that should be UTF-8."""
-
-    def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
-        """Write text of one byte per character; bytes up to `highest` equal their Unicode characters."""
-
-    def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:
-        """Write bytes, of a column that pads them with zero bytes to `width`."""
-
-    def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
-        """Write a geometry: SRID and WKB."""
-
-    def begin_text(self, at: int) -> int:
-        """Begin a text of ASCII characters; it has at most 64, none of which needs an escape."""
-
-    def write_char(self, char: int, at: int) -> int:
-        """Write the next character."""
-
-    def end_text(self, at: int) -> int:
-        """End a text."""
+    def write_signed(self, value: int, at: int) -> int: ...
+    def write_unsigned(self, value: int, size: int, at: int) -> int: ...
+    def write_bits(self, value: int, count: int, at: int) -> int: ...
+    def write_float(self, bits: int, at: int) -> int: ...
+    def write_double(self, bits: int, at: int) -> int: ...
+    def begin_decimal(self, is_negative: bool, at: int) -> int: ...
+    def write_digits(self, value: int, digits: int, start: int, at: int) -> int: ...
+    def write_point(self, start: int, at: int) -> int: ...
+    def end_decimal(self, is_negative: bool, start: int, at: int) -> int: ...
+    def write_date(self, date: int, at: int) -> int: ...
+    def write_time(self, is_negative: bool, clock: int, micros: int, digits: int, at: int) -> int: ...
+    def write_datetime(self, date: int, clock: int, micros: int, digits: int, at: int) -> int: ...
+    def write_timestamp(self, seconds: int, micros: int, digits: int, at: int) -> int: ...
+    def write_enum(self, ordinal: int, at: int) -> int: ...
+    def write_set(self, mask: int, at: int) -> int: ...
+    def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int: ...
+    def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int: ...
+    def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int: ...
+    def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int: ...
+    def begin_text(self, at: int) -> int: ...
+    def write_char(self, char: int, at: int) -> int: ...
+    def end_text(self, at: int) -> int: ...
 
 
 # --- Numbers ---
@@ -359,7 +322,7 @@ def decode_value(buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, s
     if kind == BIT:
         return sink.write_bits(load_big_endian(buf, pos, limit - pos), parameter, at)
     if kind == ENUM:
-        return sink.write_enum(load_little_endian(buf, pos, limit - pos), limit - pos, at)
+        return sink.write_enum(load_little_endian(buf, pos, limit - pos), at)
     if kind == SET:
         return sink.write_set(load_little_endian(buf, pos, limit - pos), at)
     if parameter == 0 and (kind == TIME or kind == DATETIME or kind == TIMESTAMP):

@@ -204,6 +204,4 @@ class TextValue(NamedTuple):
         self.out[at] = char
         return at + 1
 
-    @kernel(put_quote)
-    def end_text(self, at: int) -> int:
-        return put_quote(self.quote, self.out, at)
+    end_text = begin_text

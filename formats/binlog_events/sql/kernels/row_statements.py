@@ -28,6 +28,7 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     RowMemory,
     copy_text,
     count_present_columns,
+    find_bitmaps,
     find_images,
     find_template,
     find_value_bounds,
@@ -282,25 +283,11 @@ def write_base64_lines(
 # --- MariaDB's compressed row events, as kernels ---
 
 
-@kernel(load_little_endian)
+@kernel(find_bitmaps)
 def find_block(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
     """Find the compressed block in the row event body `buf[p:n]`; -1 if its header is malformed."""
-    p += id_size + 2
-    if code >= WRITE_COMPRESSED_V2:
-        extra = load_little_endian(buf, p, 2) if n - p >= 2 else 0
-        if extra < 2:
-            return -1
-        p += extra
-    if n - p < 3:
-        return -1
-    columns = buf[p] + 0
-    p += 1
-    if columns == 0xFC:
-        columns = load_little_endian(buf, p, 2)
-        p += 2
-    elif columns > 0xFA:
-        return -1
-    if columns > MAX_COLUMNS:
+    columns, p = find_bitmaps(buf, p + id_size, n, code >= WRITE_COMPRESSED_V2)
+    if columns < 0 or columns > MAX_COLUMNS:
         return -1
     size = (columns + 7) >> 3
     p += 2 * size if (code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
