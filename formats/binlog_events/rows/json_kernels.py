@@ -97,89 +97,7 @@ def copy_text(texts: UInt8s, pos: int, size: int, out: MutableUInt8s, out_pos: i
     return out_pos + size
 
 
-@kernel(put_control)
-def put_single_byte_text(
-    buf: UInt8s, pos: int, limit: int, highest: int, out: MutableUInt8s, out_pos: int, out_limit: int
-) -> int:
-    """Write text of one byte per character as a JSON string; bytes up to `highest` equal their Unicode characters.
-
-    Other bytes return -2.
-    """
-    if out_limit - out_pos < 6 * (limit - pos) + 2:
-        return -1
-    out[out_pos] = 34
-    out_pos += 1
-    while pos < limit:
-        byte = buf[pos] + 0
-        pos += 1
-        if byte > highest or (byte >= 0x7F and byte < 0xA0):
-            return -2
-        if byte < 0x20:
-            out_pos = put_control(byte, out, out_pos)
-            continue
-        if byte == 0x22 or byte == 0x5C:
-            out[out_pos] = 92
-            out_pos += 1
-        if byte >= 0x80:
-            out[out_pos] = 0xC0 | byte >> 6
-            out_pos += 1
-            byte = 0x80 | byte & 0x3F
-        out[out_pos] = byte
-        out_pos += 1
-    out[out_pos] = 34
-    return out_pos + 1
-
-
-# -- choices -----------------------------------------------------------------------------------------------------------
-
-
-@kernel(put_entry, put_unsigned, load_word)
-def put_enum(ordinal: int, texts: UInt8s, base: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write the text of an ENUM, or its number if it has no text.
-
-    Args:
-        base: position of the texts in `texts`; -1 = they are unknown.
-    """
-    if base < 0 or ordinal < 0 or ordinal > load_word(texts, base):
-        return put_unsigned(ordinal, out, out_pos, out_limit)
-    if ordinal == 0:
-        out[out_pos] = 34
-        out[out_pos + 1] = 34
-        return out_pos + 2
-    return put_entry(texts, base, ordinal - 1, out, out_pos, out_limit)
-
-
-@kernel(put_entry, put_unsigned, load_word)
-def put_set(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write the texts of a SET as a JSON array, or its mask if a bit has no text.
-
-    Args:
-        base: position of the texts in `texts`; -1 = they are unknown.
-    """
-    if base < 0:
-        return put_unsigned(mask, out, out_pos, out_limit)
-    count = load_word(texts, base)
-    if count < 64 and (mask < 0 or mask >> count != 0):
-        return put_unsigned(mask, out, out_pos, out_limit)
-    separator = 91
-    if mask == 0:
-        out[out_pos] = 91
-        out_pos += 1
-    for i in range(64):
-        if mask >> i & 1:
-            out[out_pos] = separator
-            out_pos += 1
-            separator = 44
-            out_pos = put_entry(texts, base, i, out, out_pos, out_limit)
-            if out_pos < 0:
-                return out_pos
-            if out_limit - out_pos < 8:
-                return -1
-    out[out_pos] = 93
-    return out_pos + 1
-
-
-# -- any value ---------------------------------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------------------------
 
 _QUOTE = 34
 
@@ -205,21 +123,68 @@ class JsonValue(TextValue):
     def end_decimal(self, is_negative: bool, start: int, at: int) -> int:
         return put_quote(self.quote, self.out, TextValue.end_decimal(self, is_negative, start, at))
 
-    @kernel(put_enum)
+    @kernel(put_entry, put_unsigned, load_word)
     def write_enum(self, ordinal: int, at: int) -> int:
-        return put_enum(ordinal, self.texts, self.base, self.out, at, self.z)
+        """Write the text, or the number if it has no text."""
+        if self.base < 0 or ordinal < 0 or ordinal > load_word(self.texts, self.base):
+            return put_unsigned(ordinal, self.out, at, self.z)
+        if ordinal == 0:
+            self.out[at] = _QUOTE
+            self.out[at + 1] = _QUOTE
+            return at + 2
+        return put_entry(self.texts, self.base, ordinal - 1, self.out, at, self.z)
 
-    @kernel(put_set)
+    @kernel(put_entry, put_unsigned, load_word)
     def write_set(self, mask: int, at: int) -> int:
-        return put_set(mask, self.texts, self.base, self.out, at, self.z)
+        """Write the texts as an array, or the mask if a bit has no text."""
+        count = load_word(self.texts, self.base) if self.base >= 0 else 0
+        if self.base < 0 or (count < 64 and (mask < 0 or mask >> count != 0)):
+            return put_unsigned(mask, self.out, at, self.z)
+        separator = 91
+        if mask == 0:
+            self.out[at] = 91
+            at += 1
+        for i in range(64):
+            if mask >> i & 1:
+                self.out[at] = separator
+                separator = 44
+                at = put_entry(self.texts, self.base, i, self.out, at + 1, self.z)
+                if at < 0:
+                    return at
+                if self.z - at < 8:
+                    return -1
+        self.out[at] = 93
+        return at + 1
 
     @kernel(put_any_text)
     def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
         return put_any_text(buf, pos, limit, self.out, at, self.z)
 
-    @kernel(put_single_byte_text)
+    @kernel(put_control)
     def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
-        return put_single_byte_text(buf, pos, limit, highest, self.out, at, self.z)
+        if self.z - at < 6 * (limit - pos) + 2:
+            return -1
+        self.out[at] = _QUOTE
+        at += 1
+        while pos < limit:
+            byte = buf[pos] + 0
+            pos += 1
+            if byte > highest or (byte >= 0x7F and byte < 0xA0):
+                return UNSUPPORTED
+            if byte < 0x20:
+                at = put_control(byte, self.out, at)
+                continue
+            if byte == _QUOTE or byte == 0x5C:
+                self.out[at] = 92
+                at += 1
+            if byte >= 0x80:
+                self.out[at] = 0xC0 | byte >> 6
+                at += 1
+                byte = 0x80 | byte & 0x3F
+            self.out[at] = byte
+            at += 1
+        self.out[at] = _QUOTE
+        return at + 1
 
     @kernel(put_bytes)
     def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:

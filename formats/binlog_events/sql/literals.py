@@ -311,23 +311,6 @@ def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8
     return o + 1
 
 
-@kernel()
-def put_bits(value: int, out: MutableUInt8s, o: int) -> int:
-    """Write `b'…'` without leading zeros."""
-    out[o] = 98
-    out[o + 1] = 39
-    o += 2
-    started = 0
-    for i in range(64):
-        bit = value >> (63 - i) & 1
-        started |= bit
-        if started > 0 or i == 63:
-            out[o] = 48 + bit
-            o += 1
-    out[o] = 39
-    return o + 1
-
-
 @kernel(put_double)
 def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the double with these bits, as `1.5e0`."""
@@ -342,38 +325,27 @@ def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     return o + 2
 
 
-@kernel(put_entry, load_word)
-def put_set_members(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the texts of a SET."""
-    count = load_word(texts, base)
-    if count < 64 and (mask < 0 or mask >> count != 0):
-        return -2
-    out[o] = 39
-    o += 1
-    start = o
-    for i in range(count):
-        if mask >> i & 1:
-            if o > start:
-                out[o] = 44
-                o += 1
-            o = put_entry(texts, base, i, out, o, z)
-            if o < 0:
-                return o
-            if z - o < 8:
-                return -1
-    out[o] = 39
-    return o + 1
-
-
 SQL_QUOTE = 39
 
 
 class SqlValue(TextValue):
     """The sink of a value as a literal (`values.decoders.ValueSink`)."""
 
-    @kernel(put_bits)
+    @kernel()
     def write_bits(self, value: int, count: int, at: int) -> int:
-        return put_bits(value, self.out, at)
+        """Write `b'…'` without leading zeros."""
+        self.out[at] = 98
+        self.out[at + 1] = SQL_QUOTE
+        at += 2
+        started = 0
+        for i in range(64):
+            bit = value >> (63 - i) & 1
+            started |= bit
+            if started > 0 or i == 63:
+                self.out[at] = 48 + bit
+                at += 1
+        self.out[at] = SQL_QUOTE
+        return at + 1
 
     @kernel(put_floating, widen_float)
     def write_float(self, bits: int, at: int) -> int:
@@ -391,11 +363,28 @@ class SqlValue(TextValue):
             return put_unsigned(ordinal, self.out, at, self.z)
         return put_entry(self.texts, self.base, ordinal - 1, self.out, at, self.z)
 
-    @kernel(put_set_members, put_unsigned)
+    @kernel(put_entry, put_unsigned, load_word)
     def write_set(self, mask: int, at: int) -> int:
         if self.base < 0:
             return put_unsigned(mask, self.out, at, self.z)
-        return put_set_members(mask, self.texts, self.base, self.out, at, self.z)
+        count = load_word(self.texts, self.base)
+        if count < 64 and (mask < 0 or mask >> count != 0):
+            return UNSUPPORTED
+        self.out[at] = SQL_QUOTE
+        at += 1
+        start = at
+        for i in range(count):
+            if mask >> i & 1:
+                if at > start:
+                    self.out[at] = 44
+                    at += 1
+                at = put_entry(self.texts, self.base, i, self.out, at, self.z)
+                if at < 0:
+                    return at
+                if self.z - at < 8:
+                    return -1
+        self.out[at] = SQL_QUOTE
+        return at + 1
 
     @kernel(is_utf8, put_quoted)
     def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
