@@ -200,8 +200,8 @@ class KernelSources:
         tree.args.args = [ast.arg(one) for one in structs.parameters]
         arrays = dict(zip(structs.parameters, signature.passed, strict=True))
         names = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *structs.parameters}
-        arrays = {name: array for name, array in arrays.items() if array is not None}
-        rewritten = _KernelRewriter(self, function, arrays, names, structs.methods).visit(tree)
+        declared = {name: array for name, array in arrays.items() if array is not None}
+        rewritten = _KernelRewriter(self, function, declared, names, structs.methods).visit(tree)
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
 
@@ -272,8 +272,8 @@ class _Structs(ast.NodeTransformer):
         if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
             return None
         owner, by_class = node.func.value, self._function.__globals__.get(node.func.value.id)
-        struct = self._structs[owner.id].type if owner.id in self._structs else by_class
-        method = getattr(struct, node.func.attr, None)
+        struct: Any = self._structs[owner.id].type if owner.id in self._structs else by_class
+        method: Any = getattr(struct, node.func.attr, None)
         if not is_struct(struct) or not hasattr(method, "kernel_uses"):
             return None
         if owner.id in self._structs:

@@ -103,6 +103,7 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import BLOBS, ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     GTID_EVENTS,
@@ -470,9 +471,7 @@ class RowEventRuns:
                     _check_raw_values(filler, run, sizes, found_events, limits)
                 filler.rows = row
                 yield run
-            if status == typed_cells.UNSUPPORTED or (
-                status == typed_cells.FULL and not self._fillers.open_larger(table_map)
-            ):
+            if status == UNSUPPORTED or (status == typed_cells.FULL and not self._fillers.open_larger(table_map)):
                 raise _UnsupportedEvent(found_events[picks[next_pick]])
             pick = next_pick
 

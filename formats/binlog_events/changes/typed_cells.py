@@ -128,7 +128,10 @@ class CellValue(NamedTuple):
         self.cells[at] = bits
         return at
 
-    write_double = write_float
+    @kernel()
+    def write_double(self, bits: int, at: int) -> int:
+        self.cells[at] = bits
+        return at
 
     @kernel()
     def begin_decimal(self, is_negative: bool, at: int) -> int:
@@ -245,7 +248,9 @@ class CellValue(NamedTuple):
         self.out[at] = char
         return at + 1
 
-    end_text = begin_text
+    @kernel()
+    def end_text(self, at: int) -> int:
+        return at
 
 
 decode_cell = bind_sink(decode_value, CellValue)

@@ -204,4 +204,6 @@ class TextValue(NamedTuple):
         self.out[at] = char
         return at + 1
 
-    end_text = begin_text
+    @kernel(put_quote)
+    def end_text(self, at: int) -> int:
+        return put_quote(self.quote, self.out, at)
