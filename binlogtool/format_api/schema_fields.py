@@ -115,22 +115,27 @@ def kernel_template(*uses: Callable[..., Any]) -> Callable[[F], F]:
     return mark
 
 
-def bind_sink(template: F, sink: type) -> F:
+def bind_sink(template: F, sink: type, *, inline: bool = False) -> F:
     """Return the kernel that a template is for one class of sinks.
 
     It has the text of the template, so as Python both do the same; compiled, it calls the methods of the class by name.
+
+    Args:
+        inline: make it, with the templates and methods that it calls, a part of its callers.
     """
-    return _bind_sink(template, sink)  # type: ignore[return-value]
+    return _bind_sink(template, sink, inline)  # type: ignore[return-value]
 
 
 @cache
-def _bind_sink(template: Any, sink: type) -> FunctionType:
+def _bind_sink(template: Any, sink: type, inline: bool) -> FunctionType:
     code, uses = template.__code__, template.__dict__["template_uses"]
     bound = FunctionType(code, template.__globals__, f"{template.__name__}_{sink.__name__}")
     bound.__qualname__, bound.__annotations__ = bound.__name__, {**template.__annotations__, "sink": sink}
     methods = [method for name in code.co_names if hasattr(method := getattr(sink, name, None), "kernel_uses")]
-    called = [bind_sink(one, sink) if "template_uses" in one.__dict__ else one for one in uses]
+    called = [_bind_sink(one, sink, inline) if "template_uses" in one.__dict__ else one for one in uses]
     bound.__dict__.update(kernel_uses=(*called, *methods), kernel_sink=sink)
+    for one in (bound, *methods) if inline else ():
+        one.__dict__["kernel_inline"] = True
     return bound
 
 

@@ -208,9 +208,9 @@ class KernelSources:
 
 def _find_called(function: FunctionType, name: str) -> Any:
     """Return the global that a kernel names; of a template, the kernel for its own sink."""
-    value = function.__globals__.get(name)
+    value: Any = function.__globals__.get(name)
     if "template_uses" in getattr(value, "__dict__", ()) and "kernel_sink" in function.__dict__:
-        return bind_sink(value, function.__dict__["kernel_sink"])
+        return bind_sink(value, function.__dict__["kernel_sink"], inline="kernel_inline" in function.__dict__)
     return value
 
 
@@ -836,6 +836,8 @@ def _c_integer(value: int) -> str:
 
 # --- C text of a library ---
 
+_INLINE = "inline __attribute__((always_inline))"
+
 
 class CLibrarySource:
     """Collects functions; `write_text` returns what a C compiler takes."""
@@ -897,7 +899,8 @@ class CLibrarySource:
             for used in function.__dict__["kernel_uses"]:
                 if used is not function:
                     self._emit_kernel(used)
-            self._parts.append(self._emitter.emit_function(self._texts.trees[name], name))
+            text = self._emitter.emit_function(self._texts.trees[name], name)
+            self._parts.append(f"{_INLINE} {text}" if function.__dict__.get("kernel_inline") else text)
             declared, returned = self._texts.signatures[name].results, self._emitter.emitted[name].arity
             if declared != returned:
                 title = f"{function.__module__}.{function.__qualname__}"

@@ -195,7 +195,7 @@ class JsonValue(TextValue):
         return UNSUPPORTED
 
 
-put_value = bind_sink(decode_value, JsonValue)
+put_value = bind_sink(decode_value, JsonValue, inline=True)
 """Write the value `buf[pos:limit]` as JSON."""
 
 

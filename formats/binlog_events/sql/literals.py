@@ -403,5 +403,5 @@ class SqlValue(TextValue):
         return put_hex(buf, pos, limit, 0, self.out, at)
 
 
-put_literal = bind_sink(decode_value, SqlValue)
+put_literal = bind_sink(decode_value, SqlValue, inline=True)
 """Write the value `buf[pos:limit]` as a literal."""
