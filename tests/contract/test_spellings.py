@@ -63,8 +63,9 @@ Derived code (`binlogtool/format_api/schema_fields.py`) needs none."""
 
 COMPILED = (
     "binlog_events/changes/row_event_kernels", "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
-    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
-    "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/wire_format",
+    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements",
+    "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/values/decoders",
+    "binlog_events/wire_format",
     "drizzle/protobuf/json_lines", "eblob/json_lines", "format_api/layout", "manticore/payloads/json_lines",
     "manticore/payloads/kernels", "mariadb_innodb_binlog/event_groups", "mysql_binlog/validate/kernels",
     "tarantool/msgpack/messages", "tarantool/replay/fast_path", "tarantool/rows/json_lines", "tarantool/rows/rows",
