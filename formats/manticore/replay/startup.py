@@ -219,11 +219,11 @@ MAX_BYTES = 256 * MIB
 MAX_COUNT = 16 * MIB
 """Elements that a server is trusted to read one by one in time."""
 
-_OP_AT, _BODY_AT = 4, 5
-_SETTINGS_TEXT = (
-    "the server loads the settings of a RECONFIGURE before it verifies the checksum, and stops if they are damaged"
-)
-
+_OP_AT, _BODY_AT, _CRC_SIZE = 4, 5, 4
+_TOKENIZERS = (2, 3)
+"""Types of a tokenizer that the servers load (UTF-8, and with n-grams)."""
+_FILE_FACTS_SIZE = 28
+"""Size, two times and checksum of a file that settings name."""
 
 _INT_MAX = 0x7FFFFFFF
 _MINUS_ONE = 0xFFFFFFFF
@@ -231,10 +231,10 @@ _MINUS_ONE = 0xFFFFFFFF
 
 
 class ParseDoubt(NamedTuple):
-    """Reason why a server may not survive a damaged transaction. crashes: it does not (seen wherever it was tried)."""
+    """Reason why a server may not survive a transaction. stops: it does not (seen wherever it was tried)."""
 
     why: str
-    crashes: bool
+    stops: bool
 
 
 class _LengthError(Exception):
@@ -245,12 +245,21 @@ class _LengthError(Exception):
         self.negative = negative
 
 
+class _TokenizerError(Exception):
+    """A type of tokenizer that the server does not load: it stops."""
+
+
 class _UncheckedReader:
     """Reads as `BinlogReader_c` does."""
 
     def __init__(self, read: RangeReader, position: int, size: int, version: int) -> None:
         self._read, self._position, self._size = read, position, size
         self._read_kernel = read_varint if version <= LAST_LOW_VERSION else read_zint
+
+    @property
+    def position(self) -> int:
+        """The offset of the next byte."""
+        return self._position
 
     def read_number(self) -> int:
         """Read a number; 0 after the end of the file."""
@@ -270,12 +279,31 @@ class _UncheckedReader:
         count = self.read_count(MAX_BYTES, width)
         self._position += width * count
 
+    def read_byte(self) -> int:
+        """Read a byte; 0 after the end of the file."""
+        byte = self._read(self._position, 1) if self._position < self._size else b""
+        self._position += len(byte)
+        return byte[0] if byte else 0
+
+    def read_dword(self) -> int:
+        """Read four bytes; of those that the file lacks, as many of the first ones are 0."""
+        data = self._read(self._position, 4) if self._position < self._size else b""
+        self._position += len(data)
+        missing = 4 - len(data)
+        return int.from_bytes(bytes(missing) + data[missing:], "little")
+
+    def read_element_count(self) -> int:
+        """Read four bytes as a number of elements; a negative one is none."""
+        count = self.read_dword()
+        return 0 if count > _INT_MAX else self._check_length(count, MAX_COUNT, 1)
+
+    def skip_bytes(self, count: int) -> None:
+        """Skip bytes, up to the end of the file."""
+        self._position = min(self._position + count, max(self._size, self._position))
+
     def skip_text(self) -> None:
-        """Skip four bytes of length, and the text."""
-        length = int.from_bytes(self._read(self._position, 4), "little") if self._position < self._size else 0
-        self._position += 4 + self._check_length(
-            length, _INT_MAX, 1
-        )  # a text is allocated, and filled only with the bytes that exist
+        """Skip four bytes of length, and the text: it is allocated, and filled only with the bytes that exist."""
+        self.skip_bytes(self._check_length(self.read_dword(), _INT_MAX, 1))
 
     def skip_numbers(self, count: int) -> None:
         """Skip `count` numbers."""
@@ -312,19 +340,38 @@ def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id
     """
     op = read(offset + _OP_AT, 1)[:1]
     kind = op[0] if op else 0
-    if kind == OldOp.RECONFIGURE:
-        return ParseDoubt(f"not checked: {_SETTINGS_TEXT}", False)
     reader = _UncheckedReader(read, offset + _BODY_AT, size, version)
     try:
         _parse_transaction(reader, kind, version, id_size)
+    except _TokenizerError as error:
+        return ParseDoubt(f"the RECONFIGURE at {offset:#x} has {error}: failed to load settings", True)
     except _LengthError as error:
-        text = (
-            f"the damaged transaction at {offset:#x} has {error}: the server uses it unchecked, before it verifies the "
-        )
-        if error.negative and kind == OldOp.COMMIT:  # Sphinx 2.2 survived one in an UPDATE
+        text = f"the transaction at {offset:#x} has {error}: the server uses it unchecked, before it verifies the "
+        if error.negative and kind in (OldOp.COMMIT, OldOp.RECONFIGURE):  # Sphinx 2.2 survived one in an UPDATE
             return ParseDoubt(f"{text}checksum, and crashes", True)
         return ParseDoubt(f"not checked: {text}checksum, and may crash or read for very long", False)
     return None
+
+
+def find_settings_doubt(read: RangeReader, offset: int, end: int, size: int, version: int) -> ParseDoubt | str | None:
+    """Find out why the server does not apply a RECONFIGURE whose checksum is right; None = it does.
+
+    Args:
+        end: offset after the transaction.
+        size: of the file.
+
+    Returns:
+        A text if the server drops the rest of the file, since its settings end elsewhere than at the checksum.
+    """
+    doubt = find_parse_doubt(read, offset, size, version, 0)
+    if doubt is not None:
+        return doubt
+    reader = _UncheckedReader(read, offset + _BODY_AT, size, version)
+    _parse_transaction(reader, OldOp.RECONFIGURE, version, 0)
+    place = end - _CRC_SIZE
+    if reader.position == place:
+        return None
+    return f"its settings end at {reader.position:#x}, not at the checksum at {place:#x}: the server takes it for wrong"
 
 
 def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_size: int) -> None:
@@ -338,6 +385,8 @@ def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_siz
     reader.skip_numbers(2)
     if kind == OldOp.COMMIT:
         _parse_commit(reader, version, id_size)
+    elif kind == OldOp.RECONFIGURE:
+        _parse_settings(reader, version)
     elif kind == OldOp.UPDATE_ATTRS:
         reader.repeat_element(lambda: reader.skip_named_numbers(1))
         for width in (4, id_size, 4):
@@ -347,6 +396,69 @@ def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_siz
     elif kind == OldOp.PQ_DELETE:
         reader.repeat_element(lambda: reader.skip_numbers(1))
         reader.skip_text()
+
+
+def _parse_settings(reader: _UncheckedReader, version: int) -> None:
+    """Read settings of an index, its tokenizer, its dictionary and its field filter (`LoadIndexSettings` and after)."""
+    reader.skip_bytes(13)
+    reader.skip_text()
+    reader.skip_text()
+    reader.skip_bytes(10)
+    reader.skip_text()
+    reader.skip_bytes(17)
+    reader.skip_text()
+    reader.skip_bytes(2)
+    reader.skip_text()
+    reader.skip_text()
+    _parse_tokenizer(reader)
+    _parse_dictionary(reader, version)
+    if version >= 6 and (count := reader.read_element_count()):
+        for _ in range(count):
+            reader.skip_text()
+        reader.skip_bytes(1)
+
+
+def _parse_tokenizer(reader: _UncheckedReader) -> None:
+    kind = reader.read_byte()
+    if kind not in _TOKENIZERS:
+        raise _TokenizerError(f"a tokenizer of type {kind}")
+    reader.skip_text()
+    reader.skip_bytes(4)
+    _skip_embedded(reader, reader.skip_text)
+    reader.skip_text()
+    reader.skip_bytes(_FILE_FACTS_SIZE)
+    reader.skip_text()
+    reader.skip_text()
+    reader.skip_bytes(4)
+    for _ in range(3):
+        reader.skip_text()
+
+
+def _parse_dictionary(reader: _UncheckedReader, version: int) -> None:
+    reader.skip_text()
+    if version >= 7:
+        reader.skip_text()
+    _skip_embedded(reader, lambda: reader.skip_numbers(1))
+    reader.skip_text()
+    _skip_files(reader)
+    _skip_embedded(reader, reader.skip_text)
+    _skip_files(reader)
+    reader.skip_bytes(6)
+    reader.skip_text()
+
+
+def _skip_embedded(reader: _UncheckedReader, skip: Callable[[], None]) -> None:
+    """Skip the elements that are in the settings themselves, if a byte says that they are."""
+    if reader.read_byte():
+        for _ in range(reader.read_element_count()):
+            skip()
+
+
+def _skip_files(reader: _UncheckedReader) -> None:
+    """Skip names and facts of files."""
+    for _ in range(reader.read_element_count()):
+        reader.skip_text()
+        reader.skip_bytes(_FILE_FACTS_SIZE)
 
 
 def _parse_commit(reader: _UncheckedReader, version: int, id_size: int) -> None:

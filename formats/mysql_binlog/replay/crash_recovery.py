@@ -12,6 +12,7 @@ Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 from __future__ import annotations
 
 import enum
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -402,12 +403,22 @@ class RecoveryExtent(msgspec.Struct, frozen=True):
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
         """The names that recovery may begin with: one, or one for each place where reading may end."""
-        names: list[str | None] = [self.checkpoints[-1].name if self.checkpoints else None]
+        checkpoints = _select_checkpoints(self.checkpoints)
+        names: list[str | None] = [checkpoints[-1].name if checkpoints else None]
         if self.uncertain_from is not None:
-            earlier = [mark.name for mark in self.checkpoints if mark.offset < self.uncertain_from]
+            earlier = [mark.name for mark in checkpoints if mark.offset < self.uncertain_from]
             names += [earlier[-1] if earlier else None]
-            names += [mark.name for mark in self.checkpoints if mark.offset >= self.uncertain_from]
+            names += [mark.name for mark in checkpoints if mark.offset >= self.uncertain_from]
         return tuple(dict.fromkeys(names))
+
+
+_MAX_NAME_BYTES = 511
+"""`FN_REFLEN` without the NUL: MariaDB ignores a BINLOG_CHECKPOINT with a longer name."""
+
+
+def _select_checkpoints(checkpoints: Sequence[FileReference]) -> list[FileReference]:
+    """Return the BINLOG_CHECKPOINT events whose names recovery uses."""
+    return [one for one in checkpoints if len(os.fsencode(one.name)) <= _MAX_NAME_BYTES]
 
 
 def read_for_recovery(
@@ -730,7 +741,8 @@ def _find_read_files(files: Sequence[ExaminedFile], facts: BinlogFacts | None) -
     """
     newest = files[-1]
     read = {newest.name: _get_log_end(newest)}
-    checkpoint_name = parse_log_name(facts.checkpoints[-1].name) if facts is not None and facts.checkpoints else None
+    checkpoints = [] if facts is None else _select_checkpoints(facts.checkpoints)
+    checkpoint_name = parse_log_name(checkpoints[-1].name) if checkpoints else None
     for file in files[:-1] if checkpoint_name is not None else ():
         name = parse_log_name(file.name)
         if isinstance(name, LogName) and checkpoint_name is not None and name.number >= checkpoint_name.number:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.tarantool.contents import base, compare
+from tests.formats.tarantool.contents import OPEN, base, compare
 from tests.formats.tarantool.server import program
 
 pytestmark = pytest.mark.server
@@ -24,12 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_starts_of_generated_contents_are_predicted(folder: Path) -> None:
-    assert [one for one in compare(folder, SMALL) if one[2]] == []
+    assert [one for one in compare(folder, SMALL) if one[2] and not one[2].startswith(OPEN)] == []
 
 
 @pytest.mark.nightly
 def test_starts_of_many_generated_contents_are_predicted(folder: Path) -> None:
     results = list(compare(folder, LARGE))
-    wrong = [one for one in results if one[2]]
+    wrong = [one for one in results if one[2] and not one[2].startswith(OPEN)]
     assert not [one for one in wrong if "rows of" in one[2] or "starts" in one[2]]
     assert len(wrong) <= len(results) // 100
