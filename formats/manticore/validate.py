@@ -29,7 +29,7 @@ from binlogtool.format_api.format import (
 )
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
-from binlogtool.format_api.varint import WideVarint
+from binlogtool.format_api.varint import WideVarint, read_varint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import U64, decode_text, parse_table_name, report_too_large, report_undecodable
 from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
@@ -59,6 +59,10 @@ MAX_TIMES = 2048
 PAYLOAD_COUNTS = 3072
 """[3072, 3075): transactions by payload op, version 15 on."""
 STATE_SIZE = 3075
+MAX_WORD_SIZE = 130
+"""Bytes of a keyword (`SPH_MAX_KEYWORD_LEN`)."""
+MAX_DOCUMENTS_PER_BYTE = 1 << 20
+"""Bound of the number of documents that a word states, so that sums do not overflow."""
 
 
 @kernel()
@@ -73,23 +77,111 @@ def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
     return p
 
 
-@kernel(read_number, read_vector, skip_vector, skip_numbers)
+@kernel(read_varint)
+def skip_varints(buf: UInt8s, p: int, n: int, count: int) -> int:
+    """Skip `count` varints; -1 if one is not whole."""
+    for _ in range(count):
+        _value, p = read_varint(buf, p, n)
+        if p < 0:
+            return -1
+    return p
+
+
+@kernel(read_varint, skip_varints)
+def count_word_documents(buf: UInt8s, p: int, n: int, has_keywords: int) -> int:
+    """Count the documents of all words of a segment; -1 if the words do not parse.
+
+    Args:
+        has_keywords: 1 = dict=keywords, each word without what it shares with the one before; 0 = dict=crc.
+    """
+    total = 0
+    length = 0
+    while p < n:
+        if has_keywords == 1:
+            packed = int(buf[p])
+            p += 1
+            if packed >= 128:
+                rest = ((packed >> 4) & 7) + 1
+                shared = packed & 15
+            else:
+                if p >= n:
+                    return -1
+                rest = packed
+                shared = int(buf[p])
+                p += 1
+            if shared > length or shared + rest > MAX_WORD_SIZE or rest > n - p:
+                return -1
+            length = shared + rest
+            p += rest
+        else:
+            p = skip_varints(buf, p, n, 1)
+            if p < 0:
+                return -1
+        documents, p = read_varint(buf, p, n)
+        if p < 0 or documents < 1 or documents > n * MAX_DOCUMENTS_PER_BYTE:
+            return -1
+        total += documents
+        p = skip_varints(buf, p, n, 2)
+        if p < 0:
+            return -1
+    return total
+
+
+@kernel(read_varint, skip_varints)
+def count_documents(buf: UInt8s, p: int, n: int, hits_size: int) -> int:
+    """Count the entries in the document lists of a segment; -1 if they do not parse."""
+    total = 0
+    while p < n:
+        p = skip_varints(buf, p, n, 2)
+        if p < 0:
+            return -1
+        hits, p = read_varint(buf, p, n)
+        if p < 0:
+            return -1
+        place, p = read_varint(buf, p, n)
+        if p < 0:
+            return -1
+        if hits == 1:
+            p = skip_varints(buf, p, n, 1)
+            if p < 0:
+                return -1
+        elif hits < 1 or place < 0 or place >= hits_size:
+            return -1
+        total += 1
+    return total
+
+
+@kernel(read_number, read_vector, skip_vector, skip_numbers, count_word_documents, count_documents)
 def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = none."""
+    """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints, 4 words; else 0.
+
+    The words are checked in versions 5 to 7.
+    """
     rows, p = read_number(buf, p, n, version)
     if rows == 0:
         return 0
     if version >= 13:
         p = skip_numbers(buf, p, n, 1, version)
     size, p = read_vector(buf, p, n, 1, version)
+    words_end = p
     count, p = read_number(buf, p, n, version)
     for _ in range(count):
         offset, p = read_number(buf, p, n, version)
         if offset < 0 or offset >= size:
             return 3
         p = skip_numbers(buf, p, n, 1, version)
-    p = skip_vector(buf, p, n, 1, version)
-    p = skip_vector(buf, p, n, 1, version)
+    documents_size, p = read_vector(buf, p, n, 1, version)
+    documents_end = p
+    hits_size, p = read_vector(buf, p, n, 1, version)
+    if version >= 5 and version <= 7:
+        documents = count_documents(buf, documents_end - documents_size, documents_end, hits_size)
+        if documents < 0:
+            return 4
+        if (
+            count_word_documents(buf, words_end - size, words_end, 1) != documents
+            and count_word_documents(buf, words_end - size, words_end, 0) != documents
+        ):
+            return 4
     words, p = read_vector(buf, p, n, 4, version)
     if rows < 0 or words % rows != 0:
         return 1
@@ -250,6 +342,7 @@ _COMMIT_FAULTS = (
     "its row vector cannot be divided by the number of rows",
     "it does not store one document per row",
     "a checkpoint lies outside the dictionary",
+    "its words do not fit its lists of documents",
 )
 MAX_TABLES = 100_000
 """Most tables of one file that are remembered."""
@@ -387,7 +480,7 @@ class ManticoreLogValidator:
         return position
 
     def _check_commit(self, batch: Batch, index: int, start: int) -> None:
-        """Report numbers of a commit that contradict each other (invariants C1 to C3); not checked before version 5."""
+        """Report numbers of a commit that contradict each other (invariants C1 to C4); not checked before version 5."""
         if self.context.version <= LAST_LOW_VERSION:
             return
         fault = find_commit_fault(batch.window, start, int(batch.frames["covered_end"][index]), self.context.version)

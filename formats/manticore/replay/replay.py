@@ -466,10 +466,10 @@ class ManticoreReplayer:
         table.last = max(table.last, tid)
         if skip_reason is not None:
             return SKIPPED, skip_reason
-        contradicts = records.offset[i] in current_file.contradictions and self.plan.version < schema.NEW_FRAME_VERSION
-        if contradicts and not self.unchecked:
+        contradicts = records.offset[i] in current_file.contradictions or _lacks_documents(kind, records.bodies[i])
+        if contradicts and not self._has_new_frames and not self.unchecked:
             place = f"{records.offset[i]:#x} of {current_file.file.name}"
-            text = f"not checked: the numbers of the commit at {place} contradict each other, "
+            text = f"not checked: the numbers of the {kind} at {place} contradict each other, "
             self.unchecked = (f"{text}and the server applies it unchecked",)
         if kind == OldOp.RECONFIGURE.name and self.plan.version in SETTINGS_LEAVE_TID:
             return APPLIED, "applied"
@@ -630,6 +630,12 @@ def _has_read_all(current_file: ReplayedFile) -> bool:
     """Check that all transactions before the damage were read (and not only those before some `--until`)."""
     damage = None if current_file.damage_start is None else find_damage(current_file.file, current_file.damage_start)
     return damage is None or damage.record is None or current_file.ruled_count >= damage.record
+
+
+def _lacks_documents(kind: str, body: Mapping[str, Any] | None) -> bool:
+    """Check that an UPDATE_ATTRS gives values that lie outside of it."""
+    payload = None if kind != OldOp.UPDATE_ATTRS.name or body is None else body.get("payload")
+    return isinstance(payload, Mapping) and "documents" not in payload
 
 
 def _has_undecodable_payload(findings: tuple[Finding, ...]) -> bool:

@@ -98,9 +98,17 @@ def _plan_listed_files(
     meta = _get_meta_context(file)
     assert meta is not None
     version = server_version or meta.version or _get_version(logs)
-    if meta.version is None and file.size == len(b"SPLI") and not file.findings[1:] and not logs:
-        text = "not checked: binlog.meta ends after its magic number, and no log says which server wrote it: "
-        return ManticoreStartPlan(no_list=True, unchecked=(f"{text}servers up to version 14 start, newer ones do not",))
+    is_magic_bad = any(one.facts.get("diagnosis") == "meta magic bad" for one in file.findings)
+    if meta.version is None and not is_magic_bad and len(b"SPLI") <= file.size:
+        known_version = server_version or (_get_version(logs) if logs else None)
+        if known_version is None or known_version >= schema.NEW_FRAME_VERSION:
+            text = "not checked: binlog.meta ends in its head: servers up to version 14 start with an empty list, "
+            text += "whether newer ones do is not known"
+            return ManticoreStartPlan(unlisted=logs, no_list=True, unchecked=(text,))
+        if file.size < schema.HEADER_SIZE:
+            return ManticoreStartPlan(unlisted=logs, version=known_version, no_list=True)
+        stop = ReplayStop(file.name, 4, "binlog.meta is of another version: recovery requires it")
+        return ManticoreStartPlan(unlisted=logs, version=known_version, refusal=stop)
     refusal = _check_meta(file, meta, version, logs)
     if refusal is not None:
         return ManticoreStartPlan(unlisted=logs, version=version, refusal=refusal)
@@ -137,11 +145,10 @@ def _check_meta(
     is_old = meta.version is not None and meta.version < schema.NEW_FRAME_VERSION
     if is_old and meta.setting != 1 and meta.count and not of_32_bits:  # an empty list is not checked any further
         return ReplayStop(file.name, schema.HEADER_SIZE, "USE_64BIT inconsistency (binary=1, binlog=0)")
-    if meta.version is None and (
-        file.size != len(b"SPLI") or not logs or _get_version(logs) >= schema.NEW_FRAME_VERSION
-    ):
-        return ReplayStop(file.name, 0, "the meta file is torn in its head; the reaction of a server is not known")
-    if (meta.version or 0) > version:
+    if meta.version is None:
+        return ReplayStop(file.name, 0, "the meta file is torn in its magic number")
+    is_older = is_old and meta.version < version < schema.NEW_FRAME_VERSION and bool(meta.count)
+    if meta.version > version or is_older:
         text = f"binlog.meta is of version {meta.version}, the server of version {version}"
         return ReplayStop(file.name, 4, f"{text}: recovery requires the other version")
     return None

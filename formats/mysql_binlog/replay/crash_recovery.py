@@ -678,9 +678,21 @@ class CrashRecovery:
         details |= {"cut_at": None if facts.is_mariadb else end, "torn_bytes": file.size - end}
         name = parse_log_name(file.name)
         details["goes_on_in"] = name.make_sibling(name.number + 1) if name is not None else None
-        details |= {"gtid": self.executed.text, "xids": self._xid_count, "last_xids": list(self._last_xids)}
+        details |= {"gtid": self.executed.text if self._knows_gtids(end) else None, "xids": self._xid_count, "last_xids": list(self._last_xids)}
         details["xa_prepared"] = [one.text for one in self._prepared]
         return details | {"rolled_back": self._rolled_back_gtid, "verifies_checksums": self._depends_on_checksums()}
+
+    def _knows_gtids(self, end: int) -> bool:
+        """Return whether the GTIDs that were read are those that the server restores.
+
+        MariaDB reads on after damaged events; and if the newest file ends inside a transaction, it counts the first
+        GTID in the older files that it reads then.
+        """
+        assert self.newest is not None and self.newest_facts is not None
+        if not self.newest_facts.is_mariadb or end == self.newest.size:
+            return True
+        has_errors = any(one.severity is Severity.ERROR for one in self.newest.findings)
+        return not has_errors and len(self._read_ends) == 1
 
     def _depends_on_checksums(self) -> bool | None:
         """Return whether recovery stops only if it verifies checksums (off by default); None without damage."""

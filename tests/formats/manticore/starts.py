@@ -47,24 +47,34 @@ class SearchServer(NamedTuple):
     program: str | None = None
 
 
-def search_server(name: str, corpus: Path | None) -> SearchServer | None:
-    """A server by its name; None where it is not installed, or its logs are not there."""
+VERSIONS: Mapping[str, int] = {"sphinx-2.2": 5, "manticore-2.8": 7}
+
+
+def logs_of(name: str, corpus: Path | None) -> Mapping[str, Files] | None:
+    """The logs of a server that are changed; None where they are not there."""
     if name == "manticore-2.8":
-        program = version7.tree()
-        logs = {each: version7.files(each) for each in SETS[name]}
-        configuration = (version7.SAMPLES / "v7.conf").read_text()
-        return None if program is None else SearchServer(name, logs, configuration, 7, program)
-    if sphinx_server.program() is None or corpus is None:
+        return {each: version7.files(each) for each in SETS[name]}
+    home = None if corpus is None else corpus / "sphinx/generated"
+    if home is None or not home.exists():
         return None
-    home = corpus / "sphinx/generated"
-    configuration = json.loads((home / "manifest.json").read_text())["datasets"]["mixed-kill9"]["tables_conf"]
-    logs = {
+    return {
         each: {
             path.name: path.read_bytes() for path in sorted((home / each).glob("binlog.*")) if path.suffix != ".lock"
         }
         for each in SETS[name]
     }
-    return SearchServer(name, logs, configuration, 5)
+
+
+def search_server(name: str, corpus: Path | None) -> SearchServer | None:
+    """A server by its name; None where it is not installed, or its logs are not there."""
+    logs, program = logs_of(name, corpus), version7.tree()
+    if name == "manticore-2.8" and logs is not None:
+        configuration = (version7.SAMPLES / "v7.conf").read_text()
+        return None if program is None else SearchServer(name, logs, configuration, VERSIONS[name], program)
+    if sphinx_server.program() is None or corpus is None or logs is None:
+        return None
+    manifest = json.loads((corpus / "sphinx/generated/manifest.json").read_text())
+    return SearchServer(name, logs, manifest["datasets"]["mixed-kill9"]["tables_conf"], VERSIONS[name])
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
