@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -68,7 +67,8 @@ _MAX_EVENT_BYTES = 1 << 20
 """Most events with wrong checksums that are read, and most bytes of each."""
 
 _MARK_EVENTS = frozenset({EventType.QUERY, EventType.XID, EventType.XA_PREPARE})
-_FINISH = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
+_INVALID_XID = (1 << 64) - 1
+"""XID of a QUERY that is no atomic DDL."""
 
 
 class CommitMark(msgspec.Struct, frozen=True):
@@ -80,9 +80,15 @@ class CommitMark(msgspec.Struct, frozen=True):
 
 
 class CommitMarks(msgspec.Struct):
-    """All marks so far, in file order; `first_fault`: offset and message of the first one that stops recovery."""
+    """All marks so far, in file order, as MySQL follows them (`binlog::Log_sanitizer`).
+
+    `first_fault`: offset and message of the first one that stops recovery. `unreadable_offset`: of a QUERY without
+    text, where the server may stop reading.
+    """
 
     first_fault: tuple[int, str] | None = None
+    unreadable_offset: int | None = None
+    _in_transaction: bool = False
     _xids: dict[int, None] = msgspec.field(default_factory=dict)
     _xa_states: XaStates = msgspec.field(default_factory=partial(XaStates, MAX_REMEMBERED))
 
@@ -98,32 +104,52 @@ class CommitMarks(msgspec.Struct):
         """Yield what stops recovery at a mark."""
         body = mark.body
         if mark.kind == "XID":
+            yield from self._end_transaction("XID")
             yield from self._check_xid(body.get("xid"))
         elif mark.kind == "XA_PREPARE":
+            yield from self._end_transaction("XA_PREPARE")
             fault = self._xa_states.prepare(_get_xa_id(body), one_phase=bool(body.get("one_phase")))
             yield from () if fault is None else (fault,)
         else:
-            status = body.get("status_vars") or {}
-            yield from self._check_xid(status.get("xid", status.get("ddl_logged_with_xid")))
-            yield from self._check_finish(as_text(body.get("sql")).strip())
+            yield from self._follow_query(mark.offset, body)
+
+    def _follow_query(self, offset: int, body: Mapping[str, Any]) -> Iterator[str]:
+        """Follow a QUERY; the server compares its text exactly."""
+        sql, status = as_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
+        if sql == "BEGIN" or sql.startswith("XA START"):
+            yield from self._check_outside("BEGIN or XA START")
+            self._in_transaction = True
+        elif (xid := status.get("xid", status.get("ddl_logged_with_xid"))) is not None and xid != _INVALID_XID:
+            yield from self._check_outside("DDL")
+            yield from self._check_xid(xid)
+        elif sql in ("COMMIT", "ROLLBACK"):
+            yield from self._end_transaction(sql)
+        elif sql.startswith(_XA_FINISH):
+            yield from self._check_outside(" ".join(sql.split()[:2]))
+            finish = parse_xa_finish(sql.encode("utf-8", "replace"))
+            fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
+            yield from () if fault is None else (fault,)
+        elif not sql and self.unreadable_offset is None:
+            self.unreadable_offset = offset
+
+    def _check_outside(self, event: str) -> Iterator[str]:
+        if self._in_transaction:
+            yield f"{event} inside a transaction"
+
+    def _end_transaction(self, event: str) -> Iterator[str]:
+        if not self._in_transaction:
+            yield f"{event} outside a transaction"
+        self._in_transaction = False
 
     def _check_xid(self, number: Any) -> Iterator[str]:
         """Check and remember an XID."""
-        if not isinstance(number, int) or not number:
+        if not isinstance(number, int):
             return
         if number in self._xids:
             yield f"the XID {number} is in the log twice"
         self._xids[number] = None
         if len(self._xids) > MAX_REMEMBERED:
             del self._xids[next(iter(self._xids))]
-
-    def _check_finish(self, sql: str) -> Iterator[str]:
-        """Check and remember XA COMMIT or XA ROLLBACK."""
-        if not _FINISH.match(sql):
-            return
-        finish = parse_xa_finish(sql.encode("utf-8", "replace"))
-        fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
-        yield from () if fault is None else (fault,)
 
 
 def _get_xa_id(body: Mapping[str, Any]) -> XaId:
@@ -500,10 +526,8 @@ class _RecoveryWalk:
 
     def _react(self, at: int, event: bytes) -> _ReaderReaction:
         """Return the reader's reaction to an event."""
-        if self._description.has_checksums:
-            if has_valid_checksum(event):
-                return _ReaderReaction.READ
-        elif at not in self._damaged_offsets:
+        is_intact = has_valid_checksum(event) if self._description.has_checksums else True
+        if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
         return self._react_to_damage(event)
 
@@ -602,7 +626,7 @@ class CrashRecovery:
 
     def _add_mark(self, mark: CommitMark | None) -> None:
         """Add the next commit mark of the newest file, after preceding ones with wrong checksums; None for its end."""
-        if self._marks is None:
+        if self._marks is None or (mark is not None and self._extent is not None and mark.offset >= self._extent.end):
             return
         while self._unverified_marks and (mark is None or self._unverified_marks[0].offset < mark.offset):
             self._marks.add_mark(self._unverified_marks.popleft())
@@ -645,6 +669,21 @@ class CrashRecovery:
         """Return whether the server comes up; None if it was shut down, so that recovery is not needed."""
         return None if not self.is_needed else self._find_refusal() is None
 
+    def find_doubt(self) -> str | None:
+        """Return why it is not certain how MySQL reads the newest file; None if it is."""
+        if self._marks is None or self.newest is None:
+            return None
+        self._add_mark(None)
+        doubtful = [self._marks.unreadable_offset, None if self._extent is None else self._extent.uncertain_from]
+        offset = min((one for one in doubtful if one is not None), default=None)
+        fault = self._marks.first_fault
+        if offset is None or (fault is not None and fault[0] < offset):
+            return None
+        if fault is None and offset != self._marks.unreadable_offset:
+            return None
+        name = get_base_name(self.newest.name)
+        return f"not checked: MySQL may or may not decode the event at {offset:#x} of {name}, and read on from there"
+
     def _find_refusal(self) -> tuple[int | None, str] | None:
         """Return (offset, reason) of what MySQL refuses; nothing after the first unreadable event matters."""
         if self.newest is None or self.newest_facts is None or self.newest_facts.is_mariadb:
@@ -678,7 +717,11 @@ class CrashRecovery:
         details |= {"cut_at": None if facts.is_mariadb else end, "torn_bytes": file.size - end}
         name = parse_log_name(file.name)
         details["goes_on_in"] = name.make_sibling(name.number + 1) if name is not None else None
-        details |= {"gtid": self.executed.text if self._knows_gtids(end) else None, "xids": self._xid_count, "last_xids": list(self._last_xids)}
+        details |= {
+            "gtid": self.executed.text if self._knows_gtids(end) else None,
+            "xids": self._xid_count,
+            "last_xids": list(self._last_xids),
+        }
         details["xa_prepared"] = [one.text for one in self._prepared]
         return details | {"rolled_back": self._rolled_back_gtid, "verifies_checksums": self._depends_on_checksums()}
 

@@ -220,6 +220,8 @@ class BinlogReplayer:
     def _predict_start(self) -> bool | None:
         """Return whether the server comes up; crash recovery may refuse, or what is opened before it."""
         recovery_starts = self._recovery.predict_start()
+        if self._recovery.find_doubt() is not None:
+            return None
         if self._startup is None or recovery_starts is False:
             return recovery_starts
         return self._startup.starts
@@ -238,6 +240,9 @@ class BinlogReplayer:
         earlier_gtids = self._logs[0].earlier_gtids if self._logs else ""
         if self._startup is not None:
             details["startup"] = self._startup.details
+        doubt = self._recovery.find_doubt()
+        if doubt is not None:
+            details["startup"] = {"starts": None, "not_checked": [doubt]}
         return details | ({"begins_behind": earlier_gtids} if earlier_gtids else {})
 
     def _iter_losses(self, open_at: int | None) -> Iterator[tuple[str, Finding]]:

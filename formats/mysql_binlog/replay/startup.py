@@ -52,6 +52,8 @@ _MAX_LOG_NUMBER = 0x7FFFFFFF
 
 _DESCRIPTION_FIXED_SIZE = 57
 """Bytes of FORMAT_DESCRIPTION after its header, up to the header length."""
+_MAX_HEAD_EVENTS = 100
+"""Most events between FORMAT_DESCRIPTION and PREVIOUS_GTIDS that are looked at."""
 _OLD_HEADER_SIZE = 13
 """Size of an event header of version 1."""
 _BODY_DAMAGE = ("checksum-mismatch", "payload-undecodable")
@@ -257,8 +259,10 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
         return _refuse(server.index, None, f"no number is left: {_MAX_LOG_NUMBER} is the highest that a log can have")
     if caveat is not None and _is_data_directory(server.folder):
         return StartPrediction(None, None, (), (caveat,))
+    header = server.read_bytes(last, len(MAGIC), HEADER_SIZE) or b""
+    in_use = len(header) == HEADER_SIZE and bool(header[FLAGS_AT] & EventFlag.BINLOG_IN_USE)
     opened_log = server.find_log(last)
-    if opened_log is not None and opened_log.is_relay:
+    if in_use and opened_log is not None and opened_log.is_relay:
         message = f"not checked: {_format_name(_base_name(last))} begins as a relay log, the other logs here do not"
         return StartPrediction(None, None, (), (message,))
     if server.is_mysql is None:
@@ -268,14 +272,12 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     reason = _find_description_fault(server, last)
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
-    header = server.read_bytes(last, len(MAGIC), HEADER_SIZE) or b""
-    if not header[FLAGS_AT] & EventFlag.BINLOG_IN_USE:
+    if not in_use:
         return _predict_state_start(server)
-    newest = server.find_log(last)
-    if newest is None or newest.facts is None:
+    if opened_log is None or opened_log.facts is None:
         message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
         return StartPrediction(None, None, (), (f"{message}MariaDB reads them as crash recovery",), remedy)
-    return _predict_recovery_start(server, newest)
+    return _predict_recovery_start(server, opened_log)
 
 
 def _refuse(name: str, offset: int | None, reason: str, *remedy: ManualStep) -> StartPrediction:
@@ -357,6 +359,10 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
         at = len(MAGIC) + read_event_size(start, len(MAGIC))
+        offset = _find_unlisted_gtid(server, name, at)
+        if offset is not None:
+            message = f"there is a GTID before PREVIOUS_GTIDS: MySQL reads {_format_name(_base_name(name))}, and stops"
+            return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
         errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
         header = server.read_bytes(name, at, HEADER_SIZE) or b""
         if header[TYPE_AT : TYPE_AT + 1] != bytes([EventType.PREVIOUS_GTIDS]):
@@ -375,6 +381,20 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
                 _unlist_step(server, name),
             )
             return _refuse(_member_name(server, name), at, message, *remedy)
+    return None
+
+
+def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int | None:
+    """Return the offset of a GTID before PREVIOUS_GTIDS; None if there is none (`read_gtids_from_binlog`)."""
+    for _ in range(_MAX_HEAD_EVENTS):
+        header = server.read_bytes(name, at, HEADER_SIZE) or b""
+        if len(header) < HEADER_SIZE or header[TYPE_AT] == EventType.PREVIOUS_GTIDS:
+            return None
+        if header[TYPE_AT] in (EventType.GTID_LOG, EventType.GTID_TAGGED_LOG):
+            return at
+        if read_event_size(header) < HEADER_SIZE:
+            return None
+        at += read_event_size(header)
     return None
 
 
