@@ -732,10 +732,10 @@ class CrashRecovery:
         GTID in the older files that it reads then.
         """
         assert self.newest is not None and self.newest_facts is not None
-        if not self.newest_facts.is_mariadb or end == self.newest.size:
+        if not self.newest_facts.is_mariadb:
             return True
         has_errors = any(one.severity is Severity.ERROR for one in self.newest.findings)
-        return not has_errors and len(self._read_ends) == 1
+        return not has_errors and (end == self.newest.size or len(self._read_ends) == 1)
 
     def _depends_on_checksums(self) -> bool | None:
         """Return whether recovery stops only if it verifies checksums (off by default); None without damage."""

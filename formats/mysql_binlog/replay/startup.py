@@ -76,7 +76,8 @@ class StartPrediction(msgspec.Struct, frozen=True):
     """Prediction of a server start, without crash recovery.
 
     `starts`: None if it cannot be determined. `blocker`: what the server stops at. `unchecked`: why the prediction is
-    uncertain. `remedy`: what makes the server come up where no repair plan does.
+    uncertain. `remedy`: what makes the server come up where no repair plan does. `skips_newest`: it does not read the
+    newest log, which was not closed.
     """
 
     starts: bool | None
@@ -84,6 +85,7 @@ class StartPrediction(msgspec.Struct, frozen=True):
     findings: tuple[tuple[str, Finding], ...] = ()
     unchecked: tuple[str, ...] = ()
     remedy: tuple[ManualStep, ...] = ()
+    skips_newest: bool = False
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -589,10 +591,12 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
     if server.is_mysql is not False:
         message = f"{reason}: the server rolls back what is prepared in engines, including what {name} has as committed"
         loss = make_finding("silent-loss", None, 0, message, situation="start")
-        return StartPrediction(server.is_mysql, None, ((newest.file.name, loss), *_find_missing_line_feed(server)))
+        findings = ((newest.file.name, loss), *_find_missing_line_feed(server))
+        return StartPrediction(server.is_mysql, None, findings, skips_newest=True)
     message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
     unchecked = (f"{message}whether one does cannot be determined from this log",)
-    return StartPrediction(None, None, tuple(_find_missing_line_feed(server)), unchecked, _create_index_step(server))
+    findings = tuple(_find_missing_line_feed(server))
+    return StartPrediction(None, None, findings, unchecked, _create_index_step(server), skips_newest=True)
 
 
 def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction:

@@ -315,7 +315,7 @@ class Home:
         else:
             self.options = (*small, "--log-bin=bin", "--innodb-fast-shutdown=0", "--binlog-format=ROW")
 
-    def make(self, own_logs: bool) -> None:
+    def make(self, own_logs: bool = True) -> None:
         """Make the template of each kind; without its own logs, those that were recorded take their place."""
         for kind in KINDS:
             home = self.folder / kind
@@ -417,10 +417,20 @@ def verdict(said: str, did: str) -> str:
 
 def logs_of(name: str, kind: str, variant: str, folder: Path) -> Path:
     """The recorded logs of a server with a variant, as if in a data directory; no server is needed."""
-    shutil.copytree(LOGS / name / kind, folder)
-    (folder / "ibdata1").write_bytes(bytes(100))
+    _copy_logs(name, kind, folder)
     VARIANTS[variant](folder)
     return folder
+
+
+def changed_logs_of(name: str, generator: str, number: int, folder: Path) -> str:
+    """Write the recorded logs of a server with the random change of a number; say which."""
+    _copy_logs(name, kind_of(number), folder)
+    return change(generator, number, folder)
+
+
+def _copy_logs(name: str, kind: str, folder: Path) -> None:
+    shutil.copytree(LOGS / name / kind, folder)
+    (folder / "ibdata1").write_bytes(bytes(100))
 
 
 def main() -> None:
