@@ -277,14 +277,17 @@ class _UncheckedReader:
         self._position += after if after > 0 else len(data)
         return int(value) if after > 0 else 0
 
-    def read_count(self, limit: int, width: int = 1) -> int:
-        """Read a number as the server's `int`."""
-        return self._check_length(self.read_number() & 0xFFFFFFFF, limit, width)
+    def read_count(self) -> int:
+        """Read a number of elements that are read one by one; one that is negative as the server's `int` is none."""
+        count = self.read_number() & 0xFFFFFFFF
+        return 0 if count > _INT_MAX else self._check_length(count, MAX_COUNT, 1)
 
     def skip_vector(self, width: int) -> None:
-        """Skip a count and that many elements."""
-        count = self.read_count(MAX_BYTES, width)
-        self._position += width * count
+        """Skip a count and that many elements, which are copied at once; a negative count is no allocation."""
+        count = self.read_number() & 0xFFFFFFFF
+        if count > _INT_MAX and not count * width & 0xFFFFFFFF:
+            return
+        self._position += width * self._check_length(count, MAX_BYTES, width)
 
     def read_byte(self) -> int:
         """Read a byte; 0 after the end of the file."""
@@ -326,7 +329,7 @@ class _UncheckedReader:
 
     def repeat_element(self, element: Callable[[], None]) -> None:
         """Read a count, and each element by itself."""
-        for _ in range(self.read_count(MAX_COUNT)):
+        for _ in range(self.read_count()):
             if self._position >= self._size:
                 return
             element()
@@ -354,7 +357,7 @@ def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id
         return ParseDoubt(f"the RECONFIGURE at {offset:#x} has {error}: failed to load settings", True)
     except _LengthError as error:
         text = f"the transaction at {offset:#x} has {error}: the server uses it unchecked, before it verifies the "
-        if error.negative and kind in (OldOp.COMMIT, OldOp.RECONFIGURE):  # Sphinx 2.2 survived one in an UPDATE
+        if error.negative:
             return ParseDoubt(f"{text}checksum, and crashes", True)
         return ParseDoubt(f"not checked: {text}checksum, and may crash or read for very long", False)
     return None
@@ -486,11 +489,11 @@ def _parse_query(reader: _UncheckedReader) -> None:
     reader.skip_numbers(2)
     reader.skip_text()
     reader.skip_text()
-    filters, nodes = reader.read_count(MAX_COUNT), reader.read_count(MAX_COUNT)
+    filters, nodes = reader.read_count(), reader.read_count()
     for _ in range(filters):
         reader.skip_text()
         reader.skip_numbers(10)
-        values, texts = reader.read_count(MAX_COUNT), reader.read_count(MAX_COUNT)
+        values, texts = reader.read_count(), reader.read_count()
         reader.skip_numbers(values)
         for _ in range(texts):
             reader.skip_text()
