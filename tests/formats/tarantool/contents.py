@@ -353,7 +353,8 @@ def main(kind: str, first: int, count: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         make, run = (base, compare) if kind == "contents" else (written, compare_damaged)
         for what, policy, different, started in run(make(Path(name)), numbers):
-            result = "open" if different.startswith(OPEN) else "wrong" if different else "right"
+            kinds = {"": "right", OPEN: "open", "words": "right, other words"}
+            result = kinds.get(different.partition(":")[0], "wrong")
             counts[f"{policy}: {'starts' if started else 'stops'}, {result}"] += 1
             if different:
                 print(what, policy, different, flush=True)
