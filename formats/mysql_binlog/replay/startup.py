@@ -275,7 +275,8 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
     if not in_use:
-        return _predict_state_start(server)
+        state = _predict_state_start(server)
+        return None if state is None or state.starts else state
     if opened_log is None or opened_log.facts is None:
         message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
         return StartPrediction(None, None, (), (f"{message}MariaDB reads them as crash recovery",), remedy)
@@ -432,12 +433,27 @@ def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None
     body = server.read_bytes(name, len(MAGIC) + HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
     if length < HEADER_SIZE + _DESCRIPTION_FIXED_SIZE or len(body) < _DESCRIPTION_FIXED_SIZE:
         return f"its FORMAT_DESCRIPTION event is too short: {consequence}"
-    if not body[2]:
+    if not _has_server_version(body[2:52]):
         return f"its FORMAT_DESCRIPTION names no server version: {consequence}"
     least = _OLD_HEADER_SIZE if body[:2] == b"\x01\0" else HEADER_SIZE
     if body[-1] < least:
         return f"its FORMAT_DESCRIPTION gives events headers of {body[-1]} bytes, fewer than {least}: {consequence}"
     return None
+
+
+def _has_server_version(text: bytes) -> bool:
+    """Return whether MariaDB reads a version from the text: three numbers, not all 0 (`server_version_split`)."""
+    rest = text.partition(b"\0")[0]
+    numbers = []
+    for place in range(3):
+        match = re.match(rb"\s*([0-9]+)", rest)
+        number = 0 if match is None else int(match[1])
+        rest = rest if match is None else rest[match.end() :]
+        if number > 255 or not (place or rest.startswith(b".")):
+            return False
+        numbers.append(number)
+        rest = rest.removeprefix(b".")
+    return any(numbers)
 
 
 # -- MariaDB -----------------------------------------------------------------------------------------------------------

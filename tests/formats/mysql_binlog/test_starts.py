@@ -173,14 +173,14 @@ def test_a_description_of_version_0_is_accepted_where_it_names_the_server(tmp_pa
 
 
 DESCRIPTIONS = {
-    (0, b"\0\0"): "YY", (0, b"\x01\0"): "YY", (0, b"\x2c\x01"): "YY", (2, b"\0"): "n", (2, b"x"): "YY",
+    (0, b"\0\0"): "YY", (0, b"\x01\0"): "YY", (0, b"\x2c\x01"): "YY", (2, b"\0"): "n", (2, b"x"): "n",
     (56, b"\0"): "n", (56, b"\x12"): "n", (56, b"\x14"): "YY",
 }  # fmt: skip
 """Place in the body of FORMAT_DESCRIPTION and bytes there -> did MariaDB start with the closed log?"""
 
 
 @pytest.mark.parametrize(("place", "did"), DESCRIPTIONS.items())
-def test_mariadb_checks_only_server_version_and_header_length_of_a_description(
+def test_mariadb_checks_only_the_server_version_and_the_header_length_of_a_description(
     place: tuple[int, bytes], did: str, tmp_path: Path
 ) -> None:
     folder = logs_of("mariadb-10.11", "closed", "intact", tmp_path / "log")
@@ -204,6 +204,34 @@ def test_numbers_of_a_state_file_may_have_a_plus_and_blanks(state: bytes, did: s
     folder = logs_of("mariadb-10.11", "closed", "intact", tmp_path / "log")
     (folder / "bin.state").write_bytes(state)
     assert predicted(folder) == did
+
+
+TEXTS = {
+    (b"./bin.000001\n./bin.000002\n./bin.0000038", b"0-1-15"): "Yn",
+    (b"./bin.000001\n./bin.000002\n./bin.000003\0", b"0-1-15"): "Yn",
+    (b"./bin.000001\n./bin.000002\n./bin.000003 ", b"0-1-15"): "Yn",
+    (b"\n./bin.000001\n./bin.000002\n./bin.000003", b"0-1-15\n"): "YY",
+    (b"./bin.000001\n./bin.000002\n\n./bin.000003", b"0-1-15\n"): "YY",
+}
+"""Index and state file after a clean shutdown -> did MariaDB 10.11 start, and once more?"""
+
+
+@pytest.mark.parametrize(("texts", "did"), TEXTS.items())
+def test_a_last_line_without_line_feed_counts_unless_a_blank_line_is_before_it(
+    texts: tuple[bytes, bytes], did: str, tmp_path: Path
+) -> None:
+    folder = logs_of("mariadb-10.11", "closed", "intact", tmp_path / "log")
+    for name, text in zip(("bin.index", "bin.state"), texts, strict=True):
+        (folder / name).write_bytes(text)
+    assert predicted(folder) == did
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mysql_appends_to_no_line_after_a_blank_one(kind: str, tmp_path: Path) -> None:
+    """MySQL 9.7 started twice."""
+    folder = logs_of("mysql-9", kind, "intact", tmp_path / "log")
+    (folder / "bin.index").write_bytes(b"\n./bin.000001\n./bin.00")
+    assert predicted(folder) == "YY"
 
 
 CHECKPOINTS = {511: "n", 512: "YY"}
