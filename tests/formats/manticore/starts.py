@@ -90,6 +90,8 @@ def damaged(rng: random.Random, files: Files) -> tuple[str, Files]:
 
 
 def _damage_one(rng: random.Random, files: Files) -> tuple[str, Files]:
+    if not files:
+        return "nothing is left", files
     name = META if META in files and rng.random() < 0.25 else rng.choice([*files])
     content = bytearray(files[name])
     kinds = ["cut", "flip", "zero", "random", "remove", "insert", "zeros-appended", "garbage-appended"]
