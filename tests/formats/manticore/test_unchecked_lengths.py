@@ -102,6 +102,10 @@ def test_manticore_2_8_accepts_the_same_lists(version: int, count: int, accepted
     assert real.started is accepted, real.reason
 
 
+NOT_PREDICTED = {("manticore-2.8", "contents"): {291}}
+"""A stored query that names a field which the table does not have: the log does not hold the table's schema."""
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("generator", GENERATORS)
 @pytest.mark.parametrize("name", SERVERS)
@@ -111,14 +115,14 @@ def test_recorded_starts_with_random_changes_are_predicted(
     logs = logs_of(name, corpus)
     if logs is None:
         pytest.skip("the logs of Sphinx are not there")
-    results, wrong = Counter[str](), list[tuple[str, str]]()
+    results, wrong = Counter[str](), set[int]()
     for number, did in enumerate(recorded(name, generator)):
-        words, content = changed(logs, generator, number)
-        result, why = compared(VERSIONS[name], written(tmp_path / str(number), content), did)
+        _, content = changed(logs, generator, number)
+        result, _ = compared(VERSIONS[name], written(tmp_path / str(number), content), did)
         results[result] += 1
         if result == "wrong":
-            wrong.append((words, why))
-    assert not wrong
+            wrong.add(number)
+    assert wrong == NOT_PREDICTED.get((name, generator), set())
     assert results["open"] <= results.total() * 0.04
 
 
