@@ -283,9 +283,16 @@ class _UncheckedReader:
         return 0 if count > _INT_MAX else self._check_length(count, MAX_COUNT, 1)
 
     def skip_vector(self, width: int) -> None:
-        """Skip a count and that many elements, which are copied at once; a negative count is no allocation."""
+        """Skip a count and that many elements, which are copied at once.
+
+        A negative count allocates nothing; the bytes to copy are counted as `int`, so that they may be none, or so
+        many that the server crashes or reads for ever (seen).
+        """
         count = self.read_number() & 0xFFFFFFFF
-        if count > _INT_MAX and not count * width & 0xFFFFFFFF:
+        copied = count * width & 0xFFFFFFFF
+        if count > _INT_MAX and copied <= _INT_MAX:
+            if copied:
+                raise _LengthError(f"a length of {count:,} at {self._position:#x}", negative=False)
             return
         self._position += width * self._check_length(count, MAX_BYTES, width)
 
