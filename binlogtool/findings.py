@@ -343,6 +343,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "A leftover of an interrupted purge or rotation, or a file of another log.",
             "Find out where it comes from before you remove it; it may hold the only copy of some records.",
         ),
+        "member-not-named": _make_explanation(
+            _N,
+            "Several files of a log were named, and a file between them exists that was not: it was not checked.",
+            "A list of paths that leaves a file out, or a pattern that does not match it.",
+            "Name all files of the log, or its directory.",
+        ),
         "meta-mismatch": _make_explanation(
             _E,
             "The meta file or index does not match the files themselves.",

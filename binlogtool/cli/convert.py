@@ -56,6 +56,7 @@ _DAMAGED_SCRIPT_HINT = (
     "the input is damaged; run `binlogtool verify`, and select whole transactions before or after the damage "
     "(--include-gtids, --start-position, --stop-position)"
 )
+_SKIPPED_RANGE_IDS = ("damaged-range", "torn-tail", "garbage-tail")
 _UNLOGGED_HINTS = (
     "their positions are in the tables",
     "their positions are in the tables; --on-damage skip accepts that",
@@ -185,6 +186,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
         yield f"note   {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
     yield from _table_change_lines(manifest)
     yield from (f"left   {escape(text)}" for text in manifest.details.get("leftovers", ()))
+    yield from _skipped_lines(manifest)
     yield from (f"lost   {escape(text)}" for text in manifest.details.get("unreadable", ()))
     if unlogged := manifest.details.get("untold"):
         hint = _UNLOGGED_HINTS[manifest.on_damage == "stop"]
@@ -211,6 +213,29 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
             return
     written = f"{format_quantity(len(manifest.outputs), 'file')}, {format_size(sum(o.size for o in manifest.outputs))}"
     yield f"wrote  {escape(manifest.output)}  {format_quantity(manifest.rows, unit_name)}  {written}"
+
+
+def _skipped_lines(manifest: Manifest) -> Iterator[str]:
+    """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
+    from binlogtool.report.wording import format_count, format_offset, format_quantity
+    from binlogtool.terminal.escape import escape
+
+    found = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]] if manifest.complete else []
+    if found:
+        size = sum(f["length"] for f in found)
+        is_whole_list = sum(manifest.finding_counts[id_] for id_ in {f["id"] for f in found}) == len(found)
+        yield (
+            f"lost   {'' if is_whole_list else 'at least '}{format_quantity(size, 'byte')} of the input in "
+            f"{format_quantity(len(found), 'damaged range')}, which --on-damage {manifest.on_damage} leaves out:"
+        )
+    for one in found[:_MAX_SHOWN]:
+        place = f"{escape(one['file'])} {format_offset(one['offset'])}"
+        yield f"lost     {place}  {one['id']}: {format_quantity(one['length'], 'byte')}"
+    if len(found) > _MAX_SHOWN:
+        yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
+    for one in manifest.findings if manifest.complete else ():
+        if "packed_size" in one["facts"]:
+            yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
 
 def _is_table_note(finding: Mapping[str, Any]) -> bool:

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core import progress
+from binlogtool.core.compressed_stream import COMPRESSED_HEADS
 from binlogtool.core.open_file import (
-    COMPRESSED_HEADS,
     FileSource,
     Source,
     TruncatedSource,

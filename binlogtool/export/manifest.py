@@ -238,6 +238,7 @@ class Manifest(msgspec.Struct, frozen=True):
         if ENCRYPTED in self.finding_counts:
             return 6
         lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
+        lost = lost or any("packed_size" in finding["facts"] for finding in self.findings)
         missing = lost or (self.details.get("untold") and self.on_damage == "stop")
         return 0 if self.complete and not missing and CHANGED_LATER not in self.finding_counts else 1
 
@@ -357,7 +358,8 @@ def resolve_format(path: str, format: str) -> str:
         return open_file_module.find_format(format).spec
     source = open_source(path)
     try:
-        return open_file_module.detect_format(FileHead(read_head(source), base_name(path), source.size)).name
+        head = FileHead(read_head(source), base_name(path), source.size)
+        return open_file_module.detect_source_format(source, head).name
     finally:
         source.close()
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import is_url
 from binlogtool.findings import Severity
@@ -73,6 +74,8 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
     if diagnosis.is_healthy:
         return []
     read_options = read_options.with_option("--redo", diagnosis.redo)
+    if (method := find_file_method(diagnosis.path)) is not None:
+        return _list_unpack_steps(diagnosis, method)
     hint = suggest_after_verify(diagnosis.report, read_options)
     if diagnosis.start == UNKNOWN and (diagnosis.plan is None or diagnosis.plan.has_encrypted_file):
         return [] if hint is None else [RepairStep("provide what is missing", hint)]
@@ -80,6 +83,17 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
         [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("look at the first damage", hint)]
     )
     return [*_make_copy_step(diagnosis.path), *inspection_steps, *_list_repair_steps(diagnosis, read_options)]
+
+
+_UNPACK_COMMANDS = {"gzip": "gunzip -k", "xz": "unxz -k", "bzip2": "bunzip2 -k", "zstd": "unzstd"}
+
+
+def _list_unpack_steps(diagnosis: Diagnosis, method: str) -> list[RepairStep]:
+    """Return the steps for a compressed file: its server does not read it, so nothing in it can be repaired."""
+    if any("packed_size" in found.facts for found in diagnosis.report.findings):
+        return [RepairStep("copy the file again from where it was compressed: its data is cut or damaged", None)]
+    command = f"{_UNPACK_COMMANDS[method]} -- {quote_for_shell(diagnosis.path)}"
+    return [RepairStep("unpack the file, and run diagnose on the unpacked one", command)]
 
 
 def _make_copy_step(path: str) -> list[RepairStep]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool import formats
+from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import encode_document, finding_to_value
 from binlogtool.core.open_file import is_url
 from binlogtool.core.progress import SkippedFile
@@ -178,7 +179,7 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
         and (size := _get_size(replay.stop.file, replay.stop.offset))
     ):
         yield _make_hexdump_command(replay.stop.file, size, replay.stop.offset, read_options)
-    if is_url(replay.path) or replay.policy != "server":
+    if is_url(replay.path) or replay.policy != "server" or find_file_method(replay.path) is not None:
         return
     errors = [found for _, found in replay.findings if found.severity is Severity.ERROR]
     ids = {found.id for found in errors}
@@ -192,8 +193,9 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
 
 
 def _get_size(path: str, offset: int) -> int:
-    """Return the size of a file; of a path that is not a local file, a size that includes the offset."""
-    return os.path.getsize(path) if os.path.isfile(path) else offset + 1
+    """Return the size of a file; if it is not local or compressed, a size that includes the offset."""
+    is_plain = os.path.isfile(path) and find_file_method(path) is None
+    return os.path.getsize(path) if is_plain else offset + 1
 
 
 def _can_truncate(id_: str, offset: int | None) -> bool:
