@@ -64,6 +64,9 @@ CHANGED_LATER = (
 STATEMENT_LEFT_OUT = (
     "statement-left-out"  # an option keeps the statement out of a script: nothing is wrong with the log
 )
+ROWS_NOT_LOGGED = "rows-not-logged"  # the log has a statement in place of the rows that it changed
+COLUMNS_UNKNOWN = "columns-unknown"  # neither the log nor --schema names the columns of a table
+NOT_REVERSIBLE = "not-reversible"  # a flashback cannot reverse an event
 ROWS_DIVERGE = "rows-diverge"  # the row events of a table do not add up to its rows
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
@@ -215,6 +218,29 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "InnoDB applies foreign key actions itself (MariaDB; MySQL where no flag says otherwise), or a "
             "rollback was logged.",
             "Apply the key's action as well; reverse the rows of the transaction that the message names.",
+        ),
+        ROWS_NOT_LOGGED: _make_explanation(
+            _E,
+            "The log has a statement that changes rows, and not the rows: which rows it changed is not known.",
+            "binlog_format is STATEMENT, or MIXED (MariaDB's default), or the server reports lost events.",
+            "`dump` shows the statement. Set binlog_format=ROW for the future; with `--on-damage skip`, `convert` "
+            "writes the rows that are logged.",
+        ),
+        COLUMNS_UNKNOWN: _make_explanation(
+            _E,
+            "The names of the columns of a table are not known, so its rows cannot be written with names.",
+            "The log has no names (binlog_row_metadata=MINIMAL, MariaDB's default), and the CREATE TABLE is in an "
+            "earlier log.",
+            "Give the CREATE TABLE statements with `--schema FILE.sql`, for example from `mysqldump --no-data`, or "
+            "name the earlier logs as well.",
+        ),
+        NOT_REVERSIBLE: _make_explanation(
+            _E,
+            "A selected event cannot be reversed, so no flashback script is written.",
+            "The log has a statement instead of changed rows, a table was created, altered or dropped, or the row "
+            "images lack columns (binlog_row_image).",
+            "Select the transactions before or after it by GTID, position, time or `--object`; `--skip-ddl` leaves "
+            "table definitions unchanged.",
         ),
         "statement-inexact": _make_explanation(
             _E,

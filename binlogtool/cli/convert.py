@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -180,10 +180,7 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
         yield f"found  {', '.join(counts)}"
     shown_severities = ["warning"] if manifest.to in ("sql", "flashback") or unit_name == "message" else []
     shown_severities += ["error"] if unit_name == "message" and manifest.complete else []
-    for finding in [f for f in manifest.findings if f["severity"] in shown_severities or _is_table_note(f)][
-        :_MAX_SHOWN
-    ]:
-        yield f"note   {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+    yield from _finding_lines("note", [f for f in manifest.findings if _is_note(f, shown_severities)])
     yield from _table_change_lines(manifest)
     yield from (f"left   {escape(text)}" for text in manifest.details.get("leftovers", ()))
     yield from _skipped_lines(manifest)
@@ -195,15 +192,15 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     if left_out := manifest.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
     if not manifest.complete:
-        for finding in [f for f in manifest.findings if f["severity"] == "error" or f["id"] == ENCRYPTED][:_MAX_SHOWN]:
-            yield f"error  {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+        is_encrypted = ENCRYPTED in manifest.finding_counts
+        member, value = ("id", ENCRYPTED) if is_encrypted else ("severity", "error")
+        yield from _finding_lines("error", [f for f in manifest.findings if f[member] == value])
         damaged_hint = _DAMAGED_SCRIPT_HINT if manifest.to == "flashback" else _DAMAGED_HINT
         reason = _STOP_REASONS.get(str(manifest.details.get("stopped_by")), damaged_hint)
         yield f"nothing was written: {_ENCRYPTED_HINT if ENCRYPTED in manifest.finding_counts else reason}"
         return
     if appended := manifest.details.get("append"):
-        for finding in [f for f in manifest.findings if f["severity"] == "error"][:_MAX_SHOWN]:
-            yield f"error  {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+        yield from _finding_lines("error", [f for f in manifest.findings if f["severity"] == "error"])
         yield (
             f"state  {escape(manifest.output)}  {format_quantity(appended['rows'], 'row')} at commit "
             f"{format_count(appended['commit'])}"
@@ -238,9 +235,25 @@ def _skipped_lines(manifest: Manifest) -> Iterator[str]:
             yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
 
 
-def _is_table_note(finding: Mapping[str, Any]) -> bool:
-    """Return True for notes about what an output of tables does not contain."""
-    return finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
+def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each finding, one for those that say the same about one file."""
+    from binlogtool.report.wording import format_count, format_repeats, group_repeats
+    from binlogtool.terminal.escape import escape
+
+    groups = group_repeats(findings, lambda f: (f["file"], f["id"], f["facts"].get("cause") or f["message"]))
+    for finding, count in groups[:_MAX_SHOWN]:
+        text = f"{escape(finding['message'])}{format_repeats(count)}"
+        yield f"{label:<6} {escape(finding['file'])}  {finding['id']}: {text}"
+    if len(groups) > _MAX_SHOWN:
+        yield f"{label:<6} {format_count(len(groups) - _MAX_SHOWN)} more; --manifest FILE lists all"
+
+
+def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
+    """Return True for findings of these severities, and for notes about what an output of tables does not contain."""
+    if finding["id"] == ENCRYPTED:  # it is an error, and is reported there
+        return False
+    is_table_note = finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
+    return finding["severity"] in severities or is_table_note
 
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:

@@ -13,6 +13,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from hashlib import blake2b
 from typing import IO, Any, Protocol
@@ -136,9 +137,8 @@ class StreamSource(Source):
         self.size: int | None = None
         self._stream = stream
         self._underlying = underlying
-        self._read: Callable[[int], bytes | None] = getattr(
-            stream, "read1", getattr(stream, "read", None)
-        )  # returns what is available
+        read: Any = getattr(stream, "read1", None) or stream.read  # type: ignore[union-attr]
+        self._read: Callable[[int], bytes | None] = read  # returns what is available
         self._head = head
         self._position = 0
 
@@ -259,16 +259,7 @@ _REMOTE_MODULE = "binlogtool.core.remote_files"
 
 def _open_url(url: str) -> Source:
     source: Source = importlib.import_module(_REMOTE_MODULE).open_remote(url)
-    try:
-        is_compressed = read_head(source, 4).startswith(COMPRESSED_HEADS)
-    except BaseException:
-        source.close()
-        raise
-    return (
-        _decompress_stream(url, StreamSource(url, io.BufferedReader(_SequentialReader(source), _READAHEAD_BYTES)))
-        if is_compressed
-        else source
-    )
+    return _decompress_source(source)
 
 
 def list_remote_names(url: str) -> list[str] | None:
@@ -291,7 +282,7 @@ def open_source(path: str) -> Source:
         InputOutputError: it cannot be opened or read.
     """
     if path == "-":
-        return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
+        return _open_standard_input()
     if is_url(path):
         return _open_url(path)
     real_path = os.path.realpath(path)
@@ -311,6 +302,47 @@ def open_source(path: str) -> Source:
         source.close()
         return _decompress_stream(path, StreamSource(path, open(real_path, "rb")))
     return source
+
+
+# --- Standard input that is read several times ---
+
+spooled_input: ContextVar[int | None] = ContextVar("spooled_input", default=None)
+"""Descriptor of the temporary file that holds standard input (`core.spooled_input`)."""
+
+
+def is_stream_path(path: str) -> bool:
+    """Return True if what a path names can be read only once."""
+    if path == "-":
+        return spooled_input.get() is None
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+class _SpooledSource(FileSource):
+    """Standard input, from its temporary file."""
+
+    def find_change(self) -> Finding | None:
+        """Return None: nothing else has the file."""
+        return None
+
+
+def _open_standard_input() -> Source:
+    spooled = spooled_input.get()
+    if spooled is None:
+        return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
+    return _decompress_source(_SpooledSource("-", spooled))
+
+
+def _decompress_source(source: Source) -> Source:
+    """Return the source, or its decompressed content; close it on errors."""
+    try:
+        is_compressed = read_head(source, HEAD_SIZE).startswith(COMPRESSED_HEADS)
+    except BaseException:
+        source.close()
+        raise
+    if not is_compressed:
+        return source
+    sequential = io.BufferedReader(_SequentialReader(source), _READAHEAD_BYTES)
+    return _decompress_stream(source.name, StreamSource(source.name, sequential))
 
 
 def _has_content(path: str) -> bool:

@@ -27,6 +27,7 @@ from binlogtool.core.open_file import (
     TruncatedSource,
     Window,
     base_name,
+    is_stream_path,
     is_url,
     open_file,
     total_size,
@@ -273,7 +274,7 @@ class LogFiles:
     @cached_property
     def is_stream(self) -> bool:
         """True if one of the files can be read only once; cached, as it is asked for each of thousands of files."""
-        return any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan)
+        return any(is_stream_path(path) for path, _, _ in self._plan)
 
     def reopen(self, hints: Hints | None = None) -> Self:
         """Return the same log unopened, for a pass beside this one. hints: in place of those it was opened with.

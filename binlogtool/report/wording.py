@@ -6,14 +6,16 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from binlogtool.core.progress import COMPRESSED, FILE, UNREADABLE, SkippedFile
 from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import encode_text
 from binlogtool.repair.verify_report import SkippedFiles
 from binlogtool.terminal.escape import escape
+
+T = TypeVar("T")
 
 # --- Numbers, offsets, findings and commands as text ---
 
@@ -140,6 +142,21 @@ def _format_advice(kind: str) -> str:
 def skipped_files_to_json(skipped: SkippedFiles) -> dict[str, Any]:
     """Return one member of `not_logs`: the files of a directory that are not logs."""
     return {"path": skipped.path, "files": [{"name": one.name, "kind": one.kind} for one in skipped.files]}
+
+
+def group_repeats(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, int]]:
+    """Return the first item of each key, in order, with the number of items that have the key."""
+    firsts, counts = dict[Hashable, T](), Counter[Hashable]()
+    for item in items:
+        item_key = key(item)
+        firsts.setdefault(item_key, item)
+        counts[item_key] += 1
+    return [(first, counts[item_key]) for item_key, first in firsts.items()]
+
+
+def format_repeats(count: int) -> str:
+    """Format how often a finding is repeated, as the end of its message; "" for once."""
+    return "" if count == 1 else f" ({format_count(count)} times; this is the first)"
 
 
 def format_duration(seconds: float) -> str:

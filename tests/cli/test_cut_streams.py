@@ -1,4 +1,4 @@
-"""Compressed logs whose data is cut or damaged: what can be unpacked is read, and a finding says where the data ends."""
+"""Compressed logs whose data is cut or damaged: what can be unpacked is read, and a finding says where it ends."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_no_command_stops_before_the_cut(tmp_path: Path, method: str, command: s
     words = command.replace("OUT", str(tmp_path / "out")).split()
     done = invoke(*words, str(path))
     told = done.text + done.err
-    assert done.code in (1, 6), told[-500:]
+    assert done.code == (6 if command == "diagnose" else 1), told[-500:]
     assert "in order" not in told
-    assert f"cut at byte {cut:,}" in told or "copy the file again" in told
+    assert ("copy the file again" if command == "diagnose" else f"cut at byte {cut:,}") in told
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -80,7 +80,7 @@ def test_where_nothing_can_be_unpacked_the_message_says_so(tmp_path: Path, metho
     path.write_bytes(pack(plain_log())[:20])
     for command in ("verify", "dump", "diagnose", "convert --to jsonl -o OUT"):
         done = invoke(*command.replace("OUT", str(tmp_path / "out")).split(), str(path))
-        assert done.code in (1, 4, 6) and "cut at byte 20 of the file" in done.text + done.err, (command, done.err)
+        assert done.code == 4 and "cut at byte 20 of the file" in done.text + done.err, (command, done.err)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import ROWS_DIVERGE, Finding, Severity
+from binlogtool.findings import COLUMNS_UNKNOWN, ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
 from binlogtool.format_api import tables_and_changes
 from binlogtool.format_api.layout import Batch, DecompressionError
 from binlogtool.format_api.schema_fields import MalformedError
@@ -180,6 +180,7 @@ _DATABASE_DDL = re.compile(
     rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED_NAME}|[\w$]+)",
     re.IGNORECASE,
 )
+_NO_MAP = "its TABLE_MAP is missing"
 _UNKNOWN_NAMES = "its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
 _PARTIAL_IMAGES = "the log does not record all of its columns (binlog_row_image); they are left out"
 _DIFF_MEMBER = "$diff"
@@ -212,7 +213,7 @@ class RowChanges(msgspec.Struct):
             try:
                 yield self._process_event(scene)
             except (MalformedError, DecompressionError) as error:
-                yield _report_undecodable(scene, str(error.args[0]))
+                yield _report_unexported(scene, error.finding_id, str(error.args[0]))
 
     def note_gap(self) -> None:
         """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
@@ -241,7 +242,7 @@ class RowChanges(msgspec.Struct):
                 (self._end_transaction(scene, parse_xid(bytes(event.body)) if code == _T.XID else None),)
             )
         if code == _T.INCIDENT:
-            return _report_undecodable(scene, row_tables.INCIDENT)
+            return _report_unexported(scene, ROWS_NOT_LOGGED, row_tables.INCIDENT)
         return RecordChanges()
 
     def _begin_transaction(self, scene: EventContext) -> None:
@@ -291,8 +292,9 @@ class RowChanges(msgspec.Struct):
         sql_text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         changes, findings, table = list(self._process_ddl(scene, sql_text, database)), tuple[Finding, ...](), None
         if row_tables.changes_rows(sql_text):
-            findings = _report_undecodable(scene, row_tables.STATEMENT_WITHOUT_ROWS).findings
             name = self.knowledge.find_only_changed_table(sql_text, database)
+            reason = row_tables.describe_unlogged_rows(name)
+            findings = _report_unexported(scene, ROWS_NOT_LOGGED, reason).findings
             table = _table_by_name(name or "")
             findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, sql_text))
         if is_table_statement(sql_text[:4096]):
@@ -323,11 +325,12 @@ class RowChanges(msgspec.Struct):
         size = scene.file.description.table_id_size
         if scene.table is None:
             ends_only = int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID
-            return RecordChanges() if ends_only else _report_undecodable(scene, "its TABLE_MAP is missing")
+            return RecordChanges() if ends_only else _report_unexported(scene, "dangling-reference", _NO_MAP)
         table_map = self.knowledge.describe_with_key(scene.table)
         table = change_table(table_map)
         if table is None:
-            return _report_undecodable(scene, table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}")
+            text = table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}"
+            return _report_unexported(scene, COLUMNS_UNKNOWN, text)
         rows = decode_rows(event.code, event.body, table_map, scene.limits)
         place, transaction = self._make_place(scene, self.current), self.current
         if event.body[size] & STMT_END:
@@ -408,11 +411,12 @@ def _drop_json_diffs(image: dict[str, object]) -> dict[str, object]:
     return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFF_MEMBER in v)}
 
 
-def _report_undecodable(scene: EventContext, reason: str) -> RecordChanges:
-    text = f"{type_name(scene.event.code)} cannot be exported as a message: {reason}"
+def _report_unexported(scene: EventContext, finding_id: str, reason: str) -> RecordChanges:
+    """Report an event that is not exported. finding_id: says whether it is damaged, or what is not known."""
+    text = reason if finding_id == COLUMNS_UNKNOWN else f"{type_name(scene.event.code)}: {reason}"
     table = scene.table if scene.event.code in ROW_EVENTS else None
     described_table = None if table is None else SqlTable(table.database, table.table, ())
-    return RecordChanges((), (event_finding(scene, "payload-undecodable", text),), described_table)
+    return RecordChanges((), (event_finding(scene, finding_id, text),), described_table)
 
 
 def _file_name(scene: EventContext) -> str:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import ROWS_DIVERGE, Finding, Severity, make_finding
+from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import (
@@ -602,6 +602,11 @@ def export_table(table_map: TableMap) -> TableSchema:
     return table
 
 
+def describe_unlogged_rows(table: str | None) -> str:
+    """Describe a statement that changes rows. table: the only one that it changes, None if it is not known."""
+    return f"{table}: {STATEMENT_WITHOUT_ROWS}" if table else STATEMENT_WITHOUT_ROWS
+
+
 class RowTables(msgspec.Struct):
     """Follows the events of a log and produces table rows.
 
@@ -729,7 +734,7 @@ class RowTables(msgspec.Struct):
             reason = INCIDENT
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
-        findings = (report_event(event, "payload-undecodable", reason), *notes) if reason else ()
+        findings = (report_event(event, ROWS_NOT_LOGGED, reason), *notes) if reason else ()
         return (
             RecordTableRows(
                 ends=step is GroupStep.ENDS, remark=remark, findings=findings, changes=changes, emptied=emptied
@@ -747,8 +752,9 @@ class RowTables(msgspec.Struct):
         """
         parts, sql = read_query(scene)
         text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        reason = STATEMENT_WITHOUT_ROWS if changes_rows(text) else ""
-        name = self.knowledge.find_only_changed_table(text, database) if reason else None
+        has_changes = changes_rows(text)
+        name = self.knowledge.find_only_changed_table(text, database) if has_changes else None
+        reason = describe_unlogged_rows(name) if has_changes else ""
         changes = None if name is None else make_database_table(*split_name(name), ())
         notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
         if is_table_statement(text[:4096]):
