@@ -170,6 +170,35 @@ def test_the_library_has_the_same_rows() -> None:
             list(rows.encode("json"))
 
 
+def test_partial_updates_of_json_are_the_functions_that_mysqlbinlog_prints(corpus: Path) -> None:
+    log = str(corpus / "mysql-binlog" / "generated" / "mysql-9.7" / "partial-json" / "binlog.000001")
+    changes = [  # as `mysqlbinlog -v` prints them, with the column's name in place of @2
+        "JSON_REPLACE(j, '$.a', 99)",
+        "JSON_REMOVE(j, '$.b.c[1]')",
+        "JSON_REPLACE(j, '$.b.c[0]', CAST('{\"z\": 1.5}' AS JSON))",
+        "JSON_INSERT(j, '$.new', 'v')",
+    ]
+    rows = [line.strip() for line in invoke("rows", log).text.splitlines()]
+    assert [line for line in rows if line.startswith("j: JSON_")] == [f"j: {one}" for one in changes]
+    dumped = [line for line in invoke("dump", log).text.splitlines() if line.startswith("  ~ ")]
+    assert dumped == [
+        f"  ~ id=1 j={changes[0]}",
+        f"  ~ id=1 j={changes[1]} k: [1,2] → [1,2,7]",
+        f"  ~ id=1 j={changes[2]}",
+        f"  ~ id=1 j={changes[3]}",
+    ]
+    lines = [json.loads(line) for line in invoke("rows", "-O", "jsonl", log).text.splitlines()]
+    assert json.loads(lines[2]["j"]) == {"$diff": [{"op": "REPLACE", "path": "$.a", "value": 99}]}
+
+
+def test_a_text_that_looks_like_a_partial_update_stays_a_text(tmp_path: Path) -> None:
+    from tests.pipeline.test_notebook import inserted
+
+    (tmp_path / "log.000001").write_bytes(inserted([b'{"$diff":[' + b"[" * 90], [[7]]))
+    done = invoke("rows", str(tmp_path / "log.000001"))
+    assert done.code == 0 and '{"$diff":[[[[' in done.text
+
+
 # -- flashback ---------------------------------------------------------------------------------------------------------
 
 FLASHBACK = ("flashback", "--include-gtids", "0-1-7", *ORDERS, "--rows", "statements")
