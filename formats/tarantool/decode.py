@@ -479,5 +479,9 @@ class BlockSplitPoints(msgspec.Struct):
         """Restore the space names that were known at the border."""
         self.context.spaces.update({int(space): name for space, name in state.items()})
 
+    def export_state_for_next_file(self) -> dict[str, str]:
+        """Return the same names: a later file may use spaces that this one, or a snapshot, defines."""
+        return self.export_state()
+
     def skip_damage(self) -> None:
         """Ignore a damaged range: space names stay known."""

@@ -29,6 +29,7 @@ FORMAT = Format(
         schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
         clone_context=fork_context,
         split_finder=LazyRef("tarantool.decode:create_split_points"),
+        carries_state=True,
         compiled_layouts=LazyRef("tarantool.layout:layouts"),
     ),
     validation=ValidationRules(
