@@ -70,7 +70,8 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         if form == "arrow" and out.isatty():
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.say_skipped_files()
-        for table, rows in _open_tables(run, log, options, selection, form).items():
+        tables = _open_tables(run, log, options, selection, form)
+        for table, rows in tables.items():
             if form == "text":
                 _print_text(out, table, rows, options.image or "after")
             else:
@@ -80,6 +81,8 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
             if not rows.row_count and table in selection.objects:
                 run.say(f"{table}: the selection contains no row of this table")
             troubles += rows.findings
+        if selection.where is not None and tables and not run.progress.records:
+            log.require_columns(selection.where)
     _report_troubles(run, troubles)
     return run.status
 

@@ -86,6 +86,7 @@ def test_an_output_of_one_table_wants_one_name(form: str) -> None:
         (("--database", "shp"), "did you mean shop.*?"),
         (("--exclude-object", "*"), "--exclude-object leaves out all tables of the log: shop.orders, shop.stock"),
         ((*ORDERS, "--columns", "custmer"), "did you mean 'customer'?"),
+        ((*ORDERS, "--where", "after.totl > 1"), "no table of the log has a column totl"),
     ],
 )
 def test_a_table_that_the_log_does_not_have_is_an_error(words: tuple[str, ...], said: str) -> None:
