@@ -275,7 +275,7 @@ def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
 
 FileStamp = tuple[int, int, int, int]
 
-_NEEDS_FILES = "convert needs regular files, which it reads twice; use `dump` for streams"
+_NEEDS_FILES = "convert needs regular files, which it reads twice; save the log to a file first"
 
 
 def find_inputs(paths: Iterable[str | PathLike[str]], format: str, *, lenient: bool = False) -> list[ManifestInput]:
