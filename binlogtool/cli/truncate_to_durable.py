@@ -139,9 +139,7 @@ class _TruncateRunner:
         self.codes: list[int] = []
         self._has_changed = self._has_finished_repair = False
         self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
-        from binlogtool.report.verify_and_plan import collect_read_options
-
-        self._next_command_options = collect_read_options(msgspec.structs.asdict(options.hints), settings.format)
+        self._next_command_options = options.hints.to_read_options(settings.format)
         self._read_options: dict[str, Any] = {
             "format": settings.format,
             "limits": settings.limits,
