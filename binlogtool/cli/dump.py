@@ -86,6 +86,8 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
         if options.follow:
             from binlogtool.cli.dump_follow import FollowOptions
 
+            if record_selection.limit is not None:
+                record_selection = replace(record_selection, limit=None, tail=record_selection.limit)
             return _run_follow(
                 run, paths, record_selection, FollowOptions(options.decode, raw, options.poll, log_hints), writer, out
             )
@@ -420,7 +422,8 @@ command = Command(
             ["-F", "--follow"],
             is_common=True,
             is_flag=True,
-            help="Continue with appended records, also in newer files, until --limit, --timeout or a signal.",
+            help="As tail -F: continue with appended records, also in newer files, until --timeout or a signal; -n N "
+            "begins with the last N records.",
         ),
         option(
             ["--poll"],
@@ -462,6 +465,6 @@ command = Command(
         ("for scripts", "binlogtool dump -O jsonl 00000000000000000042.xlog"),
         ("one table, one day", "binlogtool dump --object 512 --start-datetime 2026-01-31 /var/lib/tarantool"),
         ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
-        ("watch a log grow, from its last 20 records", "binlogtool dump -F --tail 20 /var/lib/tarantool"),
+        ("watch a log grow, from its last 20 records", "binlogtool dump -n 20 -F /var/lib/tarantool"),
     ),
 )

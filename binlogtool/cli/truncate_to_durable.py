@@ -185,7 +185,7 @@ class _TruncateRunner:
             self._run.say(f"interrupted {plan.direction}: {name}: {action}", level=-1)
         if plan.files and not self._options.yes:
             folder = os.path.dirname(plan.intent)
-            if not click.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?", err=True):
+            if not self._run.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?"):
                 raise RefusedError(f"{path}: not confirmed; nothing was changed")
         applied = binlogtool.finish_repair(path)
         if applied is None:
@@ -213,6 +213,7 @@ class _TruncateRunner:
 
     def _apply_plan(self, out: OutputDestination, plan: RepairPlan) -> RepairResult:
         import binlogtool
+        from binlogtool.report.wording import format_quantity
 
         options = self._options
         if options.to_file is not None:
@@ -220,7 +221,8 @@ class _TruncateRunner:
             return binlogtool.write_repaired_copy(plan, options.to_file, **self._read_options)
         if plan.changes and not options.yes:
             out.flush()
-            if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
+            changes = format_quantity(len(plan.changes), "file")
+            if not self._run.confirm(f"Change {changes} of {plan.target} as planned?"):
                 raise RefusedError(f"{plan.target}: not confirmed; nothing was changed")
         self._run.cancel_time_limit()
         return binlogtool.apply_plan(

@@ -76,8 +76,8 @@ def test_the_code_of_pages_fits_100_columns() -> None:
     pages = [path for path in (ROOT / "docs").rglob("*.md") if not {"made", "spec"} & set(path.parts)]
     for path in (ROOT / "README.md", *pages):
         for number, line in lines_of_code(path.read_text("utf-8")):
-            is_printed_command = re.match(r"next: |\s+binlogtool ", line)
-            assert len(line) <= 100 or is_printed_command, f"{path.name}:{number} has {len(line)} columns"
+            if not re.match(r"next: |\s+binlogtool ", line):  # a command that the program prints is whole
+                assert len(line) <= 100, f"{path.name}:{number} has {len(line)} columns"
     for name, text in PAGES.items():
         if name.startswith("commands"):
             assert all(len(line) <= 100 for _, line in lines_of_code(text)), name
