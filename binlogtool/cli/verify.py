@@ -282,8 +282,8 @@ command = Command(
     help="""Check logs: framing, checksums, content, and how the files of a log fit.
 
     Only reads. Files of one log that are named together are checked as a set, except with --state or --master.
-    Compressed files are read (.gz, .zst, .xz, .bz2). Every byte is accounted for. -q prints only files with findings.
-    The last line names the command to use next.
+    Compressed files are read (.gz, .zst, .xz, .bz2; .lz4 with the Python package lz4). Every byte is accounted for. -q
+    prints only files with findings. The last line names the command to use next.
     """,
     examples=(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),

@@ -43,7 +43,8 @@ GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 XZ = b"\xfd7zX"
 BZIP2 = b"BZh"
-COMPRESSED_HEADS = (GZIP, ZSTD, XZ, BZIP2)
+LZ4 = b"\x04\x22\x4d\x18"
+COMPRESSED_HEADS = (GZIP, ZSTD, XZ, BZIP2, LZ4)
 """The first bytes of compressed files, which are decompressed while they are read."""
 _READAHEAD_BYTES = 256 * KIB
 
@@ -340,7 +341,23 @@ def _decompress_stream(name: str, stream: StreamSource) -> Source:
 
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(joined, read_across_frames=True)
         return StreamSource(name, reader, underlying=raw)
+    if start == LZ4:
+        try:
+            return StreamSource(name, _open_lz4(name, joined), underlying=raw)
+        except InputOutputError:
+            stream.close()
+            raise
     return StreamSource(name, raw, start)
+
+
+def _open_lz4(name: str, stream: io.BufferedReader) -> IO[bytes]:
+    try:
+        frame = importlib.import_module("lz4.frame")
+    except ImportError:
+        advice = "unpack it, or install the Python package lz4"
+        raise InputOutputError(f"{name}: the file is compressed with lz4, which cannot be read; {advice}") from None
+    reader: IO[bytes] = frame.LZ4FrameFile(stream)
+    return reader
 
 
 class _SequentialReader(io.RawIOBase):
