@@ -343,14 +343,14 @@ def _decompress_stream(name: str, stream: StreamSource) -> Source:
         return StreamSource(name, reader, underlying=raw)
     if start == LZ4:
         try:
-            return StreamSource(name, _open_lz4(name, joined), underlying=raw)
+            return StreamSource(name, _open_lz4(name, joined), underlying=raw)  # type: ignore[arg-type]
         except InputOutputError:
             stream.close()
             raise
     return StreamSource(name, raw, start)
 
 
-def _open_lz4(name: str, stream: io.BufferedReader) -> IO[bytes]:
+def _open_lz4(name: str, stream: IO[bytes]) -> IO[bytes]:
     try:
         frame = importlib.import_module("lz4.frame")
     except ImportError:

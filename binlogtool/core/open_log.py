@@ -39,11 +39,14 @@ from binlogtool.core.record_blocks import (
     read_event_groups,
 )
 from binlogtool.core.record_filter import (
+    NUMBERED_GTID,
     RecordFilter,
     RecordRange,
     gtid_selection,
-    parse_included_sets,
+    gtid_source,
+    parse_named_sets,
     resolve_types,
+    split_gtid_position,
     split_sets,
 )
 from binlogtool.core.record_selection import (
@@ -892,13 +895,14 @@ class NameCensus:
         self._count = 0
         self._objects, self._types, self._known_types = set[str](), set[str](), set[str]()
         self._type_names, self._formats = dict[str, frozenset[str]](), set[str]()
-        self._origins, self._first_last_txn, self._matched_transactions = set[int](), ("", ""), set[str]()
+        self._origins, self._matched_transactions = set[int](), set[str]()
+        self._transactions = TransactionRanges()
 
     @property
     def is_needed(self) -> bool:
         """True if the selection names anything."""
         s = self._selection
-        return bool(s.objects or s.exclude_objects or s.types or s.origins or s.include_gtids or s.xid is not None)
+        return bool(s.objects or s.exclude_objects or s.types or s.origins or self._needs_transactions)
 
     def read_batch(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
@@ -911,7 +915,7 @@ class NameCensus:
             for name in self._selection.types:
                 types = self._type_names.get(name, frozenset()) | resolve_types((name,), output)
                 self._type_names[name] = types
-        sets = parse_included_sets(self._selection, output.gtid_rules)
+        sets = parse_named_sets(self._selection, output.gtid_rules)
         plain_decoder = replace(decoder, decode="frame", raw=False, script=None, row_condition=None, reader=None)
         for block in plain_decoder.decode_batch(batch, RecordFilter(Selection())):
             self._add_envelopes(block.envelope, sets)
@@ -925,8 +929,7 @@ class NameCensus:
         if len(self._objects) < _MAX_NAMES:
             self._objects.update(one for one in set(envelope.object) if one is not None)
         txns = [str(one) for one in dict.fromkeys(envelope.txn) if one is not None] if self._needs_transactions else []
-        if txns:
-            self._first_last_txn = (self._first_last_txn[0] or txns[0], txns[-1])
+        self._transactions.add_all(txns)
         for text, predicate in sets:
             if text not in self._matched_transactions and any(map(predicate, txns)):
                 self._matched_transactions.add(text)
@@ -935,7 +938,10 @@ class NameCensus:
 
     @property
     def _needs_transactions(self) -> bool:
-        return self._selection.include_gtids is not None or self._selection.xid is not None
+        s = self._selection
+        return not (s.include_gtids is s.exclude_gtids is s.xid is None) or any(
+            split_gtid_position(one) for one in (s.start, s.stop)
+        )
 
     def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
         """Collect the names of a batch while a stream is read."""
@@ -952,7 +958,7 @@ class NameCensus:
         if s.origins and self._origins.isdisjoint(s.origins):
             text = _join_names(map(str, sorted(self._origins)))
             missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; they have {text}")
-        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects)]
+        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *self._unmatched_exclusions()]
         absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
         for name, types in self._type_names.items():
             if not self._types.isdisjoint(types):
@@ -980,13 +986,77 @@ class NameCensus:
             yield text + (suggest_names(glob, candidates) or _describe_names(candidates))
 
     def _unmatched_transactions(self) -> Iterator[str]:
-        s, (first, last) = self._selection, self._first_last_txn
-        listed = f"it has {first} to {last}" if first else "it names no transactions"
+        s = self._selection
         for text in dict.fromkeys(split_sets(s.include_gtids)):
             if text not in self._matched_transactions:
-                yield f"--include-gtids {text}: the log has no such transaction; {listed}"
+                yield f"--include-gtids {text}: the log has no such transaction{self._transactions.suggest(text)}"
         if s.xid is not None and s.xid not in self._matched_transactions:
-            yield f"--xid {s.xid}: the log has no such transaction; {listed}"
+            yield f"--xid {s.xid}: the log has no such transaction{self._transactions.suggest(s.xid)}"
+        for text in split_gtid_position(s.start):
+            if not self._transactions.has_source(text):
+                yield f"--start-position gtid:{text}: the log has no such source{self._transactions.suggest(text)}"
+        for text in split_gtid_position(s.stop):
+            if text not in self._matched_transactions and not self._transactions.is_before_end(text):
+                yield f"--stop-position gtid:{text}: the log ends without it{self._transactions.suggest(text)}"
+
+    def _unmatched_exclusions(self) -> Iterator[str]:
+        """Yield a message if the excluded transactions exclude none."""
+        texts = split_sets(self._selection.exclude_gtids)
+        if texts and self._matched_transactions.isdisjoint(texts):
+            suggestion = self._transactions.suggest(texts[0])
+            yield f"--exclude-gtids {', '.join(texts)}: the log has no such transaction{suggestion}"
+
+
+class TransactionRanges:
+    """The first and last number of the transactions of each source."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, tuple[int, int]] = {}
+        self._unnumbered: dict[str, None] = {}
+
+    def add_all(self, txns: Iterable[str]) -> None:
+        """Add transactions by their names."""
+        for txn in txns:
+            if (match := NUMBERED_GTID.fullmatch(txn)) is None:
+                if len(self._unnumbered) <= _MAX_LISTED:
+                    self._unnumbered[txn] = None
+            elif match[1] in self._ranges or len(self._ranges) < _MAX_NAMES:
+                number = int(match[2])
+                first, last = self._ranges.get(match[1], (number, number))
+                self._ranges[match[1]] = min(first, number), max(last, number)
+
+    def has_source(self, txn: str) -> bool:
+        """Return True if the log has transactions of the domain or UUID of this one."""
+        match = NUMBERED_GTID.fullmatch(txn)
+        return match is None or any(gtid_source(known) == gtid_source(match[1]) for known in self._ranges)
+
+    def is_before_end(self, txn: str) -> bool:
+        """Return True if the log has a transaction of the same domain or UUID with this number or a higher one."""
+        match = NUMBERED_GTID.fullmatch(txn)
+        return match is not None and any(
+            gtid_source(known) == gtid_source(match[1]) and int(match[2]) <= last
+            for known, (_, last) in self._ranges.items()
+        )
+
+    def suggest(self, txn: str) -> str:
+        """Return the transactions that are most like this one, as the end of a message."""
+        if not self._ranges:
+            return _describe_names(self._unnumbered) if self._unnumbered else "; it names no transactions"
+        match = NUMBERED_GTID.fullmatch(txn)
+        sources = sorted(self._ranges)
+        nearest = "" if match is None else self._find_nearest(match[1], int(match[2]))
+        listed = _join_names(
+            f"{source}{first} to {source}{last}" if first != last else f"{source}{first}"
+            for source, (first, last) in ((one, self._ranges[one]) for one in sources)
+        )
+        return f"; it has {listed}{nearest}"
+
+    def _find_nearest(self, source: str, number: int) -> str:
+        """Return a question with the transaction of this number of the most similar source; "" if there is none."""
+        if source in self._ranges:
+            return ""
+        names = [f"{known}{number}" for known, (first, last) in self._ranges.items() if first <= number <= last]
+        return suggest_names(f"{source}{number}", names, 1)
 
 
 def _describe_names(names: Iterable[str]) -> str:

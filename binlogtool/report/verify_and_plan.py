@@ -398,7 +398,8 @@ def render_verify_text(
     for depth in ("frame", "checksum"):
         if any(file.details.get("depth") == depth for file in report.files):
             yield f"not checked: payloads (--depth {depth})"
-    yield from render_skipped_files(report.skipped, list_names=list_names)
+    if not only_findings:
+        yield from render_skipped_files(report.skipped, list_names=list_names)
     if hint := suggest_after_verify(report, read_options):
         yield f"next: {hint}"
     if exit_code:

@@ -258,3 +258,17 @@ def test_a_signal_asks_for_one_line_of_progress(plain: Path) -> None:
     line = process.stderr.readline()
     ended(process, signal.SIGTERM)
     assert line.startswith(b"binlogtool: ") and b"records" in line
+
+
+@pytest.mark.parametrize(("columns", "lacking"), [("80", {"offset", "origin"}), ("100", {"size"}), ("200", set())])
+def test_a_table_folds_no_narrow_column(columns: str, lacking: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = invoke(
+        "dump", "-O", "table", str(ROOT / "tests/corpus/guides/mariadb/mariadb-bin.000002")
+    ).text.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    assert {"type", "time", "object", "txn", "body"} <= set(lines[1].split())
+    assert lacking.isdisjoint(lines[1].split())
+    (deletion,) = [line.split() for line in lines if "DELETE_ROWS_V1" in line]
+    assert {"shop.orders", "0-1-7"} <= set(deletion)
+    assert "2026-11-20T14:05:10Z" in deletion or "2026-11-20" in deletion
