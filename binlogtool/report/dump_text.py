@@ -156,7 +156,8 @@ class TextWriter:
             parts.append(escape(text.note))
         if self._options.everything:
             size = block.size[i] if inner is None else inner.size
-            parts.append(f"size={size} record={block.record[i]} seq={seq} origin={envelope.origin[i]}")
+            known = {"size": size, "record": block.record[i], "seq": seq, "origin": envelope.origin[i]}
+            parts += (f"{label}={escape(str(value))}" for label, value in known.items() if value is not None)
         parts += self._values.format_members(text.members)
         extras = block.extras[i] if block.extras and self._options.everything else None
         if extras:

@@ -65,8 +65,25 @@ def format_command(*words: str) -> str:
     return " ".join(map(quote_for_shell, (*own_words, *words)))
 
 
+_FACT_TEXTS = {
+    ("situation", "apply"): "when the log is replayed",
+    ("situation", "start"): "when the server starts",
+    ("situation", "restart"): "when the server starts again",
+    ("situation", "crash-recovery"): "when the server recovers from a crash",
+    ("server", "refuse"): "the server refuses to start",
+    ("server", "replay"): "the server continues",
+    ("server", "overwrite"): "the server overwrites it",
+    ("next_start", "refuse"): "the next start is refused",
+}
+"""Facts whose values are words of the program."""
+
+
 def format_fact(name: str, value: Any) -> str:
-    """Format one fact of a finding: `stored 5b1c22e0`."""
+    """Format one fact of a finding: `stored 5b1c22e0`; of a fact that is true only the name."""
+    if value is True:
+        return escape(name).replace("_", " ")
+    if isinstance(value, str) and (name, value) in _FACT_TEXTS:
+        return _FACT_TEXTS[name, value]
     if isinstance(value, bool) or not isinstance(value, int):
         shown = escape(str(value))
     else:
@@ -75,13 +92,18 @@ def format_fact(name: str, value: Any) -> str:
 
 
 def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
-    """Format the simple facts whose value is not in the message."""
-    simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and 0 < len(str(v)) <= 80}
-    return [
+    """Format the simple facts whose value is not in the message, and which are neither empty nor false."""
+    simple = {
+        name: v
+        for name, v in values.items()
+        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80
+    }
+    texts = (
         format_fact(name, v)
         for name, v in simple.items()
         if not any(_contains_word(message, form) for form in _list_spellings(v))
-    ]
+    )
+    return [text for text in texts if text not in message]
 
 
 def _list_spellings(value: Any) -> list[str]:
