@@ -331,6 +331,8 @@ def describe_state(file: FileReport) -> str:
         return "WARNING"
     if "incomplete" in file.details:
         return "PARTIAL"
+    if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
+        return "WARNING"
     return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
 
 
@@ -516,6 +518,10 @@ def _render_file_plan(file: FilePlan) -> Iterator[str]:
         yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
 
 
+_ITEM_LABELS = {"behind": "after", "left_out": "left out"}
+"""Labels of lists of a plan that have another name in JSON."""
+
+
 def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
     """Yield a line for each item, at most `SHOWN_PER_ID` of a kind, as in the report of `verify`."""
     seen = Counter[str]()
@@ -523,7 +529,7 @@ def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
         kind = str(item["id"]) if isinstance(item, Mapping) and "id" in item else ""
         seen[kind] += 1
         if seen[kind] <= MAX_SHOWN_PER_ID:
-            yield f"{escape(name):<6} {escape(_format_value(item))}"
+            yield f"{_ITEM_LABELS.get(name, escape(name)):<6} {escape(_format_value(item))}"
     for kind, number in seen.items():
         if number > MAX_SHOWN_PER_ID:
             yield (
