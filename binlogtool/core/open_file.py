@@ -343,7 +343,7 @@ def _decompress_stream(name: str, stream: StreamSource) -> Source:
         return StreamSource(name, reader, underlying=raw)
     if start == LZ4:
         try:
-            return StreamSource(name, _open_lz4(name, joined), underlying=raw)  # type: ignore[arg-type]
+            return StreamSource(name, _open_lz4(name, joined), underlying=raw)
         except InputOutputError:
             stream.close()
             raise
