@@ -236,7 +236,7 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(["--to"], type=click.Choice(_TARGETS), is_common=True, help="What to write."),
-        *spark_options("Write tables of records on Spark: local[*] or spark://HOST:PORT."),
+        *spark_options("Write tables on Spark: local[*] or spark://HOST:PORT."),
         option(
             ["--max-binlog-size"],
             type=SIZE,
@@ -325,7 +325,7 @@ command = Command(
     notes="""The manifest has the hash of each input and output; the output is read again with another reader.
 
     Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files; they need the extra `arrow`.
-    Tables of records are written by this process, by --jobs N processes, or with --master on Spark: embedded (local[*],
+    They are written by this process, by --jobs N processes, or with --master on Spark: embedded (local[*],
     which brings its own Java; extra `spark`) or on a cluster. A column of --partition-by is in the names of directories
     (type=INSERT/), no longer in the files; a text that is null or empty has the directory __none__ (object=__none__/),
     a number, date or hour __HIVE_DEFAULT_PARTITION__, which Spark and Hive read as null. In CSV an empty text is "",
@@ -350,8 +350,7 @@ command = Command(
     OUTPUT/_tables.json, which describes them. --image sets what a row's columns hold: values after the change (of a
     DELETE, before it), before it, both as structs, or of an UPDATE only its changes and the key. Columns that are
     added or dropped in the log are merged by name, types become wider: the manifest says where. See
-    docs/tables.md. No
-    Spark is needed, only pyarrow. To get records of a table, use --where "object = 'shop.orders'".
+    docs/tables.md. To get records of a table, use --where "object = 'shop.orders'".
 
     jsonl (as in `dump`), raw (the exact bytes of the records) and sql are one file in the order of the log.
     sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a

@@ -507,11 +507,14 @@ def envelope_options() -> list[click.Parameter]:
             help="debezium: after each delete, write a message with its key and the value null (default: yes).",
         ),
         option(
-            ["--transaction-messages"],
+            ["--provide-transaction-metadata"],
             is_flag=True,
-            help=(
-                "debezium: also write a message for each begin and end of a transaction (provide.transaction.metadata)."
-            ),
+            help="debezium: fill the member transaction, and write a message for each begin and end of a transaction.",
+        ),
+        option(
+            ["--include-query"],
+            is_flag=True,
+            help="debezium: fill source.query with the statement, where the log has it.",
         ),
         option(
             ["--schema-messages"],

@@ -82,6 +82,9 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from binlogtool.export.finish_tables import FinishedFile
+    from binlogtool.export.table_job import TypedRows
+
 
 # --- Hashes of the bytes read of growing files ---
 
@@ -411,43 +414,43 @@ class TableRunFile:
 
 
 class TypedRunFiles:
-    """Typed rows of tables, a directory for each; see `typed_tables`. known: tables of earlier runs."""
+    """Typed rows of tables, a directory for each; see `table_job`. known: tables of earlier runs."""
 
-    def __init__(
-        self, folder: Path, number: int, job: AppendJob, options: TypedRowOptions, known: Sequence[KnownTable],
-        *, operations: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        from binlogtool.export.table_router import TableRouter
+        from binlogtool.export.table_router import TableDirectories, TableRouter
         from binlogtool.export.typed_tables import TypedTables
 
-        self._pool, self._number, self._job = ThreadPoolExecutor(1), number, job
-        self.tables = TypedTables(
-            folder, job.shape, options, job.limits, self._pool, operations=operations, known=known, generation=0
-        )  # fmt: skip
-        self.finding_tally = self.tables.finding_tally
-        self._router = TableRouter(options, self.tables, job.limits)
+        self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
+        self._folder, self._known = folder, {one.name: one for one in known}
+        request, shape = job.build_request(), job.shape
+        spools = kind.create_spools(folder / "spool", shape, request, self._pool, known, generation=0)
+        self._tables = TypedTables(spools)
+        self._finished: dict[str, list[FinishedFile]] = {}
+        self.finding_tally = self._tables.finding_tally
+        self._router = TableRouter(kind.options, self._tables, job.limits)
+        self._directories = TableDirectories()
+        for one in known:
+            self._directories.directory_of(one.name)
 
     @property
     def rows(self) -> int:
         """Number of rows so far."""
-        return self.tables.rows
+        return self._tables.spools.rows
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the rows of a part; see `RunFileWriter`."""
+        from binlogtool.export.table_job import add_file_finding
         from binlogtool.export.typed_columns import read_older_tables
 
-        self.tables.set_generation(generation)
+        self._tables.spools.set_generation(generation)
         file, job, router = log.files[0], self._job, self._router
         known_tables = read_older_tables([(file.path, file.format.name)], job.limits, job.backend, job.hints)
         for item in router.read_log(log, typed_selection(selection), known_tables, part):
             if isinstance(item, FileFinding):
-                router.note_damage(item)
                 is_damaged = is_damage(item.finding, lambda: closed)
-                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=is_damaged)
-                if is_damaged:
-                    router.add_damage_row(item)
+                add_file_finding(router, self.finding_tally, item, is_damaged=is_damaged)
             elif isinstance(item, RowBatch):
                 router.add_row_batch(item)
             else:
@@ -464,40 +467,54 @@ class TypedRunFiles:
 
     def close(self) -> None:
         """Complete the files, and read them back."""
+        from binlogtool.export.finish_tables import FinishTask, TableFinisher
+
+        finisher = TableFinisher(self._job.shape, str(self._folder), self._job.limits.max_memory)
         try:
             self._router.flush()
-            self.tables.finish()
+            for number, spool in enumerate(self._tables.spools):
+                task = FinishTask(number, spool.finish(), spool.layout.schema)
+                self._finished[spool.name] = finisher.execute(task)
         finally:
             self._pool.shutdown()
 
     def check_tables_exist(self) -> None:
         """Raise UsageError if a pattern matches no table, or a condition no column."""
-        self._router.check_tables_exist()
-        self._router.check_columns_exist()
+        self._router.summary.check_tables_exist(self._kind.options)
+        self._router.summary.check_columns_exist(self._kind.options)
 
     def check_output(self) -> str:
         """Return the figures: `close` has compared the files with what was written."""
-        outputs = self.tables.outputs
-        counted = sum(one.rows for one in outputs)
-        return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self.tables.targets):,} tables"
+        counted = sum(one.output.rows for files in self._finished.values() for one in files)
+        return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self._finished):,} tables"
+
+    def _directory_of(self, name: str) -> str:
+        return self._directories.directory_of(name) if self._kind.per_table else "."
 
     def list_files(self) -> list[RunFile]:
         """Return the files; see `RunFileWriter`."""
         return [
             RunFile(
-                target.folder / one.path,
-                str(Path(self.tables.directory_of(target.name), _part_name(self._number, i, self._job.shape))),
-                one.rows,
+                Path(one.source),
+                str(Path(self._directory_of(name), _part_name(self._number, i, self._job.shape))),
+                one.output.rows,
             )
-            for target in self.tables.targets
-            for i, one in enumerate(target.outputs)
+            for name, files in self._finished.items()
+            for i, one in enumerate(files)
         ]
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all rows of each table; see `RunFileWriter`."""
-        for target in self.tables.targets:
-            paths = [target.folder / one.path for one in target.outputs]
-            yield _read_row_keys(paths, self._job.shape, target.layout.schema, "row")
+        for spool in self._tables.spools:
+            paths = [Path(one.source) for one in self._finished[spool.name]]
+            yield _read_row_keys(paths, self._job.shape, spool.layout.schema, "row")
+
+    def to_known(self) -> tuple[KnownTable, ...]:
+        """Return the tables for the next run."""
+        tables = dict(self._known)
+        for spool in self._tables.spools:
+            tables[spool.name] = spool.history.to_known(spool.name, self._directory_of(spool.name))
+        return tuple(tables.values())
 
 
 def _part_name(number: int, i: int, file_options: TableFileOptions) -> str:
@@ -561,7 +578,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             UnknownFormatError, InputOutputError, LimitError.
         """
         self._check_arguments(paths, output := Path(output))
-        source = IncrementalInput([os.path.abspath(path) for path in paths], format, self._build_request(), self.hints,
+        source = IncrementalInput([os.path.abspath(path) for path in paths], format, self.build_request(), self.hints,
                           final=self.final, strict=True)  # fmt: skip
         _check_has_records(paths, source)
         with open_commit_store(output) as store:
@@ -586,7 +603,8 @@ class AppendJob(msgspec.Struct, frozen=True):
             if not os.path.exists(path):
                 raise FileVanishedError(f"{path}: no such file or directory")
 
-    def _build_request(self) -> ReadRequest:
+    def build_request(self) -> ReadRequest:
+        """Return the request of a run."""
         return ReadRequest((), 1, self.backend, self.limits, self.selection, _UNSPLIT_SIZE)
 
     def _row_options(self, format: str) -> dict[str, Any]:
@@ -650,7 +668,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             rows=last_commit.rows + writer.rows,
             new=writer.rows,
             findings=tuple(writer.finding_tally.listed),
-            tables=writer.tables.to_known() if isinstance(writer, TypedRunFiles) else (),
+            tables=writer.to_known() if isinstance(writer, TypedRunFiles) else (),
         )
         if new_commit.rows != sum(one.rows for one in new_commit.outputs):
             raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows do not match the row counts of its files")
@@ -671,11 +689,10 @@ class AppendJob(msgspec.Struct, frozen=True):
             return JsonlRunFile(folder, f"part-{number:08d}.jsonl", self.lines, self.compiled_lines)
         if self.typed_options is None:
             return TableRunFile(folder, number, self.shape, self.limits)
-        from binlogtool.export.typed_columns import table_rules
+        from binlogtool.export.table_job import make_typed_rows
 
-        rules = [table_rules(name, format_) for name, format_ in source.list_files()]
-        operations = any(one is not None and one.operations for one in rules)
-        return TypedRunFiles(folder, number, self, self.typed_options, last_commit.tables, operations=operations)
+        kind = make_typed_rows(self.typed_options, source.list_files())
+        return TypedRunFiles(folder, number, self, kind, last_commit.tables)
 
     def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
         """Yield a finding for each file of which nothing can be read.

@@ -577,16 +577,22 @@ _METADATA_NAMES = frozenset(name for name, _ in METADATA_COLUMNS)
 
 
 class TableEvolution:
-    """Columns of one table so far. kinds: name -> type. key: columns of its key, as last described."""
+    """Columns of one table so far.
+
+    Attributes:
+        kinds: name -> type.
+        key: columns of its key, as last described.
+        last: its last definition.
+    """
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
         self.key: tuple[str, ...] = ()
-        self._last: TableSchema | None = None
+        self.last: TableSchema | None = None
 
     def add_definition(self, table: TableSchema) -> list[str]:
         """Merge the table's current definition; return the changes as texts."""
-        before, self._last, self.key = self._last, table, table.key or self.key
+        before, self.last, self.key = self.last, table, table.key or self.key
         if before is not None and before.columns == table.columns:
             return []
         changes = []
