@@ -510,8 +510,8 @@ class LogReader(LogFiles):
         make_writer: Callable[[ChangeReader], ScriptWriter],
         *,
         part: FilePart = WHOLE_FILE,
-    ) -> Iterator[RecordBlock | ScriptText | FileFinding]:
-        """Yield row changes as messages: blocks whose bodies are lines, and lines between them.
+    ) -> Iterator[SqlFragment | RecordBlock | ScriptText | FileFinding]:
+        """Yield row changes as messages: blocks whose bodies are lines, lines of many records, and lines between them.
 
         Args:
             make_writer: creates the writer of the messages.
@@ -527,7 +527,7 @@ class LogReader(LogFiles):
                 raise UsageError(f"the records of {format_.name} have no row changes; --envelope cannot be used")
             return make_writer(format_.output.start_changes())
 
-        yield from self._write_scripts(selection, _block_splitter, start_script, part=part)
+        yield from self._write_scripts(selection, self._fragment_splitter, start_script, part=part)
 
     def _write_scripts(
         self,

@@ -280,8 +280,8 @@ class MessageRunFile:
             if isinstance(item, FileFinding):
                 damage = is_damage(item.finding, lambda: closed)
                 self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
-            elif isinstance(item, ScriptText):
-                self._write(item.data)
+            elif isinstance(item, ScriptText | SqlFragment):
+                self._write(bytes(item.data))
             else:
                 for finding in (found for findings in item.findings.values() for found in findings):
                     is_error = finding.severity is Severity.ERROR

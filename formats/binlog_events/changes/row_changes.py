@@ -6,14 +6,15 @@ Names, keys and types of columns come from the table maps, --schema, or the log'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import ROWS_DIVERGE, Finding, Severity
 from binlogtool.format_api import tables_and_changes
-from binlogtool.format_api.layout import Batch, DecompressionError
+from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import (
     BEGIN,
@@ -32,7 +33,7 @@ from binlogtool.format_api.tables_and_changes import (
     split_name,
 )
 from binlogtool.formats.binlog_events.changes import row_tables
-from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
+from binlogtool.formats.binlog_events.changes.row_tables import RowTables, column_type_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     QUOTED_NAME,
     find_altered_table,
@@ -183,6 +184,10 @@ _DATABASE_DDL = re.compile(
 _UNKNOWN_NAMES = "its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
 _PARTIAL_IMAGES = "the log does not record all of its columns (binlog_row_image); they are left out"
 _DIFF_MEMBER = "$diff"
+_TRANSACTION_EVENTS = GTID_EVENTS | QUERY_EVENTS
+_GTID_HEAD_BYTES = 13
+"""Bytes of a GTID event of MariaDB before those that only some have, such as the number of the session."""
+_NULL_JSON = b"null"
 
 
 class RowChanges(msgspec.Struct):
@@ -200,6 +205,7 @@ class RowChanges(msgspec.Struct):
     query: str | None = None
     reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
     cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
+    _tables: RowTables | None = None
 
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
@@ -213,6 +219,93 @@ class RowChanges(msgspec.Struct):
                 yield self._process_event(scene)
             except (MalformedError, DecompressionError) as error:
                 yield _report_undecodable(scene, str(error.args[0]))
+
+    def encode_events(
+        self,
+        context: BinlogFileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_kernel: Callable[[Kernel], Kernel],
+        encode: tables_and_changes.EncodeRows,
+    ) -> tuple[bytes, int]:
+        """Return the lines for the first of these records, and the next record, which needs `read_records`."""
+        reader = self._tables
+        if reader is None:
+            reader = self._tables = row_tables.make_compiled_reader(compile_kernel)
+            reader.groups, reader.knowledge, reader.cascades = self.groups, self.knowledge, self.cascades
+        group, reader.time = self.groups.group, None if self.current is None else self.current.time
+        events, reached = reader.read_events(context, batch, start, stop, limits)
+        if events is None or reached == start:
+            return b"", start
+        tables = [self._find_table(run.buffer, events, run.event_numbers) for run in events.runs]
+        known_tables = [one for one in tables if one is not None]
+        lines: bytes | None = None
+        if len(known_tables) == len(tables):
+            codes, engine = batch.frames["type_code"], "mariadb" if context.description.is_mariadb else "mysql"
+            threads = list(self._iter_threads(batch, codes, start, reached, events.record_indexes))
+            name = context.name.rpartition("/")[2]
+            offset = None if batch.container is None else batch.container.offset
+            lines = encode(
+                tables_and_changes.ChangeRows(events, known_tables, threads, engine, name, batch.base, offset)
+            )
+        if lines is None:
+            self.groups.group = group
+            return b"", start
+        self._follow_events(context, batch, start, reached, limits)
+        return lines, reached
+
+    def _find_table(
+        self, buffer: Any, events: tables_and_changes.EventRows, event_numbers: Sequence[int]
+    ) -> SqlTable | None:
+        """Return the table of rows; None if `read_records` has something to report about them."""
+        table = change_table(buffer.table_map)
+        if table is None or (table.full_name, _PARTIAL_IMAGES) in self.reported:
+            return table
+        is_partial = any(events.kinds[events.kind_indexes[number]][1] for number in event_numbers)
+        return None if is_partial else table
+
+    def _iter_threads(
+        self, batch: Batch, codes: Any, start: int, stop: int, record_indexes: Sequence[int]
+    ) -> Iterator[bytes]:
+        """Yield the session of each row event as JSON; record_indexes: where these are."""
+        thread, position = None if self.current is None else self.current.thread, start
+        starts, ends = batch.frames["body_start"], batch.frames["body_end"]
+        text = _NULL_JSON if thread is None else b"%d" % thread
+        for index in record_indexes:
+            while position < index:
+                code = codes[position]
+                if code in _TRANSACTION_EVENTS:
+                    body = bytes(batch.window[starts[position] : ends[position]])
+                    if code not in QUERY_EVENTS:
+                        has_more = code == _T.GTID and any(body[_GTID_HEAD_BYTES:])
+                        number = read_mariadb_gtid(body).thread_id if has_more else None
+                        text = _NULL_JSON if number is None else b"%d" % number
+                    elif body.endswith(b"BEGIN"):
+                        text = b"%d" % int.from_bytes(body[:4], "little")
+                position += 1
+            yield text
+
+    def _follow_events(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """Set the open transaction after these events, which compiled code has read."""
+        group, self.query = self.groups.group, None
+        if not self.groups.is_open:
+            self.current = None
+            return
+        codes = batch.frames["type_code"]
+        begin = next((i for i in range(stop - 1, start - 1, -1) if codes[i] in _TRANSACTION_EVENTS), None)
+        if begin is None:
+            return
+        if begin > start and codes[begin] in QUERY_EVENTS and codes[begin - 1] in GTID_EVENTS:
+            begin -= 1
+        self.groups.reset()
+        self.current = None
+        notes = context.tracker.track_batch(batch)
+        for i in (one for one in range(begin, stop) if codes[one] in _TRANSACTION_EVENTS):
+            event = get_event(batch, i)
+            self._process_event(get_event_context(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
+        self.groups.group = group
 
     def note_gap(self) -> None:
         """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""

@@ -585,6 +585,7 @@ class RowCellFiller:
     Attributes:
         rows: number of rows stored.
         target: the buffers.
+        table_map: the map of the table.
     """
 
     def __init__(self, table_map: TableMap, table: TableSchema, level: int = len(_CAPACITIES) - 1) -> None:
@@ -592,7 +593,7 @@ class RowCellFiller:
         kinds = column_kinds(table_map)
         self._kinds = [_kernel_kind(*pair) for pair in zip(table_map.columns, kinds, strict=True)]
         self._checked_columns = [index for index, (kind, _) in enumerate(self._kinds) if _may_be_malformed(kind)]
-        self._table_map = table_map
+        self.table_map = table_map
         self._plan = array("q", [len(self._kinds), 0, 0, 0])
         self._plans: dict[tuple[bytes | None, bytes | None], array[int]] = {}
         cell_strips = flag_strips = self._text_areas = 0
@@ -658,7 +659,7 @@ class RowCellFiller:
         budget = DecodeBudget(limits)
         try:
             for index in self._checked_columns:
-                convert = value_converter(self._table_map.columns[index], column_kinds(self._table_map)[index])
+                convert = value_converter(self.table_map.columns[index], column_kinds(self.table_map)[index])
                 for side in (0, 1):
                     for _, raw in self.read_column(index, side, start, stop).iter_raw():
                         convert(raw, budget)
@@ -672,7 +673,7 @@ class RowCellFiller:
         plan_at, target = PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index, self.target
         strip, flags, area = (self._plan[plan_at + k + side] for k in (4, 6, 8))
         strip, flags = strip * target.stride, flags * target.stride
-        column, column_kind = self._table_map.columns[index], column_kinds(self._table_map)[index]
+        column, column_kind = self.table_map.columns[index], column_kinds(self.table_map)[index]
         decode_leaf = _make_leaf_decoder(value_converter(column, column_kind))
         all_cells, all_bytes = memoryview(target.cells), memoryview(target.out)  # type: ignore[arg-type]
         valid = all_bytes[flags + start : flags + stop]
