@@ -6,35 +6,34 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
-    ENVELOPE_OPTIONS,
     PATH,
     SIZE,
-    build_selection,
+    HintOptions,
+    SelectionOptions,
+    build_master,
     envelope_options,
     hint_options,
     in_short_help,
     level_option,
     option,
-    pop_hints,
-    pop_master,
     print_record_types,
     require_paths,
     script_options,
-    script_values,
     selection_options,
     spark_options,
-    split_selection,
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
 from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
+    import binlogtool
     from binlogtool.export.manifest import Manifest
 
 
@@ -62,19 +61,67 @@ _UNLOGGED_HINTS = (
 )
 
 
-def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of `envelope_options`."""
+
+    envelope: str | None
+    source_name: str | None
+    tombstones: bool
+    provide_transaction_metadata: bool
+    include_query: bool
+    schema_messages: bool
+    decimals: str
+    times: str
+    unsigned_bigint: str
+
+
+class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of `script_options`."""
+
+    rows: str
+    comments: bool
+    with_gtids: bool | None
+    stop_before: str | None
+    rewrite: tuple[str, ...]
+    load_files: str | None
+
+
+class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    to: str | None
+    master: str | None
+    conf: tuple[str, ...]
+    max_binlog_size: int | None
+    allow_rule_breaks: bool
+    partition_by: tuple[str, ...]
+    compression: str | None
+    target_file_size: int | None
+    csv_safe: bool
+    per_table: bool
+    image: str | None
+    append: bool
+    final: bool
+    manifest: str | None
+    messages: MessageOptions
+    script: ScriptOptions
+    selection: SelectionOptions
+    hints: HintOptions
+
+
+def _run_convert(run: CommandRun, options: ConvertCommandOptions) -> int:
     import binlogtool
 
-    selection_values, command_options = split_selection(options)
-    if selection_values["type"] == ("list",):
-        return print_record_types(run, paths)
+    if options.selection.type == ("list",):
+        return print_record_types(run, options.paths)
     settings = run.settings
     form = settings.choose_output_format(("text", "json"))
-    require_paths(paths)
-    if command_options["to"] is None or settings.output in (None, "-"):
+    require_paths(options.paths)
+    if options.to is None or settings.output in (None, "-"):
         raise click.UsageError("--to and --output are required.")
     with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:
-        manifest = _call_convert(run, paths, selection_values, command_options)
+        manifest = _call_convert(run, options, options.to)
         run.say_skipped_files()
         for reason, count in manifest.details.get("general_rows", {}).items():
             rows = "1 row was" if count == 1 else f"{count:,} rows were"
@@ -88,54 +135,67 @@ def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
     return run.status
 
 
-def _call_convert(
-    run: CommandRun, paths: tuple[str, ...], selection_values: dict[str, Any], command_options: dict[str, Any]
-) -> Manifest:
+def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str) -> Manifest:
     """Call the library with the options of the command line."""
     import binlogtool
 
-    settings = run.settings
-    if command_options["append"] or command_options["to"] not in _TABLES:
-        subject = "--append works" if command_options["append"] else f"--to {command_options['to']} is written"
+    settings, script = run.settings, options.script
+    return binlogtool.convert(
+        options.paths,
+        to,
+        str(settings.output),
+        format=settings.format,
+        limits=settings.limits,
+        backend=settings.backend,
+        hints=options.hints.read(),
+        selection=options.selection.build(on_damage="stop"),
+        master=_choose_master(options, to),
+        jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
+        manifest=options.manifest,
+        overwrite=settings.overwrite,
+        max_binlog_size=options.max_binlog_size,
+        allow_rule_breaks=options.allow_rule_breaks,
+        on_step=lambda step: run.progress.update_stage(
+            f"convert: {step.stage}", step.done, total=step.total, records=step.records
+        ),
+        partition_by=[name for text in options.partition_by for name in text.split(",") if name],
+        compression=options.compression,
+        csv_safe=options.csv_safe,
+        target_file_size=options.target_file_size,
+        envelope=msgspec.structs.asdict(options.messages),
+        per_table=options.per_table,
+        image=options.image,
+        rows=script.rows,
+        comments=script.comments,
+        gtids=script.with_gtids,
+        stop_before=script.stop_before,
+        rewrite=script.rewrite,
+        load_files=script.load_files,
+        database=options.selection.database,
+        append=options.append,
+        final=options.final,
+    )
+
+
+def _choose_master(options: ConvertCommandOptions, to: str) -> str | binlogtool.SparkMaster | None:
+    """Return the master of the Spark options; None = do not use Spark.
+
+    Raises:
+        UsageError: an option on the command line asks for Spark where it is not used, or for processes beside it.
+    """
+    if options.append or to not in _TABLES:
+        subject = "--append works" if options.append else f"--to {to} is written"
         for name in _SPARK_OPTIONS:
             _refuse_command_line_option(
                 name,
                 f"{subject} in this process; it cannot be combined with --{name} "
                 f"(--master is for {', '.join(_TABLES)})",
             )
-            command_options[name] = () if name == "conf" else None
-    master = pop_master(command_options)
+        return None
+    master = build_master(options.master, options.conf)
     if master is not None:
         _refuse_command_line_option("jobs", "--jobs is for conversions without Spark; use --master 'local[N]'")
-    return binlogtool.convert(
-        paths,
-        command_options["to"],
-        str(settings.output),
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=pop_hints(command_options),
-        selection=build_selection(selection_values, on_damage="stop"),
-        master=master,
-        jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
-        manifest=command_options["manifest"],
-        overwrite=settings.overwrite,
-        max_binlog_size=command_options["max_binlog_size"],
-        allow_rule_breaks=command_options["allow_rule_breaks"],
-        on_step=lambda step: run.progress.update_stage(
-            f"convert: {step.stage}", step.done, total=step.total, records=step.records
-        ),
-        partition_by=[name for text in command_options["partition_by"] for name in text.split(",") if name],
-        compression=command_options["compression"],
-        csv_safe=command_options["csv_safe"],
-        target_file_size=command_options["target_file_size"],
-        envelope={name: command_options[name] for name in ENVELOPE_OPTIONS},
-        per_table=command_options["per_table"],
-        image=command_options["image"],
-        **script_values(command_options, selection_values),
-        append=command_options["append"],
-        final=command_options["final"],
-    )
+    return master
 
 
 def _refuse_command_line_option(name: str, text: str) -> None:
@@ -233,6 +293,7 @@ def _table_change_lines(manifest: Manifest) -> Iterator[str]:
 command = Command(
     "convert",
     callback=_run_convert,
+    options_type=ConvertCommandOptions,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(["--to"], type=click.Choice(_TARGETS), is_common=True, help="What to write."),

@@ -741,7 +741,6 @@ def build_master(url: str | None, conf: tuple[str, ...]) -> str | binlogtool.Spa
 
 SELECTION_OPTIONS = (*(param.name or "" for param in selection_options()), "where")
 SCRIPT_OPTIONS = tuple(param.name or "" for param in script_options())
-ENVELOPE_OPTIONS = tuple(param.name or "" for param in envelope_options())
 HINT_OPTIONS = tuple(param.name or "" for param in hint_options())
 
 
