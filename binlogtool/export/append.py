@@ -28,7 +28,6 @@ from binlogtool.core.record_selection import (
     FileFinding,
     ReadOptions,
     RecordBlock,
-    RowBatch,
     ScriptText,
     Selection,
     SqlFragment,
@@ -183,46 +182,22 @@ class RunFileWriter(Protocol):
         """Yield the keys of all rows of each table, read from the disk."""
 
 
-class JsonlRunFile:
-    """JSON lines as `dump` writes them. encode: encodes a block; compiled_lines: ranges of records."""
+class LinesRunFile:
+    """JSON lines. unit: what a line is, for the proof. A finding about a file has no line."""
 
-    def __init__(self, folder: Path, name: str, encode: LineEncoder, compiled_lines: CompiledLines | None) -> None:
+    unit = ""
+
+    def __init__(self, folder: Path, name: str) -> None:
         self.finding_tally, self.rows = FindingTally(), 0
-        self._path, self._encode, self._compiled_lines = folder / name, encode, compiled_lines
-        self._file, self._hash = self._path.open("xb"), hashlib.sha256()
+        self._path = folder / name
+        self._file, self._checksum = self._path.open("xb"), 0
 
-    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part; see `RunFileWriter`."""
-        parts = (
-            log.blocks(selection, part=part)
-            if self._compiled_lines is None
-            else self._compiled_lines(log.record_ranges(selection, part=part))
-        )
-        for part_content in parts:
-            if isinstance(part_content, SqlFragment):
-                self._write_lines(bytes(part_content.data), generation)
-                self.rows += len(part_content.record)
-                continue
-            if isinstance(part_content, FileFinding):
-                self.finding_tally.add(
-                    part_content.file,
-                    finding_to_value(part_content.finding),
-                    damage=is_damage(part_content.finding, lambda: closed),
-                )
-                continue
-            for finding in (found for findings in part_content.findings.values() for found in findings):
-                self.finding_tally.add(part_content.file, finding_to_value(finding), damage=False)
-            self._write_lines(self._encode(part_content), generation)
-            self.rows += len(part_content)
-
-    def _write_lines(self, data: bytes, generation: int) -> None:
-        """Write lines, each a JSON object, with the generation inserted as first member."""
-        extended = b"".join(b'{"generation":%d,%b' % (generation, line[1:]) for line in data.splitlines(keepends=True))
-        self._hash.update(extended)
-        self._file.write(extended)
+    def _write(self, data: bytes) -> None:
+        self._checksum = CRC32.kernel(data, self._checksum)
+        self._file.write(data)
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
-        """Add a finding to the tally only: lines are records."""
+        """Add a finding to the tally only."""
         self.finding_tally.add(file, finding_to_value(file_finding), damage=False)
 
     def close(self) -> None:
@@ -231,22 +206,49 @@ class JsonlRunFile:
 
     def check_output(self) -> str:
         """Compare the file with what was written; see `RunFileWriter`."""
-        line_count, digest = 0, hashlib.sha256()
-        with self._path.open("rb") as file:
-            for line in file:
-                line_count += 1
-                digest.update(line)
-        if digest.digest() != self._hash.digest():
+        found = read_file_back(self._path)
+        if (found.checksum, found.lines) != (self._checksum, self.rows):
             raise InputOutputError(f"{self._path}: what was read back differs from what was written")
-        if line_count != self.rows:
-            raise InputOutputError(f"{self._path}: {self.rows:,} records were read, and {line_count:,} lines written")
-        return (
-            f"{self.rows:,} records read, {line_count:,} lines with sha256 {digest.hexdigest()} counted in the output"
-        )
+        return f"{self.rows:,} {self.unit}, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
 
     def list_files(self) -> list[RunFile]:
         """Return the file; see `RunFileWriter`."""
         return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
+
+
+class JsonlRunFile(LinesRunFile):
+    """Records as `dump` writes them. encode: encodes a block; compiled_lines: ranges of records."""
+
+    unit = "records read"
+
+    def __init__(self, folder: Path, name: str, encode: LineEncoder, compiled_lines: CompiledLines | None) -> None:
+        super().__init__(folder, name)
+        self._encode, self._compiled_lines = encode, compiled_lines
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the records of a part; see `RunFileWriter`."""
+        parts = (
+            log.blocks(selection, part=part)
+            if self._compiled_lines is None
+            else self._compiled_lines(log.record_ranges(selection, part=part))
+        )
+        for item in parts:
+            if isinstance(item, FileFinding):
+                damage = is_damage(item.finding, lambda: closed)
+                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+            elif isinstance(item, SqlFragment):
+                self._write_lines(bytes(item.data), generation)
+                self.rows += len(item.record)
+            else:
+                for finding in (found for findings in item.findings.values() for found in findings):
+                    self.finding_tally.add(item.file, finding_to_value(finding), damage=False)
+                self._write_lines(self._encode(item), generation)
+                self.rows += len(item)
+
+    def _write_lines(self, data: bytes, generation: int) -> None:
+        """Write lines, each a JSON object, with the generation inserted as first member."""
+        lines = data.splitlines(keepends=True)
+        self._write(b"".join(b'{"generation":%d,%b' % (generation, line[1:]) for line in lines))
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all lines; see `RunFileWriter`."""
@@ -259,13 +261,14 @@ class JsonlRunFile:
                 yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
 
 
-class MessageRunFile:
-    """Change messages as JSON lines. They have no generation, and their keys are those of their source."""
+class MessageRunFile(LinesRunFile):
+    """Change messages. They have no generation, and their keys are those of their source."""
+
+    unit = "messages"
 
     def __init__(self, folder: Path, name: str, options: EnvelopeOptions) -> None:
-        self.finding_tally, self.rows = FindingTally(), 0
-        self._path, self._options = folder / name, options
-        self._file, self._checksum = self._path.open("xb"), 0
+        super().__init__(folder, name)
+        self._options = options
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the messages of a part; see `RunFileWriter`."""
@@ -288,29 +291,6 @@ class MessageRunFile:
                     self.finding_tally.add(item.file, finding_to_value(finding), damage=is_error)
                 self._write(b"".join(body or b"" for body in item.bodies))
         self.rows += sum(one.count for one in scripts)
-
-    def _write(self, data: bytes) -> None:
-        self._checksum = CRC32.kernel(data, self._checksum)
-        self._file.write(data)
-
-    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
-        """Add a finding to the tally only: lines are messages."""
-        self.finding_tally.add(file, finding_to_value(file_finding), damage=False)
-
-    def close(self) -> None:
-        """Complete the file."""
-        self._file.close()
-
-    def check_output(self) -> str:
-        """Compare the file with what was written; see `RunFileWriter`."""
-        found = read_file_back(self._path)
-        if (found.checksum, found.lines) != (self._checksum, self.rows):
-            raise InputOutputError(f"{self._path}: what was read back differs from what was written")
-        return f"{self.rows:,} messages, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
-
-    def list_files(self) -> list[RunFile]:
-        """Return the file; see `RunFileWriter`."""
-        return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield nothing: a run begins where the last one ended, and messages have no key of their own."""
@@ -441,21 +421,15 @@ class TypedRunFiles:
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the rows of a part; see `RunFileWriter`."""
-        from binlogtool.export.table_job import add_file_finding
+        from binlogtool.export.table_job import OpenedPart, route_part
         from binlogtool.export.typed_columns import read_older_tables
 
         self._tables.spools.set_generation(generation)
-        file, job, router = log.files[0], self._job, self._router
+        file, job = log.files[0], self._job
         known_tables = read_older_tables([(file.path, file.format.name)], job.limits, job.backend, job.hints)
-        for item in router.read_log(log, typed_selection(selection), known_tables, part):
-            if isinstance(item, FileFinding):
-                is_damaged = is_damage(item.finding, lambda: closed)
-                add_file_finding(router, self.finding_tally, item, is_damaged=is_damaged)
-            elif isinstance(item, RowBatch):
-                router.add_row_batch(item)
-            else:
-                router.add_block(item)
-        router.flush()
+        opened = OpenedPart(log, typed_selection(selection), part, known_tables)
+        route_part(self._router, opened, self.finding_tally, lambda item: is_damage(item.finding, lambda: closed))
+        self._router.flush()
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
         """Write a DAMAGE row for a finding about a file; it does not stop the run."""

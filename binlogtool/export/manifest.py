@@ -528,10 +528,9 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """Description of what a Spark job reads; serialised as one JSON option.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
-    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of which
-    reads consecutive pieces; None = tasks as in `plan_tasks`. histories: state that earlier files carry over to members
-    (`read_members`), each as `Hints.earlier`. columns, payload: see `export.record_rows.create_layout`. object:
-    the one table or space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
+    split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
+    payload: see `export.record_rows.create_layout`. object: the one table or space whose typed rows are read
+    (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 
     members: tuple[TaskFile, ...]
@@ -543,8 +542,6 @@ class ReadRequest(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
     payload: str = "decoded"
     object: str | None = None
-    cuts: tuple[Parts | None, ...] = ()
-    files: int | None = None
     unsigned: str = "data"
     histories: tuple[str, ...] = ()
 

@@ -266,19 +266,10 @@ class TypedRows(msgspec.Struct, frozen=True):
         router = TableRouter(self.options, tables, reader.request.limits, known=[one.name for one in known])
         report = reader.make_progress()
         for opened in reader.open_parts():
-            for item in router.read_log(opened.log, opened.selection, opened.known_tables, opened.part):
-                if isinstance(item, FileFinding):
-                    add_file_finding(router, tables.finding_tally, item, is_damaged=reader.is_damage(item))
-                elif isinstance(item, RowBatch):
-                    router.add_row_batch(item)
-                    report(item.file, item.end, router.summary.rows_by_file.total())
-                else:
-                    router.add_block(item)
-                    if len(item):
-                        end = int(item.offset[-1]) + int(item.size[-1])
-                        report(item.file, end, router.summary.rows_by_file.total())
-                if router.is_full:
-                    break
+            route_part(
+                router, opened, tables.finding_tally, reader.is_damage,
+                lambda file, end: report(file, end, router.summary.rows_by_file.total()),
+            )  # fmt: skip
             if router.is_full or (tables.finding_tally.errors and opened.selection.on_damage == "stop"):
                 break
         router.flush()
@@ -319,12 +310,33 @@ class TypedRows(msgspec.Struct, frozen=True):
         return replace(manifest, inputs=inputs, details=details)
 
 
-def add_file_finding(router: TableRouter, tally: FindingTally, trouble: FileFinding, *, is_damaged: bool) -> None:
-    """Count a finding about bytes of a file; if they could not be read as they should be, add a row for them."""
-    router.note_damage(trouble)
-    tally.add(trouble.file, finding_to_value(trouble.finding), damage=is_damaged)
-    if is_damaged:
-        router.add_damage_row(trouble)
+def route_part(
+    router: TableRouter,
+    opened: OpenedPart,
+    tally: FindingTally,
+    is_damaged: Callable[[FileFinding], bool],
+    on_read: Callable[[str, int], None] = lambda *_: None,
+) -> None:
+    """Route the rows of a part of a log to their tables; there is a row for bytes that could not be read.
+
+    is_damaged: returns True if a finding means that. on_read: receives the file and the end of what was read.
+    """
+    for item in router.read_log(opened.log, opened.selection, opened.known_tables, opened.part):
+        if isinstance(item, FileFinding):
+            router.note_damage(item)
+            damage = is_damaged(item)
+            tally.add(item.file, finding_to_value(item.finding), damage=damage)
+            if damage:
+                router.add_damage_row(item)
+        elif isinstance(item, RowBatch):
+            router.add_row_batch(item)
+            on_read(item.file, item.end)
+        else:
+            router.add_block(item)
+            if len(item):
+                on_read(item.file, int(item.offset[-1]) + int(item.size[-1]))
+        if router.is_full:
+            break
 
 
 # --- Tables of all tasks ---
