@@ -103,7 +103,7 @@ def _narrow_files(request: ReadRequest, condition: Filter) -> ReadRequest:
     if names is None:
         return request
     members = tuple(m for m in request.members if record_rows.printable_path(m.name) in names)
-    return replace(request, members=members, cuts=())
+    return replace(request, members=members)
 
 
 def _narrow_types(request: ReadRequest, condition: Filter) -> ReadRequest:
