@@ -145,6 +145,17 @@ def progress_listener(listener: ProgressListener) -> AbstractContextManager[None
     return watched_by(listener)
 
 
+def spool_standard_input() -> AbstractContextManager[None]:
+    """Return a context manager; inside it, `-` can be opened several times, from an unnamed temporary file.
+
+    Raises:
+        InputOutputError: standard input cannot be read, or the temporary file cannot be written.
+    """
+    from binlogtool.core import spooled_input
+
+    return spooled_input.spool_standard_input()
+
+
 def verify(
     paths: Path | Iterable[Path],
     *,

@@ -56,13 +56,19 @@ class MissingExtraError(InputOutputError):
 
 
 def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
-    """Return the known names that begin with `name` or are most like it, as the end of a message; "" if none."""
+    """Return the known names that begin with `name` or are most like it, as the end of a message; "" if none.
+
+    Where none is like it as a whole, names whose first word is: `msql` and `mysql-binlog`.
+    """
     from difflib import get_close_matches
 
     names_by_casefold = {one.casefold(): one for one in sorted(known, reverse=True)}
     wanted = name.casefold()
     longer = sorted(one for one in names_by_casefold if wanted and one.startswith(wanted))
     found = dict.fromkeys([*longer, *get_close_matches(wanted, names_by_casefold, max_count)])
+    if not found:
+        first_words = {one.partition("-")[0]: one for one in names_by_casefold if "-" in one}
+        found = dict.fromkeys(first_words[word] for word in get_close_matches(wanted, first_words, max_count))
     listed = [names_by_casefold[one] for one in found][:max_count]
     return f"; did you mean {' or '.join(listed)}?" if listed else ""
 

@@ -64,6 +64,9 @@ CHANGED_LATER = (
 STATEMENT_LEFT_OUT = (
     "statement-left-out"  # an option keeps the statement out of a script: nothing is wrong with the log
 )
+ROWS_NOT_LOGGED = "rows-not-logged"  # the log has a statement in place of the rows that it changed
+COLUMNS_UNKNOWN = "columns-unknown"  # neither the log nor --schema names the columns of a table
+NOT_REVERSIBLE = "not-reversible"  # a flashback cannot reverse an event
 ROWS_DIVERGE = "rows-diverge"  # the row events of a table do not add up to its rows
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
@@ -216,6 +219,29 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "rollback was logged.",
             "Apply the key's action as well; reverse the rows of the transaction that the message names.",
         ),
+        ROWS_NOT_LOGGED: _make_explanation(
+            _E,
+            "The log has a statement that changes rows, and not the rows: which rows it changed is not known.",
+            "binlog_format is STATEMENT, or MIXED (MariaDB's default), or the server reports lost events.",
+            "`dump` shows the statement. Set binlog_format=ROW for the future; with `--on-damage skip`, `convert` "
+            "writes the rows that are logged.",
+        ),
+        COLUMNS_UNKNOWN: _make_explanation(
+            _E,
+            "The names of the columns of a table are not known, so its rows cannot be written with names.",
+            "The log has no names (binlog_row_metadata=MINIMAL, MariaDB's default), and the CREATE TABLE is in an "
+            "earlier log.",
+            "Give the CREATE TABLE statements with `--schema FILE.sql`, for example from `mysqldump --no-data`, or "
+            "name the earlier logs as well.",
+        ),
+        NOT_REVERSIBLE: _make_explanation(
+            _E,
+            "A selected event cannot be reversed, so no flashback script is written.",
+            "The log has a statement instead of changed rows, a table was created, altered or dropped, or the row "
+            "images lack columns (binlog_row_image).",
+            "Select the transactions before or after it by GTID, position, time or `--object`; `--skip-ddl` leaves "
+            "table definitions unchanged.",
+        ),
         "statement-inexact": _make_explanation(
             _E,
             "The script has row changes in a form that may not have exactly the same effect on a server.",
@@ -342,6 +368,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "The directory has a file that the log does not list.",
             "A leftover of an interrupted purge or rotation, or a file of another log.",
             "Find out where it comes from before you remove it; it may hold the only copy of some records.",
+        ),
+        "member-not-named": _make_explanation(
+            _N,
+            "Several files of a log were named, and a file between them exists that was not: it was not checked.",
+            "A list of paths that leaves a file out, or a pattern that does not match it.",
+            "Name all files of the log, or its directory.",
         ),
         "meta-mismatch": _make_explanation(
             _E,

@@ -261,6 +261,7 @@ class CommandRun:
         if self.owns_process:
             limits.set_ceiling(self.settings.limits.max_memory)
         self.progress = ProgressDisplay(self.settings.progress, command)
+        self.progress.start_ticking()
         if is_main_thread():
             self.progress.handle_sigusr1()
             if self.settings.timeout:
@@ -289,12 +290,17 @@ class CommandRun:
     def say(self, text: str, *, level: int = 0) -> None:
         """Print a diagnostic line on standard error. level: 0 = unless -q, 1 = with -v, -1 = always."""
         if level <= self.settings.verbosity and sys.stderr is not None:
-            self.progress.clear_line()
-            try:
-                sys.stderr.write(f"binlogtool: {escape(text)}\n")
-                sys.stderr.flush()
-            except OSError:
-                pass  # standard error is gone
+            with self.progress.hide_line():
+                try:
+                    sys.stderr.write(f"binlogtool: {escape(text)}\n")
+                    sys.stderr.flush()
+                except OSError:
+                    pass  # standard error is gone
+
+    def confirm(self, question: str) -> bool:
+        """Ask a question on standard error; progress is not shown meanwhile."""
+        self.progress.clear_line()
+        return click.confirm(question, err=True)
 
     def say_failures(self, failures: Iterable[PathFailure]) -> None:
         """Print a line for each path that could not be processed."""

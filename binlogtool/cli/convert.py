@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
-    ENVELOPE_OPTIONS,
     PATH,
     SIZE,
-    build_selection,
+    HintOptions,
+    SelectionOptions,
+    build_master,
     envelope_options,
     hint_options,
     in_short_help,
     level_option,
     option,
-    pop_hints,
-    pop_master,
     print_record_types,
     require_paths,
     script_options,
-    script_values,
     selection_options,
     spark_options,
-    split_selection,
     where_option,
 )
 from binlogtool.cli.output_destination import OutputDestination
 from binlogtool.findings import ENCRYPTED, ROWS_DIVERGE, STATEMENT_LEFT_OUT
 
 if TYPE_CHECKING:
+    import binlogtool
     from binlogtool.export.manifest import Manifest
 
 
@@ -56,25 +55,74 @@ _DAMAGED_SCRIPT_HINT = (
     "the input is damaged; run `binlogtool verify`, and select whole transactions before or after the damage "
     "(--include-gtids, --start-position, --stop-position)"
 )
+_SKIPPED_RANGE_IDS = ("damaged-range", "torn-tail", "garbage-tail")
 _UNLOGGED_HINTS = (
     "their positions are in the tables",
     "their positions are in the tables; --on-damage skip accepts that",
 )
 
 
-def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of `envelope_options`."""
+
+    envelope: str | None
+    source_name: str | None
+    tombstones: bool
+    provide_transaction_metadata: bool
+    include_query: bool
+    schema_messages: bool
+    decimals: str
+    times: str
+    unsigned_bigint: str
+
+
+class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of `script_options`."""
+
+    rows: str
+    comments: bool
+    with_gtids: bool | None
+    stop_before: str | None
+    rewrite: tuple[str, ...]
+    load_files: str | None
+
+
+class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    to: str | None
+    master: str | None
+    conf: tuple[str, ...]
+    max_binlog_size: int | None
+    allow_rule_breaks: bool
+    partition_by: tuple[str, ...]
+    compression: str | None
+    target_file_size: int | None
+    csv_safe: bool
+    per_table: bool
+    image: str | None
+    append: bool
+    final: bool
+    manifest: str | None
+    messages: MessageOptions
+    script: ScriptOptions
+    selection: SelectionOptions
+    hints: HintOptions
+
+
+def _run_convert(run: CommandRun, options: ConvertCommandOptions) -> int:
     import binlogtool
 
-    selection_values, command_options = split_selection(options)
-    if selection_values["type"] == ("list",):
-        return print_record_types(run, paths)
+    if options.selection.type == ("list",):
+        return print_record_types(run, options.paths)
     settings = run.settings
     form = settings.choose_output_format(("text", "json"))
-    require_paths(paths)
-    if command_options["to"] is None or settings.output in (None, "-"):
+    require_paths(options.paths)
+    if options.to is None or settings.output in (None, "-"):
         raise click.UsageError("--to and --output are required.")
     with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:
-        manifest = _call_convert(run, paths, selection_values, command_options)
+        manifest = _call_convert(run, options, options.to)
         run.say_skipped_files()
         for reason, count in manifest.details.get("general_rows", {}).items():
             rows = "1 row was" if count == 1 else f"{count:,} rows were"
@@ -88,54 +136,67 @@ def _run_convert(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int
     return run.status
 
 
-def _call_convert(
-    run: CommandRun, paths: tuple[str, ...], selection_values: dict[str, Any], command_options: dict[str, Any]
-) -> Manifest:
+def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str) -> Manifest:
     """Call the library with the options of the command line."""
     import binlogtool
 
-    settings = run.settings
-    if command_options["append"] or command_options["to"] not in _TABLES:
-        subject = "--append works" if command_options["append"] else f"--to {command_options['to']} is written"
+    settings, script = run.settings, options.script
+    return binlogtool.convert(
+        options.paths,
+        to,
+        str(settings.output),
+        format=settings.format,
+        limits=settings.limits,
+        backend=settings.backend,
+        hints=options.hints.read(),
+        selection=options.selection.build(on_damage="stop"),
+        master=_choose_master(options, to),
+        jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
+        manifest=options.manifest,
+        overwrite=settings.overwrite,
+        max_binlog_size=options.max_binlog_size,
+        allow_rule_breaks=options.allow_rule_breaks,
+        on_step=lambda step: run.progress.update_stage(
+            f"convert: {step.stage}", step.done, total=step.total, records=step.records
+        ),
+        partition_by=[name for text in options.partition_by for name in text.split(",") if name],
+        compression=options.compression,
+        csv_safe=options.csv_safe,
+        target_file_size=options.target_file_size,
+        envelope=msgspec.structs.asdict(options.messages),
+        per_table=options.per_table,
+        image=options.image,
+        rows=script.rows,
+        comments=script.comments,
+        gtids=script.with_gtids,
+        stop_before=script.stop_before,
+        rewrite=script.rewrite,
+        load_files=script.load_files,
+        database=options.selection.database,
+        append=options.append,
+        final=options.final,
+    )
+
+
+def _choose_master(options: ConvertCommandOptions, to: str) -> str | binlogtool.SparkMaster | None:
+    """Return the master of the Spark options; None = do not use Spark.
+
+    Raises:
+        UsageError: an option on the command line asks for Spark where it is not used, or for processes beside it.
+    """
+    if options.append or to not in _TABLES:
+        subject = "--append works" if options.append else f"--to {to} is written"
         for name in _SPARK_OPTIONS:
             _refuse_command_line_option(
                 name,
                 f"{subject} in this process; it cannot be combined with --{name} "
                 f"(--master is for {', '.join(_TABLES)})",
             )
-            command_options[name] = () if name == "conf" else None
-    master = pop_master(command_options)
+        return None
+    master = build_master(options.master, options.conf)
     if master is not None:
         _refuse_command_line_option("jobs", "--jobs is for conversions without Spark; use --master 'local[N]'")
-    return binlogtool.convert(
-        paths,
-        command_options["to"],
-        str(settings.output),
-        format=settings.format,
-        limits=settings.limits,
-        backend=settings.backend,
-        hints=pop_hints(command_options),
-        selection=build_selection(selection_values, on_damage="stop"),
-        master=master,
-        jobs=settings.jobs if _find_option_source("jobs") is ParameterSource.COMMANDLINE else 1,
-        manifest=command_options["manifest"],
-        overwrite=settings.overwrite,
-        max_binlog_size=command_options["max_binlog_size"],
-        allow_rule_breaks=command_options["allow_rule_breaks"],
-        on_step=lambda step: run.progress.update_stage(
-            f"convert: {step.stage}", step.done, total=step.total, records=step.records
-        ),
-        partition_by=[name for text in command_options["partition_by"] for name in text.split(",") if name],
-        compression=command_options["compression"],
-        csv_safe=command_options["csv_safe"],
-        target_file_size=command_options["target_file_size"],
-        envelope={name: command_options[name] for name in ENVELOPE_OPTIONS},
-        per_table=command_options["per_table"],
-        image=command_options["image"],
-        **script_values(command_options, selection_values),
-        append=command_options["append"],
-        final=command_options["final"],
-    )
+    return master
 
 
 def _refuse_command_line_option(name: str, text: str) -> None:
@@ -179,12 +240,10 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
         yield f"found  {', '.join(counts)}"
     shown_severities = ["warning"] if manifest.to in ("sql", "flashback") or unit_name == "message" else []
     shown_severities += ["error"] if unit_name == "message" and manifest.complete else []
-    for finding in [f for f in manifest.findings if f["severity"] in shown_severities or _is_table_note(f)][
-        :_MAX_SHOWN
-    ]:
-        yield f"note   {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+    yield from _finding_lines("note", [f for f in manifest.findings if _is_note(f, shown_severities)])
     yield from _table_change_lines(manifest)
     yield from (f"left   {escape(text)}" for text in manifest.details.get("leftovers", ()))
+    yield from _skipped_lines(manifest)
     yield from (f"lost   {escape(text)}" for text in manifest.details.get("unreadable", ()))
     if unlogged := manifest.details.get("untold"):
         hint = _UNLOGGED_HINTS[manifest.on_damage == "stop"]
@@ -193,15 +252,15 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     if left_out := manifest.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
     if not manifest.complete:
-        for finding in [f for f in manifest.findings if f["severity"] == "error" or f["id"] == ENCRYPTED][:_MAX_SHOWN]:
-            yield f"error  {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+        is_encrypted = ENCRYPTED in manifest.finding_counts
+        member, value = ("id", ENCRYPTED) if is_encrypted else ("severity", "error")
+        yield from _finding_lines("error", [f for f in manifest.findings if f[member] == value])
         damaged_hint = _DAMAGED_SCRIPT_HINT if manifest.to == "flashback" else _DAMAGED_HINT
         reason = _STOP_REASONS.get(str(manifest.details.get("stopped_by")), damaged_hint)
         yield f"nothing was written: {_ENCRYPTED_HINT if ENCRYPTED in manifest.finding_counts else reason}"
         return
     if appended := manifest.details.get("append"):
-        for finding in [f for f in manifest.findings if f["severity"] == "error"][:_MAX_SHOWN]:
-            yield f"error  {escape(finding['file'])}  {finding['id']}: {escape(finding['message'])}"
+        yield from _finding_lines("error", [f for f in manifest.findings if f["severity"] == "error"])
         yield (
             f"state  {escape(manifest.output)}  {format_quantity(appended['rows'], 'row')} at commit "
             f"{format_count(appended['commit'])}"
@@ -213,9 +272,48 @@ def summary_lines(manifest: Manifest) -> Iterator[str]:
     yield f"wrote  {escape(manifest.output)}  {format_quantity(manifest.rows, unit_name)}  {written}"
 
 
-def _is_table_note(finding: Mapping[str, Any]) -> bool:
-    """Return True for notes about what an output of tables does not contain."""
-    return finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
+def _skipped_lines(manifest: Manifest) -> Iterator[str]:
+    """Yield lines about the damaged bytes of the input that the output does not contain, and where they are."""
+    from binlogtool.report.wording import format_count, format_offset, format_quantity
+    from binlogtool.terminal.escape import escape
+
+    found = [f for f in manifest.findings if f["id"] in _SKIPPED_RANGE_IDS and f["length"]] if manifest.complete else []
+    if found:
+        size = sum(f["length"] for f in found)
+        is_whole_list = sum(manifest.finding_counts[id_] for id_ in {f["id"] for f in found}) == len(found)
+        yield (
+            f"lost   {'' if is_whole_list else 'at least '}{format_quantity(size, 'byte')} of the input in "
+            f"{format_quantity(len(found), 'damaged range')}, which --on-damage {manifest.on_damage} leaves out:"
+        )
+    for one in found[:_MAX_SHOWN]:
+        place = f"{escape(one['file'])} {format_offset(one['offset'])}"
+        yield f"lost     {place}  {one['id']}: {format_quantity(one['length'], 'byte')}"
+    if len(found) > _MAX_SHOWN:
+        yield f"lost     {format_count(len(found) - _MAX_SHOWN)} more; --manifest FILE lists them"
+    for one in manifest.findings if manifest.complete else ():
+        if "packed_size" in one["facts"]:
+            yield f"lost   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
+
+
+def _finding_lines(label: str, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each finding, one for those that say the same about one file."""
+    from binlogtool.report.wording import format_count, format_repeats, group_repeats
+    from binlogtool.terminal.escape import escape
+
+    groups = group_repeats(findings, lambda f: (f["file"], f["id"], f["facts"].get("cause") or f["message"]))
+    for finding, count in groups[:_MAX_SHOWN]:
+        text = f"{escape(finding['message'])}{format_repeats(count)}"
+        yield f"{label:<6} {escape(finding['file'])}  {finding['id']}: {text}"
+    if len(groups) > _MAX_SHOWN:
+        yield f"{label:<6} {format_count(len(groups) - _MAX_SHOWN)} more; --manifest FILE lists all"
+
+
+def _is_note(finding: Mapping[str, Any], severities: Sequence[str]) -> bool:
+    """Return True for findings of these severities, and for notes about what an output of tables does not contain."""
+    if finding["id"] == ENCRYPTED:  # it is an error, and is reported there
+        return False
+    is_table_note = finding["severity"] == "note" and finding["id"] in (STATEMENT_LEFT_OUT, ROWS_DIVERGE)
+    return finding["severity"] in severities or is_table_note
 
 
 def _table_change_lines(manifest: Manifest) -> Iterator[str]:
@@ -233,10 +331,11 @@ def _table_change_lines(manifest: Manifest) -> Iterator[str]:
 command = Command(
     "convert",
     callback=_run_convert,
+    options_type=ConvertCommandOptions,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         option(["--to"], type=click.Choice(_TARGETS), is_common=True, help="What to write."),
-        *spark_options("Write tables of records on Spark: local[*] or spark://HOST:PORT."),
+        *spark_options("Write tables on Spark: local[*] or spark://HOST:PORT."),
         option(
             ["--max-binlog-size"],
             type=SIZE,
@@ -325,7 +424,7 @@ command = Command(
     notes="""The manifest has the hash of each input and output; the output is read again with another reader.
 
     Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files; they need the extra `arrow`.
-    Tables of records are written by this process, by --jobs N processes, or with --master on Spark: embedded (local[*],
+    They are written by this process, by --jobs N processes, or with --master on Spark: embedded (local[*],
     which brings its own Java; extra `spark`) or on a cluster. A column of --partition-by is in the names of directories
     (type=INSERT/), no longer in the files; a text that is null or empty has the directory __none__ (object=__none__/),
     a number, date or hour __HIVE_DEFAULT_PARTITION__, which Spark and Hive read as null. In CSV an empty text is "",
@@ -350,8 +449,7 @@ command = Command(
     OUTPUT/_tables.json, which describes them. --image sets what a row's columns hold: values after the change (of a
     DELETE, before it), before it, both as structs, or of an UPDATE only its changes and the key. Columns that are
     added or dropped in the log are merged by name, types become wider: the manifest says where. See
-    docs/tables.md. No
-    Spark is needed, only pyarrow. To get records of a table, use --where "object = 'shop.orders'".
+    docs/tables.md. To get records of a table, use --where "object = 'shop.orders'".
 
     jsonl (as in `dump`), raw (the exact bytes of the records) and sql are one file in the order of the log.
     sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
+import msgspec
 
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
     PATH,
+    HintOptions,
     hint_options,
     option,
-    pop_hints,
     redo_option,
     require_paths,
     server_version_option,
@@ -21,24 +20,36 @@ from binlogtool.report.policy import select_exit_code
 _FORMS = ("text", "json", "markdown")
 
 
-def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+class DiagnoseOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    server_version: str | None
+    live: bool
+    hints: HintOptions
+
+
+def _run_diagnose(run: CommandRun, options: DiagnoseOptions) -> int:
     import binlogtool
     from binlogtool.report.diagnosis import render_diagnosis_text
-    from binlogtool.report.verify_and_plan import collect_read_options
 
-    require_paths(paths)
-    if "-" in paths:
+    require_paths(options.paths)
+    if "-" in options.paths:
         raise click.UsageError("diagnose needs files or directories; it cannot read standard input.")
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
-    next_command_options = collect_read_options(options, settings.format)
-    read_options: dict[str, Any] = {"format": settings.format, "limits": settings.limits, "backend": settings.backend}
-    version = options["server_version"]
+    next_command_options = options.hints.to_read_options(settings.format)
     diagnoses = binlogtool.diagnose(
-        paths, **read_options, hints=pop_hints(options), server_version=version, live=options["live"]
+        options.paths,
+        format=settings.format,
+        limits=settings.limits,
+        backend=settings.backend,
+        hints=options.hints.read(),
+        server_version=options.server_version,
+        live=options.live,
     )
     run.say_failures(diagnoses.failures)
     run.status = select_exit_code(diagnoses.exit_codes)
-    with run.open_output(text=form == "text", inputs=paths) as out:
+    with run.open_output(text=form == "text", inputs=options.paths) as out:
         if form != "text":
             out.write(binlogtool.render_diagnosis(diagnoses, form, next_command_options=next_command_options))
         else:
@@ -53,6 +64,7 @@ def _run_diagnose(run: CommandRun, paths: tuple[str, ...], **options: Any) -> in
 command = Command(
     "diagnose",
     callback=_run_diagnose,
+    options_type=DiagnoseOptions,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),

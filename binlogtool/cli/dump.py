@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from binlogtool import limits
@@ -15,17 +16,16 @@ from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
     DURATION,
     PATH,
-    build_selection,
+    HintOptions,
+    SelectionOptions,
+    SqlScriptOptions,
     hint_options,
     level_option,
     option,
-    pop_hints,
     print_record_types,
     require_paths,
     script_options,
-    script_values,
     selection_options,
-    split_selection,
     where_option,
 )
 from binlogtool.errors import LimitError, RefusedError, UsageError
@@ -46,48 +46,57 @@ _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql")
 _WITH_FIELDS = ("text", "jsonl", "json", "table", "csv")
 
 
-def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment, refuse_salvage
-    from binlogtool.report.dump import EncodedLines, FieldNameCheck, make_value_filler
+class DumpOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command. poll: seconds."""
 
-    selection_values, command_options = split_selection(options)
-    if selection_values["type"] == ("list",):
+    paths: tuple[str, ...]
+    decode: str
+    fields: tuple[str, ...]
+    hex: bool
+    bytes: str
+    with_offsets: bool
+    csv_safe: bool
+    follow: bool
+    poll: float
+    script: SqlScriptOptions
+    selection: SelectionOptions
+    hints: HintOptions
+
+
+def _run_dump(run: CommandRun, options: DumpOptions) -> int:
+    from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment, refuse_salvage
+    from binlogtool.report.dump import EncodedLines, FieldNameCheck, SqlWriter, make_value_filler
+
+    paths = options.paths
+    if options.selection.type == ("list",):
         return print_record_types(run, paths)
     require_paths(paths)
     form = run.settings.choose_output_format(_FORMS)
-    record_selection = build_selection(selection_values, on_damage="skip")
-    log_hints = pop_hints(command_options, record_selection, script=form == "sql")
-    if form == "sql" and command_options["load_files"] is None and run.settings.output not in (None, "-"):
-        command_options["load_files"] = f"{run.settings.output}.load"
-    raw = form == "raw" or command_options["hex"]
+    record_selection = options.selection.build(on_damage="skip")
+    log_hints = options.hints.read(record_selection, script=form == "sql")
+    raw = form == "raw" or options.hex
     if form == "raw":
         refuse_salvage(record_selection, "a stream of raw bytes")
-    if command_options["follow"] and (form in ("json", "sql") or record_selection.skip):
+    if options.follow and (form in ("json", "sql") or record_selection.skip):
         raise UsageError("--follow cannot be combined with -O json, -O sql or --skip")
-    with run.open_output(text=form in ("text", "table"), inputs=paths, page=not command_options["follow"]) as out:
+    with run.open_output(text=form in ("text", "table"), inputs=paths, page=not options.follow) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could control the terminal; use a pipe or --output FILE")
-        has_several_files = len(paths) > 1 or (os.path.isdir(paths[0]) and not command_options["fields"])
-        writer = _create_writer(run, form, command_options, has_several_files, bool(record_selection.types), out)
-        if command_options["follow"]:
+        writer = _create_writer(run, form, options, out)
+        if options.follow:
             from binlogtool.cli.dump_follow import FollowOptions
 
+            if record_selection.limit is not None:
+                record_selection = replace(record_selection, limit=None, tail=record_selection.limit)
             return _run_follow(
-                run,
-                paths,
-                record_selection,
-                FollowOptions(command_options["decode"], raw, command_options["poll"], log_hints),
-                writer,
-                out,
+                run, paths, record_selection, FollowOptions(options.decode, raw, options.poll, log_hints), writer, out
             )
         limits.relax_gc()
         if form == "sql":
             limits.keep_freed_memory()
-        reader = _choose_reader(
-            form, record_selection, command_options | {"script": script_values(command_options, selection_values)}, raw
-        )
-        value_filler = make_value_filler(form, command_options["bytes"])
-        field_names = FieldNameCheck(_parse_fields(command_options["fields"], form))
+        reader = _choose_reader(run, form, record_selection, options)
+        value_filler = make_value_filler(form, options.bytes)
+        field_names = FieldNameCheck(_parse_fields(options.fields, form))
         for part in read_parts(
             run,
             paths,
@@ -95,11 +104,12 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
             log_hints,
             record_selection,
             prints_findings=form == "sql",
-            in_pieces=_can_write_in_pieces(form, command_options),
+            in_pieces=form in ("text", "json", "jsonl", "csv") and not options.fields,
         ):
             if isinstance(part, EncodedLines):
                 out.write(part.data)
             elif isinstance(part, ScriptText | SqlFragment):
+                assert isinstance(writer, SqlWriter)
                 out.write(writer.encode_text(part.data))
             elif isinstance(part, RecordBlock):
                 field_names.check_block(part)
@@ -117,41 +127,43 @@ def _run_dump(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
     return run.status
 
 
-def _can_write_in_pieces(form: str, command_options: dict[str, Any]) -> bool:
-    """Return True if long values can be written in pieces; selected members and columns need whole values."""
-    return form in ("text", "json", "jsonl", "csv") and not command_options["fields"]
-
-
-def _has_default_style(command_options: dict[str, Any]) -> bool:
+def _has_default_style(options: DumpOptions) -> bool:
     """Return True if no option is used that only the general writer supports."""
-    has_defaults = (
-        command_options["bytes"],
-        command_options["decode"],
-        command_options["with_offsets"],
-    ) == ("hex", "full", True)
-    return has_defaults and not (command_options["fields"] or command_options["hex"])
+    has_defaults = (options.bytes, options.decode, options.with_offsets) == ("hex", "full", True)
+    return has_defaults and not (options.fields or options.hex)
 
 
 def _choose_reader(
-    form: str, record_selection: Selection, command_options: dict[str, Any], raw: bool
-) -> Callable[[Any], Iterator[DumpPart]]:
+    run: CommandRun, form: str, record_selection: Selection, options: DumpOptions
+) -> Callable[[binlogtool.OpenedLog], Iterator[DumpPart]]:
     """Return the function that reads the parts of an open log."""
     if form == "sql":
         import binlogtool
 
-        script_selection, wording = binlogtool.prepare_sql_script(record_selection, **command_options["script"])
+        script, output = options.script, run.settings.output
+        script_selection, wording = binlogtool.prepare_sql_script(
+            record_selection,
+            rows=script.rows,
+            comments=script.comments,
+            gtids=script.with_gtids,
+            stop_before=script.stop_before,
+            rewrite=script.rewrite,
+            load_files=script.load_files or (None if output in (None, "-") else f"{output}.load"),
+            database=options.selection.database,
+        )
         return lambda log: log.statements(script_selection, wording)
-    if form == "jsonl" and _has_default_style(command_options):
+    if form == "jsonl" and _has_default_style(options):
         from binlogtool.report.dump import CompiledLineEncoder
 
         return lambda log: CompiledLineEncoder().encode_ranges(log.record_ranges(record_selection))
-    return lambda log: log.blocks(record_selection, decode=command_options["decode"], raw=raw)
+    raw = form == "raw" or options.hex
+    return lambda log: log.blocks(record_selection, decode=options.decode, raw=raw)
 
 
 def read_parts(
     run: CommandRun,
     paths: tuple[str, ...],
-    read: Callable[[Any], Iterator[DumpPart]],
+    read: Callable[[binlogtool.OpenedLog], Iterator[DumpPart]],
     log_hints: binlogtool.Hints | None,
     record_selection: Selection,
     *,
@@ -165,7 +177,8 @@ def read_parts(
         log_hints: hints.
         record_selection: the selection; if nothing is selected, its names must exist in the log.
         prints_findings: print the findings of records.
-        in_pieces: long values are taken out of the blocks (`core.record_blocks`).
+        in_pieces: long values are taken out of the blocks (`core.record_blocks`); selected members and columns need
+            whole values.
     """
     import binlogtool
     from binlogtool.core.record_selection import RecordBlock, ScriptText, SqlFragment
@@ -214,7 +227,9 @@ def _part_findings(part: DumpPart) -> Iterator[Finding]:
         yield from (one for findings in part.findings.values() for one in findings)
 
 
-def _check_names_exist(run: CommandRun, log: binlogtool.Log, record_selection: Selection, selected_count: int) -> None:
+def _check_names_exist(
+    run: CommandRun, log: binlogtool.OpenedLog, record_selection: Selection, selected_count: int
+) -> None:
     """Report names in the selection that the log does not contain.
 
     Raises:
@@ -268,22 +283,15 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
         run.status = max(run.status, 6)
 
 
-def _create_writer(
-    run: CommandRun,
-    form: str,
-    command_options: dict[str, Any],
-    has_several_files: bool,
-    selects_types: bool,
-    out: OutputDestination,
-) -> Any:
+def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordWriter:
     """Return the writer of an output format."""
     from binlogtool.format_api.json_values import JsonStyle
     from binlogtool.report import dump
     from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder
 
-    style = JsonStyle(command_options["bytes"])
-    fields = _parse_fields(command_options["fields"], form)
-    lines = FieldJsonEncoder(RecordJsonEncoder(style), fields, command_options["with_offsets"])
+    style = JsonStyle(options.bytes)
+    fields = _parse_fields(options.fields, form)
+    lines = FieldJsonEncoder(RecordJsonEncoder(style), fields, options.with_offsets)
     match form:
         case "jsonl":
             return dump.JsonLinesWriter(lines)
@@ -292,21 +300,17 @@ def _create_writer(
         case "csv":
             return dump.CsvWriter(
                 style,
-                neutralize=command_options["csv_safe"],
-                columns=_select_columns(fields, command_options["with_offsets"]),
+                neutralize=options.csv_safe,
+                columns=_select_columns(fields, options.with_offsets),
             )
         case "raw":
             return dump.RawWriter()
         case "sql":
-            from binlogtool.report.dump import SqlWriter
-
-            return SqlWriter(terminal=out.isatty())
+            return dump.SqlWriter(terminal=out.isatty())
         case "table":
             from binlogtool.terminal.tables import ScreenTableWriter
 
-            return ScreenTableWriter(
-                style, columns=_select_columns(fields, command_options["with_offsets"]), ascii_only=out.ascii
-            )
+            return ScreenTableWriter(style, columns=_select_columns(fields, options.with_offsets), ascii_only=out.ascii)
     from binlogtool.report.dump_text import TextOptions, TextWriter
     from binlogtool.terminal.escape import make_painter
 
@@ -314,11 +318,11 @@ def _create_writer(
     return TextWriter(
         style,
         TextOptions(
-            offsets=command_options["with_offsets"],
-            hex_bytes=command_options["hex"],
-            headings=has_several_files,
+            offsets=options.with_offsets,
+            hex_bytes=options.hex,
+            headings=len(options.paths) > 1 or (os.path.isdir(options.paths[0]) and not options.fields),
             everything=everything,
-            fold=not (everything or command_options["hex"] or selects_types),
+            fold=not (everything or options.hex or options.selection.type),
             fields=fields,
             ascii_only=out.ascii,
             paint=make_painter(True) if run.use_colour(out) else None,
@@ -382,6 +386,7 @@ def _run_follow(
 command = Command(
     "dump",
     callback=_run_dump,
+    options_type=DumpOptions,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
@@ -417,7 +422,8 @@ command = Command(
             ["-F", "--follow"],
             is_common=True,
             is_flag=True,
-            help="Continue with appended records, also in newer files, until --limit, --timeout or a signal.",
+            help="As tail -F: continue with appended records, also in newer files, until --timeout or a signal; -n N "
+            "begins with the last N records.",
         ),
         option(
             ["--poll"],
@@ -459,6 +465,6 @@ command = Command(
         ("for scripts", "binlogtool dump -O jsonl 00000000000000000042.xlog"),
         ("one table, one day", "binlogtool dump --object 512 --start-datetime 2026-01-31 /var/lib/tarantool"),
         ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
-        ("watch a log grow, from its last 20 records", "binlogtool dump -F --tail 20 /var/lib/tarantool"),
+        ("watch a log grow, from its last 20 records", "binlogtool dump -n 20 -F /var/lib/tarantool"),
     ),
 )

@@ -1,4 +1,4 @@
-"""`dump --follow`: check for new records until `--limit`, `--timeout`, a signal, or the reader closes the pipe."""
+"""`dump --follow`: check for new records until `--timeout`, a signal, or the reader closes the pipe."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import binlogtool
-from binlogtool.core.record_selection import FollowLoss, RecordBlock
 from binlogtool.errors import BinlogtoolError, LimitError
 
 if TYPE_CHECKING:
     from binlogtool.cli.command import CommandRun
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.core.record_selection import FileFinding, Selection
+    from binlogtool.core.record_selection import FileFinding, FollowLoss, RecordBlock, Selection
 
-
-if TYPE_CHECKING:
     FollowPart = RecordBlock | FileFinding | FollowLoss
 
 
@@ -34,28 +31,22 @@ class FollowOptions(msgspec.Struct, frozen=True):
 def follow_logs(
     run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions, out: OutputDestination
 ) -> Iterator[FollowPart]:
-    """Yield new records, damage and lost files, until `--limit`, `--timeout` or forever.
+    """Yield new records, damage and lost files, until `--timeout` or forever.
 
     Raises:
         BrokenPipeError: the reader closed the pipe.
         LimitError: the time limit was reached in the middle of a file.
     """
-    settings, remaining, is_reported, is_first = run.settings, selection.limit, False, True
+    settings, is_reported, is_first = run.settings, False, True
     deadline = None if settings.timeout is None else time.monotonic() + settings.timeout
     with binlogtool.follow(
         paths, selection, format=settings.format, limits=settings.limits, backend=settings.backend,
         hints=options.hints, decode=options.decode,
         raw=options.raw,
     ) as follower:  # fmt: skip
-        while remaining != 0 and not _is_over(deadline):
+        while not _is_over(deadline):
             for part in follower.look():
-                part = part.part(0, remaining) if isinstance(part, RecordBlock) and remaining is not None else part
                 yield part
-                remaining = (
-                    remaining - len(part) if isinstance(part, RecordBlock) and remaining is not None else remaining
-                )
-                if remaining == 0:
-                    return
                 if _is_over(deadline):
                     run.status = 6
                     raise LimitError("the time limit was reached (--timeout) before all data was read")

@@ -25,6 +25,9 @@ STATUS_INTERRUPTED, STATUS_TERMINATED, STATUS_INTERNAL_ERROR = 130, 143, 70
 _MODULE_EXTRAS = dict.fromkeys(("numpy", "pyspark", "py4j", "pyarrow", "fastavro"), "spark")
 """Modules that the base installation lacks, with the extra that installs them."""
 
+_OTHER_WORDS = {"table": "object", "space": "object", "server": "origin", "gtid": "transaction"}
+"""What people type for a choice that has another name."""
+
 _QUOTED_VALUE = re.compile(r"'([^']*)' ")
 
 
@@ -141,7 +144,12 @@ def _suggest_choice(error: click.ClickException) -> str:
     """Return the choices that are most like the value that an option does not have."""
     kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
     value = _QUOTED_VALUE.match(error.message)
-    return suggest_names(value[1], kind.choices) if isinstance(kind, click.Choice) and value is not None else ""
+    if not isinstance(kind, click.Choice) or value is None:
+        return ""
+    if suggestion := suggest_names(value[1], kind.choices):
+        return suggestion
+    words = {word: choice for word, choice in _OTHER_WORDS.items() if choice in kind.choices}
+    return next((f"; did you mean {words[word]}?" for word in words if suggest_names(value[1], [word])), "")
 
 
 def _write_crash_report(error: Exception) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from binlogtool.cli.command import CommandRun
     from binlogtool.core.record_selection import Selection
     from binlogtool.format_api.format import Format
+    from binlogtool.report.verify_and_plan import GivenReadOptions
 
 
 # --- Shell completion of option and argument values (click's `shell_complete`) ---
@@ -507,11 +508,14 @@ def envelope_options() -> list[click.Parameter]:
             help="debezium: after each delete, write a message with its key and the value null (default: yes).",
         ),
         option(
-            ["--transaction-messages"],
+            ["--provide-transaction-metadata"],
             is_flag=True,
-            help=(
-                "debezium: also write a message for each begin and end of a transaction (provide.transaction.metadata)."
-            ),
+            help="debezium: fill the member transaction, and write a message for each begin and end of a transaction.",
+        ),
+        option(
+            ["--include-query"],
+            is_flag=True,
+            help="debezium: fill source.query with the statement, where the log has it.",
         ),
         option(
             ["--schema-messages"],
@@ -738,8 +742,6 @@ def build_master(url: str | None, conf: tuple[str, ...]) -> str | binlogtool.Spa
 
 SELECTION_OPTIONS = (*(param.name or "" for param in selection_options()), "where")
 SCRIPT_OPTIONS = tuple(param.name or "" for param in script_options())
-ENVELOPE_OPTIONS = tuple(param.name or "" for param in envelope_options())
-HINT_OPTIONS = tuple(param.name or "" for param in hint_options())
 
 
 def require_paths(paths: tuple[str, ...]) -> None:
@@ -752,25 +754,14 @@ def require_paths(paths: tuple[str, ...]) -> None:
         raise click.UsageError("Missing argument 'PATH...'.")
 
 
-def pop_hints(
-    command_options: dict[str, Any], record_selection: Selection | None = None, *, script: bool = False
-) -> binlogtool.Hints | None:
+def pop_hints(command_options: dict[str, Any]) -> binlogtool.Hints | None:
     """Remove the hint options from the command's options, and read the files that they name.
-
-    Args:
-        command_options: options; those of `hint_options`, `level_option` and `redo_option` are removed.
-        record_selection: the selection, if it affects how the log is read.
-        script: SQL statements are requested.
 
     Raises:
         InputOutputError, UsageError: see `binlogtool.read_hints`.
     """
-    import binlogtool
-    from binlogtool.core.record_selection import add_selection_hints
-
-    values = {name: command_options.pop(name) for name in (*HINT_OPTIONS, "level", "redo") if name in command_options}
-    read = binlogtool.read_hints(**values) if any(values.values()) else None
-    return read if record_selection is None else add_selection_hints(record_selection, read, script=script)
+    names = [name for name in HintOptions.__struct_fields__ if name in command_options]
+    return HintOptions(**{name: command_options.pop(name) for name in names}).read()
 
 
 def script_values(command_options: dict[str, Any], selection_values: dict[str, Any]) -> dict[str, Any]:
@@ -821,14 +812,38 @@ class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None = None
     redo: str | None = None
 
-    def read(self) -> binlogtool.Hints | None:
-        """Read the files that the options name; None = no option is given.
+    def read(self, selection: Selection | None = None, *, script: bool = False) -> binlogtool.Hints | None:
+        """Read the files that the options name; None = nothing is known.
+
+        Args:
+            selection: the selection, if it affects how the log is read.
+            script: SQL statements are requested.
 
         Raises:
             InputOutputError, UsageError: see `binlogtool.read_hints`.
         """
+        from binlogtool.core.record_selection import add_selection_hints
+
         values = msgspec.structs.asdict(self)
-        return binlogtool.read_hints(**values) if any(values.values()) else None
+        hints = binlogtool.read_hints(**values) if any(values.values()) else None
+        return hints if selection is None else add_selection_hints(selection, hints, script=script)
+
+    def to_read_options(self, format_: str) -> GivenReadOptions:
+        """Return the options as the next command needs them. format_: `--format`."""
+        from binlogtool.report.verify_and_plan import collect_read_options
+
+        return collect_read_options(msgspec.structs.asdict(self), format_)
+
+
+class SqlScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of `script_options`."""
+
+    rows: str
+    comments: bool
+    with_gtids: bool | None
+    stop_before: str | None
+    rewrite: tuple[str, ...]
+    load_files: str | None
 
 
 def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:

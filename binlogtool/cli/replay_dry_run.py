@@ -57,9 +57,7 @@ def _run_replay(run: CommandRun, options: ReplayOptions) -> int:
         )
     if options.master is not None and (explain is not None or form == "jsonl"):
         raise click.UsageError("--master cannot be combined with --explain or -O jsonl.")
-    from binlogtool.report.verify_and_plan import collect_read_options
-
-    next_command_options = collect_read_options(msgspec.structs.asdict(options.hints), run.settings.format)
+    next_command_options = options.hints.to_read_options(run.settings.format)
     caller = _ReplayCaller(run, options, next_command_options)
     inputs = (*paths, *(() if compare is None else (compare,)))
     with run.open_output(text=form == "text", inputs=inputs) as out:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.api import spool_standard_input
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.dump import report_trouble
 from binlogtool.cli.options import (
@@ -24,7 +26,9 @@ from binlogtool.cli.options import (
     where_option,
     without_options,
 )
+from binlogtool.core.record_selection import FileFinding
 from binlogtool.errors import RefusedError, UsageError, suggest_names
+from binlogtool.findings import ENCRYPTED
 
 if TYPE_CHECKING:
     import binlogtool
@@ -54,8 +58,9 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
 
     require_paths(options.paths)
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
-    selection = options.selection.build(on_damage="skip")
+    selection, troubles = options.selection.build(on_damage="skip"), list[FileFinding]()
     with (
+        spool_standard_input() if "-" in options.paths else nullcontext(),
         binlogtool.open(
             options.paths, format=settings.format, limits=settings.limits, backend=settings.backend,
             hints=options.hints.read(),
@@ -65,14 +70,32 @@ def _run_rows(run: CommandRun, options: RowsOptions) -> int:
         if form == "arrow" and out.isatty():
             raise RefusedError("an Arrow stream could control the terminal; use a pipe or --output FILE")
         run.say_skipped_files()
-        for table, rows in _open_tables(run, log, options, selection, form).items():
+        tables = _open_tables(run, log, options, selection, form)
+        for table, rows in tables.items():
             if form == "text":
                 _print_text(out, table, rows, options.image or "after")
             else:
                 for data in rows.encode(form):
                     out.write(data)
-            _report_result(run, table, rows)
+            run.progress.records += rows.row_count or 0
+            if not rows.row_count and table in selection.objects:
+                run.say(f"{table}: the selection contains no row of this table")
+            troubles += rows.findings
+        if selection.where is not None and tables and not run.progress.records:
+            log.require_columns(selection.where)
+    _report_troubles(run, troubles)
     return run.status
+
+
+def _report_troubles(run: CommandRun, troubles: Iterable[FileFinding]) -> None:
+    """Report each finding once, though the log is read for each table; one for those that say the same of one file."""
+    from binlogtool.report.wording import format_repeats, group_repeats
+
+    places = group_repeats(troubles, lambda one: (one.file, one.finding.id, one.finding.offset, one.finding.message))
+    groups = group_repeats((one for one, _ in places), lambda one: (one.file, one.finding.id, one.finding.message))
+    for one, count in groups:
+        message = f"{one.finding.message}{format_repeats(count)}"
+        report_trouble(run, FileFinding(one.file, replace(one.finding, message=message)))
 
 
 def _open_tables(
@@ -122,7 +145,8 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
         return tables
     known = log.tables()
     if not known:
-        raise UsageError("the log has no rows of tables; MySQL and MariaDB log them with binlog_format=ROW")
+        _report_no_tables(run, log)
+        return []
     if absent := _filter_tables(known, selection):
         run.say(f"the selection contains no row of {_join_names(absent)}")
         return []
@@ -133,6 +157,21 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
     names = databases if wanted.endswith(".*") else known if "." in wanted else [n.rpartition(".")[2] for n in known]
     suggestion = suggest_names(wanted, names) or f"; it has {_join_names(known)}"
     raise UsageError(f"{wanted}: the log contains no such table{suggestion}")
+
+
+def _report_no_tables(run: CommandRun, log: binlogtool.OpenedLog) -> None:
+    """Report that the log is encrypted and no key was given.
+
+    Raises:
+        UsageError: the log has no rows.
+    """
+    for part in log.blocks(decode="frame"):
+        if isinstance(part, FileFinding) and part.finding.id == ENCRYPTED:
+            report_trouble(run, part)
+            return
+    raise UsageError(
+        "the log has no rows of tables; with binlog_format=STATEMENT, MySQL and MariaDB log statements (see dump)"
+    )
 
 
 def _filter_tables(names: Sequence[str], selection: Selection) -> list[str]:
@@ -147,15 +186,6 @@ def _filter_tables(names: Sequence[str], selection: Selection) -> list[str]:
 
 def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_LISTED]) + (", …" if names[_MAX_LISTED:] else "")
-
-
-def _report_result(run: CommandRun, table: str, rows: binlogtool.LogRows) -> None:
-    """Report the findings of one table, or that it has no selected rows."""
-    run.progress.records += rows.row_count or 0
-    if not rows.row_count:
-        run.say(f"{table}: the selection contains no row of this table")
-    for finding in rows.findings:
-        report_trouble(run, finding)
 
 
 def _print_text(out: OutputDestination, table: str, rows: binlogtool.LogRows, image: str) -> None:

@@ -2,66 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.dump import read_parts, report_trouble
 from binlogtool.cli.options import (
     PATH,
-    build_selection,
+    HintOptions,
+    SelectionOptions,
     hint_options,
     level_option,
     option,
-    pop_hints,
     print_record_types,
     require_paths,
     selection_options,
-    split_selection,
     where_option,
 )
 from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
     from binlogtool.core.record_selection import RecordBlock
+    from binlogtool.report.stats import LogStats
+    from binlogtool.report.transaction_stats import TransactionStats
 
 
-def _run_stats(run: CommandRun, paths: tuple[str, ...], **options: Any) -> int:
+class StatsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command."""
+
+    paths: tuple[str, ...]
+    by: str
+    top: int | None
+    rows: bool
+    bucket: str
+    chart: str | None
+    selection: SelectionOptions
+    hints: HintOptions
+
+
+def _run_stats(run: CommandRun, options: StatsOptions) -> int:
+    if options.selection.type == ("list",):
+        return print_record_types(run, options.paths)
+    require_paths(options.paths)
+    if options.by == "transaction":
+        return _print_transactions(run, options)
     from binlogtool.report import stats
 
-    selection_values, command_options = split_selection(options)
-    if selection_values["type"] == ("list",):
-        return print_record_types(run, paths)
-    require_paths(paths)
-    forms: dict[str, Callable[[Any], bytes]]
-    forms = {"text": stats.encode_series_text, "json": stats.encode_series_json, "csv": stats.encode_series_csv}
-    by_transaction = command_options["by"] == "transaction"
-    if by_transaction:
-        if command_options["chart"] is not None or command_options["bucket"] != "auto":
-            raise UsageError("--by transaction has no time steps: it cannot be combined with --chart or --bucket")
-        from binlogtool.report import transaction_stats as found
-
-        forms = {
-            "text": found.encode_transactions_text,
-            "json": found.encode_transactions_json,
-            "csv": found.encode_transactions_csv,
-        }
-    form = run.settings.choose_output_format(tuple(forms))
-    record_selection = build_selection(selection_values, on_damage="skip")
-    figures = (_count_transactions if by_transaction else _count_records)(run, paths, record_selection, command_options)
+    encoders = {"text": stats.encode_series_text, "json": stats.encode_series_json, "csv": stats.encode_series_csv}
+    form = run.settings.choose_output_format(tuple(encoders))
+    figures = _count_records(run, options)
     run.say_skipped_files()
-    if command_options["chart"] is not None:
-        title = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-        run.save_file(command_options["chart"], _render_chart(command_options["chart"], figures, title), inputs=paths)
-    with run.open_output(text=form == "text", inputs=paths) as out:
-        out.write(forms[form](figures))
+    if options.chart is not None:
+        title = options.paths[0] if len(options.paths) == 1 else f"{options.paths[0]} and {len(options.paths) - 1} more"
+        run.save_file(options.chart, _render_chart(options.chart, figures, title), inputs=options.paths)
+    with run.open_output(text=form == "text", inputs=options.paths) as out:
+        out.write(encoders[form](figures))
     return run.status
 
 
-def _render_chart(name: str, figures: Any, title: str) -> bytes:
+def _print_transactions(run: CommandRun, options: StatsOptions) -> int:
+    """Print the largest and longest transactions."""
+    from binlogtool.report import transaction_stats
+
+    if options.chart is not None or options.bucket != "auto":
+        raise UsageError("--by transaction has no time steps: it cannot be combined with --chart or --bucket")
+    encoders = {
+        "text": transaction_stats.encode_transactions_text,
+        "json": transaction_stats.encode_transactions_json,
+        "csv": transaction_stats.encode_transactions_csv,
+    }
+    form = run.settings.choose_output_format(tuple(encoders))
+    figures = _count_transactions(run, options)
+    run.say_skipped_files()
+    with run.open_output(text=form == "text", inputs=options.paths) as out:
+        out.write(encoders[form](figures))
+    return run.status
+
+
+def _render_chart(name: str, figures: LogStats, title: str) -> bytes:
     """Render the chart in the format that the file name asks for."""
     from binlogtool.report.stats import render_chart
     from binlogtool.report.verify_html import render_chart_page
@@ -69,29 +91,33 @@ def _render_chart(name: str, figures: Any, title: str) -> bytes:
     return (render_chart_page if name.lower().endswith((".html", ".htm")) else render_chart)(figures, title)
 
 
-def _count_records(
-    run: CommandRun, paths: tuple[str, ...], record_selection: Any, command_options: dict[str, Any]
-) -> Any:
-    from binlogtool.core.record_selection import FileFinding, RecordBlock
+def _count_records(run: CommandRun, options: StatsOptions) -> LogStats:
     from binlogtool.report.stats import SeriesCounter
 
-    series = SeriesCounter(command_options["by"], command_options["bucket"])
-    log_hints = pop_hints(command_options, record_selection, script=command_options["rows"])
-    row_sums = _RowSums(command_options["by"]) if command_options["rows"] else None
-    decode = "frame" if row_sums is None else "full"
-    for part in read_parts(
-        run, paths, lambda log: log.blocks(record_selection, decode=decode), log_hints, record_selection
-    ):
-        if isinstance(part, RecordBlock):
-            series.encode_block(part)
-            if row_sums is not None:
-                row_sums.add_block(part)
-        elif isinstance(part, FileFinding):
-            report_trouble(run, part)
+    series = SeriesCounter(options.by, options.bucket)
+    row_sums = _RowSums(options.by) if options.rows else None
+    for block in _read_blocks(run, options, reads_rows=options.rows):
+        series.encode_block(block)
+        if row_sums is not None:
+            row_sums.add_block(block)
     figures = series.finish()
     if row_sums is not None:
         figures = replace(figures, rows=row_sums.rows)
-    return figures.limit_groups(command_options["top"])
+    return figures.limit_groups(options.top)
+
+
+def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) -> Iterator[RecordBlock]:
+    """Yield the selected records, and report damage. reads_rows: decode the bodies, too."""
+    from binlogtool.core.record_selection import FileFinding, RecordBlock
+
+    selection = options.selection.build(on_damage="skip")
+    log_hints = options.hints.read(selection, script=reads_rows)
+    decode = "full" if reads_rows else "frame"
+    for part in read_parts(run, options.paths, lambda log: log.blocks(selection, decode=decode), log_hints, selection):
+        if isinstance(part, RecordBlock):
+            yield part
+        elif isinstance(part, FileFinding):
+            report_trouble(run, part)
 
 
 class _RowSums:
@@ -113,19 +139,12 @@ class _RowSums:
                 self.rows[group] = old[0] + counts.inserted, old[1] + counts.updated, old[2] + counts.deleted
 
 
-def _count_transactions(
-    run: CommandRun, paths: tuple[str, ...], record_selection: Any, command_options: dict[str, Any]
-) -> Any:
-    from binlogtool.core.record_selection import FileFinding, RecordBlock
+def _count_transactions(run: CommandRun, options: StatsOptions) -> TransactionStats:
     from binlogtool.report.transaction_stats import TransactionCounter
 
-    counter = TransactionCounter(command_options["top"] or _DEFAULT_TOP)
-    log_hints = pop_hints(command_options, record_selection, script=True)
-    for part in read_parts(run, paths, lambda log: log.blocks(record_selection), log_hints, record_selection):
-        if isinstance(part, RecordBlock):
-            counter.add_block(part)
-        elif isinstance(part, FileFinding):
-            report_trouble(run, part)
+    counter = TransactionCounter(options.top or _DEFAULT_TOP)
+    for block in _read_blocks(run, options, reads_rows=True):
+        counter.add_block(block)
     return counter.finish()
 
 
@@ -136,6 +155,7 @@ _DEFAULT_TOP = 10
 command = Command(
     "stats",
     callback=_run_stats,
+    options_type=StatsOptions,
     outputs=("text", "json", "csv"),
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),

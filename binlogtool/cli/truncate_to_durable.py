@@ -139,9 +139,7 @@ class _TruncateRunner:
         self.codes: list[int] = []
         self._has_changed = self._has_finished_repair = False
         self._run, self._options, self._json, self._several = run, options, as_json, has_several_paths
-        from binlogtool.report.verify_and_plan import collect_read_options
-
-        self._next_command_options = collect_read_options(msgspec.structs.asdict(options.hints), settings.format)
+        self._next_command_options = options.hints.to_read_options(settings.format)
         self._read_options: dict[str, Any] = {
             "format": settings.format,
             "limits": settings.limits,
@@ -187,7 +185,7 @@ class _TruncateRunner:
             self._run.say(f"interrupted {plan.direction}: {name}: {action}", level=-1)
         if plan.files and not self._options.yes:
             folder = os.path.dirname(plan.intent)
-            if not click.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?", err=True):
+            if not self._run.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?"):
                 raise RefusedError(f"{path}: not confirmed; nothing was changed")
         applied = binlogtool.finish_repair(path)
         if applied is None:
@@ -215,6 +213,7 @@ class _TruncateRunner:
 
     def _apply_plan(self, out: OutputDestination, plan: RepairPlan) -> RepairResult:
         import binlogtool
+        from binlogtool.report.wording import format_quantity
 
         options = self._options
         if options.to_file is not None:
@@ -222,7 +221,8 @@ class _TruncateRunner:
             return binlogtool.write_repaired_copy(plan, options.to_file, **self._read_options)
         if plan.changes and not options.yes:
             out.flush()
-            if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
+            changes = format_quantity(len(plan.changes), "file")
+            if not self._run.confirm(f"Change {changes} of {plan.target} as planned?"):
                 raise RefusedError(f"{plan.target}: not confirmed; nothing was changed")
         self._run.cancel_time_limit()
         return binlogtool.apply_plan(

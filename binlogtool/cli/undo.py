@@ -28,7 +28,7 @@ def _run_undo(run: CommandRun, undo_file: str, apply: bool, yes: bool, allow_net
             if plan.reasons:
                 raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
             out.flush()
-            if not yes and not click.confirm("Undo the repair as planned?", err=True):
+            if not yes and not run.confirm("Undo the repair as planned?"):
                 raise RefusedError("not confirmed; nothing was changed")
             run.cancel_time_limit()
             applied = binlogtool.undo(undo_file, network=allow_network_file_system)

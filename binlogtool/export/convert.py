@@ -45,6 +45,7 @@ from binlogtool.export.output_options import (
     build_typed_options,
     parse_envelope_options,
     require_extra,
+    typed_selection,
 )
 from binlogtool.export.run_tasks import OpenRunner, TaskRunner, open_local_runner
 from binlogtool.export.spark_master import SparkMaster
@@ -150,16 +151,18 @@ def convert(
     limits, backend, selection, master = settings.limits, settings.backend, settings.selection, settings.master
     on_step, overwrite, allow_rule_breaks = settings.on_step, settings.overwrite, settings.allow_rule_breaks
     typed_options = _typed_options(
-        to, selection, settings.hints, master, kind_options, parse_envelope_options(settings.envelope)
+        to, selection, settings.hints, kind_options, parse_envelope_options(settings.envelope)
     )
     message_options, target = _message_options(to, settings.lines, settings.envelope, selection), fspath(output)
     if master is not None:
         _check_master(to)
-    if settings.jobs > 1 and (to not in TABLE_TARGETS or typed_options is not None or message_options is not None):
-        raise UsageError("--jobs is for tables of records; typed rows, messages and streams are written by one process")
+    if settings.jobs > 1 and to not in TABLE_TARGETS:
+        raise UsageError(f"{to} is written by one process: --jobs is for {', '.join(TABLE_TARGETS)}")
     shape = settings.table_options(to, typed=_is_table_in_process(to, typed_options or message_options))
     wording = _script_wording(to, target, shape, selection, kind_options)
-    hints = add_selection_hints(selection, settings.hints, script=to in SCRIPT_TARGETS or message_options is not None)
+    hints = add_selection_hints(
+        selection, settings.hints, script=to in SCRIPT_TARGETS or bool(typed_options or message_options)
+    )
     inputs = _resolve_inputs(
         path_names := [fspath(p) for p in paths],
         to,
@@ -183,18 +186,8 @@ def convert(
             to, *job_arguments, settings.lines, wording, on_step, message_options, settings.compiled_lines
         )  # fmt: skip
         work = partial(job.write, settings.format)
-    elif message_options is not None:
-        from binlogtool.export.envelopes.message_tables import MessagesJob
-
-        work = partial(
-            MessagesJob(*job_arguments, shape, message_options, typed_options, on_step).write, settings.format
-        )
-    elif typed_options is not None:
-        from binlogtool.export.typed_tables import TypedJob
-
-        work = TypedJob(*job_arguments, shape, typed_options, on_step).write
     else:
-        work = _make_record_job(settings, hints, shape, open_spark_runner)
+        work = _make_table_job(settings, hints, shape, open_spark_runner, typed_options, message_options)
     work = _with_name_checks(work, to, settings, typed_options) if to not in SCRIPT_TARGETS else work
     with keep_if_complete(wording.sidecar_files) as keep_sidecars:
         manifest = _write_and_publish(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
@@ -225,7 +218,7 @@ def append(
             f"--append writes one file per run; it cannot be combined with --{refused[0].replace('_', '-')}"
         )
     settings, kind_options = split_options(options)
-    typed_options = _typed_options(to, settings.selection, settings.hints, settings.master, kind_options, None)
+    typed_options = _typed_options(to, settings.selection, settings.hints, kind_options, None)
     shape = settings.table_options(to, typed=to != "jsonl")
     _refuse_options(to, fspath(output), shape, sql_scripts.ScriptRequest(**kind_options))
     message_options = _message_options(to, settings.lines, settings.envelope, settings.selection)
@@ -266,20 +259,38 @@ def _write_log_set(
         return _run_job(lambda: job.write(inputs, paths, format, stage, base), inputs, stage, live=live)
 
 
-def _make_record_job(
-    settings: ConvertOptions, hints: Hints | None, shape: TableFileOptions, open_spark_runner: OpenSparkRunner
-) -> _WriteJob:
-    """Return the job that writes tables of records: on Spark if a master or session is given."""
+def _make_table_job(
+    settings: ConvertOptions, hints: Hints | None, shape: TableFileOptions, open_spark_runner: OpenSparkRunner,
+    typed_options: TypedRowOptions | None, message_options: EnvelopeOptions | None,
+) -> _WriteJob:  # fmt: skip
+    """Return the job that writes tables: on Spark if a master or session is given."""
     from binlogtool.export.record_tables import RecordTableJob
+    from binlogtool.export.table_job import RowTableJob, make_typed_rows
 
     if settings.master is None and settings.session is None:
         open_runner: OpenRunner = partial(open_local_runner, jobs=settings.jobs)
     else:
         open_runner = partial(open_spark_runner, master=settings.master, session=settings.session)
-    job = RecordTableJob(
-        settings.limits, settings.backend, settings.selection, hints, shape, open_runner, settings.on_step
-    )
-    return job.write
+    selection = settings.selection
+    arguments = hints, shape, open_runner, settings.on_step
+    if message_options is not None:
+        from binlogtool.export.envelopes.message_tables import MessageRows
+
+        if shape.partition_by:
+            raise UsageError(
+                "--partition-by cannot be used with --envelope; --per-table makes a directory for each table"
+            )
+        messages = MessageRows(message_options, typed_options, has_types=shape.to != "csv")
+        return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=messages).write
+    if typed_options is None:
+        return RecordTableJob(settings.limits, settings.backend, selection, *arguments).write
+    selection = typed_selection(selection)
+
+    def write(inputs: list[ManifestInput], stage: Path) -> Manifest:
+        kind = make_typed_rows(typed_options, [(i.path, i.format) for i in inputs])
+        return RowTableJob(settings.limits, settings.backend, selection, *arguments, kind=kind).write(inputs, stage)
+
+    return write
 
 
 def _with_name_checks(
@@ -311,7 +322,6 @@ def _typed_options(
     to: str,
     selection: Selection,
     hints: Hints | None,
-    master: str | SparkMaster | None,
     options: dict[str, Any],
     messages: EnvelopeOptions | None,
 ) -> TypedRowOptions | None:
@@ -322,7 +332,7 @@ def _typed_options(
     """
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
     if messages is not None and to in TABLE_TARGETS:
-        return _message_table_options(selection, image, master, per_table=per_table)
+        return _message_table_options(selection, image, per_table=per_table)
     if not per_table and image is None and (to not in TABLE_TARGETS or not selection.objects):
         return None
     is_requested = per_table or image is not None
@@ -335,21 +345,13 @@ def _typed_options(
         return None
     if to == "csv" and image == "both":
         raise UsageError("--image both cannot be used with csv; choose after, before or changes")
-    typed_options = build_typed_options(selection, image, per_table=per_table)
-    if master is not None:
-        text = "typed rows are written in this process; --master and --conf cannot be used"
-        raise UsageError(f"{text}; on a cluster, use the option `object` of the Spark data source")
-    return typed_options
+    return build_typed_options(selection, image, per_table=per_table)
 
 
-def _message_table_options(
-    selection: Selection, image: str | None, master: str | SparkMaster | None, *, per_table: bool
-) -> TypedRowOptions | None:
+def _message_table_options(selection: Selection, image: str | None, *, per_table: bool) -> TypedRowOptions | None:
     """Return the options for tables of messages; None = one table for all messages."""
     if image is not None:
         raise UsageError("--image cannot be combined with --envelope, which determines the images")
-    if master is not None:
-        raise UsageError("messages are written in this process; --master and --conf cannot be used")
     typed_options = build_typed_options(replace(selection, where=None), None, per_table=per_table)
     return typed_options if per_table or not typed_options.per_table else None
 

@@ -232,6 +232,19 @@ def log_key(name: str) -> str:
     return os.path.join(dirname(name), _NUMBER.sub("#", basename(name)))
 
 
+def carried_log_key(name: str) -> str:
+    """Return what files have in common that carry state over to each other: numbered files of several kinds as well,
+    such as snapshots and logs.
+    """
+    stem, extension = os.path.splitext(key := log_key(name))
+    return key if "#" in extension else stem
+
+
+def carried_order(name: str) -> tuple[list[int], str]:
+    """Return the sort key of a file among those of its `carried_log_key`: with one number, by the name's extension."""
+    return sequence_numbers(name), os.path.splitext(name)[1]
+
+
 def sequence_numbers(name: str) -> list[int]:
     """Return the numbers in a file's name, by which the files of one log are ordered."""
     return [int(text) for text in _NUMBER.findall(basename(name))]
@@ -421,13 +434,16 @@ class IncrementalInput:
     @staticmethod
     def _carried_state(name: str, positions: Mapping[str, ReadPosition]) -> str | None:
         """Return what the completed files of a log carry over to one of its files, as `Hints.earlier`."""
-        log, number = log_key(name), sequence_numbers(name)
-        before = [one for one in positions if log_key(one) == log and sequence_numbers(one) < number]
-        if not before:
+        log, number = carried_log_key(name), carried_order(name)
+        last_by_kind: dict[str, str] = {}
+        for one in sorted(positions, key=carried_order):
+            if carried_log_key(one) == log and carried_order(one) < number:
+                last_by_kind[log_key(one)] = one
+        carrying = [one for one in last_by_kind.values() if positions[one].done and positions[one].place.carried]
+        if not carrying:
             return None
-        last = max(before, key=sequence_numbers)
-        carried = positions[last].place.carried if positions[last].done else None
-        return json.dumps({"name": base_name(last), "carried": carried}) if carried else None
+        last = max(carrying, key=carried_order)
+        return json.dumps({"name": base_name(last), "carried": positions[last].place.carried})
 
     def _next_position(
         self, name: str, before: ReadPosition, closed: bool, max_bytes: int | None, earlier: str | None

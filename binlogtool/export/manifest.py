@@ -238,6 +238,7 @@ class Manifest(msgspec.Struct, frozen=True):
         if ENCRYPTED in self.finding_counts:
             return 6
         lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
+        lost = lost or any("packed_size" in finding["facts"] for finding in self.findings)
         missing = lost or (self.details.get("untold") and self.on_damage == "stop")
         return 0 if self.complete and not missing and CHANGED_LATER not in self.finding_counts else 1
 
@@ -274,7 +275,7 @@ def _pick_attributes(value: Any, *names: str) -> dict[str, Any]:
 
 FileStamp = tuple[int, int, int, int]
 
-_NEEDS_FILES = "convert needs regular files, which it reads twice; use `dump` for streams"
+_NEEDS_FILES = "convert needs regular files, which it reads twice; save the log to a file first"
 
 
 def find_inputs(paths: Iterable[str | PathLike[str]], format: str, *, lenient: bool = False) -> list[ManifestInput]:
@@ -357,7 +358,8 @@ def resolve_format(path: str, format: str) -> str:
         return open_file_module.find_format(format).spec
     source = open_source(path)
     try:
-        return open_file_module.detect_format(FileHead(read_head(source), base_name(path), source.size)).name
+        head = FileHead(read_head(source), base_name(path), source.size)
+        return open_file_module.detect_source_format(source, head).name
     finally:
         source.close()
 
@@ -528,10 +530,9 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """Description of what a Spark job reads; serialised as one JSON option.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
-    split. cuts: the parts of each member (None = not split); () = not determined. files: number of tasks, each of which
-    reads consecutive pieces; None = tasks as in `plan_tasks`. histories: state that earlier files carry over to members
-    (`read_members`), each as `Hints.earlier`. columns, payload: see `export.record_rows.create_layout`. object:
-    the one table or space whose typed rows are read (`objects`). unsigned: "data" or "decimal", see `from_options`.
+    split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
+    payload: see `export.record_rows.create_layout`. object: the one table or space whose typed rows are read
+    (`objects`). unsigned: "data" or "decimal", see `from_options`.
     """
 
     members: tuple[TaskFile, ...]
@@ -543,8 +544,6 @@ class ReadRequest(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] = ()
     payload: str = "decoded"
     object: str | None = None
-    cuts: tuple[Parts | None, ...] = ()
-    files: int | None = None
     unsigned: str = "data"
     histories: tuple[str, ...] = ()
 

@@ -97,10 +97,8 @@ class ChangedRowSource:
                 evolution.add_definition(table)
         if not evolution.kinds:
             raise UsageError(f"{self._name}: {describe_missing_table(seen, self._name)}")
-        rules = [
-            known() for known in (open_file_module.find_format(name).tables for name in formats) if known is not None
-        ]
-        operations = any(one.operations for one in rules)
+        rules = (open_file_module.find_format(name).tables for name in formats)
+        operations = any(one is not None and one.operations for one in rules)
         self._layout = TableLayout(evolution.fields, evolution.key, self._options.image, operations=operations)
         return self._layout.schema
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import finding_to_value
-from binlogtool.core.open_log import LogReader, open_log
+from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
 from binlogtool.core.record_blocks import LongValueWriter
 from binlogtool.core.record_filter import RecordRange
 from binlogtool.core.record_selection import (
@@ -116,7 +116,7 @@ class StreamJob(msgspec.Struct):
     """One conversion to jsonl (`lines` encodes blocks, or `envelope` describes messages), raw, sql or flashback
     (`wording`).
 
-    message_sink: receives the messages in place of the file.
+    message_sink: receives the messages in place of the file. on_read: receives each file with the end of what was read.
     """
 
     to: str
@@ -130,6 +130,7 @@ class StreamJob(msgspec.Struct):
     envelope: EnvelopeOptions | None = None
     compiled_lines: CompiledLines | None = None
     message_sink: Callable[[MessageLine], None] | None = None
+    on_read: Callable[[str, int], None] | None = None
     messages: list[MessageScript] = msgspec.field(default_factory=list)
     finding_tally: FindingTally = msgspec.field(default_factory=FindingTally)
     records_by_file: Counter[str] = msgspec.field(default_factory=Counter)
@@ -209,8 +210,8 @@ class StreamJob(msgspec.Struct):
         """Number of messages written so far."""
         return sum(one.count for one in self.messages)
 
-    def read_parts(self, log: Any) -> Iterator[StreamPart]:
-        """Return the parts of the log that the target is made of."""
+    def read_parts(self, log: Any, part: FilePart = WHOLE_FILE) -> Iterator[StreamPart]:
+        """Return the parts of the log that the target is made of. part: of its only file; of messages only."""
         if self._is_script:
             return iter(log.statements(script_selection(self.selection), self.wording))
         if self.to == "raw":
@@ -223,7 +224,7 @@ class StreamJob(msgspec.Struct):
                 self.messages.append(create_messages(changes))
                 return self.messages[-1]
 
-            return iter(log.change_messages(script_selection(self.selection), start_messages))
+            return iter(log.change_messages(script_selection(self.selection), start_messages, part=part))
         if self.compiled_lines is not None:
             return self.compiled_lines(log.record_ranges(self.selection))
         return iter(log.blocks(self.selection))
@@ -249,6 +250,8 @@ class StreamJob(msgspec.Struct):
                     self.on_step(ProgressStep("converting", done, total, self.records_by_file.total()))
             if isinstance(part, RecordBlock) and len(part):
                 self._count_block(part)
+                if self.on_read is not None:
+                    self.on_read(part.file, int(part.offset[-1]) + int(part.size[-1]))
                 if self.on_step is not None:
                     done = before[part.file] + int(part.offset[-1]) + int(part.size[-1])
                     self.on_step(ProgressStep("converting", done, total, self.records_by_file.total()))

@@ -142,14 +142,16 @@ class EnvelopeOptions(msgspec.Struct, frozen=True):
     """Options of change messages. envelope: the shape; the others are for debezium.
 
     source_name: logical name of the server; None = left out. tombstones: a message without a value after each delete.
-    transaction_messages: one for each begin and end of a transaction. schema_messages: one for each DDL statement.
+    provide_transaction_metadata: the member transaction, and a message for each begin and end of a transaction.
+    include_query: the statement of a change in source.query. schema_messages: one for each DDL statement.
     decimals, times, unsigned_bigint: as decimal.handling.mode, time.precision.mode and bigint.unsigned.handling.mode.
     """
 
     envelope: str
     source_name: str | None = None
     tombstones: bool = True
-    transaction_messages: bool = False
+    provide_transaction_metadata: bool = False
+    include_query: bool = False
     schema_messages: bool = False
     decimals: str = "precise"
     times: str = "adaptive_time_microseconds"
@@ -321,3 +323,8 @@ class TableFileOptions(msgspec.Struct, frozen=True):
     def codec(self) -> str:
         """Name of the compression."""
         return self.compression or COMPRESSIONS[self.to][0]
+
+    @property
+    def spool_codec(self) -> str:
+        """Name of the compression of rows in the spool, which is Parquet."""
+        return self.codec if self.to == "parquet" else "zstd"

@@ -13,7 +13,7 @@ from binlogtool.core.open_log import WHOLE_FILE, FilePart, LogReader, open_log
 from binlogtool.core.record_selection import FileFinding, ReadOptions, RecordBlock
 from binlogtool.errors import BinlogtoolError
 from binlogtool.export import record_rows
-from binlogtool.export.incremental import is_damage, log_key, sequence_numbers
+from binlogtool.export.incremental import carried_log_key, carried_order, is_damage
 from binlogtool.export.manifest import ReadRequest, TaskFile, resolve_format
 from binlogtool.export.record_rows import RowBuilder, read_row_parts
 from binlogtool.findings import Finding, make_finding
@@ -42,8 +42,8 @@ def _group_by_log(members: Sequence[TaskFile]) -> list[list[TaskFile]]:
     logs: dict[str, list[TaskFile]] = {}
     for member in members:
         if not member.trouble and _carries_state(member):
-            logs.setdefault(log_key(member.path), []).append(member)
-    return [sorted(log, key=lambda one: sequence_numbers(one.path)) for log in logs.values() if len(log) > 1]
+            logs.setdefault(carried_log_key(member.path), []).append(member)
+    return [sorted(log, key=lambda one: carried_order(one.path)) for log in logs.values() if len(log) > 1]
 
 
 def _carries_state(member: TaskFile) -> bool:

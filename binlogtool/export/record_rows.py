@@ -498,7 +498,7 @@ def read_row_parts(
     if isinstance(builder, TableRowBuilder):
         rules = log.files[0].format.tables
         is_wanted = None
-        if rules is not None and rules().statements and builder.known:
+        if rules is not None and rules.statements and builder.known:
             selection, is_wanted = replace(selection, objects=()), builder.is_own_table
         yield from log.table_rows(selection, part=part, known_tables=builder.known, is_selected=is_wanted)
         return

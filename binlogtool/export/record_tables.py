@@ -1,21 +1,16 @@
 """Write the records of logs as tables: plan the tasks, run them, prove the output, publish it.
 
-A task reads pieces of files, writes its own files in a directory of its own, and reads them back. It does not know
-whether it runs in this process, in a worker process or on Spark. Files of a task that was repeated or failed are never
-part of the output, which consists of the files that the tasks returned.
+A task (`task_planning`) writes its own files and reads them back.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -23,12 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from msgspec.structs import asdict, replace
 
-from binlogtool import limits as limits_module
 from binlogtool.core import open_file as open_file_module
 from binlogtool.core.json_text import finding_to_value
-from binlogtool.core.open_log import LogReader
 from binlogtool.core.record_selection import Selection
-from binlogtool.errors import InputOutputError, LimitError, UsageError
+from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.export import record_rows
 from binlogtool.export.incremental import is_closed
 from binlogtool.export.manifest import (
@@ -37,28 +30,15 @@ from binlogtool.export.manifest import (
     ManifestCheck,
     ManifestInput,
     ManifestOutput,
-    Parts,
-    ProgressCallback,
-    ProgressStep,
     ReadRequest,
-    TaskFile,
-    TaskPiece,
-    WeightedProgress,
-    absolute_path,
-    can_split,
-    find_parts,
-    hash_file,
-    pack_tasks,
     piece_size,
 )
 from binlogtool.export.output_options import DEFAULT_FILE_SIZE, NO_TEXT, NULL_PARTITION, TableFileOptions
-from binlogtool.export.read_members import add_histories, open_member, read_member
-from binlogtool.export.run_tasks import JobOptions, LocalRunner, OpenRunner, TaskRunner
-from binlogtool.export.spark_master import describe_paths, describe_work
+from binlogtool.export.read_members import open_member, read_member
 from binlogtool.export.table_files import TableFileSink, count_file, to_stored_text
+from binlogtool.export.task_planning import TASKS_FOLDER, TableJob, TaskLimits, WriteTask, new_task_folder
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import Hints
-from binlogtool.limits import MIB, Limits
 
 # --- What was read, and what was read back ---
 
@@ -215,112 +195,7 @@ def parse_partition_values(relative: Path) -> dict[str, str | None]:
     return {name: None if value in (NULL_PARTITION, NO_TEXT) else unquote(value) for name, _, value in pairs}
 
 
-# --- Tasks that look at the inputs ---
-
-
-class FileHash(msgspec.Struct, frozen=True):
-    """SHA-256 of a file as hexadecimal text. trouble: why there is none."""
-
-    sha256: str
-    trouble: str = ""
-
-
-class HashTask(msgspec.Struct, frozen=True):
-    """Hashes a file. lenient: do not raise for a file that cannot be read."""
-
-    member: TaskFile
-    lenient: bool = False
-
-    @property
-    def size(self) -> int:
-        """Number of bytes to read."""
-        return self.member.size
-
-    def execute(self) -> FileHash:
-        """Return the hash.
-
-        Raises:
-            InputOutputError: the file cannot be read.
-        """
-        if self.member.trouble:
-            return FileHash("", self.member.trouble)
-        try:
-            return FileHash(hash_file(self.member.path))
-        except InputOutputError as error:
-            if not self.lenient:
-                raise
-            return FileHash("", str(error))
-
-
-class SplitTask(msgspec.Struct, frozen=True):
-    """Finds the parts of a file. max_part_bytes: approximate size of a part."""
-
-    member: TaskFile
-    max_part_bytes: int
-    request: ReadRequest
-    hints: Hints | None
-
-    @property
-    def size(self) -> int:
-        """Number of bytes to scan."""
-        return self.member.size
-
-    def execute(self) -> Parts:
-        """Return the parts."""
-        request = self.request
-        return find_parts(
-            self.member, self.max_part_bytes, request.backend, request.limits,
-            request.member_hints(self.member, self.hints),
-        )  # fmt: skip
-
-
-class InputScan(msgspec.Struct, frozen=True):
-    """Per file, in the order of the request: its hash, and its parts (None = it is not split)."""
-
-    hashes: tuple[FileHash, ...]
-    cuts: tuple[Parts | None, ...]
-
-
-def scan_inputs(
-    runner: TaskRunner, request: ReadRequest, hints: Hints | None, max_part_bytes: int | None, *, lenient: bool = False
-) -> InputScan:
-    """Hash all files, and find the parts of those above `max_part_bytes` (None = split no file).
-
-    lenient: see `HashTask`.
-
-    Raises:
-        InputOutputError: a file cannot be read.
-    """
-    members = request.members
-    split_indexes = [i for i, one in enumerate(members) if max_part_bytes is not None and one.size > max_part_bytes]
-    tasks: list[HashTask | SplitTask] = [HashTask(one, lenient) for one in members]
-    bare_request = replace(request, members=())
-    tasks += [SplitTask(members[i], max_part_bytes or 0, bare_request, hints) for i in split_indexes]
-    results = runner.run_tasks("reading headers", tasks, _execute)
-    parts_by_index = dict(zip(split_indexes, results[len(members) :], strict=True))
-    return InputScan(tuple(results[: len(members)]), tuple(parts_by_index.get(i) for i in range(len(members))))
-
-
-def _execute(task: HashTask | SplitTask) -> Any:
-    return task.execute()
-
-
 # --- Tasks that write files ---
-
-_TASKS_FOLDER = "_tasks"
-"""Directory in the output for files of tasks, until all have ended."""
-
-
-class WriteTask(msgspec.Struct, frozen=True):
-    """Pieces that one task reads, in order. number: its place among the tasks."""
-
-    number: int
-    pieces: tuple[TaskPiece, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of bytes to read."""
-        return sum(map(piece_size, self.pieces))
 
 
 class WriteResult(msgspec.Struct):
@@ -335,8 +210,7 @@ class WriteResult(msgspec.Struct):
 class RecordWriter(msgspec.Struct, frozen=True):
     """Carries out write tasks.
 
-    stage: absolute path of the output. events: several rows share the number of a record. deadline: of
-    `time.monotonic` on this machine. on_rows: receives the bytes and rows that were read so far.
+    stage: absolute path of the output. events: several rows share the number of a record.
     """
 
     request: ReadRequest
@@ -344,8 +218,7 @@ class RecordWriter(msgspec.Struct, frozen=True):
     file_options: TableFileOptions
     stage: str
     events: bool
-    deadline: float | None = None
-    on_rows: Callable[[int, int], None] | None = None
+    limits: TaskLimits = TaskLimits()
 
     def execute(self, task: WriteTask) -> WriteResult:
         """Write the rows of a task, and read them back.
@@ -354,7 +227,7 @@ class RecordWriter(msgspec.Struct, frozen=True):
             InputOutputError: they cannot be written.
             LimitError: the deadline passed.
         """
-        folder = Path(self.stage, _TASKS_FOLDER, f"{task.number:05}-{uuid.uuid4().hex[:8]}")
+        folder = new_task_folder(self.stage, task.number)
         try:
             return self._write(task, folder)
         except OSError as error:
@@ -395,38 +268,18 @@ class RecordWriter(msgspec.Struct, frozen=True):
             for batch in read_member(
                 member, self.request, self.hints, piece.part, is_file_closed=is_member_closed, on_note=add_note
             ):
-                if self.deadline is not None and time.monotonic() > self.deadline:
-                    raise LimitError("the time limit was reached")
                 yield batch
                 rows += batch.num_rows
-                if self.on_rows is not None and batch.num_rows:
-                    offset = batch["offset"][batch.num_rows - 1].as_py()
-                    self.on_rows(done + max((offset or 0) - begin, 0), rows)
+                offset = batch["offset"][batch.num_rows - 1].as_py() if batch.num_rows else 0
+                self.limits.check(done + max((offset or 0) - begin, 0), rows)
             done += piece_size(piece)
 
 
 # --- The job ---
 
-_STAGE_WEIGHTS = {"reading headers": 0.1, "converting": 0.9}
-"""Stages of a job, and the share of its time that each takes."""
-_PARTS_PER_FILE = 4
-MAX_SPLIT_SIZE = 1024 * MIB
-"""Maximum part of a log in a big job."""
-MIN_SPLIT_SIZE = 16 * MIB
-"""Shorter logs are not split: parts must be small compared with an output file, so that the files have similar sizes.
-"""
 
-
-class RecordTableJob(msgspec.Struct, frozen=True):
-    """One conversion of records to a table format. open_runner: opens what runs its tasks."""
-
-    limits: Limits
-    backend: str
-    selection: Selection
-    hints: Hints | None
-    shape: TableFileOptions
-    open_runner: OpenRunner
-    on_step: ProgressCallback | None = None
+class RecordTableJob(TableJob, frozen=True):
+    """One conversion of records to a table format."""
 
     def write(self, inputs: list[ManifestInput], stage: Path) -> Manifest:
         """Write a directory of files at `stage`.
@@ -436,29 +289,13 @@ class RecordTableJob(msgspec.Struct, frozen=True):
             MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
         _check_no_counting(inputs, self.selection)
-        deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
-        on_step, size = self.on_step, sum(i.size for i in inputs)
-        if on_step is not None:
-            on_step = WeightedProgress(on_step, _STAGE_WEIGHTS, size)
-        name = describe_work(f"convert --to {self.shape.to}", [describe_paths([i.path for i in inputs])])
-        with self.open_runner(JobOptions(name, on_step, deadline)) as runner:
-            request, inputs = self._plan_request(runner, inputs)
-            tasks = [
-                WriteTask(number, pieces)
-                for number, pieces in enumerate(pack_tasks(request.members, request.cuts, request.files or 1))
-            ]
+        with self.open(inputs) as (runner, limits):
+            parallel, size = runner.parallel, sum(i.size for i in inputs)
+            count = 1 if parallel == 1 else self.shape.estimate_file_count(size, parallel)
+            request, inputs, tasks = self.plan_tasks(runner, inputs, count)
             stage.mkdir()
-            writer = RecordWriter(
-                replace(request, cuts=()), self.hints, self.shape, str(stage.absolute()), self._has_event_rows(inputs)
-            )
-            if isinstance(runner, LocalRunner):
-                limits_module.set_resident_ceiling()
-                writer = replace(writer, deadline=deadline)
-                if runner.pool is None and on_step is not None:
-                    report = on_step
-                    writer = replace(
-                        writer, on_rows=lambda done, rows: report(ProgressStep("converting", done, size, rows))
-                    )
+            has_event_rows = self._has_event_rows(inputs)
+            writer = RecordWriter(request, self.hints, self.shape, str(stage.absolute()), has_event_rows, limits)
             results = runner.run_tasks("converting", tasks, writer.execute)
             details = runner.describe()
         totals, counts = sum((one.totals for one in results), RowTotals()), _publish_files(results, stage)
@@ -473,45 +310,6 @@ class RecordTableJob(msgspec.Struct, frozen=True):
         return level is not None and level in {
             open_file_module.find_format(i.format).reading.event_level for i in inputs if i.format
         }
-
-    def _plan_request(self, runner: TaskRunner, inputs: list[ManifestInput]) -> tuple[ReadRequest, list[ManifestInput]]:
-        """Return the request, in `files` tasks, and the inputs with their hashes."""
-        members, size = self._build_members(inputs), sum(i.size for i in inputs)
-        task_count = 1 if runner.parallel == 1 else self.shape.estimate_file_count(size, runner.parallel)
-        part_size = min(max(MIN_SPLIT_SIZE, size // (_PARTS_PER_FILE * task_count)), MAX_SPLIT_SIZE)
-        limits = replace(self.limits, timeout=None)  # enforced here: a reader that stops early would look complete
-        request = add_histories(
-            ReadRequest(members, 1, self.backend, limits, self.selection, files=task_count), self.hints
-        )
-        can_be_split = task_count > 1 and can_split(self.selection)
-        scan = scan_inputs(
-            runner, request, self.hints, part_size if can_be_split else None, lenient=self.selection.on_damage != "stop"
-        )
-        inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, scan.hashes, strict=True)]
-        members = tuple(replace(m, trouble=i.trouble) for m, i in zip(request.members, inputs, strict=True))
-        return replace(request, members=members, cuts=scan.cuts), inputs
-
-    def _build_members(self, inputs: list[ManifestInput]) -> tuple[TaskFile, ...]:
-        """Return the inputs with the part of the selection that applies to each.
-
-        Files after the stop position get none.
-        """
-        readable = [i for i in inputs if not i.trouble]
-        log = LogReader(
-            [(i.path, i.path, open_file_module.find_format(i.format)) for i in readable], self.limits, self.backend
-        )
-        selections = [
-            *log.split_selection(self.selection),
-            *[replace(self.selection, start=None, stop="0")] * len(readable),
-        ]
-        log.close()
-        selection_by_path = {
-            i.path: None if one == self.selection else one for i, one in zip(readable, selections, strict=False)
-        }
-        return tuple(
-            TaskFile(absolute_path(i.path), i.path, i.format, i.size, selection_by_path.get(i.path), i.trouble)
-            for i in inputs
-        )
 
 
 def _check_no_counting(inputs: list[ManifestInput], selection: Selection) -> None:
@@ -540,7 +338,7 @@ def _publish_files(results: Sequence[WriteResult], stage: Path) -> OutputCounts:
         (stage / target).parent.mkdir(parents=True, exist_ok=True)
         source.rename(stage / target)
         counts.outputs[number] = replace(output, path=str(target))
-    shutil.rmtree(stage / _TASKS_FOLDER, ignore_errors=True)
+    shutil.rmtree(stage / TASKS_FOLDER, ignore_errors=True)
     (stage / "_SUCCESS").touch()
     for result in results:
         counts.finding_tally.merge(result.notes)

@@ -12,12 +12,14 @@ import pyarrow as pa
 from binlogtool.errors import unknown_name_error
 from binlogtool.export.table_files import convert_to_texts
 from binlogtool.export.typed_columns import METADATA_COLUMNS, TRAILING_COLUMNS
+from binlogtool.format_api.json_values import PARTIAL_UPDATE, describe_json_changes
 
 Write = Callable[[bytes], object]
 _SHOWN_METADATA = ("op", "time")
 """Columns about a change that people want to see beside those of the table."""
 
 
+_PARTIAL_UPDATE_START = f'{{"{PARTIAL_UPDATE}":['
 NOT_LOGGED = "(not logged)"
 """Text of a column that the image of a row does not have."""
 ROW_FORMS = ("jsonl", "csv", "arrow")
@@ -137,10 +139,24 @@ def select_used_details(batch: pa.RecordBatch) -> list[str]:
     return [name for name in ("key", "ops") if name in batch.schema.names and batch[name].null_count < len(batch)]
 
 
+def _to_cell(column: str, text: str) -> str:
+    """Return the text of a value for people: the partial update of a JSON column as MySQL's functions."""
+    if not text.startswith(_PARTIAL_UPDATE_START):
+        return text
+    try:
+        return describe_json_changes(column, msgspec.json.decode(text)) or text
+    except (msgspec.DecodeError, RecursionError):  # a text that only begins like one
+        return text
+
+
 def to_text_rows(batch: pa.RecordBatch, columns: Sequence[str], image: str) -> list[list[str | None]]:
-    """Return the cells of some columns as texts; None = NULL, NOT_LOGGED = the image of the row has no such column."""
+    """Return the cells of some columns as texts; None = NULL, _PARTIAL_UPDATE_START = f'{{"{PARTIAL_UPDATE}":['
+    NOT_LOGGED = the image of the row has no such column."""
     texts = convert_to_texts(pa.Table.from_batches([batch]).select(list(columns)), nested=True)
-    cells = [[None if value is None else str(value) for value in column.to_pylist()] for column in texts.columns]
+    cells = [
+        [None if value is None else _to_cell(name, str(value)) for value in column.to_pylist()]
+        for name, column in zip(columns, texts.columns, strict=True)
+    ]
     rows = [list(row) for row in zip(*cells, strict=True)]
     if "absent" not in batch.schema.names:
         return rows

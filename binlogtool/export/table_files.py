@@ -330,6 +330,7 @@ class TableFileSink:
     after which a new file is started; None = unlimited.
 
     Attributes:
+        folder: the directory.
         rows, text_bytes: what was added so far; texts as they are stored.
         paths: the files, in the order in which they were started.
     """
@@ -340,7 +341,7 @@ class TableFileSink:
     ) -> None:  # fmt: skip
         self.rows = self.text_bytes = 0
         self.paths: list[Path] = []
-        self._folder, self._file_options, self._schema, self._file_size = folder, file_options, schema, file_size
+        self.folder, self._file_options, self._schema, self._file_size = folder, file_options, schema, file_size
         self._text_columns = stored_text_columns(file_options, schema)
         self._groups, self._open = dict[str, _Group](), dict[str, tuple[Path, TableFile, bool]]()
         self._max_group_bytes = min(_MAX_GROUP_BYTES, max_memory // _GROUP_MEMORY_DIVISOR)
@@ -368,7 +369,7 @@ class TableFileSink:
 
     def new_path(self, partition: str) -> Path:
         """Return the path of the next file; its directory exists."""
-        partition_folder = self._folder / partition
+        partition_folder = self.folder / partition
         partition_folder.mkdir(parents=True, exist_ok=True)
         self.paths.append(partition_folder / f"part-{len(self.paths):05}{file_suffix(self._file_options)}")
         return self.paths[-1]

@@ -505,6 +505,79 @@ class TableRowSink(Protocol):
         """Receive a finding about a record."""
 
 
+class RouterSummary(msgspec.Struct):
+    """What a log, or a part of it, says beside its rows.
+
+    Args:
+        seen: tables of the log, selected or not.
+        columns: names of columns of its tables, if rows are selected by a condition.
+        remarks: texts about changes of tables, with their place, and the table that has only one such text, or "".
+        unlogged_records: number of records whose rows are not in the log.
+        other_unlogged_records: number of further such records, of tables that are not selected.
+        rows_by_file: number of rows by file.
+        skipped_rows: number of selected rows that were skipped.
+        general_rows: number of rows that were decoded record by record, by the reason.
+        unplaced: tables without rows so far whose records could not be decoded.
+        is_open: at the end, the transaction of the last row has not ended.
+        ends_earlier: the transaction of an earlier row ends here, before any other row.
+    """
+
+    seen: dict[str, TableSchema] = msgspec.field(default_factory=dict)
+    columns: set[str] = msgspec.field(default_factory=set)
+    remarks: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    unlogged_records: int = 0
+    other_unlogged_records: int = 0
+    rows_by_file: Counter[str] = msgspec.field(default_factory=Counter)
+    skipped_rows: int = 0
+    general_rows: Counter[str] = msgspec.field(default_factory=Counter)
+    unplaced: set[str] = msgspec.field(default_factory=set)
+    is_open: bool = False
+    ends_earlier: bool = False
+    _has_begun: bool = False
+    _remarked_tables: set[str] = msgspec.field(default_factory=set)
+
+    def add_remark(self, text: str, table: str = "") -> None:
+        """Add a text; only the first MAX_LISTED_FINDINGS are kept. table: the text is the only one about this table."""
+        if len(self.remarks) < MAX_LISTED_FINDINGS and (not table or table not in self._remarked_tables):
+            self.remarks.append((text, table))
+            self._remarked_tables.add(table)
+
+    def merge(self, other: RouterSummary) -> None:
+        """Add the summary of the next part of the log."""
+        self.seen.update(other.seen)
+        self.columns |= other.columns
+        for remark in other.remarks:
+            self.add_remark(*remark)
+        self.unlogged_records += other.unlogged_records
+        self.other_unlogged_records += other.other_unlogged_records
+        self.rows_by_file += other.rows_by_file
+        self.skipped_rows += other.skipped_rows
+        self.general_rows += other.general_rows
+
+    def note_transaction(self, *, ends: bool) -> None:
+        """Note that a transaction begins, or ends, without a row before."""
+        if not self._has_begun:
+            self.ends_earlier, self._has_begun = ends and not self.rows_by_file, True
+
+    def check_tables_exist(self, options: TypedRowOptions) -> None:
+        """Raise UsageError if a pattern matches no table of the log."""
+        for pattern in options.objects:
+            if not any(options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
+                message = describe_missing_table(self.seen, pattern)
+                if count := self.unlogged_records + self.other_unlogged_records:
+                    message += (
+                        f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
+                    )
+                raise UsageError(f"--object {pattern}: {message}")
+
+    def check_columns_exist(self, options: TypedRowOptions) -> None:
+        """Raise UsageError if no row was selected and no table has a column that the condition names."""
+        if options.where is not None and not self.rows_by_file.total() and not self.skipped_rows:
+            tracker = ColumnTracker(options.where)
+            tracker.add_columns(self.columns)
+            tracker.require_known()
+
+
 class _PendingMemory(msgspec.Struct):
     """Approximate memory of the pending rows of all tables, in bytes."""
 
@@ -581,37 +654,27 @@ class _LastRow(NamedTuple):
 class TableRouter:
     """Takes blocks and row batches of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
-    keeps_undecoded: create rows for records that cannot be decoded.
-
-    Attributes:
-        seen: tables of the log, selected or not.
-        remarks: texts about changes of tables, with their place; at most MAX_LISTED_FINDINGS.
-        unlogged_records: number of records whose rows are not in the log.
-        other_unlogged_records: number of further such records, of tables that are not selected.
-        rows_by_file: number of rows by file.
-        general_rows: number of rows that were decoded record by record, by the reason.
+    keeps_undecoded: create rows for records that cannot be decoded. known: names of tables that had rows before.
     """
 
     def __init__(
-        self, options: TypedRowOptions, sink: TableRowSink, limits: Limits, *, keeps_undecoded: bool = True
-    ) -> None:
-        self.seen: dict[str, TableSchema] = {}
-        self.remarks: list[str] = []
-        self.unlogged_records = self.other_unlogged_records = 0
-        self._remarked_tables = set[str]()
-        self.rows_by_file, self.general_rows = Counter[str](), Counter[str]()
+        self, options: TypedRowOptions, sink: TableRowSink, limits: Limits, *, keeps_undecoded: bool = True,
+        known: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        self.summary = RouterSummary()
         self._options, self._sink, self._limits, self._keeps_undecoded = options, sink, limits, keeps_undecoded
         self._tables: dict[str, _PendingRows] = {}
         self._last: _LastRow | None = None
         self._names, self._event_bytes = EventNames(), 0
         self._row_condition = None if options.where is None else make_row_condition(options.where)
-        self._condition_columns = None if options.where is None else ColumnTracker(options.where)
-        self._skipped_rows, self._pending_memory = 0, _PendingMemory()
+        self._pending_memory = _PendingMemory()
         self._max_table_bytes, self._max_total_bytes = (
             limits.max_memory // _TABLE_MEMORY_DIVISOR,
             limits.max_memory // _TOTAL_MEMORY_DIVISOR,
         )
         self.is_selected = TableFilter(options)
+        for name in known:
+            self._get_pending(name)
 
     def read_log(
         self, log: LogReader, selection: Selection, known_tables: Sequence[TableSchema], part: FilePart = WHOLE_FILE
@@ -634,7 +697,7 @@ class TableRouter:
     @property
     def is_full(self) -> bool:
         """True if the limit of rows is reached."""
-        return self._options.limit is not None and self.rows_by_file.total() >= self._options.limit
+        return self._options.limit is not None and self.summary.rows_by_file.total() >= self._options.limit
 
     def add_block(self, block: RecordBlock) -> None:
         """Route the rows of a block of records."""
@@ -643,6 +706,7 @@ class TableRouter:
         for i, content in enumerate(block.bodies):
             if content is not None and content.begins:
                 self._last = None
+                self.summary.note_transaction(ends=False)
             if content is not None and content.described:
                 self._note_tables(content.described)
             if block.findings.get(i) or (content is not None and _has_content(content)):
@@ -656,6 +720,7 @@ class TableRouter:
             self._mark_transaction_end()
         elif events.begins:
             self._last = None
+            self.summary.note_transaction(ends=False)
         if self._pending_memory.bytes + self._event_bytes > self._max_total_bytes or self._names.has_too_many:
             self._flush_all()
         if not events.runs:
@@ -678,7 +743,7 @@ class TableRouter:
             pending.add_cells(run.buffer, run.start, size, EventRun(columns, numbers))
             if last_event in run.event_numbers:
                 last_pending = pending
-        self.rows_by_file[row_batch.file] += columns.row_count if selected is None else int(selected.sum())
+        self.summary.rows_by_file[row_batch.file] += columns.row_count if selected is None else int(selected.sum())
         if not events.open or (last_row is None and int(columns.groups[-1])):
             self._last = None
         elif last_row is not None:
@@ -686,28 +751,29 @@ class TableRouter:
 
     def _select_batch_rows(self, row_batch: RowBatch, count: int) -> Any:
         """Return which rows of a batch are selected; None = all are."""
-        limit, skip = self._options.limit, self._options.skip - self._skipped_rows
+        limit, skip = self._options.limit, self._options.skip - self.summary.skipped_rows
         marks = row_batch.row_marks
         if marks is None and limit is None and not skip:
             return None
         selected = np.ones(count, dtype=bool) if marks is None else np.frombuffer(marks, dtype=np.uint8) != 0
         chosen = np.flatnonzero(selected)
         skipped = min(skip, len(chosen))
-        self._skipped_rows += skipped
+        self.summary.skipped_rows += skipped
         selected[chosen[:skipped]] = False
         if limit is not None:
-            selected[chosen[skipped + limit - self.rows_by_file.total() :]] = False
+            selected[chosen[skipped + limit - self.summary.rows_by_file.total() :]] = False
         return selected
 
     def _note_tables(self, tables: Iterable[TableSchema]) -> None:
         """Note tables that the log contains."""
         for table in tables:
-            self.seen[table.name] = table
-            if self._condition_columns is not None:
-                self._condition_columns.add_columns(column.name for column in table.columns)
+            self.summary.seen[table.name] = table
+            if self._row_condition is not None:
+                self.summary.columns.update(column.name for column in table.columns)
 
     def flush(self) -> None:
         """Build batches of all pending rows."""
+        self.summary.is_open = self._last is not None
         for pending in self._tables.values():
             pending.flush()
 
@@ -730,8 +796,8 @@ class TableRouter:
         meta = _record_metadata(block, i, content, findings) | {
             "commit": False if _has_transaction_ends(block.format) else None
         }
-        if content.remark and len(self.remarks) < MAX_LISTED_FINDINGS:
-            self.remarks.append(f"{_format_place(block, i)}: {content.remark}")
+        if content.remark:
+            self.summary.add_remark(f"{_format_place(block, i)}: {content.remark}")
         for finding in findings:
             self._sink.report_finding(block.file, finding)
         if (
@@ -739,10 +805,12 @@ class TableRouter:
             and not content.rows
             and not content.cells
         ):
-            self.unlogged_records += any(one.severity is Severity.ERROR for one in findings)
+            self.summary.unlogged_records += any(one.severity is Severity.ERROR for one in findings)
             self._add_undecoded_record(meta, block.envelope.object[i])
         if content.reason:
-            self.general_rows[content.reason] += len(content.rows) if content.cells is None else content.cells.size
+            self.summary.general_rows[content.reason] += (
+                len(content.rows) if content.cells is None else content.cells.size
+            )
         if content.cells is not None:
             self._add_cells(content.cells, meta, block, i)
         for row_index, row in self._select_rows(content.rows, i):
@@ -754,11 +822,9 @@ class TableRouter:
         self, block: RecordBlock, i: int, content: RecordTableRows, table: TableSchema
     ) -> RecordTableRows:
         """Note an unlogged change of a table that is not selected, and drop its findings except notes."""
-        self.other_unlogged_records += 1
+        self.summary.other_unlogged_records += 1
         self._last = None
-        if table.name not in self._remarked_tables and len(self.remarks) < MAX_LISTED_FINDINGS:
-            self._remarked_tables.add(table.name)
-            self.remarks.append(f"{_format_place(block, i)}: {describe_other_table(table.name)}")
+        self.summary.add_remark(f"{_format_place(block, i)}: {describe_other_table(table.name)}", table.name)
         return structs.replace(
             content, findings=tuple(one for one in content.findings if one.severity is Severity.NOTE)
         )
@@ -767,6 +833,8 @@ class TableRouter:
         """Mark the last row as the end of its transaction."""
         if self._last is not None:
             self._last.values[self._last.key] = True
+        else:
+            self.summary.note_transaction(ends=True)
         self._last = None
 
     def _select_rows(self, rows_of_record: Sequence[TableRow], i: int) -> Iterator[tuple[int, TableRow]]:
@@ -777,19 +845,19 @@ class TableRouter:
                 i, lambda: {"rows": [{"before": r.before, "after": r.after} for r in rows_of_record]}
             )
         for row_index, row in enumerate(rows_of_record):
-            if self.seen.get(row.table.name) is not row.table:
+            if self.summary.seen.get(row.table.name) is not row.table:
                 self._note_tables((row.table,))
             if not self.is_selected(row.table) or not (matches if isinstance(matches, bool) else matches[row_index]):
                 continue
-            if self._skipped_rows < self._options.skip:
-                self._skipped_rows += 1
+            if self.summary.skipped_rows < self._options.skip:
+                self.summary.skipped_rows += 1
             elif not self.is_full:
                 yield row_index, row
 
     def _add_cells(self, cells: CellSlice, meta: dict[str, Any], block: RecordBlock, i: int) -> None:
         """Add the rows of a record that compiled code decoded."""
         filled, limit = cells.buffer, self._options.limit
-        row_count = cells.size if limit is None else min(cells.size, limit - self.rows_by_file.total())
+        row_count = cells.size if limit is None else min(cells.size, limit - self.summary.rows_by_file.total())
         if (
             not row_count
             or not self.is_selected(filled.table)
@@ -802,7 +870,7 @@ class TableRouter:
         if cells.absent:
             row_meta["absent"] = absent_paths(cells.absent, pending.fields)
         pending.add_cells(filled, cells.start, row_count, TableRun(row_count, cells.sides, row_meta))
-        self.rows_by_file[block.file] += row_count
+        self.summary.rows_by_file[block.file] += row_count
 
     def _add_row(self, row: TableRow, meta: dict[str, Any], block: RecordBlock, i: int) -> None:
         pending = self._pending_for_table(row.table, _format_place(block, i))
@@ -818,7 +886,7 @@ class TableRouter:
         row_values = meta | to_cells(row, pending.fields) | {"op": row.op}
         self._last = _LastRow(row_values, "commit", pending)
         pending.rows.append(row_values)
-        self.rows_by_file[block.file] += 1
+        self.summary.rows_by_file[block.file] += 1
         pending.add_size(size)
 
     def _pending_for_table(self, table: TableSchema, place: str) -> _PendingRows:
@@ -826,6 +894,7 @@ class TableRouter:
         pending = self._get_pending(display_name(table.name))
         if pending.table is not table:
             check_same_table(pending.table or table, table)
+            self._note_tables((table,))
             pending.set_table(table, place)
         return pending
 
@@ -843,6 +912,8 @@ class TableRouter:
         self._last = None
         if self._keeps_undecoded:
             pending = self._tables.get(display_name(name)) if name is not None else None
+            if pending is None and name is not None:
+                self.summary.unplaced.add(display_name(name))
             self._add_row_without_images(pending or self._pending_for_damage(), meta)
 
     def note_damage(self, trouble: FileFinding) -> None:
@@ -869,25 +940,6 @@ class TableRouter:
         if pending.filled is not None:
             pending.flush()
         pending.rows.append(meta | {"before": None, "after": None})
-
-    # -- the end -------------------------------------------------------------------------------------------------------
-
-    def check_tables_exist(self) -> None:
-        """Raise UsageError if a pattern matches no table of the log."""
-        self._note_tables(one.table for one in self._tables.values() if one.table is not None)
-        for pattern in self._options.objects:
-            if not any(self._options.with_pattern(pattern).is_selected(one) for one in self.seen.values()):
-                message = describe_missing_table(self.seen, pattern)
-                if count := self.unlogged_records + self.other_unlogged_records:
-                    message += (
-                        f" (it also does not contain which rows {count:,} statements changed, because of binlog_format)"
-                    )
-                raise UsageError(f"--object {pattern}: {message}")
-
-    def check_columns_exist(self) -> None:
-        """Raise UsageError if no row was selected and no table has a column that the condition names."""
-        if self._condition_columns is not None and not self.rows_by_file.total() and not self._skipped_rows:
-            self._condition_columns.require_known()
 
 
 def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
@@ -921,7 +973,7 @@ def _record_metadata(
 def _has_transaction_ends(format: str) -> bool:
     """Return True if logs of this format contain the end of transactions."""
     rules = open_file_module.find_format(format).tables
-    return rules is None or rules().transactions
+    return rules is None or rules.transactions
 
 
 def _fit_int64(value: int | None) -> int | None:

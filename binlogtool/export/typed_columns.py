@@ -326,10 +326,9 @@ def collect_columns(request: ReadRequest, hints: Hints | None) -> ColumnCollecto
 def table_rules(path: str, format_: str) -> TableSupport | None:
     """Return the table rules of a file's format; None if its logs have no tables."""
     try:
-        get_tables = open_file_module.find_format(resolve_format(path, format_)).tables
+        return open_file_module.find_format(resolve_format(path, format_)).tables
     except BinlogtoolError:
         return None
-    return None if get_tables is None else get_tables()
 
 
 def _collect_from_file(
@@ -577,16 +576,22 @@ _METADATA_NAMES = frozenset(name for name, _ in METADATA_COLUMNS)
 
 
 class TableEvolution:
-    """Columns of one table so far. kinds: name -> type. key: columns of its key, as last described."""
+    """Columns of one table so far.
+
+    Attributes:
+        kinds: name -> type.
+        key: columns of its key, as last described.
+        last: its last definition.
+    """
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
         self.key: tuple[str, ...] = ()
-        self._last: TableSchema | None = None
+        self.last: TableSchema | None = None
 
     def add_definition(self, table: TableSchema) -> list[str]:
         """Merge the table's current definition; return the changes as texts."""
-        before, self._last, self.key = self._last, table, table.key or self.key
+        before, self.last, self.key = self.last, table, table.key or self.key
         if before is not None and before.columns == table.columns:
             return []
         changes = []

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
 from binlogtool.format_api.layout import Batch, Checksum, Column, Kernel, LogFileLayout, RangeReader, locate_flip
-from binlogtool.format_api.record_text import RecordDescriber
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.format_api.schema_fields import BodySchema
 from binlogtool.format_api.tables_and_changes import ChangeReader, ScriptOptions, ScriptWriter, TableSupport
@@ -26,6 +25,56 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
     from binlogtool.format_api.layout import BufferDecryptor, SplitFinder
     from binlogtool.format_api.tables_and_changes import EventGroupReader
+
+
+RowChange = Mapping[str, Any]
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class RowChanges(NamedTuple):
+    """Row changes of one table.
+
+    Args:
+        table: its name, where a record may be about several; "" = that of the record.
+        key: columns of the primary key, in the key's order; () = not known.
+        numbers: columns whose values are numbers, although they are texts here (DECIMAL).
+    """
+
+    rows: Sequence[RowChange]
+    table: str = ""
+    key: tuple[str, ...] = ()
+    numbers: frozenset[str] = frozenset()
+
+
+class RecordText(NamedTuple):
+    """The content of one record.
+
+    Args:
+        members: members of the body that people read.
+        note: a word or two after the record's name.
+        statements: SQL texts.
+        is_noise: the record says nothing about data; it is left out unless everything is requested.
+    """
+
+    members: Mapping[str, Any] = _NOTHING
+    note: str = ""
+    changes: Sequence[RowChanges] = ()
+    statements: Sequence[Any] = ()
+    is_noise: bool = False
+
+
+RecordDescriber = Callable[[str, Mapping[str, Any], bool], RecordText]
+"""Describe a record: its type, its body, and if all members are requested. Records are described in log order."""
+
+
+def select_members(body: Mapping[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
+    """Return the members of a body that are neither hidden nor empty."""
+    return {name: value for name, value in body.items() if name not in hidden and not _is_empty(value)}
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str | bytes | list | tuple | Mapping) and not value)
 
 
 # --- Values too long to hold in memory ---
@@ -709,8 +758,8 @@ class ReadRules(msgspec.Struct, frozen=True):
         find_ranges: layout context, GTID selection -> the parts `[start, end)` of the file, between frame boundaries,
             that can hold selected records, in order; None = the whole file.
         split_finder: layout -> the finder of split points, or None: this file is read from its start.
-        carries_state: state at the end of a file also holds in the next file of the log: the split finder is a
-            `CarryingSplitFinder`.
+        carries_state: state at the end of a file also holds in the next file of the log
+            (`SplitFinder.export_state_for_next_file`).
         event_groups: layout, limits -> reader of the event groups of a file, for a log in another container; raises
             `UsageError` where that is impossible. None = the records are not events of a server's binary log.
         clone_context: layout context -> an independent copy with the same knowledge; None = nothing is learned from
@@ -806,7 +855,7 @@ class Format(msgspec.Struct, frozen=True):
     output: OutputRules
     repair: RepairRules = DEFAULT_REPAIR
     replay: ReplayRules | None = None
-    tables: Callable[[], TableSupport] | None = None
+    tables: TableSupport | None = None
     references: tuple[str, ...] = ()
     variant: str | None = None
 

@@ -429,12 +429,8 @@ class SplitFinder(Protocol):
     def skip_damage(self) -> None:
         """Note that a part of the file was skipped."""
 
-
-class CarryingSplitFinder(SplitFinder, Protocol):
-    """A split finder for logs whose files continue each other."""
-
     def export_state_for_next_file(self) -> Any:
-        """Return the state that also holds in the next file of the log, as plain JSON values; None = there is none."""
+        """Return the state that also holds in the next file (`ReadRules.carries_state`), as plain JSON values."""
 
 
 class EveryFrameSplitFinder(msgspec.Struct):
@@ -446,7 +442,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
         """Return the end of the batch."""
         return split_after(batch, batch.frames.count)
 
-    def export_state(self) -> None:
+    def export_state(self) -> Any:
         """Return None: there is no state."""
 
     def resume(self, state: Any, record: int) -> None:
@@ -454,6 +450,9 @@ class EveryFrameSplitFinder(msgspec.Struct):
 
     def skip_damage(self) -> None:
         """Ignore the damage: no state is needed."""
+
+    def export_state_for_next_file(self) -> Any:
+        """Return None: the next file does not continue this one."""
 
 
 # --- Flat view of a batch ---

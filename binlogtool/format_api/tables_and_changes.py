@@ -318,13 +318,17 @@ class EventRows(NamedTuple):
     sources: Sequence[tuple[str | None, int | None]]
 
 
-class TableReader(Protocol):
-    """Extract rows from the selected records of a log, in their order; one reader for all its files."""
+class TableReader:
+    """Extract rows from the selected records of a log, in their order; one reader for all its files.
+
+    A format overrides `read_records`, and what else concerns it.
+    """
 
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
         """Yield the rows of each of these records; to be consumed in order."""
+        raise NotImplementedError
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
         """Take descriptions of tables from other files; they apply where the records' own file has none."""
@@ -520,6 +524,31 @@ class RecordChanges(msgspec.Struct, frozen=True):
     about: SqlTable | None = None
 
 
+class ChangeRows(NamedTuple):
+    """The rows of consecutive records as cells, with what messages say of them.
+
+    Args:
+        tables: that of each run.
+        thread_texts: for each event, the number of the session as JSON.
+        engine: "mysql" or "mariadb".
+        file: name of the log file.
+        base: offset in the file from which the offsets count.
+        container_offset: offset in the file of the record that contains all of these; None = there is none.
+    """
+
+    events: EventRows
+    tables: Sequence[SqlTable]
+    thread_texts: Sequence[bytes]
+    engine: str
+    file: str
+    base: int
+    container_offset: int | None
+
+
+EncodeRows = Callable[[ChangeRows], bytes | None]
+"""Returns the lines for rows; None if it cannot encode them."""
+
+
 class ChangeReader(Protocol):
     """Extract changes from the selected records of a log, in their order; one reader for all its files."""
 
@@ -527,6 +556,18 @@ class ChangeReader(Protocol):
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
         """Yield the changes of each of these records; to be consumed in order."""
+
+    def encode_events(
+        self,
+        context: Any,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_kernel: Callable[[Kernel], Kernel],
+        encode: EncodeRows,
+    ) -> tuple[bytes, int]:
+        """Return the lines for the first of these records, and the next record, which needs `read_records`."""
 
     def note_gap(self) -> None:
         """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from binlogtool.errors import UsageError
 from binlogtool.format_api.json_values import encode_text
 
 # --- Terms of a condition, and the comparison of two values ---
@@ -39,6 +40,7 @@ _NUMBER = re.compile(rf"[+-]?[0-9]{{1,{MAX_DIGITS}}}(?:\.[0-9]{{1,{MAX_DIGITS}}}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NUMBER_TYPES = (int, float, Decimal)
+_NUMBER_MEMBERS = ("seq", "record", "offset", "size")
 
 
 class Timestamp(int):
@@ -101,6 +103,8 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 def make_comparison(sign: str, left: Operand, right: Operand) -> Comparison:
     """Create `left sign right`. A text compared with the member `time` is a time."""
+    _check_constant(left, right)
+    _check_constant(right, left)
     left, right = _convert_time_constant(left, right), _convert_time_constant(right, left)
     convert = _convert_fields if isinstance(left, MemberPath) and isinstance(right, MemberPath) else _convert_pair
     holds = OPERATORS[sign]
@@ -112,6 +116,18 @@ def make_comparison(sign: str, left: Operand, right: Operand) -> Comparison:
         return UNKNOWN if pair is None else TRUE if holds(*pair) else FALSE
 
     return Comparison((left, right), evaluate, holds)
+
+
+def _check_constant(member: Operand, constant: Operand) -> None:
+    """Check a constant that is compared with a member. Raises UsageError: the comparison can never be true."""
+    if not isinstance(member, MemberPath) or not isinstance(constant, Constant):
+        return
+    name, value = member.path[0], constant.value
+    is_time = isinstance(value, Timestamp) or (isinstance(value, str) and parse_timestamp(value) is not None)
+    if name == "time" and value is not None and not is_time:
+        raise UsageError(f"--where: time is compared with {value!r}, which is no time; write '2026-01-31T12:00:00Z'")
+    if name in _NUMBER_MEMBERS and isinstance(value, str) and not _NUMBER.fullmatch(value):
+        raise UsageError(f"--where: {name} is a number, and is compared with the text {value!r}")
 
 
 def _make_number_comparison(holds: Callable[[Any, Any], bool], number: int | Decimal) -> Callable[[Any, Any], int]:

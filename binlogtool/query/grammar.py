@@ -60,7 +60,9 @@ def parse_expression(text: str) -> Term:
 def _make_error(at: int, message: str, text: str) -> UsageError:
     rest = text[at:].lstrip()
     found_text = repr(re.split(r"(?<=\w)\b", rest, maxsplit=1)[0][:20]) if rest else "the end"
-    return UsageError(f"--where: column {len(text) - len(rest) + 1}: {message}, found {found_text}")
+    hint = "; a text has single quotes" if rest.startswith('"') else ""
+    hint = hint or ("; write a name such as @1 in backquotes" if rest.startswith("@") else "")
+    return UsageError(f"--where: column {len(text) - len(rest) + 1}: {message}, found {found_text}{hint}")
 
 
 def _check_depth(text: str) -> None:
@@ -180,7 +182,8 @@ def _make_field(text: str, at: int, tokens: pp.ParseResults) -> MemberPath:
     if path[0] not in (*MEMBERS, *BODY_MEMBERS):
         members = ", ".join((*MEMBERS, *(f"{name}.NAME" for name in BODY_MEMBERS)))
         raise pp.ParseFatalException(text, at, f"a record has {members}")
-    if (len(path) == 1) is (path[0] in BODY_MEMBERS):
+    has_name = len(path) > 1 and isinstance(path[1], str)
+    if has_name is not (path[0] in BODY_MEMBERS) or (path[0] in MEMBERS and len(path) > 1):
         problem = "needs a name after it" if path[0] in BODY_MEMBERS else "has nothing below it"
         raise pp.ParseFatalException(text, at, f"{path[0]} {problem}")
     return MemberPath(path)

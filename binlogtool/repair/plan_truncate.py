@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool import formats
+from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.open_file import is_url, make_readable_file
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import LogGroup, find_later, find_newest, resolve_logs
@@ -624,8 +625,6 @@ def _describe_newer_file(newer_name: str) -> str:
 
 # --- Repair of a log ---
 
-_COMPRESSED_MAGICS = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-
 
 def plan_truncate(
     path: str | os.PathLike[str],
@@ -871,12 +870,5 @@ def _list_leftovers(plan: RepairPlan) -> list[str]:
 
 
 def _refuse_compressed(path: str) -> None:
-    try:
-        if not os.path.isfile(path):
-            return
-        with open(path, "rb") as file:
-            head = file.read(4)
-    except OSError:
-        return  # reported where the file is read
-    if head.startswith(_COMPRESSED_MAGICS):
+    if find_file_method(path) is not None:
         raise RefusedError(f"{path}: is a compressed file; unpack it first; nothing was changed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -27,9 +28,16 @@ from binlogtool.core.open_file import (
     open_file,
     total_size,
 )
-from binlogtool.core.progress import READABLE_COMPRESSED_SUFFIXES, SkippedFile, is_compressed_log
+from binlogtool.core.progress import COMPRESSED, READABLE_COMPRESSED_SUFFIXES, SkippedFile, is_compressed_log
 from binlogtool.core.record_selection import ReadOptions
-from binlogtool.core.resolve_paths import LogGroup, ResolvedPath, find_logs_among, list_compressed_logs, resolve_path
+from binlogtool.core.resolve_paths import (
+    DirectoryListing,
+    LogGroup,
+    ResolvedPath,
+    find_logs_among,
+    list_compressed_logs,
+    resolve_path,
+)
 from binlogtool.core.scan import DamagedRange, Scan
 from binlogtool.errors import BinlogtoolError, FileVanishedError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, FindingCollector, Severity, make_finding
@@ -462,7 +470,11 @@ def _validate_set(
         _add_set_findings(report, by_file.pop(one.member.name)) if one.member.name in by_file else report
         for report, one in zip(reports, members, strict=True)
     ]
-    unassigned = (*map(_make_stray_finding, group.strays), *(f.finding for f in set_findings if f.file in by_file))
+    unassigned = (
+        *map(_make_stray_finding, group.strays),
+        *(f.finding for f in set_findings if f.file in by_file),
+        *_make_unnamed_note(group),
+    )
     return reports, SetReport(group.path or os.curdir, group.format.name, group.names, unassigned)
 
 
@@ -472,6 +484,22 @@ def _list_between(group: LogGroup) -> list[str]:
     order = list((group.format.files.sort_names or sorted)([*group.names, *group.unnamed]))
     numbers = [number for number, name in enumerate(order) if name not in group.unnamed]
     return [name for name in order[numbers[0] : numbers[-1]] if name in group.unnamed] if numbers else []
+
+
+def _make_unnamed_note(group: LogGroup) -> Iterator[Finding]:
+    """Yield the note that files between the named ones exist and were not checked."""
+    patterns = {re.sub(r"\d+", "#", name) for name in group.names}
+    between = [name for name in _list_between(group) if re.sub(r"\d+", "#", name) in patterns]  # not its .idx file
+    if names := [_find_stored_name(group.path, name) for name in between]:
+        listed = f"{names[0]} and {len(names) - 1:,} more exist" if names[1:] else f"{names[0]} exists"
+        text = f"{listed} between the named files and {'were' if names[1:] else 'was'} not checked; name all files of "
+        yield make_finding("member-not-named", None, 0, f"{text}the log, or its directory", files=names)
+
+
+def _find_stored_name(directory: str, name: str) -> str:
+    """Return the name under which a file of a log is stored: compressed, or unchanged."""
+    stored = (f"{name}{end}" for end in ("", *READABLE_COMPRESSED_SUFFIXES))
+    return next((one for one in stored if os.path.lexists(os.path.join(directory, one))), name)
 
 
 def _make_stray_finding(name: str) -> Finding:
@@ -655,16 +683,24 @@ def group_named_files(paths: Sequence[str], format: str) -> list[str | LogGroup]
 
 
 def _find_sets_among(directory: str, names: list[str], format: str) -> Iterator[LogGroup]:
-    """Yield the logs of which several files are named; a log may be in the directory of one of its files only."""
+    """Yield the logs of which several files are named, compressed ones included; a log may be in the directory of one
+    of its files only.
+    """
     only_format = None if format == "auto" else find_format(format)
     try:
         listing = find_logs_among(directory, names, only_format)
+    except UnknownFormatError:
+        listing = DirectoryListing([], [SkippedFile(name, COMPRESSED) for name in names])
     except BinlogtoolError:
         return
-    for log in listing.logs:
-        if len(log.names) > 1 and log.directory == directory:
-            unnamed = _list_unnamed(directory, log.names, log.format)
-            yield LogGroup(directory, log.format, tuple(log.names), True, unnamed=unnamed)
+    groups = [
+        LogGroup(log.directory, log.format, tuple(log.names), True)
+        for log in listing.logs
+        if log.directory == directory
+    ]
+    for group in _add_compressed_members(directory, groups, listing.skipped, format)[0]:
+        if len(group.names) > 1 and group.format is not None:
+            yield replace(group, unnamed=_list_unnamed(directory, group.names, group.format))
 
 
 def _list_unnamed(directory: str, names: Sequence[str], format_: Format) -> tuple[str, ...]:
@@ -729,9 +765,19 @@ def _resolve_with_compressed(path: str, format: str) -> ResolvedPath:
         resolved = ResolvedPath([], list_compressed_logs(path))
         if not any(map(_is_readable_compressed, resolved.skipped)):
             raise
-    groups, members = list(resolved.groups), set[SkippedFile]()
+    if is_url(path):
+        return resolved
+    groups, members = _add_compressed_members(path, resolved.groups, resolved.skipped, format)
+    return ResolvedPath(groups, [file for file in resolved.skipped if file not in members])
+
+
+def _add_compressed_members(
+    path: str, groups: Sequence[LogGroup], skipped: Sequence[SkippedFile], format: str
+) -> tuple[list[LogGroup], set[SkippedFile]]:
+    """Return the logs in a directory with those of these files that are compressed members, and these files."""
+    groups, members = list(groups), set[SkippedFile]()
     by_log: dict[tuple[str, str, str], list[SkippedFile]] = {}
-    for file in resolved.skipped if not is_url(path) else ():
+    for file in skipped:
         if _is_readable_compressed(file) and (log := _find_log_of(os.path.join(path, file.name), format)) is not None:
             by_log.setdefault(log, []).append(file)
     for (directory, format_name, stem), files in by_log.items():
@@ -744,7 +790,7 @@ def _resolve_with_compressed(path: str, format: str) -> ResolvedPath:
         if added and (group.names or len(added) > 1):
             groups[number:] = [_add_compressed(group, added), *groups[number + 1 :]]
             members |= set(added.values())
-    return ResolvedPath(groups, [file for file in resolved.skipped if file not in members])
+    return groups, members
 
 
 def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:

@@ -215,7 +215,7 @@ class AnnotationPage(msgspec.Struct):
         size = "" if self.size is None else f"{self.size:,} bytes"
         return (
             html_head(self.file, STYLE, SCRIPT)
-            + f"<header><h1>{escape_html(os.path.basename(self.file))}</h1>"
+            + f"<header><h1>{escape_html(os.path.basename(self.file))}</h1> "
             + f'<p class="about">{escape_html(self.format)} {size} <span>{escape_html(self.file)}</span></p>'
             + TOOLS
             + "</header>\n<main>\n"
@@ -732,7 +732,7 @@ class DiffPage:
         )
         tools = TOOLS.replace("next damage</", "next difference</")
         return (
-            f"{html_head(names, STYLE, SCRIPT)}<header><h1>{escape_html(names)}</h1>"
+            f"{html_head(names, STYLE, SCRIPT)}<header><h1>{escape_html(names)}</h1> "
             f'<p class="about">{escape_html(a.format.name)}</p>{sides}{tools}</header>\n<main>\n'
         )
 

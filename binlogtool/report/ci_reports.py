@@ -42,7 +42,7 @@ CHECKS = {
     "order": ("gap-in-sequence", "sequence-regression", "duplicate-sequence", "time-regression"),
     "references": ("dangling-reference", "incomplete-transaction"),
     "close": ("unclean-close", "changed-while-read", "log-outdated"),
-    "set": ("missing-member", "extra-member", "meta-mismatch", "path-outside-set"),
+    "set": ("missing-member", "extra-member", "meta-mismatch", "path-outside-set", "member-not-named"),
 }  # fmt: skip
 """Check -> its finding ids. Every finding id belongs to one check."""
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import finding_to_value
 from binlogtool.core.open_file import is_url
 from binlogtool.findings import Severity
@@ -73,13 +74,26 @@ def list_steps(diagnosis: Diagnosis, read_options: GivenReadOptions = NO_READ_OP
     if diagnosis.is_healthy:
         return []
     read_options = read_options.with_option("--redo", diagnosis.redo)
+    if (method := find_file_method(diagnosis.path)) is not None:
+        return _list_unpack_steps(diagnosis, method)
     hint = suggest_after_verify(diagnosis.report, read_options)
     if diagnosis.start == UNKNOWN and (diagnosis.plan is None or diagnosis.plan.has_encrypted_file):
         return [] if hint is None else [RepairStep("provide what is missing", hint)]
     inspection_steps = (
         [] if hint is None or " hexdump-annotate " not in hint else [RepairStep("look at the first damage", hint)]
     )
-    return [*_make_copy_step(diagnosis.path), *inspection_steps, *_list_repair_steps(diagnosis, read_options)]
+    return [*_make_copy_step(diagnosis.path), *inspection_steps, *_list_repair_steps(diagnosis, read_options, hint)]
+
+
+_UNPACK_COMMANDS = {"gzip": "gunzip -k", "xz": "unxz -k", "bzip2": "bunzip2 -k", "zstd": "unzstd"}
+
+
+def _list_unpack_steps(diagnosis: Diagnosis, method: str) -> list[RepairStep]:
+    """Return the steps for a compressed file: its server does not read it, so nothing in it can be repaired."""
+    if any("packed_size" in found.facts for found in diagnosis.report.findings):
+        return [RepairStep("copy the file again from where it was compressed: its data is cut or damaged", None)]
+    command = f"{_UNPACK_COMMANDS[method]} -- {quote_for_shell(diagnosis.path)}"
+    return [RepairStep("unpack the file, and run diagnose on the unpacked one", command)]
 
 
 def _make_copy_step(path: str) -> list[RepairStep]:
@@ -87,24 +101,33 @@ def _make_copy_step(path: str) -> list[RepairStep]:
     if is_url(path) or path == "-":
         return []
     base = path.rstrip("/") or path
+    if os.path.basename(base) in (os.curdir, os.pardir):  # a copy beside the directory, not in it
+        base = os.path.normpath(os.path.join(base, os.pardir, os.path.basename(os.path.abspath(path))))
     names = (f"{base}.copy{number}" for number in ("", *range(2, 100)))
     free = next((name for name in names if not os.path.lexists(name)), f"{base}.copy")
     words = ("cp", "-a", "--", path, free)
     return [RepairStep("stop the server, and keep a copy", " ".join(map(quote_for_shell, words)))]
 
 
-def _list_repair_steps(diagnosis: Diagnosis, read_options: GivenReadOptions) -> Iterator[RepairStep]:
+_REPLAY_STEPS = ("look at the place where the server stops", "review the repair of this log; nothing is changed")
+
+
+def _list_repair_steps(
+    diagnosis: Diagnosis, read_options: GivenReadOptions, inspected: str | None
+) -> Iterator[RepairStep]:
+    """Yield the steps after the inspection. inspected: the command of the inspection."""
     plan = diagnosis.plan
     if (plan is None or plan.refused or not plan.changes) and (remedies := _list_remedies(diagnosis)):
         yield from remedies
         yield RepairStep("predict what the server does now", read_options.make_command("diagnose", path=diagnosis.path))
         yield RepairStep("start the server", None)
         return
-    hint = None if plan is None else suggest_after_plan(plan, read_options)
+    hint = None if plan is None else suggest_after_plan(plan, read_options, target=diagnosis.path)
     if plan is None or hint is None:
         yield from (
-            RepairStep("truncation does not help here; see", text)
+            RepairStep(_REPLAY_STEPS[" truncate-to-durable " in text], text)
             for text in _list_replay_commands(diagnosis, read_options)
+            if text != inspected
         )
         return
     if plan.refused:
@@ -136,7 +159,7 @@ def _list_salvage_steps(
     """Yield the steps where a cut in place is refused: a salvaged copy replaces the file, or nothing does."""
     words = shlex.split(hint)
     if "--to-file" not in words:
-        yield RepairStep("truncating would discard durable records, and is refused; see", hint)
+        yield RepairStep("truncation is refused, for the reasons above; this shows more", hint)
         return
     new, old = words[words.index("--to-file") + 1], words[-1]
     yield RepairStep("truncating would discard durable records; write a salvaged copy instead", hint)
@@ -232,7 +255,7 @@ def describe_losses(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.rejected_records:
         yield f"{format_quantity(diagnosis.rejected_records, 'record')} would be rejected"
     if not diagnosis.losses and not diagnosis.rejected_records:
-        yield "nothing silently" if diagnosis.start != UNKNOWN else "cannot be determined"
+        yield "no silent loss found" if diagnosis.start != UNKNOWN else "cannot be determined"
 
 
 def describe_kept(diagnosis: Diagnosis) -> Iterator[str]:

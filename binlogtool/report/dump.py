@@ -441,9 +441,9 @@ class SqlWriter:
     def __init__(self, *, terminal: bool = False) -> None:
         self._terminal = terminal
 
-    def encode_block(self, block: RecordBlock) -> bytes | memoryview:
+    def encode_block(self, block: RecordBlock) -> bytes:
         """Return the statements of one block; a record without one becomes a comment."""
-        return self.encode_text(b"".join(self._encode_record(block, i) for i in range(len(block))))
+        return bytes(self.encode_text(b"".join(self._encode_record(block, i) for i in range(len(block)))))
 
     def _encode_record(self, block: RecordBlock, i: int) -> bytes:
         comments = "".join(

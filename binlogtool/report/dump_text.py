@@ -15,9 +15,8 @@ import msgspec
 from binlogtool.core.json_text import BodyEncoder, to_json_text
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.findings import Finding
-from binlogtool.format_api.format import LongValue
-from binlogtool.format_api.json_values import JsonStyle, TimeFormatter, escape_unsafe
-from binlogtool.format_api.record_text import RecordDescriber, RecordText, RowChange, RowChanges
+from binlogtool.format_api.format import LongValue, RecordDescriber, RecordText, RowChange, RowChanges
+from binlogtool.format_api.json_values import JsonStyle, TimeFormatter, describe_json_changes, escape_unsafe
 from binlogtool.report.dump import CellFormatter
 from binlogtool.report.wording import format_count
 from binlogtool.terminal.escape import escape, escape_json
@@ -156,7 +155,8 @@ class TextWriter:
             parts.append(escape(text.note))
         if self._options.everything:
             size = block.size[i] if inner is None else inner.size
-            parts.append(f"size={size} record={block.record[i]} seq={seq} origin={envelope.origin[i]}")
+            known = {"size": size, "record": block.record[i], "seq": seq, "origin": envelope.origin[i]}
+            parts += (f"{label}={escape(str(value))}" for label, value in known.items() if value is not None)
         parts += self._values.format_members(text.members)
         extras = block.extras[i] if block.extras and self._options.everything else None
         if extras:
@@ -306,11 +306,11 @@ class ValueFormatter:
         return self.format(image)
 
     def _format_columns(self, image: Mapping[str, Any], names: Iterable[str], changes: RowChanges) -> list[str]:
-        if not changes.numbers:
-            return [f"{escape(name)}={self.format(image[name])}" for name in names]
         return [f"{escape(name)}={self._format_column(name, image[name], changes)}" for name in names]
 
     def _format_column(self, name: str, value: Any, changes: RowChanges) -> str:
+        if type(value) is dict and (json_changes := describe_json_changes(name, value)) is not None:
+            return self._cut(escape(json_changes))
         return escape(value) if name in changes.numbers and type(value) is str else self.format(value)
 
     def _format_update(self, before: Any, after: Any, changes: RowChanges) -> list[str]:
@@ -337,7 +337,10 @@ class ValueFormatter:
             return [self._format_image(before, changes), self._arrow, self._format_image(after, changes)]
         parts = []
         for name in _order_columns(after, changes.key):
-            if name not in before:
+            json_changes = describe_json_changes(name, after[name])
+            if json_changes == name:  # no change
+                continue
+            if name not in before or json_changes is not None:
                 parts += self._format_columns(after, (name,), changes)
             elif before[name] != after[name]:
                 old, new = (self._format_column(name, image[name], changes) for image in (before, after))

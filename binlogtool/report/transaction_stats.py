@@ -10,8 +10,8 @@ import msgspec
 
 from binlogtool.core.json_text import encode_document
 from binlogtool.core.record_selection import RecordBlock
+from binlogtool.format_api.format import RecordDescriber, RowChange
 from binlogtool.format_api.json_values import TimeFormatter
-from binlogtool.format_api.record_text import RecordDescriber, RowChange
 from binlogtool.report.dump import encode_csv
 from binlogtool.report.dump_text import describe_body, load_describer
 from binlogtool.report.stats import align_columns

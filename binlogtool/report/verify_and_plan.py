@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool import formats
+from binlogtool.core.compressed_stream import find_file_method
 from binlogtool.core.json_text import encode_document, finding_to_value
 from binlogtool.core.open_file import is_url
 from binlogtool.core.progress import SkippedFile
@@ -178,7 +179,7 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
         and (size := _get_size(replay.stop.file, replay.stop.offset))
     ):
         yield _make_hexdump_command(replay.stop.file, size, replay.stop.offset, read_options)
-    if is_url(replay.path) or replay.policy != "server":
+    if is_url(replay.path) or replay.policy != "server" or find_file_method(replay.path) is not None:
         return
     errors = [found for _, found in replay.findings if found.severity is Severity.ERROR]
     ids = {found.id for found in errors}
@@ -192,8 +193,9 @@ def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = 
 
 
 def _get_size(path: str, offset: int) -> int:
-    """Return the size of a file; of a path that is not a local file, a size that includes the offset."""
-    return os.path.getsize(path) if os.path.isfile(path) else offset + 1
+    """Return the size of a file; if it is not local or compressed, a size that includes the offset."""
+    is_plain = os.path.isfile(path) and find_file_method(path) is None
+    return os.path.getsize(path) if is_plain else offset + 1
 
 
 def _can_truncate(id_: str, offset: int | None) -> bool:
@@ -204,24 +206,28 @@ def _can_truncate(id_: str, offset: int | None) -> bool:
 
 
 def suggest_after_plan(
-    plan: RepairPlan, read_options: GivenReadOptions = NO_READ_OPTIONS, *, plan_path: str | None = None
+    plan: RepairPlan,
+    read_options: GivenReadOptions = NO_READ_OPTIONS,
+    *,
+    plan_path: str | None = None,
+    target: str | None = None,
 ) -> str | None:
     """Return the command that applies a plan; for a refused one, what else can be done.
 
     Args:
         plan_path: The file that the plan was saved in.
+        target: The log as the user named it.
     """
     if not plan.target:
         return None
+    target = _shorten_path(plan.target) if target is None else target
     if plan.refused:
-        return _suggest_after_refusal(plan, read_options)
+        return _suggest_after_refusal(plan, target, read_options)
     if not plan.changes or plan.policy.copy:
         return None
     if plan_path is not None:
         return read_options.make_command("truncate-to-durable", "--apply-plan", guard_leading_dash(plan_path))
-    return read_options.make_command(
-        "truncate-to-durable", "--apply", *_format_policy(plan.policy), path=_shorten_path(plan.target)
-    )
+    return read_options.make_command("truncate-to-durable", "--apply", *_format_policy(plan.policy), path=target)
 
 
 _POLICY_FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker", "transactions")
@@ -234,26 +240,26 @@ def _format_policy(policy: RepairPolicy) -> list[str]:
     return words + ([] if policy.max_loss_records is None else ["--max-loss-records", str(policy.max_loss_records)])
 
 
-def _suggest_after_refusal(plan: RepairPlan, read_options: GivenReadOptions) -> str:
+def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenReadOptions) -> str:
     """Return another command than the one that was refused."""
     reasons = " ".join(plan.reasons)
     if plan.has_encrypted_file:
-        return read_options.make_command("truncate-to-durable", *_KEY_OPTION, path=_shorten_path(plan.target))
+        return read_options.make_command("truncate-to-durable", *_KEY_OPTION, path=target)
     if (file := _find_correctable(plan)) is not None:
         return read_options.make_command(
             "truncate-to-durable", "--to-file", _find_free_name(file), "--keep-after-damage", path=file
         )
     if UNFINISHED_ADVICE in reasons:
-        return read_options.make_command("truncate-to-durable", "--apply", path=_shorten_path(plan.target))
+        return read_options.make_command("truncate-to-durable", "--apply", path=target)
     if "changed-while-read" in reasons:
-        return read_options.make_command("verify", "--live", path=_shorten_path(plan.target))
-    if WHOLE_LOG_ADVICE in reasons and not os.path.isdir(plan.target):
-        return read_options.make_command("truncate-to-durable", path=_shorten_path(os.path.dirname(plan.target)))
+        return read_options.make_command("verify", "--live", path=target)
+    if WHOLE_LOG_ADVICE in reasons and not os.path.isdir(target):
+        return read_options.make_command("truncate-to-durable", path=os.path.dirname(target) or os.curdir)
     if LIST_FIX_OPTION in reasons and not plan.policy.fix_meta:
-        return read_options.make_command("truncate-to-durable", "--fix-meta", path=_shorten_path(plan.target))
+        return read_options.make_command("truncate-to-durable", "--fix-meta", path=target)
     if plan.blocking_file is None:
-        return _make_force_command(plan, read_options)
-    return _suggest_for_file(plan, plan.blocking_file, read_options)
+        return _make_force_command(target, read_options)
+    return _suggest_for_file(plan, plan.blocking_file, target, read_options)
 
 
 def _find_correctable(plan: RepairPlan) -> str | None:
@@ -262,12 +268,12 @@ def _find_correctable(plan: RepairPlan) -> str | None:
     return next((one.path for one in plan.files for text in texts if text.startswith(f"{one.path}: ")), None)
 
 
-def _make_force_command(plan: RepairPlan, read_options: GivenReadOptions) -> str:
+def _make_force_command(target: str, read_options: GivenReadOptions) -> str:
     """Return the command that predicts a start with the server's force option."""
-    return read_options.make_command("replay-dry-run", "--policy", "force", path=_shorten_path(plan.target))
+    return read_options.make_command("replay-dry-run", "--policy", "force", path=target)
 
 
-def _suggest_for_file(plan: RepairPlan, file: FilePlan, read_options: GivenReadOptions) -> str:
+def _suggest_for_file(plan: RepairPlan, file: FilePlan, target: str, read_options: GivenReadOptions) -> str:
     """Return a command for the file that the plan is refused for."""
     if file.size and (EMPTY_RESULT in plan.reasons[0] or file.durable_end is None):
         return _make_hexdump_command(file.path, file.size, file.durable_end or 0, read_options)
@@ -277,13 +283,14 @@ def _suggest_for_file(plan: RepairPlan, file: FilePlan, read_options: GivenReadO
         )
     never_salvaged = formats.load_format(plan.format).repair.find_salvage_obstacle() is not None
     if file.action == "none" or "would not be clean" in plan.reasons[0] or never_salvaged:
-        return _make_force_command(plan, read_options)
+        return _make_force_command(target, read_options)
     return read_options.make_command("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
 
 
 def _find_free_name(path: str) -> str:
-    """Return an unused name for the salvaged copy, in the working directory."""
+    """Return an unused name for the salvaged copy, in the working directory; absolute if the log's path is."""
     base = f"{os.path.basename(path)}.salvaged"
+    base = os.path.abspath(base) if os.path.isabs(path) else base
     candidates = (guard_leading_dash(base), *(guard_leading_dash(f"{base}-{number}") for number in range(2, 100)))
     return next((name for name in candidates if not os.path.lexists(name)), guard_leading_dash(base))
 
@@ -331,6 +338,8 @@ def describe_state(file: FileReport) -> str:
         return "WARNING"
     if "incomplete" in file.details:
         return "PARTIAL"
+    if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
+        return "WARNING"
     return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"
 
 
@@ -398,7 +407,8 @@ def render_verify_text(
     for depth in ("frame", "checksum"):
         if any(file.details.get("depth") == depth for file in report.files):
             yield f"not checked: payloads (--depth {depth})"
-    yield from render_skipped_files(report.skipped, list_names=list_names)
+    if not only_findings:
+        yield from render_skipped_files(report.skipped, list_names=list_names)
     if hint := suggest_after_verify(report, read_options):
         yield f"next: {hint}"
     if exit_code:
@@ -515,6 +525,10 @@ def _render_file_plan(file: FilePlan) -> Iterator[str]:
         yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
 
 
+_ITEM_LABELS = {"behind": "after", "left_out": "left out"}
+"""Labels of lists of a plan that have another name in JSON."""
+
+
 def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
     """Yield a line for each item, at most `SHOWN_PER_ID` of a kind, as in the report of `verify`."""
     seen = Counter[str]()
@@ -522,7 +536,7 @@ def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
         kind = str(item["id"]) if isinstance(item, Mapping) and "id" in item else ""
         seen[kind] += 1
         if seen[kind] <= MAX_SHOWN_PER_ID:
-            yield f"{escape(name):<6} {escape(_format_value(item))}"
+            yield f"{_ITEM_LABELS.get(name, escape(name)):<6} {escape(_format_value(item))}"
     for kind, number in seen.items():
         if number > MAX_SHOWN_PER_ID:
             yield (

@@ -160,7 +160,7 @@ def _render_page(report: Report, version: str, illustrations: PageIllustrations)
     title = f"binlogtool verify: {report.status}"
     yield html_head(title, *_ASSETS)
     yield (
-        f'<header><h1>{escape_html(title)}</h1><p class="about">binlogtool '
+        f'<header><h1>{escape_html(title)}</h1> <p class="about">binlogtool '
         f"{escape_html(version)}</p>{TOOLS}</header><main>\n"
     )
     yield from _render_summary(report)
@@ -450,7 +450,7 @@ def render_chart_page(series: LogStats, title: str) -> bytes:
     about = f"by {escape_html(series.by)}, steps of {escape_html(series.bucket)}"
     page = (
         html_head(title, "annotated.css", "report.css"),
-        f'<header><h1>{escape_html(title)}</h1><p class="about">{about}</p></header>',
+        f'<header><h1>{escape_html(title)}</h1> <p class="about">{about}</p></header>',
         (
             f'<main><article class="file"><div '
             f'class="chart">{render_chart(series, title).decode("utf-8")}</div></article>\n'

@@ -6,14 +6,16 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from binlogtool.core.progress import COMPRESSED, FILE, UNREADABLE, SkippedFile
 from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import encode_text
 from binlogtool.repair.verify_report import SkippedFiles
 from binlogtool.terminal.escape import escape
+
+T = TypeVar("T")
 
 # --- Numbers, offsets, findings and commands as text ---
 
@@ -65,8 +67,25 @@ def format_command(*words: str) -> str:
     return " ".join(map(quote_for_shell, (*own_words, *words)))
 
 
+_FACT_TEXTS = {
+    ("situation", "apply"): "when the log is replayed",
+    ("situation", "start"): "when the server starts",
+    ("situation", "restart"): "when the server starts again",
+    ("situation", "crash-recovery"): "when the server recovers from a crash",
+    ("server", "refuse"): "the server refuses to start",
+    ("server", "replay"): "the server continues",
+    ("server", "overwrite"): "the server overwrites it",
+    ("next_start", "refuse"): "the next start is refused",
+}
+"""Facts whose values are words of the program."""
+
+
 def format_fact(name: str, value: Any) -> str:
-    """Format one fact of a finding: `stored 5b1c22e0`."""
+    """Format one fact of a finding: `stored 5b1c22e0`; of a fact that is true only the name."""
+    if value is True:
+        return escape(name).replace("_", " ")
+    if isinstance(value, str) and (name, value) in _FACT_TEXTS:
+        return _FACT_TEXTS[name, value]
     if isinstance(value, bool) or not isinstance(value, int):
         shown = escape(str(value))
     else:
@@ -75,13 +94,18 @@ def format_fact(name: str, value: Any) -> str:
 
 
 def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
-    """Format the simple facts whose value is not in the message."""
-    simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and 0 < len(str(v)) <= 80}
-    return [
+    """Format the simple facts whose value is not in the message, and which are neither empty nor false."""
+    simple = {
+        name: v
+        for name, v in values.items()
+        if isinstance(v, (str, int, float)) and v is not False and 0 < len(str(v)) <= 80
+    }
+    texts = (
         format_fact(name, v)
         for name, v in simple.items()
         if not any(_contains_word(message, form) for form in _list_spellings(v))
-    ]
+    )
+    return [text for text in texts if text not in message]
 
 
 def _list_spellings(value: Any) -> list[str]:
@@ -140,6 +164,21 @@ def _format_advice(kind: str) -> str:
 def skipped_files_to_json(skipped: SkippedFiles) -> dict[str, Any]:
     """Return one member of `not_logs`: the files of a directory that are not logs."""
     return {"path": skipped.path, "files": [{"name": one.name, "kind": one.kind} for one in skipped.files]}
+
+
+def group_repeats(items: Iterable[T], key: Callable[[T], Hashable]) -> list[tuple[T, int]]:
+    """Return the first item of each key, in order, with the number of items that have the key."""
+    firsts, counts = dict[Hashable, T](), Counter[Hashable]()
+    for item in items:
+        item_key = key(item)
+        firsts.setdefault(item_key, item)
+        counts[item_key] += 1
+    return [(first, counts[item_key]) for item_key, first in firsts.items()]
+
+
+def format_repeats(count: int) -> str:
+    """Format how often a finding is repeated, as the end of its message; "" for once."""
+    return "" if count == 1 else f" ({format_count(count)} times; this is the first)"
 
 
 def format_duration(seconds: float) -> str:

@@ -25,7 +25,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from binlogtool.format_api.layout import Kernel
-from binlogtool.format_api.schema_fields import ArrayType
+from binlogtool.format_api.schema_fields import ArrayType, bind_sink
 from binlogtool.schema import native_library
 from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
 
@@ -41,6 +41,7 @@ class StructType(msgspec.Struct, frozen=True):
 
     name: str
     fields: dict[str, ArrayType | None]
+    type: type
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -86,11 +87,12 @@ def struct_of(kind: type) -> StructType:
         KernelError: a field is neither an integer nor an array.
     """
     fields = {}
-    for name, declared in kind.__annotations__.items():
+    [declaring] = [one for one in kind.__mro__ if "_fields" in vars(one)]
+    for name, declared in declaring.__annotations__.items():
         text = getattr(declared, "__forward_arg__", None)
         meant = declared if text is None else eval(text, vars(sys.modules[kind.__module__]), vars(builtins))
         fields[name] = _find_array_type(meant, f"{kind.__module__}.{kind.__qualname__}: the type of field {name!r}")
-    return StructType(f"{kind.__module__}.{kind.__qualname__}", fields)
+    return StructType(f"{kind.__module__}.{kind.__qualname__}", fields, kind)
 
 
 def is_struct(declared: Any) -> bool:
@@ -100,6 +102,8 @@ def is_struct(declared: Any) -> bool:
 
 def _read_parameter_type(function: FunctionType, name: str) -> ArrayType | StructType | None:
     declared = _evaluate_annotation(function, name)
+    if name == "self" and declared is None:
+        declared = function.__globals__.get(function.__qualname__.rpartition(".")[0])
     if is_struct(declared):
         return struct_of(declared)
     return _find_array_type(declared, f"{_qualify_name(function)}: the type of parameter {name!r}")
@@ -196,21 +200,32 @@ class KernelSources:
         tree.args.args = [ast.arg(one) for one in structs.parameters]
         arrays = dict(zip(structs.parameters, signature.passed, strict=True))
         names = {*function.__code__.co_varnames, *function.__code__.co_cellvars, *structs.parameters}
-        rewritten = _KernelRewriter(self, function, {k: v for k, v in arrays.items() if v is not None}, names).visit(
-            tree
-        )
+        declared = {name: array for name, array in arrays.items() if array is not None}
+        rewritten = _KernelRewriter(self, function, declared, names, structs.methods).visit(tree)
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
 
 
+def _find_called(function: FunctionType, name: str) -> Any:
+    """Return the global that a kernel names; of a template, the kernel for its own sink."""
+    value: Any = function.__globals__.get(name)
+    if "template_uses" in getattr(value, "__dict__", ()) and "kernel_sink" in function.__dict__:
+        return bind_sink(value, function.__dict__["kernel_sink"], inline="kernel_inline" in function.__dict__)
+    return value
+
+
 class _Structs(ast.NodeTransformer):
-    """Replaces structs by their fields. parameters: the names of all that is passed then."""
+    """Replaces structs by their fields, and calls of their methods by calls of the kernels that these are.
+
+    parameters: the names of all that is passed then. methods: kernels by the names that those calls have then.
+    """
 
     def __init__(self, function: FunctionType, signature: Signature) -> None:
         self._function = function
         self._structs = {name: kind for name, kind in signature.parameters.items() if isinstance(kind, StructType)}
         self._fields: dict[tuple[str, str], str] = {}
         self.parameters: list[str] = []
+        self.methods: dict[str, Kernel] = {}
         for name, kind in signature.parameters.items():
             if not isinstance(kind, StructType):
                 self.parameters.append(name)
@@ -241,7 +256,9 @@ class _Structs(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         """A struct that is passed becomes its fields; one that is made for a call, its values."""
-        called: Any = self._function.__globals__.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        called = self._find_method(node)
+        if called is None and isinstance(node.func, ast.Name):
+            called = _find_called(self._function, node.func.id)
         kinds = list(read_signature(called).parameters.values()) if hasattr(called, "kernel_uses") else []
         kinds += [None] * (len(node.args) - len(kinds))
         arguments: list[ast.expr] = []
@@ -250,10 +267,26 @@ class _Structs(ast.NodeTransformer):
         node.args = arguments
         return node
 
+    def _find_method(self, node: ast.Call) -> Any:
+        """Return the method that is called, and rewrite its call to one by a name; None if it is not a method."""
+        if not isinstance(node.func, ast.Attribute) or not isinstance(node.func.value, ast.Name):
+            return None
+        owner, by_class = node.func.value, self._function.__globals__.get(node.func.value.id)
+        struct: Any = self._structs[owner.id].type if owner.id in self._structs else by_class
+        method: Any = getattr(struct, node.func.attr, None)
+        if not is_struct(struct) or not hasattr(method, "kernel_uses"):
+            return None
+        if owner.id in self._structs:
+            node.args = [owner, *node.args]
+        node.func = ast.Name(f"{struct.__module__}.{struct.__qualname__}.{node.func.attr}", ast.Load())
+        self.methods[node.func.id] = method
+        return method
+
     def _argument(self, value: ast.expr, kind: ArrayType | StructType | None) -> list[ast.expr]:
         if not isinstance(kind, StructType):
             return [self.visit(value)]
-        if isinstance(value, ast.Name) and self._structs.get(value.id) == kind:
+        passed = self._structs.get(value.id) if isinstance(value, ast.Name) else None
+        if isinstance(value, ast.Name) and passed is not None and issubclass(passed.type, kind.type):
             return [ast.Name(self._fields[value.id, field], ast.Load()) for field in kind.fields]
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.keywords:
             made: Any = self._function.__globals__.get(value.func.id)
@@ -264,12 +297,18 @@ class _Structs(ast.NodeTransformer):
 
 class _KernelRewriter(ast.NodeTransformer):
     def __init__(
-        self, texts: KernelSources, function: FunctionType, arrays: dict[str, ArrayType], names: set[str]
+        self,
+        texts: KernelSources,
+        function: FunctionType,
+        arrays: dict[str, ArrayType],
+        names: set[str],
+        methods: dict[str, Kernel],
     ) -> None:
         self._texts = texts
         self._function = function
         self._arrays = arrays
         self._locals = names
+        self._methods = methods
 
     def _make_error(self, text: str) -> KernelError:
         return KernelError(f"{self._function.__module__}.{self._function.__qualname__} {text}")
@@ -279,11 +318,13 @@ class _KernelRewriter(ast.NodeTransformer):
             raise self._make_error(f"uses the array {node.id} other than by an index or as an argument")
         if node.id in self._locals:
             return node
+        if node.id in self._methods:
+            return self._rewrite_global(node.id, self._methods[node.id])
         if node.id not in self._function.__globals__:
             if node.id in _ALLOWED_BUILTINS and hasattr(builtins, node.id):
                 return node
             raise self._make_error(f"uses {node.id}, which is unknown")
-        return self._rewrite_global(node.id, self._function.__globals__[node.id])
+        return self._rewrite_global(node.id, _find_called(self._function, node.id))
 
     def _rewrite_global(self, name: str, value: Any) -> ast.expr:
         if isinstance(value, int):
@@ -795,6 +836,8 @@ def _c_integer(value: int) -> str:
 
 # --- C text of a library ---
 
+_INLINE = "inline __attribute__((always_inline))"
+
 
 class CLibrarySource:
     """Collects functions; `write_text` returns what a C compiler takes."""
@@ -856,7 +899,8 @@ class CLibrarySource:
             for used in function.__dict__["kernel_uses"]:
                 if used is not function:
                     self._emit_kernel(used)
-            self._parts.append(self._emitter.emit_function(self._texts.trees[name], name))
+            text = self._emitter.emit_function(self._texts.trees[name], name)
+            self._parts.append(f"{_INLINE} {text}" if function.__dict__.get("kernel_inline") else text)
             declared, returned = self._texts.signatures[name].results, self._emitter.emitted[name].arity
             if declared != returned:
                 title = f"{function.__module__}.{function.__qualname__}"

@@ -331,11 +331,9 @@ def lower_schema(schema: construct.Construct, columns: tuple[str, ...] = ()) -> 
 
 
 def _find_kernel(node: Any) -> ScalarKernel | RecordKernel | None:
-    """Return the kernel of a leaf, from its attribute `scan` or `kernel`; not by `getattr`, which finds members of a
-    Struct.
-    """
+    """Return the kernel of a leaf, from its attribute `scan` or `kernel`; members of a Struct do not count."""
     for name in ("scan", "kernel"):
-        kernel = node.__dict__.get(name, getattr(type(node), name, None))
+        kernel = getattr(node, name) if name in node.__dict__ or hasattr(type(node), name) else None
         if isinstance(kernel, ScalarKernel | RecordKernel):
             return kernel
     return None

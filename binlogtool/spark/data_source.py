@@ -49,7 +49,6 @@ from binlogtool.export.manifest import (
     find_parts,
     group_files,
     hints_to_json,
-    pack_tasks,
     parse_hints,
     parse_options,
     plan_tasks,
@@ -104,7 +103,7 @@ def _narrow_files(request: ReadRequest, condition: Filter) -> ReadRequest:
     if names is None:
         return request
     members = tuple(m for m in request.members if record_rows.printable_path(m.name) in names)
-    return replace(request, members=members, cuts=())
+    return replace(request, members=members)
 
 
 def _narrow_types(request: ReadRequest, condition: Filter) -> ReadRequest:
@@ -232,17 +231,8 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[ReadPartition]:
         """Return groups of files of similar total size, and the parts of big files."""
         request = self.request
-        parts_by_member = request.cuts or tuple(map(self._split_member, request.members))
-        tasks = (
-            plan_tasks(request.members, parts_by_member, request.groups)
-            if request.files is None
-            else pack_tasks(request.members, parts_by_member, request.files)
-        )
-        return [ReadPartition(pieces) for pieces in tasks]
-
-    def for_tasks(self) -> BinlogReader:
-        """Return a copy without the list of parts, for tasks, which receive their own pieces."""
-        return type(self)(replace(self.request, cuts=()), self.hints, self.builder)
+        parts_by_member = tuple(map(self._split_member, request.members))
+        return [ReadPartition(one) for one in plan_tasks(request.members, parts_by_member, request.groups)]
 
     def _split_member(self, member: TaskFile) -> Parts | None:
         request = self.request

@@ -1,6 +1,7 @@
 """Progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 prints one line at any time.
 
-On a terminal the line is no wider than the terminal, and is erased before anything else is written there.
+On a terminal the line is no wider than the terminal, and is erased before anything else is written there. While no
+progress is reported, the elapsed time of the phase is shown again by a thread.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -17,6 +20,12 @@ from binlogtool.terminal.escape import escape
 
 _MIN_NAME_COLUMNS = 12
 """Minimum columns for the name of the work; figures are dropped first."""
+_MIN_REMAINING_SECONDS = 0.5
+"""Shorter estimates are not shown: they would be "0 s left"."""
+_EVENT_SECONDS = {"auto": 0.2, "plain": 2.0, "json": 2.0}
+"""Shortest time between two displays of reported progress, by mode."""
+_TICK_SECONDS = {"auto": 1.0, "plain": 10.0, "json": 10.0}
+"""Longest time without a display, by mode."""
 
 
 class ProgressDisplay:
@@ -30,6 +39,10 @@ class ProgressDisplay:
         self._mode = mode
         self._started = self._last_shown = self._stage_start = time.monotonic()
         self._has_line = self._has_stages = False
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._may_tick = False
+        """True if the thread may show the line; False while a prompt is on the screen."""
         self._file_ends: dict[str, int] = {}
         self._read_bytes = self._processed_bytes = self._stage_offset = 0
         self.command = command
@@ -44,25 +57,50 @@ class ProgressDisplay:
         self.work_messages: list[str] = []
         """Messages about the work on a cluster."""
 
+    def start_ticking(self) -> None:
+        """Show the elapsed time also while no progress is reported."""
+        if self._mode in ("plain", "json") or (self._mode == "auto" and _is_terminal()):
+            self._may_tick = True
+            threading.Thread(target=self._tick, args=(_TICK_SECONDS[self._mode],), daemon=True).start()
+
+    def _tick(self, seconds: float) -> None:
+        while not self._ended.wait(seconds):
+            with self._lock:
+                if self._may_tick and time.monotonic() - self._last_shown >= seconds:
+                    self._show()
+
     def disable_line(self) -> None:
         """Show no line on a terminal from now on, where it would mix with data."""
-        self.clear_line()
-        if self._mode == "auto":
-            self._mode = "never"
+        with self._lock:
+            self.clear_line()
+            if self._mode == "auto":
+                self._mode = "never"
+                self._ended.set()
 
     def clear_line(self) -> None:
         """Erase the line on the terminal; the next step writes it again."""
-        if self._has_line:
-            _write_stderr("\r\x1b[K")
-            self._has_line = False
+        with self._lock:
+            self._may_tick = False
+            if self._has_line:
+                _write_stderr("\r\x1b[K")
+                self._has_line = False
+
+    @contextmanager
+    def hide_line(self) -> Iterator[None]:
+        """Erase the line on the terminal while something else is written there."""
+        with self._lock:
+            may_tick = self._may_tick
+            self.clear_line()
+            yield
+            self._may_tick = may_tick
 
     def handle_sigusr1(self) -> None:
         """Print one line whenever SIGUSR1 is received."""
         signal.signal(signal.SIGUSR1, self._print_line)
 
     def _print_line(self, _number: int, _frame: FrameType | None) -> None:
-        self.clear_line()
-        _write_stderr(f"{self._format_line()}\n")
+        with self.hide_line():
+            _write_stderr(f"{self._format_line()}\n")
 
     def start_pass(self, total: int) -> None:
         """Start a pass over the files of a log (see `core.progress`)."""
@@ -112,22 +150,29 @@ class ProgressDisplay:
 
     def _show_throttled(self) -> None:
         """Show the progress, at most five times a second (plain and JSON: once in two seconds)."""
-        now = time.monotonic()
-        if self._mode == "never" or now - self._last_shown < (0.2 if self._mode == "auto" else 2.0):
+        with self._lock:
+            self._may_tick = not self._ended.is_set()
+            if time.monotonic() - self._last_shown >= _EVENT_SECONDS.get(self._mode, 0.0):
+                self._show()
+
+    def _show(self) -> None:
+        """Show the progress."""
+        if self._mode == "never":
             return
-        self._last_shown = now
+        self._last_shown = time.monotonic()
         if self._mode == "json":
             import json
 
             _write_stderr(f"{json.dumps(self._to_dict())}\n")
         elif self._mode == "plain":
             _write_stderr(f"{self._format_line()}\n")
-        elif sys.stderr is not None and sys.stderr.isatty():
+        elif _is_terminal():
             _write_stderr(f"\r\x1b[K{self._format_line(_terminal_columns() - 1)}")
             self._has_line = True
 
     def end(self) -> None:
-        """Clear the line on a terminal."""
+        """Clear the line on a terminal, and show nothing more."""
+        self._ended.set()
         self.clear_line()
 
     def _format_line(self, width: int | None = None) -> str:
@@ -147,6 +192,9 @@ class ProgressDisplay:
         """Return the figures, the least important first."""
         from binlogtool.report.wording import format_size
 
+        elapsed = f"{_format_duration(time.monotonic() - self._stage_start)} elapsed"
+        if not self.done and not self.records:
+            return [elapsed]
         done, remaining, rate = format_size(self.done), self._remaining_seconds(), self._bytes_per_second()
         amount = f"{done} of {format_size(self.total)}" if self.total else done
         figures = [f"{self.records:,} records"] if self.records or not self.total else []
@@ -155,9 +203,7 @@ class ProgressDisplay:
             figures.append(f"{format_size(int(rate))}/s")
         if self.total and self.done:
             figures.append("finishing" if self._is_complete else f"{100 * self.done / self.total:.0f} %")
-        if remaining is not None:
-            return [*figures, f"{_format_duration(remaining)} left"]
-        return [*figures, f"{_format_duration(time.monotonic() - self._stage_start)} elapsed"]
+        return [*figures, elapsed if remaining is None else f"{_format_duration(remaining)} left"]
 
     @property
     def _is_complete(self) -> bool:
@@ -169,10 +215,11 @@ class ProgressDisplay:
         return self._processed_bytes / max(0.001, time.monotonic() - self._stage_start)
 
     def _remaining_seconds(self) -> float | None:
-        """Return the estimated remaining seconds of this stage; None if unknown, or if only its end is left."""
+        """Return the estimated remaining seconds of this stage; None if unknown, or less than half a second."""
         if not self.total or not self._processed_bytes or self._is_complete:
             return None
-        return max(0, self.total - self.done) / self._bytes_per_second()
+        remaining = max(0, self.total - self.done) / self._bytes_per_second()
+        return remaining if remaining >= _MIN_REMAINING_SECONDS else None
 
     def _to_dict(self) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
@@ -180,6 +227,10 @@ class ProgressDisplay:
         remaining = self._remaining_seconds()
         estimates = {} if remaining is None else {"left": round(remaining, 3), "rate": round(self._bytes_per_second())}
         return {"schema": "binlogtool/progress/1", "what": self.activity, **figures, **estimates}
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _format_duration(seconds: float) -> str:

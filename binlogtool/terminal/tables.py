@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -30,6 +31,13 @@ _MAX_RICH_ROWS = 24
 same columns, in a tenth of the time.
 """
 
+_MAX_NARROW_WIDTH = 30
+"""Columns of at most so many characters are not folded, if the others keep `_MIN_WIDE_WIDTH` each."""
+_MIN_WIDE_WIDTH = 16
+_SEPARATOR_WIDTH = 3
+_DISPENSABLE_COLUMNS = ("size", "record", "origin", "seq", "offset")
+"""Columns of records that are left out one after the other where the screen has no room for them."""
+
 _MIN_COLUMN_WIDTH = 10
 """With fewer characters of the screen per column rich draws all rows: some columns may have no space at all."""
 
@@ -48,31 +56,48 @@ def render_table(rows: Sequence[Sequence[str]], *, ascii_only: bool = False, wid
         legacy_windows=False,
     )
     lines: Iterable[str]
+    widths = _measure_columns(rows)
+    min_widths = _choose_min_widths(widths) if _fits(widths, console.width) else [0] * len(widths)
     if len(rows) <= _MAX_RICH_ROWS or console.width < _MIN_COLUMN_WIDTH * len(rows[0]):
-        console.print(_make_rich_table(rows, ascii_only=ascii_only))
+        console.print(_make_rich_table(rows, min_widths, ascii_only=ascii_only))
         lines = out.getvalue().splitlines()
     else:
-        lines = _render_many_rows(rows, console, out, ascii_only=ascii_only)
+        lines = _render_many_rows(rows, min_widths, console, out, ascii_only=ascii_only)
     return "".join(f"{line.rstrip()}\n" for line in lines).encode("utf-8", "backslashreplace")
 
 
-def _make_rich_table(rows: Sequence[Sequence[str]], *, ascii_only: bool) -> Table:
+def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the longest line of each column."""
+    return [max(map(_longest_line, column)) for column in zip(*rows, strict=True)]
+
+
+def _choose_min_widths(widths: Sequence[int]) -> list[int]:
+    return [width if width <= _MAX_NARROW_WIDTH else _MIN_WIDE_WIDTH for width in widths]
+
+
+def _fits(widths: Sequence[int], columns: int) -> bool:
+    """Return True if narrow columns of these widths need not be folded."""
+    return sum(_choose_min_widths(widths)) + _SEPARATOR_WIDTH * len(widths) <= columns
+
+
+def _make_rich_table(rows: Sequence[Sequence[str]], min_widths: Sequence[int], *, ascii_only: bool) -> Table:
     table = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, pad_edge=False)
-    for name in rows[0]:
-        table.add_column(Text(name), justify="right" if name in _NUMBER_COLUMNS else "left", overflow="fold")
+    for name, min_width in zip(rows[0], min_widths, strict=True):
+        justify: Literal["left", "right"] = "right" if name in _NUMBER_COLUMNS else "left"
+        table.add_column(Text(name), justify=justify, overflow="fold", min_width=min_width or None)
     for row in rows[1:]:
         table.add_row(*map(Text, row))
     return table
 
 
 def _render_many_rows(
-    rows: Sequence[Sequence[str]], console: Console, out: io.StringIO, *, ascii_only: bool
+    rows: Sequence[Sequence[str]], min_widths: Sequence[int], console: Console, out: io.StringIO, *, ascii_only: bool
 ) -> Iterator[str]:
     """Yield the lines of a table of which rich draws only the rows that determine the column widths."""
     names, columns = rows[0], list(zip(*rows[1:], strict=True))
     widest = [max(column, key=_longest_line) for column in columns]
     wordiest = [max(column, key=_longest_word) for column in columns]
-    table = _make_rich_table([names, widest, wordiest], ascii_only=ascii_only)
+    table = _make_rich_table([names, widest, wordiest], min_widths, ascii_only=ascii_only)
     options = console.options.update_width(console.width - table._extra_width)
     paddings = [(i > 0) + (i + 1 < len(names)) for i in range(len(names))]
     widths = [
@@ -99,8 +124,7 @@ def _render_many_rows(
 
 def fits_as_table(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether a table of these texts, the heading first, has room for the longest line of every column."""
-    widths = (max(map(_longest_line, column)) for column in zip(*rows, strict=True))
-    return sum(width + 3 for width in widths) <= _table_width()
+    return sum(width + _SEPARATOR_WIDTH for width in _measure_columns(rows)) <= _table_width()
 
 
 def _longest_line(text: str) -> int:
@@ -136,7 +160,8 @@ class ScreenTableWriter:
 
     def __init__(self, style: JsonStyle, *, columns: tuple[str, ...], ascii_only: bool = False) -> None:
         self._cells = CellFormatter(style)
-        self._columns = tuple(c for c in columns if c not in ("file", "checksum")) if columns == COLUMNS else columns
+        self._is_default = set(columns) in ({*COLUMNS}, {*COLUMNS} - {"offset", "size"})
+        self._columns = tuple(c for c in columns if c not in ("file", "checksum")) if self._is_default else columns
         self._ascii = ascii_only
 
     def encode_block(self, block: RecordBlock) -> bytes:
@@ -146,13 +171,37 @@ class ScreenTableWriter:
             [_format_cell(value, name, more) for name, value in zip(self._columns, row, strict=True)]
             for row in self._cells.format_rows(block, self._columns)
         ]
-        return render_table([list(self._columns), *rows], ascii_only=self._ascii)
+        table = [list(self._columns), *rows]
+        return render_table(_fit_records(table) if self._is_default else table, ascii_only=self._ascii)
 
     def finish(self) -> bytes:
         """Return nothing."""
         return b""
 
 
+def _fit_records(rows: list[list[str]]) -> list[list[str]]:
+    """Leave out empty columns, and on a narrow screen those that say least; then date and time are two lines."""
+    rows = _select_columns(rows, [any(row[i] for row in rows[1:]) for i in range(len(rows[0]))])
+    columns = _table_width()
+    for name in _DISPENSABLE_COLUMNS:
+        if _fits(_measure_columns(rows), columns):
+            return rows
+        if name == "offset" and "time" in rows[0]:
+            place = rows[0].index("time")
+            rows = [[text.replace("T", "\n", 1) if i == place else text for i, text in enumerate(row)] for row in rows]
+            if _fits(_measure_columns(rows), columns):
+                return rows
+        if name != "seq" or "txn" in rows[0]:
+            rows = _select_columns(rows, [one != name for one in rows[0]])
+    return rows
+
+
+def _select_columns(rows: list[list[str]], is_selected: Sequence[bool]) -> list[list[str]]:
+    return [[text for text, chosen in zip(row, is_selected, strict=True) if chosen] for row in rows]
+
+
 def _format_cell(value: object, name: str, more: str) -> str:
     text = f"0x{value:08x}" if name == "offset" else str(value)
+    if name == "time":
+        text = text.replace(".000000Z", "Z")
     return text if len(text) <= MAX_CELL_LENGTH else f"{text[: MAX_CELL_LENGTH - len(more)]}{more}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from binlogtool.format_api.record_text import RecordDescriber, RecordText, RowChanges, select_members
+from binlogtool.format_api.format import RecordDescriber, RecordText, RowChanges, select_members
 
 _NOISE = frozenset(
     {"TABLE_MAP", "ROTATE", "BINLOG_CHECKPOINT", "HEARTBEAT_LOG", "HEARTBEAT_LOG_V2", "GTID_STATE", "OOB_DATA", "STOP"}

@@ -181,35 +181,40 @@ def _read_collations(data: bytes, offset: int, end: int) -> tuple[list[list[int]
     return pairs, (StatusValuePart("count", offset, start, data[offset]), *pieces), stop
 
 
+_NUMBERS: Mapping[int, tuple[str, int]] = {
+    0: ("flags2", 4),
+    1: ("sql_mode", 8),
+    7: ("lc_time_names", 2),
+    8: ("charset_database", 2),
+    9: ("table_map_for_update", 8),
+    10: ("master_data_written", 4),
+    13: ("microseconds", 3),
+    16: ("explicit_defaults_ts", 1),
+    17: ("ddl_logged_with_xid", 8),
+    18: ("default_collation_utf8mb4", 2),
+    19: ("sql_require_primary_key", 1),
+    20: ("default_table_encryption", 1),
+    21: ("enable_cascade_triggers", 1),
+    128: ("hrnow", 3),
+    129: ("xid", 8),
+}
+"""Names and sizes in bytes, by code, of the variables that are one number."""
 VARIABLES: dict[int, tuple[str, VariableReader]] = {
-    0: ("flags2", _number_reader(4)),
-    1: ("sql_mode", _number_reader(8)),
+    **{code: (name, _number_reader(size)) for code, (name, size) in _NUMBERS.items()},
     2: ("catalog", _read_terminated_text),
     3: ("auto_increment", _struct_reader("<HH", "increment", "offset")),
     4: ("charset", _struct_reader("<HHH", "client", "connection", "server")),
     5: ("time_zone", _read_text),
     6: ("catalog_nz", _read_text),
-    7: ("lc_time_names", _number_reader(2)),
-    8: ("charset_database", _number_reader(2)),
-    9: ("table_map_for_update", _number_reader(8)),
-    10: ("master_data_written", _number_reader(4)),
     11: ("invoker", _read_invoker),
     12: ("updated_db_names", _read_databases),
-    13: ("microseconds", _number_reader(3)),
-    16: ("explicit_defaults_ts", _number_reader(1)),
-    17: ("ddl_logged_with_xid", _number_reader(8)),
-    18: ("default_collation_utf8mb4", _number_reader(2)),
-    19: ("sql_require_primary_key", _number_reader(1)),
-    20: ("default_table_encryption", _number_reader(1)),
-    21: ("enable_cascade_triggers", _number_reader(1)),
-    128: ("hrnow", _number_reader(3)),
-    129: ("xid", _number_reader(8)),
     130: ("gtid_flags3", _read_flags3),
     131: ("character_set_collations", _read_collations),
 }
 """Names and readers by code. 14 and 15 (obsolete) end the parse, as every unknown code does; 255 is filler."""
 
 FILLER = 255
+FIRST_OF_MARIADB = 128
 
 
 def iter_status_variables(data: bytes, offset: int, end: int) -> Iterator[StatusVariable]:
@@ -306,20 +311,20 @@ def put_number_member(
     return out_pos if out_pos < 0 else put_unsigned(load_little_endian(buf, pos, size), out, out_pos, out_limit)
 
 
+def _pack_sizes(first: int) -> int:
+    """Return the sizes of 16 codes from `first` on, 4 bits each."""
+    return sum(size << 4 * (code - first) for code, (_, size) in _NUMBERS.items() if first <= code < first + 16)
+
+
+_FIRST_SIZES, _NEXT_SIZES, _MARIADB_SIZES = _pack_sizes(0), _pack_sizes(16), _pack_sizes(FIRST_OF_MARIADB)
+
+
 @kernel()
 def number_size(code: int) -> int:
     """Return the bytes of a status variable that is one number; 0 for the others."""
-    if code == 0 or code == 10:
-        return 4
-    if code == 1 or code == 9 or code == 17 or code == 129:
-        return 8
-    if code == 7 or code == 8 or code == 18:
-        return 2
-    if code == 13 or code == 128:
-        return 3
-    if code == 16 or code == 19 or code == 20 or code == 21:
-        return 1
-    return 0
+    if code < FIRST_OF_MARIADB:
+        return (_FIRST_SIZES >> 4 * code if code < 16 else _NEXT_SIZES >> 4 * (code - 16)) & 15 if code < 32 else 0
+    return _MARIADB_SIZES >> 4 * (code - FIRST_OF_MARIADB) & 15 if code < FIRST_OF_MARIADB + 16 else 0
 
 
 @kernel(put_any_text, put_null)

@@ -16,10 +16,16 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding
 from binlogtool.format_api.layout import CRC32, LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
-from binlogtool.formats.drizzle.decode import EntryFault
-from binlogtool.formats.drizzle.protobuf.decode import UndecodableError, create_transaction_parser
-from binlogtool.formats.drizzle.protobuf.wire_reader import FieldToken, read_fields
-from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE_SIZE, MAX_MESSAGE_SIZE, TRANSACTION, EntryType
+from binlogtool.formats.drizzle.decode import EntryFault, UndecodableError, create_transaction_parser
+from binlogtool.formats.drizzle.schema import (
+    CATALOG,
+    ENVELOPE_SIZE,
+    MAX_MESSAGE_SIZE,
+    TRANSACTION,
+    EntryType,
+    FieldToken,
+    read_fields,
+)
 from binlogtool.limits import KIB, Limits
 
 ENTRY_PATTERN = rb"[\x01\x02]\x00\x00\x00"

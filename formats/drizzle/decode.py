@@ -5,21 +5,201 @@ Source: `docs/spec/drizzle.md#validation`.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
+
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.format import EnvelopeColumns
+from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
 from binlogtool.format_api.layout import Batch
-from binlogtool.formats.drizzle.protobuf.decode import (
-    UndecodableError,
-    create_transaction_parser,
-    get_enum_name,
-    to_json_body,
+from binlogtool.format_api.schema_fields import decode_text
+from binlogtool.format_api.tables_and_changes import (
+    RecordTableRows,
+    TableColumn,
+    TableReader,
+    TableRow,
+    TableSchema,
+    make_database_table,
+    qualify_name,
 )
-from binlogtool.formats.drizzle.schema import EntryType, StatementType
+from binlogtool.formats.drizzle.schema import CATALOG, EntryType, Label, MessageCatalog, MessageMember, StatementType
 from binlogtool.limits import Limits
+
+# --- Bulk decoding with the protobuf library ---
+
+# The library's classes are created at the first call, so that importing the format costs nothing. Two differences from
+# the published definition keep every byte: text members are declared as bytes (never refused, decoded here), enum
+# members as numbers (an unknown one stays in its place instead of among the unknown fields).
+
+_PACKAGE = "drizzled.message"
+
+
+class UndecodableError(Exception):
+    """The bytes are no Transaction message; the text says why."""
+
+
+@cache
+def get_message_class(name: str) -> Any:
+    """Return the library's class of a message of the catalog."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(_create_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+@cache
+def _create_pool() -> Any:
+    from google.protobuf import descriptor_pool
+
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(_create_file_descriptor(CATALOG))
+    return pool
+
+
+def _create_file_descriptor(catalog: MessageCatalog) -> Any:
+    """Convert the catalog to a FileDescriptorProto of proto2."""
+    from google.protobuf import descriptor_pb2
+
+    proto = descriptor_pb2.FileDescriptorProto(name="transaction.proto", package=_PACKAGE, syntax="proto2")
+    for message in catalog.messages.values():
+        message_proto = proto.message_type.add(name=message.name)
+        for member in message.members:
+            _fill_field_descriptor(message_proto.field.add(), member)
+    return proto
+
+
+def _fill_field_descriptor(field_proto: Any, member: MessageMember) -> None:
+    field_proto.name, field_proto.number = member.name, member.number
+    field_proto.label = getattr(field_proto, f"LABEL_{member.label.name}")
+    if member.type in CATALOG.messages:
+        field_proto.type = field_proto.TYPE_MESSAGE
+        field_proto.type_name = f".{_PACKAGE}.{member.type}"
+    else:
+        field_proto.type = getattr(field_proto, f"TYPE_{_map_library_type(member.type)}")
+
+
+def _map_library_type(type_: str) -> str:
+    if type_ in CATALOG.enums:
+        return "INT32"
+    return {"string": "BYTES"}.get(type_, type_.upper())
+
+
+@cache
+def create_transaction_parser() -> Callable[[Any], tuple[Any, int]]:
+    """Create a function from the bytes of a Transaction message to the library's object and its canonical size in
+    bytes.
+
+    The size differs from that of the bytes where a number is longer than needed or a member occurs twice. The function
+    raises `UndecodableError` where the bytes do not parse or a required member is missing.
+    """
+    from google.protobuf.message import DecodeError
+
+    parse = get_message_class("Transaction").FromString
+
+    def parse_transaction(data: Any) -> tuple[Any, int]:
+        try:
+            message = parse(data)
+        except DecodeError:
+            raise UndecodableError("the message does not parse") from None
+        if not message.IsInitialized():
+            raise UndecodableError(f"required members are missing{_list_missing_members(message, len(data))}")
+        return message, message.ByteSize()  # the canonical size
+
+    return parse_transaction
+
+
+MAX_LISTED_MESSAGE_SIZE = 16384
+"""Largest message whose missing members are listed: the list of a large one may be many times as long."""
+
+
+def _list_missing_members(message: Any, size: int) -> str:
+    return f": {', '.join(message.FindInitializationErrors())}" if size <= MAX_LISTED_MESSAGE_SIZE else ""
+
+
+def to_json_body(message: Any) -> dict[str, Any]:
+    """Convert a message to JSON-able values: the specification's member names, enums by name, bytes left as bytes."""
+    convert = _create_converter(message.DESCRIPTOR.name, has_unknown_fields(message))
+    values: dict[str, Any] = convert(message)
+    return values
+
+
+def has_unknown_fields(message: Any) -> bool:
+    """Check for unknown fields at any level, in two passes of the library's own code."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    copy.DiscardUnknownFields()
+    return len(copy.SerializePartialToString()) != len(message.SerializePartialToString())
+
+
+def drop_unknown_fields(message: Any) -> bool:
+    """Remove unknown fields from the message; return True if there were any. Cheaper than `has_unknown_fields`."""
+    before = len(message.SerializePartialToString())
+    message.DiscardUnknownFields()
+    return len(message.SerializePartialToString()) != before
+
+
+@cache
+def _create_converter(type_: str, with_unknown: bool) -> Callable[[Any], Any]:
+    """Create the function that makes JSON-able values of one type: a message, an enum, text, bytes or a number."""
+    if type_ in CATALOG.enums:
+        names: dict[int, str | int] = {member.value: member.name for member in CATALOG.enums[type_]}
+        return lambda value: names.get(value, value)
+    if type_ not in CATALOG.messages:
+        return {"string": decode_text, "bytes": decode_column_value}.get(type_, _return_unchanged)
+    return _create_message_converter(type_, with_unknown)
+
+
+def _create_message_converter(type_: str, with_unknown: bool) -> Callable[[Any], Any]:
+    members = {
+        member.number: (member.name, member.label is Label.REPEATED, _create_converter(member.type, with_unknown))
+        for member in CATALOG.messages[type_].members
+    }
+
+    def convert(message: Any) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for descriptor, value in message.ListFields():
+            name, repeated, convert_value = members[descriptor.number]
+            result[name] = [convert_value(one) for one in value] if repeated else convert_value(value)
+        if with_unknown and (fields := _decode_unknown_fields(message)):
+            result["unknown_fields"] = fields
+        return result
+
+    return convert
+
+
+def _return_unchanged(value: Any) -> Any:
+    return value
+
+
+def decode_column_value(value: bytes) -> str | bytes:
+    """Decode a column value: text by definition; one that holds a NUL is binary data and stays bytes."""
+    return value if b"\0" in value else decode_text(value)
+
+
+def get_enum_name(enum_class: type[enum.IntEnum], value: int) -> str | int:
+    """Return the name of an enum value, or the number if it has none."""
+    try:
+        return enum_class(value).name
+    except ValueError:
+        return value
+
+
+def _decode_unknown_fields(message: Any) -> list[dict[str, Any]]:
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    return [_decode_unknown_field(field) for field in UnknownFieldSet(message)]
+
+
+def _decode_unknown_field(field: Any) -> dict[str, Any]:
+    """Decode a field that the catalog does not know. A group's value is the list of its fields."""
+    value = field.data
+    if not isinstance(value, int | bytes):
+        value = [_decode_unknown_field(inner) for inner in value]
+    return {"number": field.field_number, "wire_type": field.wire_type, "value": value}
+
 
 # --- Decoded entries ---
 
@@ -297,3 +477,173 @@ _SHAPE_CHECKS: Mapping[int, Callable[[Any], str | None]] = MappingProxyType(
         StatementType.DELETE: _check_delete_shape,
     }
 )
+
+
+# --- Text for people ---
+
+_HIDDEN = frozenset({"transaction_context", "statement", "segment_id", "end_segment"})
+_HIDDEN_IN_STATEMENT = frozenset({"type", "start_timestamp", "end_timestamp", "raw_sql_schema"})
+_NUMBERS = frozenset({"INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "EPOCH"})
+
+
+def make_record_text(_type_name: str, body: Mapping[str, Any], everything: bool) -> RecordText:
+    """Return the content of an entry as `dump` shows it to people."""
+    changes: list[RowChanges] = []
+    notes: list[str] = []
+    statements: list[Any] = []
+    members = select_members(body, frozenset({"statement"}) if everything else _HIDDEN)
+    if body.get("end_segment") is False:
+        members["end_segment"] = False
+    for statement in body.get("statement", ()):
+        kind = str(statement.get("type", "")).lower()
+        if f"{kind}_header" in statement:
+            changes.append(_read_changes(statement, kind))
+        elif "sql" in statement:
+            statements.append(statement["sql"])
+        else:
+            inner = _flatten(select_members(statement, _HIDDEN_IN_STATEMENT))
+            table = inner.get("table", inner.get("after"))
+            if isinstance(table, Mapping) and "field" in table and not everything:
+                notes.append(_list_columns(table))
+            else:
+                members |= inner
+    return RecordText(members, " ".join(notes), changes, statements)
+
+
+def _list_columns(table: Mapping[str, Any]) -> str:
+    """Return the columns of a table definition, as in CREATE TABLE."""
+    columns = ", ".join(f"{field.get('name')} {field.get('type')}" for field in table["field"])
+    return f"({columns}) ENGINE={table.get('engine', {}).get('name', '?')}"
+
+
+def _flatten(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of the only member, without the name of its message."""
+    inner = next(iter(members.values()), None)
+    return dict(inner) if len(members) == 1 and isinstance(inner, Mapping) else dict(members)
+
+
+def _read_changes(statement: Mapping[str, Any], kind: str) -> RowChanges:
+    header, data = statement[f"{kind}_header"], statement.get(f"{kind}_data", {})
+    table = header.get("table_metadata", {})
+    keys = header.get("key_field_metadata", ())
+    values = header.get("field_metadata", header.get("set_field_metadata", ()))
+    return RowChanges(
+        [_read_row(record, kind, _list_names(keys), _list_names(values)) for record in data.get("record", ())],
+        table=".".join(str(table[name]) for name in ("schema_name", "table_name") if name in table),
+        numbers=frozenset(field.get("name", "") for field in (*keys, *values) if field.get("type") in _NUMBERS),
+    )
+
+
+def _list_names(fields: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [str(field.get("name", f"@{number}")) for number, field in enumerate(fields, start=1)]
+
+
+def _read_row(record: Mapping[str, Any], kind: str, keys: list[str], names: list[str]) -> dict[str, Any]:
+    key = dict(zip(keys, record.get("key_value", ()), strict=False))
+    nulls = record.get("is_null", ())
+    images = {
+        side: {
+            name: None if number < len(nulls) and nulls[number] and side != "before" else value
+            for number, (name, value) in enumerate(zip(names, record[member], strict=False))
+        }
+        for side, member in (("before", "before_value"), ("after", "after_value"), ("after", "insert_value"))
+        if member in record
+    }
+    return images if kind == "insert" else {"key": key, **images}
+
+
+# --- Table rows ---
+
+_COLUMN_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double", "BLOB": "binary"}
+"""Types that are converted; all others stay text as in the log, which gives no precision."""
+
+_FieldList = Sequence[Mapping[str, Any]]
+
+
+class StatementTables(msgspec.Struct, TableReader):
+    """Table reader over the statements of a log. tables: by name, with all columns that statements named so far."""
+
+    tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
+
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
+        """Yield the rows of each of these records; to be consumed in order."""
+        for body in decode_bodies(context, batch, start, stop, limits):
+            if isinstance(body, Finding):
+                yield RecordTableRows(findings=(body,))
+                continue
+            body, findings = body if isinstance(body, BodyWithFindings) else (body, ())
+            rows = [row for one in body.get("statement", ()) for row in self._decode_rows(one)]
+            tables = tuple({row.table.name: row.table for row in rows}.values())
+            yield RecordTableRows(
+                rows, findings, tables, begins=_begins_transaction(body), ends=_ends_transaction(body)
+            )
+
+    def _decode_rows(self, statement: Mapping[str, Any]) -> Iterator[TableRow]:
+        kind = str(statement.get("type"))
+        header, data = statement.get(f"{kind.lower()}_header"), statement.get(f"{kind.lower()}_data")
+        if kind not in _IMAGE_BUILDERS or not isinstance(header, Mapping) or not isinstance(data, Mapping):
+            return
+        metadata = header["table_metadata"]
+        keys, values = header.get("key_field_metadata", ()), header.get(_VALUE_FIELDS[kind], ())
+        names = to_text(metadata["schema_name"]), to_text(metadata["table_name"])
+        table = self._get_table(*names, (*keys, *values), keys)
+        for record in data.get("record", ()):
+            before, after = _IMAGE_BUILDERS[kind](record, keys, values)
+            yield TableRow(table, kind, before, after)
+
+    def _get_table(self, schema: str, table: str, fields: _FieldList, keys: _FieldList) -> TableSchema:
+        """Return a table, extended by the columns that it does not have yet."""
+        current = self.tables.get(qualify_name(schema, table))
+        columns = {} if current is None else {column.name: column for column in current.columns}
+        for field in fields:
+            name = to_text(field["name"])
+            columns.setdefault(name, TableColumn(name, _COLUMN_TYPES.get(str(field["type"]), "string")))
+        key = tuple(to_text(field["name"]) for field in keys) or (() if current is None else current.key)
+        extended = make_database_table(schema, table, tuple(columns.values()), key)
+        if extended != current:
+            self.tables[extended.name] = current = extended
+        return current
+
+
+def _begins_transaction(body: Mapping[str, Any]) -> bool:
+    return body.get("segment_id", 1) == 1 and "transaction_context" in body
+
+
+def _ends_transaction(body: Mapping[str, Any]) -> bool:
+    return bool(body.get("end_segment", True)) and "transaction_context" in body
+
+
+def _create_image(fields: _FieldList, values: Sequence[Any], nulls: Sequence[Any] = ()) -> dict[str, Any]:
+    nulls = [*nulls, *[False] * len(fields)]
+    return {
+        to_text(field["name"]): None if null else _parse_value(str(field["type"]), value)
+        for field, value, null in zip(fields, values, nulls, strict=False)
+    }
+
+
+def _parse_value(kind: str, text: Any) -> Any:
+    """Convert a text to the value of its type; return the text itself if it is no such value."""
+    try:
+        return {"bigint": int, "double": float}.get(_COLUMN_TYPES.get(kind, ""), lambda same: same)(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _create_insert_images(record: Mapping[str, Any], _keys: _FieldList, values: _FieldList) -> tuple[Any, Any]:
+    return None, _create_image(values, record.get("insert_value", ()), record.get("is_null", ()))
+
+
+def _create_update_images(record: Mapping[str, Any], keys: _FieldList, values: _FieldList) -> tuple[Any, Any]:
+    key = _create_image(keys, record.get("key_value", ()))
+    after = _create_image(values, record.get("after_value", ()), record.get("is_null", ()))
+    return _create_image(values, record.get("before_value", ())) | key, {**key, **after}
+
+
+def _create_delete_images(record: Mapping[str, Any], keys: _FieldList, _values: _FieldList) -> tuple[Any, Any]:
+    return _create_image(keys, record.get("key_value", ())), None
+
+
+_IMAGE_BUILDERS = {"INSERT": _create_insert_images, "UPDATE": _create_update_images, "DELETE": _create_delete_images}
+_VALUE_FIELDS = {"INSERT": "field_metadata", "UPDATE": "set_field_metadata", "DELETE": ""}

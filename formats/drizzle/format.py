@@ -6,11 +6,18 @@ from binlogtool.format_api.format import Format, LogFileRules, OutputRules, Read
 from binlogtool.format_api.layout import EveryFrameSplitFinder
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.drizzle import FILE_PATTERNS
-from binlogtool.formats.drizzle.decode import TYPE_NAMES, decode_bodies, decode_timestamp_units, describe_records
+from binlogtool.formats.drizzle.decode import (
+    TYPE_NAMES,
+    StatementTables,
+    decode_bodies,
+    decode_timestamp_units,
+    describe_records,
+    make_record_text,
+)
 from binlogtool.formats.drizzle.layout import detect, get_log_stem, read_layout
-from binlogtool.formats.drizzle.protobuf.wire_reader import Message
-from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
+from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, Message
 from binlogtool.formats.drizzle.validate import create_validator
 
 FORMAT = Format(
@@ -37,10 +44,10 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=decode_timestamp_units,
         extra_names=("timestamp_unit",),
-        json_line=LazyRef("drizzle.protobuf.json_lines:create_json_line"),
-        start_record_text=LazyRef("drizzle.record_text:start_record_text"),
+        json_line=LazyRef("drizzle.json_lines:create_json_line"),
+        start_record_text=lambda: make_record_text,
     ),
-    tables=LazyRef("drizzle.tables:create_tables"),
+    tables=TableSupport(StatementTables),
     repair=RepairRules(transactions="whole_transactions_end"),
     replay=ReplayRules(
         begin=LazyRef("drizzle.replay:DrizzleReplayer"),

@@ -15,8 +15,15 @@ from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.drizzle import FILE_PATTERNS
 from binlogtool.formats.drizzle.damage import ENTRY_PATTERN
-from binlogtool.formats.drizzle.protobuf.wire_reader import FieldToken, WireType, read_fields
-from binlogtool.formats.drizzle.schema import ENTRY, ENVELOPE_SIZE, MAX_MESSAGE_SIZE, EntryType
+from binlogtool.formats.drizzle.schema import (
+    ENTRY,
+    ENVELOPE_SIZE,
+    MAX_MESSAGE_SIZE,
+    EntryType,
+    FieldToken,
+    WireType,
+    read_fields,
+)
 from binlogtool.formats.drizzle.validate import is_proven_entry
 from binlogtool.limits import MIB, Limits
 

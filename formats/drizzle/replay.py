@@ -44,8 +44,7 @@ from binlogtool.format_api.replay import (
     StateChange,
     encode_canonical,
 )
-from binlogtool.formats.drizzle.decode import to_text
-from binlogtool.formats.drizzle.protobuf.decode import UndecodableError, create_transaction_parser
+from binlogtool.formats.drizzle.decode import UndecodableError, create_transaction_parser, to_text
 from binlogtool.formats.drizzle.schema import ENVELOPE_SIZE, MAX_MESSAGE_SIZE, EntryType, ServerEventType, StatementType
 from binlogtool.formats.drizzle.validate import MAX_OPEN, TransactionIdSet, TransactionKey
 from binlogtool.limits import MIB

@@ -8,13 +8,385 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from construct import Bytes, Check, Int32ul, Struct, Switch, Tell, this
+from construct import Bytes, Check, Construct, Int32ul, Struct, Switch, Tell, stream_read_entire, stream_write, this
 
 from binlogtool.format_api.layout import CRC32
-from binlogtool.format_api.schema_fields import CrcCheck, Magic, NestedSchema
-from binlogtool.formats.drizzle.protobuf.wire_reader import Label, Message, MessageCatalog, MessageMember, MessageType
+from binlogtool.format_api.schema_fields import (
+    CrcCheck,
+    Magic,
+    MalformedError,
+    NestedSchema,
+    PlainPart,
+    TracePart,
+    WideVarint,
+    build_varint,
+    parse_varint,
+)
+from binlogtool.limits import Limits
+
+# --- Protocol Buffers wire format ---
+
+MAX_TAG = (1 << 32) - 1
+
+
+class WireType(enum.IntEnum):
+    """Wire types."""
+
+    VARINT = 0
+    FIXED64 = 1
+    LENGTH_DELIMITED = 2
+    START_GROUP = 3
+    END_GROUP = 4
+    FIXED32 = 5
+
+
+WIRE_TYPES = tuple(WireType)
+"""Wire types in the order of their numbers."""
+
+_new_tuple = tuple.__new__  # half the cost of a NamedTuple's own constructor
+
+
+class FieldToken(NamedTuple):
+    """One stored field: tag in `[start, size_at)`, its length in `[size_at, value_start)`, value in `[value_start,
+    end)`.
+
+    Attributes:
+        value: the number of a varint or fixed field, else None. A group's bytes include its end tag.
+    """
+
+    tag: int
+    size: int | None
+    start: int
+    size_at: int
+    value_start: int
+    end: int
+    value: int | None
+
+    @property
+    def number(self) -> int:
+        """The field number."""
+        return self.tag >> 3
+
+    @property
+    def wire(self) -> WireType:
+        """The wire type."""
+        return WIRE_TYPES[self.tag & 7]
+
+
+class CutError(MalformedError):
+    """A field whose declared size exceeds the remaining bytes; `token` has its tag and its length, and no value."""
+
+    def __init__(self, token: FieldToken, left: int) -> None:
+        super().__init__(f"byte {token.start}: {int(token.size or 0)} bytes declared, {left} left")
+        self.token = token
+
+
+def read_fields(data: bytes, p: int, end: int, depth: int) -> Iterator[FieldToken]:
+    """Yield the fields of one level of `data[p:end]`, in file order. Each takes at least two bytes.
+
+    Raises:
+        MalformedError: the bytes are no field; everything before it was yielded.
+    """
+    while p < end:
+        token = read_field(data, p, end, depth)
+        yield token
+        p = token.end
+
+
+def read_field(data: bytes, p: int, end: int, depth: int) -> FieldToken:
+    """Read the field at `p`.
+
+    Args:
+        depth: how deep groups may be nested.
+
+    Raises:
+        MalformedError: the bytes are no field.
+        CutError: only its value is incomplete.
+    """
+    tag, at = (data[p], p + 1) if p < end and data[p] < 128 else parse_varint(data, p, end)
+    wire = tag & 7
+    if tag > MAX_TAG or tag < 8 or wire > 5:
+        raise MalformedError(f"byte {p}: tag {int(tag)} is no field number with a wire type")
+    if wire == 0:
+        value, stop = parse_varint(data, at, end)
+        return _new_tuple(FieldToken, (tag, None, p, at, at, stop, value))
+    if wire == 2:
+        size, start = (data[at], at + 1) if at < end and data[at] < 128 else parse_varint(data, at, end)
+        if start + size > end:
+            raise CutError(FieldToken(tag, size, p, at, start, start, None), end - start)
+        return _new_tuple(FieldToken, (tag, size, p, at, start, start + size, None))
+    if wire == WireType.START_GROUP:
+        return FieldToken(tag, None, p, at, at, _find_group_end(data, at, end, tag >> 3, depth), None)
+    if wire == WireType.END_GROUP:
+        raise MalformedError(f"byte {p}: the end tag of a group without a start tag")
+    stop = at + (8 if wire == WireType.FIXED64 else 4)
+    if stop > end:
+        raise MalformedError(f"byte {at}: {stop - at} bytes needed, {end - at} left")
+    return FieldToken(tag, None, p, at, at, stop, int.from_bytes(data[at:stop], "little"))
+
+
+def _find_group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
+    """Return the position after the end tag of a group; nested groups are followed with a list, without recursion."""
+    open_groups = [number]
+    while open_groups:
+        tag, at = parse_varint(data, p, end)
+        if tag & 7 == WireType.END_GROUP:
+            if tag >> 3 != open_groups.pop():
+                raise MalformedError(f"byte {p}: the end tag belongs to another group")
+            p = at
+        elif tag & 7 == WireType.START_GROUP and tag >> 3:
+            open_groups.append(tag >> 3)
+            if len(open_groups) > depth:
+                raise MalformedError(f"byte {p}: groups nested deeper than {depth}", None, "nesting-too-deep")
+            p = at
+        else:
+            p = _skip_group_field(data, p, end, depth)
+    return p
+
+
+def _skip_group_field(data: bytes, p: int, end: int, depth: int) -> int:
+    """Return the position after a field of a group. A field that is cut there has no token in the outer level."""
+    try:
+        return read_field(data, p, end, depth).end
+    except CutError as error:
+        raise MalformedError(str(error)) from None
+
+
+# --- Protocol Buffers messages (proto2), complete ---
+
+
+class Label(enum.Enum):
+    """Label of a member: how often it may occur in a message."""
+
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+    REPEATED = "repeated"
+
+
+class MessageMember(NamedTuple):
+    """One member of a message. type: uint32, uint64, bool, string, bytes, or the name of an enum or a message."""
+
+    number: int
+    name: str
+    type: str
+    label: Label
+
+
+@dataclass(frozen=True)
+class MessageType:
+    """One message: its members by number."""
+
+    name: str
+    members: tuple[MessageMember, ...]
+    by_number: Mapping[int, MessageMember] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_number", {member.number: member for member in self.members})
+
+
+@dataclass(frozen=True)
+class MessageCatalog:
+    """All messages and enums of one definition, by name. Enums are enum.IntEnum classes."""
+
+    messages: Mapping[str, MessageType]
+    enums: Mapping[str, type[enum.IntEnum]]
+
+    def get_wire_type(self, member: MessageMember) -> WireType:
+        """Return the wire type of a member."""
+        if member.type in ("uint32", "uint64", "bool") or member.type in self.enums:
+            return WireType.VARINT
+        return WireType.LENGTH_DELIMITED
+
+
+class WireField(NamedTuple):
+    """One field of a parsed message.
+
+    Attributes:
+        value: int (varint, fixed), bytes, or a tuple of fields (a known message).
+        tag, size: exact varints, so that `build_fields` gives the same bytes.
+    """
+
+    tag: int
+    size: int | None
+    value: Any
+
+
+class Message(Construct):  # type: ignore[misc]
+    """Construct type of a whole message that fills its stream. Its value is a tuple of `WireField` in file order."""
+
+    fills_stream = True
+
+    def __init__(self, catalog: MessageCatalog, name: str, max_depth: int = Limits().max_depth) -> None:
+        super().__init__()
+        self.catalog = catalog
+        self.type = catalog.messages[name]
+        self.max_depth = max_depth
+
+    def _parse(self, stream: Any, context: Any, path: str) -> tuple[WireField, ...]:
+        data = stream_read_entire(stream, path)
+        return self._parse_fields(data, 0, len(data), self.type, self.max_depth)
+
+    def _parse_fields(
+        self, data: bytes, p: int, end: int, message_type: MessageType, depth: int
+    ) -> tuple[WireField, ...]:
+        return tuple(
+            WireField(token.tag, token.size, self._parse_value(data, token, message_type, depth))
+            for token in read_fields(data, p, end, depth)
+        )
+
+    def _parse_value(self, data: bytes, token: FieldToken, message_type: MessageType, depth: int) -> Any:
+        if token.value is not None:
+            return token.value
+        inner = self.get_submessage_type(token, message_type)
+        if inner is None:
+            return data[token.value_start : token.end]
+        if depth <= 1:
+            raise MalformedError(f"byte {token.start}: messages nested too deep", None, "nesting-too-deep")
+        return self._parse_fields(data, token.value_start, token.end, inner, depth - 1)
+
+    def get_submessage_type(self, token: FieldToken, of: MessageType) -> MessageType | None:
+        """Return the message type that a field of `of` holds, or None."""
+        member = of.by_number.get(token.number)
+        if member is None or token.wire is not WireType.LENGTH_DELIMITED:
+            return None
+        return self.catalog.messages.get(member.type)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        data = build_fields(obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
+        """Yield parts such as `.statement[0].insert_data.record[3].insert_value[1]`, each with `.tag`, `.length`,
+        value.
+        """
+        return map(TracePart._make, self.trace_parts(data, start, end, limits))
+
+    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
+        """Yield the same parts as plain tuples. Iterative."""
+        outer: list[tuple[int, MessageType, str, dict[int, int]]] = []
+        message_type, path, depth = self.type, "", 1
+        seen: dict[int, int] = {}
+        while start < end or outer:
+            if start >= end:
+                end, message_type, path, seen = outer.pop()
+                depth -= 1
+                continue
+            token, cut = _read_field_or_cut(data, start, end, limits.max_depth)
+            tag, size, _, size_at, at, stop, _ = token
+            number = tag >> 3
+            index = seen[number] = seen.get(number, -1) + 1
+            member = message_type.by_number.get(number)
+            field_path, meaning = _name_field(path, member, token, index)
+            yield field_path, depth, start, None, None, meaning
+            yield (
+                f"{field_path}.tag",
+                depth + 1,
+                start,
+                size_at,
+                int(tag),
+                _describe_tag(tag, tag.__class__ is WideVarint),
+            )
+            if size is not None:
+                yield f"{field_path}.length", depth + 1, size_at, at, int(size), _describe_width(size)
+            if cut is not None:
+                raise cut
+            inner = None if size is None or member is None else self.catalog.messages.get(meaning)
+            if inner is not None:
+                if depth >= limits.max_depth:
+                    raise MalformedError(f"byte {start}: messages nested too deep", None, "nesting-too-deep")
+                outer.append((end, message_type, path, seen))
+                start, end, message_type, path, seen, depth = at, stop, inner, field_path, {}, depth + 1
+                continue
+            if at < stop:
+                yield self._create_value_part(data, token, member, f"{field_path}.value", depth + 1)
+            start = stop
+
+    def _create_value_part(
+        self, data: bytes, token: FieldToken, member: MessageMember | None, path: str, depth: int
+    ) -> PlainPart:
+        number, meaning = token.value, ""
+        value: Any = data[token.value_start : token.end]
+        if number is not None:
+            value, meaning = int(number), _describe_width(number)
+            if member is not None and not token.tag & 7:
+                value = convert_scalar(member, number, self.catalog)
+                if member.type in self.catalog.enums:
+                    value, meaning = int(value), getattr(value, "name", "unknown")
+        return path, depth, token.value_start, token.end, value, meaning
+
+
+def _read_field_or_cut(data: bytes, start: int, end: int, depth: int) -> tuple[FieldToken, CutError | None]:
+    """Read a field, or the available part of one whose value is cut off, with its error."""
+    try:
+        return read_field(data, start, end, depth), None
+    except CutError as error:
+        return error.token, error
+
+
+def _name_field(path: str, member: MessageMember | None, token: FieldToken, index: int) -> tuple[str, str]:
+    """Return path and meaning of a field."""
+    if member is None:
+        return f"{path}.unknown_field_{token.number}[{index}]", f"wire type {token.wire.name}, not in the definition"
+    _, name, type_name, label = member
+    return f"{path}.{name}[{index}]" if index or label is Label.REPEATED else f"{path}.{name}", type_name
+
+
+@lru_cache(maxsize=512)
+def _describe_tag(tag: int, is_wide: bool) -> str:
+    return f"field {tag >> 3}, {WIRE_TYPES[tag & 7].name}" + (", longer than needed" if is_wide else "")
+
+
+def _describe_width(value: int) -> str:
+    return "longer than needed" if value.__class__ is WideVarint else ""
+
+
+def build_fields(fields: Sequence[WireField]) -> bytes:
+    """Build the bytes of a message from its fields; a length of None is computed."""
+    out = bytearray()
+    for wire_field in fields:
+        out += build_varint(wire_field.tag)
+        out += _build_value(wire_field)
+    return bytes(out)
+
+
+def _build_value(wire_field: WireField) -> bytes:
+    wire, value = WireType(wire_field.tag & 7), wire_field.value
+    if wire is WireType.VARINT:
+        return build_varint(value)
+    if wire in (WireType.FIXED32, WireType.FIXED64):
+        return int(value).to_bytes(4 if wire is WireType.FIXED32 else 8, "little")
+    body = value if isinstance(value, bytes) else build_fields(value)
+    if wire is WireType.START_GROUP:
+        return body
+    size = wire_field.size if wire_field.size == len(body) else len(body)
+    return build_varint(size if size is not None else len(body)) + body
+
+
+def convert_scalar(member: MessageMember, value: int, catalog: MessageCatalog) -> int | bool:
+    """Convert a varint to the member's type: cut to 32 bits, truth value, or enum member (a plain int if unknown)."""
+    if member.type == "bool":
+        return value != 0
+    if member.type == "uint32":
+        return int(value) & 0xFFFFFFFF
+    if member.type in catalog.enums:
+        return convert_enum(catalog.enums[member.type], value)
+    return int(value)
+
+
+def convert_enum(enum_class: type[enum.IntEnum], value: int) -> int:
+    """Convert a number to the enum member, or to the signed 32-bit number if no member has it."""
+    number = ((int(value) & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+    try:
+        return enum_class(number)
+    except ValueError:
+        return number
+
 
 # --- Numbers and names of the Drizzle transaction log ---
 

@@ -22,12 +22,14 @@ from binlogtool.formats.drizzle.damage import explain_odd_encoding, report_unkno
 from binlogtool.formats.drizzle.decode import (
     REQUIRED_MEMBERS,
     EntryFault,
+    UndecodableError,
     check_statement,
     choose_record_type,
+    create_transaction_parser,
+    drop_unknown_fields,
     get_statement_name,
     report_undecodable,
 )
-from binlogtool.formats.drizzle.protobuf.decode import UndecodableError, create_transaction_parser, drop_unknown_fields
 from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE_SIZE, EntryType, ServerEventType, StatementType
 from binlogtool.limits import Limits
 

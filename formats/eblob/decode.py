@@ -7,13 +7,15 @@ See docs/spec/eblob.md#records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from binlogtool.format_api.format import EnvelopeColumns
+from binlogtool.findings import Finding
+from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
 from binlogtool.format_api.layout import (
     Batch,
     EveryFrameSplitFinder,
@@ -25,6 +27,13 @@ from binlogtool.format_api.layout import (
     to_int_list,
 )
 from binlogtool.format_api.schema_fields import make_unpacker
+from binlogtool.format_api.tables_and_changes import (
+    RecordTableRows,
+    TableColumn,
+    TableReader,
+    TableRow,
+    TableSchema,
+)
 from binlogtool.formats.eblob.groups import (
     EblobRecord,
     EblobRecordKind,
@@ -199,10 +208,9 @@ def make_split_point_finder(layout: LogFileLayout) -> SplitFinder | None:
     return EblobSplitPoints(layout) if layout.context.dialect.is_grouped else EveryFrameSplitFinder(layout)
 
 
-class EblobSplitPoints(msgspec.Struct):
+class EblobSplitPoints(EveryFrameSplitFinder):
     """Finds split points of grouped dialects; see `SplitFinder`."""
 
-    layout: LogFileLayout
     _last_records: tuple[EblobRecord, ...] = ()
 
     def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
@@ -220,12 +228,66 @@ class EblobSplitPoints(msgspec.Struct):
         """Restore the records before record `record`."""
         self.layout.context.last_records[record] = tuple(map(_restore_record, state))
 
-    def skip_damage(self) -> None:
-        """Ignore the damage: records show themselves whether they follow the one before."""
-
 
 def _restore_record(values: list[Any]) -> EblobRecord:
     restored = EblobRecord(*values)
     return restored._replace(
         kind=EblobRecordKind(restored.kind), key=bytes.fromhex(values[EblobRecord._fields.index("key")])
     )
+
+
+# --- Text for people ---
+
+_HIDDEN = frozenset({"type", "meta_size", "data_size", "data", "control", "write_control", "sha512"})
+_CONTROL_MEMBERS = ("size", "offset", "data_offset", "flags", "disk_size", "position")
+
+
+def make_record_text(_type_name: str, body: Mapping[str, Any], everything: bool) -> RecordText:
+    """Return the content of a record as `dump` shows it to people."""
+    members = select_members(body, frozenset({"data"}) if everything else _HIDDEN)
+    control = body.get("write_control", body.get("control"))
+    if isinstance(control, Mapping) and not everything:
+        members |= {name: control[name] for name in _CONTROL_MEMBERS if control.get(name)}
+    data = body.get("data")
+    return RecordText(members, changes=(RowChanges(({"after": {"data": data}},)),) if data else ())
+
+
+# --- Table rows ---
+
+RECORDS_TABLE = TableSchema(
+    "records",
+    (
+        TableColumn("key", "string"),
+        TableColumn("action", "string"),
+        TableColumn("target_offset", "bigint"),
+        TableColumn("data", "binary"),
+    ),
+)
+"""key: hexadecimal. action: kind of the record. target_offset: byte offset of the data in the unsorted blob."""
+
+
+class EblobRecordTables(msgspec.Struct, TableReader):
+    """A `TableReader` of records, each of which is a row. is_selected: rows are selected."""
+
+    is_selected: bool = True
+
+    def read_records(
+        self, context: EblobFileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
+        """Yield the rows of each of these records; to be consumed in order."""
+        if not self.is_selected:
+            yield from repeat(RecordTableRows(described=(RECORDS_TABLE,)), stop - start)
+            return
+        envelope = describe_records(context, batch, start, stop)
+        decoded_bodies = decode_bodies(context, batch, start, stop, limits)
+        for kind, key, body in zip(envelope.type, envelope.object, decoded_bodies, strict=True):
+            if isinstance(body, Finding):
+                yield RecordTableRows(findings=(body,))
+                continue
+            body, findings = body if isinstance(body, BodyWithFindings) else (body, ())
+            image = {"key": key, "action": kind, "target_offset": body.get("target_offset"), "data": body.get("data")}
+            yield RecordTableRows((TableRow(RECORDS_TABLE, kind, None, image),), findings, (RECORDS_TABLE,))
+
+    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
+        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
+        self.is_selected = is_selected(RECORDS_TABLE)

@@ -5,8 +5,15 @@ from __future__ import annotations
 from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, RepairRules, ValidationRules
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.eblob import FILE_PATTERNS
-from binlogtool.formats.eblob.decode import KIND_NAMES, decode_bodies, describe_records
+from binlogtool.formats.eblob.decode import (
+    KIND_NAMES,
+    EblobRecordTables,
+    decode_bodies,
+    describe_records,
+    make_record_text,
+)
 from binlogtool.formats.eblob.layout import DIALECTS, detect_format, log_stem, make_layout
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
 from binlogtool.formats.eblob.validate import make_eblob_validator
@@ -42,9 +49,9 @@ FORMAT = Format(
         decode_envelopes=describe_records,
         decode_bodies=decode_bodies,
         json_line=LazyRef("eblob.json_lines:json_line"),
-        start_record_text=LazyRef("eblob.record_text:start_record_text"),
+        start_record_text=lambda: make_record_text,
     ),
-    tables=LazyRef("eblob.tables:make_record_tables"),
+    tables=TableSupport(EblobRecordTables, transactions=False),
     repair=RepairRules(
         gaps="records after damage can be older than those before it, and there is no checksum to prove otherwise"
     ),

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head
 from binlogtool.format_api.layout import CRC32, U64, LogFileLayout
-from binlogtool.format_api.varint import read_varint
+from binlogtool.format_api.schema_fields import read_varint
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.layout import (
     META_NAMES,
     ManticoreLogContext,
@@ -25,7 +26,6 @@ from binlogtool.formats.manticore.layout import (
     read_layout,
     starts_with_transaction,
 )
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_body, read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.limits import Limits
 
@@ -287,9 +287,10 @@ def _count_leading_transactions(data: bytes, version: int, max_count: int = _MAX
         return 0
     if version >= schema.NEW_FRAME_VERSION:
         return int(starts_with_transaction(data[schema.HEADER_SIZE :], version))
-    position, count, out, id_size = schema.HEADER_SIZE, 0, [0, 0, 0], infer_id_size(data, version)
+    position, count, out = schema.HEADER_SIZE, 0, [0, 0, 0]
+    kernel = schema.create_old_body_kernel(version, infer_id_size(data, version))
     while count < max_count and data[position : position + 4] == schema.TXN_PATTERN and position + 5 < len(data):
-        end = read_body(data, position + 5, len(data), (version, id_size), out, 0)
+        end = kernel.read(data, position + 5, len(data), kernel.table, out, 0)
         if end < 0 or CRC32(data[position + 4 : end]) != int.from_bytes(data[end : end + 4], "little"):
             break
         position, count = end + 4, count + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,11 +12,27 @@ import msgspec
 from construct import Construct, ConstructError
 
 from binlogtool.findings import Finding, Severity, make_finding
-from binlogtool.format_api.format import EnvelopeColumns
-from binlogtool.format_api.layout import Batch, KernelCompiler, LogFileLayout, SplitPoint, split_after, to_int_list
+from binlogtool.format_api.format import BodyWithFindings, EnvelopeColumns, RecordText, RowChanges, select_members
+from binlogtool.format_api.layout import (
+    Batch,
+    EveryFrameSplitFinder,
+    KernelCompiler,
+    LogFileLayout,
+    SplitPoint,
+    split_after,
+    to_int_list,
+)
+from binlogtool.format_api.schema_fields import decode_text
+from binlogtool.format_api.tables_and_changes import (
+    RecordTableRows,
+    TableColumn,
+    TableReader,
+    TableRow,
+    TableSchema,
+)
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.field_types import read_zint
 from binlogtool.formats.manticore.layout import ManticoreLogContext
-from binlogtool.formats.manticore.payloads.kernels import read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.limits import Limits
 
@@ -36,14 +52,6 @@ def parse_table_name(context: ManticoreLogContext, body: bytes) -> tuple[int, by
         schema.ADD_INDEX if context.has_new_frames else schema.create_old_body_schema(context.version, OldOp.ADD_INDEX)
     ).parse(body)
     return int(parsed.id), bytes(parsed.name.text)
-
-
-def decode_text(data: bytes) -> Any:
-    """Decode UTF-8 text; return the bytes if it is not UTF-8."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
 
 
 def describe_records(context: Any, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
@@ -329,10 +337,9 @@ def create_split_points(layout: LogFileLayout) -> TransactionSplitPoints | None:
     )
 
 
-class TransactionSplitPoints(msgspec.Struct):
+class TransactionSplitPoints(EveryFrameSplitFinder):
     """Split points of one file: every border between transactions (implements `format_api.layout.SplitFinder`)."""
 
-    layout: LogFileLayout
     context: ManticoreLogContext
 
     def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
@@ -349,5 +356,110 @@ class TransactionSplitPoints(msgspec.Struct):
         self.context.names.update({int(number): bytes.fromhex(name) for number, name in state.items()})
         self.context.described = record
 
-    def skip_damage(self) -> None:
-        """Ignore a damaged range: table names stay known."""
+
+# --- Text for people ---
+
+_HIDDEN = frozenset({"id", "tid", "time", "name", "uSize", "payload", "payload_op", "count"})
+_SHOWN_ELSEWHERE = frozenset({"killed", "documents", "new", "del_ids", "del_tags", "query"})
+_QUERY_MEMBERS = ("id", "query", "tags", "filters", "tree")
+
+
+def _name_documents(numbers: Sequence[Any]) -> dict[str, Any]:
+    return {"document": numbers[0]} if len(numbers) == 1 else {"documents": numbers}
+
+
+def make_record_text(_type_name: str, body: Mapping[str, Any], everything: bool) -> RecordText:
+    """Return the content of a transaction as `dump` shows it to people."""
+    payload = body.get("payload")
+    members = select_members(body, frozenset({"payload"}) if everything else _HIDDEN)
+    if not isinstance(payload, Mapping):
+        return RecordText(members)
+    if everything:
+        members |= select_members(payload, _SHOWN_ELSEWHERE)
+    note = body.get("payload_op", "")
+    rows: list[dict[str, Any]] = []
+    segment = payload.get("segment")
+    documents = segment.get("docids", ()) if isinstance(segment, Mapping) else ()
+    removed = [one for one in payload.get("killed", ()) if one not in set(documents)]
+    rows += [{side: _name_documents(numbers)} for side, numbers in (("after", documents), ("key", removed)) if numbers]
+    for document in payload.get("documents", ()):
+        rows.append({"key": {"document": document.get("docid")}, "after": document.get("values")})
+    queries = payload.get("new", (payload,) if "query" in payload else ())
+    rows += [{"after": {name: query[name] for name in _QUERY_MEMBERS if query.get(name)}} for query in queries]
+    rows += [{"key": {"id": one}} for one in payload.get("del_ids", ())]
+    rows += [{"key": {"tags": one}} for one in payload.get("del_tags", ())]
+    return RecordText(members, note if isinstance(note, str) else "", (RowChanges(rows),) if rows else ())
+
+
+# --- Table rows ---
+
+ID_COLUMN = "id"
+_MAX_FIELDS = 256
+"""Most fields that a table can have."""
+_COLUMN_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
+"""Column types of attributes; others are text, lists as JSON."""
+
+
+class DocumentTables(msgspec.Struct, TableReader):
+    """Table reader over the transactions of a log. tables: by name, with all attributes that occurred so far."""
+
+    tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
+
+    def read_records(
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> Iterator[RecordTableRows]:
+        """Yield the rows of each of these records; to be consumed in order."""
+        names = describe_records(context, batch, start, stop).object
+        for name, body in zip(names, decode_bodies(context, batch, start, stop, limits, stored=True), strict=True):
+            if isinstance(body, Finding):
+                yield RecordTableRows(findings=(body,))
+                continue
+            body, findings = body if isinstance(body, BodyWithFindings) else (body, ())
+            rows = list(self._decode_rows(name, body)) if name is not None and "payload" in body else []
+            yield RecordTableRows(rows, findings, () if name is None else (self._get_table(name),), ends=bool(rows))
+
+    def _get_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
+        """Return a table, extended by the attributes that it does not have yet."""
+        table = self.tables.get(name) or TableSchema(name, (TableColumn(ID_COLUMN, "bigint"),), (ID_COLUMN,))
+        present_names = {column.name for column in table.columns}
+        new_columns = {
+            one["name"]: TableColumn(one["name"], _COLUMN_TYPES.get(one["type_name"], "string"))
+            for one in attributes
+            if isinstance(one.get("name"), str) and one["name"] not in present_names
+        }
+        if new_columns or name not in self.tables:
+            table = self.tables[name] = TableSchema(name, (*table.columns, *new_columns.values()), table.key)
+        return table
+
+    def _decode_rows(self, name: str, body: Mapping[str, Any]) -> Iterator[TableRow]:
+        payload = body["payload"]
+        kind = str(body.get("payload_op", ""))
+        if not isinstance(payload, Mapping):
+            return
+        if "documents" in payload:
+            table = self._get_table(name, payload["attributes"])
+            for item in payload["documents"]:
+                yield TableRow(table, "UPDATE", None, {ID_COLUMN: item["docid"], **item["values"]})
+            return
+        segment = payload.get("segment") or {}
+        if "killed" not in payload or (payload.get("rows") and "docids" not in segment):
+            yield TableRow(self._get_table(name), kind, None, None, operations=payload)
+            return
+        ids, fields = segment.get("docids", ()), segment.get("fields", ())
+        documents = dict(zip(ids, fields, strict=True)) if len(ids) == len(fields) else {}
+        names = [f"@{n}" for n in range(1, 1 + min(max(map(len, documents.values()), default=0), _MAX_FIELDS))]
+        table = self._get_table(name, [{"name": one, "type_name": "string"} for one in names])
+        added = {one: dict(zip(names, map(decode_text, documents.get(one, ())), strict=False)) for one in ids}
+        yield from self._create_commit_rows(table, added, payload["killed"])
+
+    @staticmethod
+    def _create_commit_rows(
+        table: TableSchema, added: Mapping[int, Mapping[str, Any]], killed: Iterable[int]
+    ) -> Iterator[TableRow]:
+        """Yield the rows of a commit. A document that is killed and added in one transaction is replaced."""
+        deleted = dict.fromkeys(killed)
+        for docid in deleted:
+            if docid not in added:
+                yield TableRow(table, "DELETE", {ID_COLUMN: docid}, None)
+        for docid, fields in added.items():
+            yield TableRow(table, "REPLACE" if docid in deleted else "INSERT", None, {ID_COLUMN: docid, **fields})

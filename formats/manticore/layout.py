@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
-from binlogtool.format_api.varint import WideVarint
+from binlogtool.format_api.schema_fields import WideVarint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION, Op
 from binlogtool.limits import MIB, Limits
 
@@ -282,6 +282,8 @@ def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
     context.count, position = _read_number(data, 9)
     findings = list(_check_meta_head(context))
     if context.count is None:
+        if whole and context.version < schema.NEW_FRAME_VERSION and not any(byte & 0x7F for byte in data[9:]):
+            context.count, context.whole = 0, True  # as above: the missing rest of the number is 0
         return context, [*findings, _report_torn_meta(len(data), "the number of files is cut off")]
     numbers: list[int] = []
     while len(numbers) < context.count:

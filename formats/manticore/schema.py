@@ -6,7 +6,7 @@ Source: `docs/spec/manticore.md`, made from running servers (versions 5, 14, 15,
 from __future__ import annotations
 
 import enum
-from functools import cache
+from functools import cache, partial
 
 from construct import (
     Array,
@@ -35,15 +35,15 @@ from binlogtool.format_api.schema_fields import (
     OpaqueLeaf,
     RecordKernel,
     RenamedField,
-    ScalarKernel,
     SingleField,
     TextField,
+    Varint,
 )
-from binlogtool.format_api.varint import Varint
-from binlogtool.formats.manticore.payloads.field_types import (
+from binlogtool.formats.manticore.field_types import (
     BLOBS,
     DWORDS,
     KIND,
+    LAST_LOW_VERSION,
     LAST_OFFSETS,
     OLD_BLOBS,
     QWORDS,
@@ -52,19 +52,10 @@ from binlogtool.formats.manticore.payloads.field_types import (
     KernelScanned,
     KernelSkipped,
     ReconfigureSettings,
+    SkipTable,
     Vector,
-)
-from binlogtool.formats.manticore.payloads.kernels import (
-    LAST_LOW_VERSION,
     Zint,
     read_body,
-    read_cache,
-    skip_cache,
-    skip_commit,
-    skip_pq_add_delete,
-    skip_pq_delete,
-    skip_query,
-    skip_update,
 )
 
 META_MAGIC = 0x494C5053
@@ -319,7 +310,7 @@ ADD_TXN = Struct(
 CACHE = Struct(
     *_create_list("tables", Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()))
 )
-ADD_CACHE = NestedSchema(KernelSkipped(skip_cache, NEW_FRAME_VERSION, scan=ScalarKernel(read_cache)), CACHE)
+ADD_CACHE = NestedSchema(KernelSkipped(CACHE), CACHE)
 
 
 def _create_check(absent: int | None) -> Struct:
@@ -379,18 +370,18 @@ def create_old_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE)
     return payloads[op](version)
 
 
-_QUERY_SKIPPERS = {OldOp.PQ_ADD: skip_query, OldOp.PQ_DELETE: skip_pq_delete, OldOp.PQ_ADD_DELETE: skip_pq_add_delete}
-
-
-def _create_skipped(version: int, op: OldOp, id_size: int) -> KernelSkipped:
-    """Create the field that finds the end of a transaction's payload, or of the table of an ADD_CACHE."""
-    if op is OldOp.ADD_CACHE:
-        return KernelSkipped(skip_cache, version)
-    if op is OldOp.COMMIT:
-        return KernelSkipped(skip_commit, version, id_size)
-    if op is OldOp.UPDATE_ATTRS:
-        return KernelSkipped(skip_update, version, id_size)
-    return KernelSkipped(_QUERY_SKIPPERS[op], version)
+@cache
+def create_old_body_kernel(version: int, id_size: int) -> RecordKernel:
+    """Create the kernel that skips a body of versions 2 to 14, with its table."""
+    table = SkipTable([version, *[0] * len(OldOp)])
+    places = table.numbers
+    name = Struct("name" / _select_text(version), *_create_generation(version))
+    places[OldOp.ADD_INDEX] = table.add(name)
+    places[OldOp.ADD_CACHE] = table.add(create_old_cache_schema(version))
+    for op in OldOp:
+        if not places[op] and op is not OldOp.RECONFIGURE and (op < OldOp.RECONFIGURE or not _is_lowest_first(version)):
+            places[op] = table.add(create_old_payload_schema(version, op, id_size))
+    return RecordKernel(read_body, ("id", "tid", "time"), tuple(places))
 
 
 @cache
@@ -400,27 +391,27 @@ def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) ->
     Source: `docs/spec/manticore.md#frame-of-versions-2-to-14`.
     """
     if op is OldOp.ADD_CACHE:
-        return NestedSchema(_create_skipped(version, op, id_size), create_old_cache_schema(version))
+        cache_ = create_old_cache_schema(version)
+        return NestedSchema(KernelSkipped(cache_), cache_)
     number = _create_zint(version)
     times = ["tid" / number, "time" / number]
     if op is OldOp.ADD_INDEX:
         return Struct("id" / number, "name" / _select_text(version), *_create_generation(version), *times)
     if op is OldOp.RECONFIGURE:
         return Struct("id" / number, *times, "payload" / ReconfigureSettings())
-    payload = NestedSchema(_create_skipped(version, op, id_size), create_old_payload_schema(version, op, id_size))
-    return Struct("id" / number, *times, "payload" / payload)
+    payload = create_old_payload_schema(version, op, id_size)
+    return Struct("id" / number, *times, "payload" / NestedSchema(KernelSkipped(payload), payload))
 
 
 @cache
 def create_old_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
     """Create the schema of one transaction of versions 2 to 14, which does not store its length."""
     bodies = Switch(this.op, {op.value: create_old_body_schema(version, op, id_size) for op in OldOp})
-    columns = RecordKernel(read_body, ("id", "tid", "time"), (version, id_size))
     return Struct(
         "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
         "covered_start" / Tell,
         "op" / Magic(Int8ul, **{op.name: op.value for op in OldOp}),
-        "body" / KernelScanned(bodies, columns),
+        "body" / KernelScanned(bodies, partial(create_old_body_kernel, version, id_size)),
         "covered_end" / Tell,
         "crc32" / Int32ul,
         "checksum" / CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end),

@@ -28,20 +28,28 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
-from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, UInt8s, kernel
-from binlogtool.format_api.varint import WideVarint
+from binlogtool.format_api.schema_fields import (
+    Int64s,
+    MutableInt64s,
+    UInt8s,
+    WideVarint,
+    decode_text,
+    kernel,
+    read_varint,
+)
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.decode import U64, decode_text, parse_table_name, report_too_large, report_undecodable
-from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
-from binlogtool.formats.manticore.payloads.kernels import (
+from binlogtool.formats.manticore.decode import U64, parse_table_name, report_too_large, report_undecodable
+from binlogtool.formats.manticore.field_types import (
     LAST_LOW_VERSION,
+    KernelSkipped,
     read_number,
     read_vector,
     read_zint,
+    skip_fields,
     skip_numbers,
-    skip_payload,
     skip_vector,
 )
+from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.schema import OldOp, PayloadOp
 from binlogtool.limits import Limits
 
@@ -59,6 +67,12 @@ MAX_TIMES = 2048
 PAYLOAD_COUNTS = 3072
 """[3072, 3075): transactions by payload op, version 15 on."""
 STATE_SIZE = 3075
+MAX_WORD_SIZE = 130
+"""Bytes of a keyword (`SPH_MAX_KEYWORD_LEN`)."""
+MAX_DOCUMENTS_PER_BYTE = 1 << 20
+"""Bound of the number of documents that a word states, so that sums do not overflow."""
+
+PAYLOAD_SKIPPER = KernelSkipped(schema.PAYLOAD)
 
 
 @kernel()
@@ -73,23 +87,111 @@ def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
     return p
 
 
-@kernel(read_number, read_vector, skip_vector, skip_numbers)
+@kernel(read_varint)
+def skip_varints(buf: UInt8s, p: int, n: int, count: int) -> int:
+    """Skip `count` varints; -1 if one is not whole."""
+    for _ in range(count):
+        _value, p = read_varint(buf, p, n)
+        if p < 0:
+            return -1
+    return p
+
+
+@kernel(read_varint, skip_varints)
+def count_word_documents(buf: UInt8s, p: int, n: int, has_keywords: int) -> int:
+    """Count the documents of all words of a segment; -1 if the words do not parse.
+
+    Args:
+        has_keywords: 1 = dict=keywords, each word without what it shares with the one before; 0 = dict=crc.
+    """
+    total = 0
+    length = 0
+    while p < n:
+        if has_keywords == 1:
+            packed = int(buf[p])
+            p += 1
+            if packed >= 128:
+                rest = ((packed >> 4) & 7) + 1
+                shared = packed & 15
+            else:
+                if p >= n:
+                    return -1
+                rest = packed
+                shared = int(buf[p])
+                p += 1
+            if shared > length or shared + rest > MAX_WORD_SIZE or rest > n - p:
+                return -1
+            length = shared + rest
+            p += rest
+        else:
+            p = skip_varints(buf, p, n, 1)
+            if p < 0:
+                return -1
+        documents, p = read_varint(buf, p, n)
+        if p < 0 or documents < 1 or documents > n * MAX_DOCUMENTS_PER_BYTE:
+            return -1
+        total += documents
+        p = skip_varints(buf, p, n, 2)
+        if p < 0:
+            return -1
+    return total
+
+
+@kernel(read_varint, skip_varints)
+def count_documents(buf: UInt8s, p: int, n: int, hits_size: int) -> int:
+    """Count the entries in the document lists of a segment; -1 if they do not parse."""
+    total = 0
+    while p < n:
+        p = skip_varints(buf, p, n, 2)
+        if p < 0:
+            return -1
+        hits, p = read_varint(buf, p, n)
+        if p < 0:
+            return -1
+        place, p = read_varint(buf, p, n)
+        if p < 0:
+            return -1
+        if hits == 1:
+            p = skip_varints(buf, p, n, 1)
+            if p < 0:
+                return -1
+        elif hits < 1 or place < 0 or place >= hits_size:
+            return -1
+        total += 1
+    return total
+
+
+@kernel(read_number, read_vector, skip_vector, skip_numbers, count_word_documents, count_documents)
 def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = none."""
+    """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints, 4 words; else 0.
+
+    The words are checked in versions 5 to 7.
+    """
     rows, p = read_number(buf, p, n, version)
     if rows == 0:
         return 0
     if version >= 13:
         p = skip_numbers(buf, p, n, 1, version)
     size, p = read_vector(buf, p, n, 1, version)
+    words_end = p
     count, p = read_number(buf, p, n, version)
     for _ in range(count):
         offset, p = read_number(buf, p, n, version)
         if offset < 0 or offset >= size:
             return 3
         p = skip_numbers(buf, p, n, 1, version)
-    p = skip_vector(buf, p, n, 1, version)
-    p = skip_vector(buf, p, n, 1, version)
+    documents_size, p = read_vector(buf, p, n, 1, version)
+    documents_end = p
+    hits_size, p = read_vector(buf, p, n, 1, version)
+    if version >= 5 and version <= 7:
+        documents = count_documents(buf, documents_end - documents_size, documents_end, hits_size)
+        if documents < 0:
+            return 4
+        if (
+            count_word_documents(buf, words_end - size, words_end, 1) != documents
+            and count_word_documents(buf, words_end - size, words_end, 0) != documents
+        ):
+            return 4
     words, p = read_vector(buf, p, n, 4, version)
     if rows < 0 or words % rows != 0:
         return 1
@@ -105,14 +207,17 @@ def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
     return 0
 
 
-@kernel(skip_canonical_zints, skip_payload, find_commit_fault)
+@kernel(skip_canonical_zints, skip_fields, find_commit_fault)
 def skip_ordered_transactions(
     start: int, stop: int, ops: Int64s, ids: Int64s, tids: Int64s, covered: Int64s, ends: Int64s, buf: UInt8s,
-    state: MutableInt64s,
+    payloads: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
     """Skip ADD_TXN of version 15 on that are in order.
 
     In order: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
+
+    Args:
+        payloads: the skip table of payloads.
 
     Returns:
         Index of the first transaction that is not, or `stop`.
@@ -122,7 +227,7 @@ def skip_ordered_transactions(
         if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
             return i
         p = skip_canonical_zints(buf, covered[i] + 1, 2)
-        if p < 0 or skip_payload(buf, p + 4, ends[i]) != ends[i]:
+        if p < 0 or skip_fields(buf, p + 4, ends[i], payloads, payloads[0] + 0) != ends[i]:
             return i
         if buf[p + 4] == 1 and find_commit_fault(buf, p + 5, ends[i], 15) != 0:
             return i
@@ -194,7 +299,7 @@ class ManticoreTableState(msgspec.Struct):
     @property
     def title(self) -> str:
         """Name of the table in messages."""
-        return f"table id {self.id}" if self.name is None else f"table {decode_text(self.name)}"
+        return f"table id {self.id}" if self.name is None else f"table {decode_text(self.name)!s}"
 
 
 class ManticoreLogFacts(msgspec.Struct, frozen=True):
@@ -250,6 +355,7 @@ _COMMIT_FAULTS = (
     "its row vector cannot be divided by the number of rows",
     "it does not store one document per row",
     "a checkpoint lies outside the dictionary",
+    "its words do not fit its lists of documents",
 )
 MAX_TABLES = 100_000
 """Most tables of one file that are remembered."""
@@ -283,6 +389,7 @@ class ManticoreLogValidator:
     cache_end: int | None = None
     counts_before_stop: tuple[int, int] | None = None
     skip_kernel: Kernel = field(init=False)
+    payloads: array[int] = field(init=False)
     state: Any = field(init=False)
     _findings: list[Finding] = field(default_factory=list)
     _batch_ops: list[int] = field(default_factory=list)
@@ -290,6 +397,7 @@ class ManticoreLogValidator:
     def __post_init__(self) -> None:
         kernel = skip_ordered_transactions if self.context.has_new_frames else skip_ordered_old_transactions
         self.skip_kernel = self.compile_kernel(kernel)
+        self.payloads = array("q", PAYLOAD_SKIPPER.table)
         self.state = [0] * STATE_SIZE if self.skip_kernel is kernel else array("q", bytes(8 * STATE_SIZE))
 
     @property
@@ -331,14 +439,14 @@ class ManticoreLogValidator:
         columns = (frames["op"], frames["body.id"], frames["body.tid"])
         covered = (frames["covered_start"], frames["covered_end"])
         if self.context.has_new_frames:
-            return int(self.skip_kernel(start, count, *columns, *covered, batch.window, self.state))
+            return int(self.skip_kernel(start, count, *columns, *covered, batch.window, self.payloads, self.state))
         old = OldTransactions(*columns, frames["body.time"], *covered)
         return int(self.skip_kernel(start, count, self.context.version, old, batch.window, self.state))
 
     def _check_payload(self, batch: Batch, index: int) -> None:
         """Check, for version 15 on, that the payload is consumed exactly."""
         high, low = int(batch.frames["covered_end"][index]), self._find_payload_start(batch, index, 2) + 4
-        if skip_payload(batch.window, low, high) == high:
+        if skip_fields(batch.window, low, high, self.payloads, self.payloads[0]) == high:
             self.state[PAYLOAD_COUNTS + batch.window[low]] += 1
             if batch.window[low] == PayloadOp.COMMIT:
                 self._check_commit(batch, index, low + 1)
@@ -387,7 +495,7 @@ class ManticoreLogValidator:
         return position
 
     def _check_commit(self, batch: Batch, index: int, start: int) -> None:
-        """Report numbers of a commit that contradict each other (invariants C1 to C3); not checked before version 5."""
+        """Report numbers of a commit that contradict each other (invariants C1 to C4); not checked before version 5."""
         if self.context.version <= LAST_LOW_VERSION:
             return
         fault = find_commit_fault(batch.window, start, int(batch.frames["covered_end"][index]), self.context.version)
@@ -412,11 +520,11 @@ class ManticoreLogValidator:
         if number in self.tables and self.tables[number].name is None:
             self.tables[number].name = name
         elif number != expected and not (self.damage_count and number > expected):
-            message = f"table {decode_text(name)} is declared as id {number:,}, expected {expected:,}"
+            message = f"table {decode_text(name)!s} is declared as id {number:,}, expected {expected:,}"
             self._report(batch, index, "dangling-reference", message, "table ids out of order", server="refuse")
             self._stop_replay(batch, index)
         elif name in self.names:
-            message = f"table {decode_text(name)} is declared again"
+            message = f"table {decode_text(name)!s} is declared again"
             self._report(batch, index, "duplicate-key", message, "table declared twice", severity=Severity.ERROR)
         if number not in self.tables and len(self.tables) < MAX_TABLES:
             for lost_id in range(expected, min(number, expected + 64)):
@@ -542,7 +650,7 @@ class ManticoreLogValidator:
             if table is None:
                 continue
             if table.name != entry.name.text:
-                differences.append(f"table {number} is {decode_text(entry.name.text)}, the file says {table.title}")
+                differences.append(f"table {number} is {decode_text(entry.name.text)!s}, the file says {table.title}")
             if table.first is not None and not self.damage_count:
                 cached_tids, actual_tids = (int(entry.min_tid), int(entry.max_tid)), (table.first, table.last)
                 if cached_tids != actual_tids:
@@ -805,21 +913,20 @@ def _check_tids(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
             stop = None if log.facts is None else log.facts.stop
             if before is None and first > 1 and (stop is None or at < stop):
                 text_ = (
-                    f"table {decode_text(name)} starts with TID {first}: those before it are saved in "
+                    f"table {decode_text(name)!s} starts with TID {first}: those before it are saved in "
                     f"the table, or missing"
                 )
                 found = make_finding("gap-in-sequence", at, 0, text_, severity=Severity.NOTE, diagnosis="TID gap")
                 yield SetFinding(log.member.name, found)
             if before is not None and first > before + 1 and not damaged:
-                text_ = (
-                    f"table {decode_text(name)} continues with TID {first} after {before}: flushed in between, or lost"
-                )
+                text_ = f"table {decode_text(name)!s} continues with TID {first} after {before}: "
+                text_ += "flushed in between, or lost"
                 found = make_finding(
                     "gap-in-sequence", 0, log.size, text_, severity=Severity.NOTE, diagnosis="TID gap between files"
                 )
                 yield SetFinding(log.member.name, found)
             elif before is not None and first <= before:
-                text_ = f"table {decode_text(name)} starts with TID {first}, an earlier file reached {before}: "
+                text_ = f"table {decode_text(name)!s} starts with TID {first}, an earlier file reached {before}: "
                 text_ += "the server silently ignores these transactions"
                 id_ = "duplicate-sequence" if first == before else "sequence-regression"
                 yield SetFinding(

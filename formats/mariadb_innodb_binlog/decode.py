@@ -16,8 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.format import EnvelopeColumns, GtidSelection
+from binlogtool.format_api.format import EnvelopeColumns, GtidSelection, JsonLine
 from binlogtool.format_api.layout import Batch, KernelCompiler, LogFileLayout, SplitPoint, split_after
+from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import decode
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
@@ -35,8 +36,10 @@ from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     DESCRIPTION_KEY,
     NO_GROUP_HEAD,
     CommitGroupReader,
+    GroupEventDecoder,
     read_commit_head,
 )
+from binlogtool.formats.mariadb_innodb_binlog.layout import make_page_level
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler, column_slices
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     BODY_READERS,
@@ -50,11 +53,12 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     CRC_SIZE,
     LAST_CHUNK_FLAG,
     NESTABLE_TYPES,
+    PAGE_SIZE_SHIFTS,
     TYPE_MASK,
     IbbFileContext,
     IbbRecordType,
 )
-from binlogtool.formats.mariadb_innodb_binlog.validate.carried_state import DomainServer, state_numbers
+from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import DomainServer, state_numbers
 from binlogtool.limits import Limits
 
 # --- Decoded pages and records ---
@@ -429,3 +433,30 @@ class _StateSearch(msgspec.Struct):
     def _is_empty_page(self, page: int) -> bool:
         read, size = self.context.read, self.context.page_size
         return read is not None and not any(read(page * size, size))
+
+
+# --- JSON lines by compiled code ---
+
+_make_event_line = LazyRef("binlog_events.json_lines:make_event_line")
+
+
+def json_line(context: IbbFileContext) -> JsonLine | None:
+    """Return the JSON line of events, that of classic binary log events; None for records and pages."""
+    return None if context.events is None else _make_event_line(lambda: context.events.context, inside=True)
+
+
+# --- Layouts with native code ---
+
+
+def native_layouts() -> list[LogFileLayout]:
+    """Return one layout for each page size, with events as records."""
+    return [
+        LogFileLayout("", 0, make_page_level(1 << shift), context=_make_context(1 << shift))
+        for shift in PAGE_SIZE_SHIFTS
+    ]
+
+
+def _make_context(page_size: int) -> IbbFileContext:
+    context = IbbFileContext(None, page_size, None, True, None, "event", "", 0, 0)
+    context.events = GroupEventDecoder(context)
+    return context

@@ -86,7 +86,12 @@ from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     parse_commit,
     parse_node,
 )
-from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT, IbbFileContext, IbbRecordType, read_compr_int
+from binlogtool.formats.mariadb_innodb_binlog.schema import (
+    EVENT,
+    IbbFileContext,
+    IbbRecordType,
+    read_compr_int,
+)
 
 # --- COMMIT records and their event groups ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
@@ -45,7 +46,7 @@ FORMAT = Format(
         clone_context=fork_context,
         split_finder=LazyRef("mariadb_innodb_binlog.decode:make_split_point_finder"),
         carries_state=True,
-        compiled_layouts=LazyRef("mariadb_innodb_binlog.native:native_layouts"),
+        compiled_layouts=LazyRef("mariadb_innodb_binlog.decode:native_layouts"),
     ),
     validation=ValidationRules(
         validator=make_file_validator,
@@ -60,13 +61,17 @@ FORMAT = Format(
         decode_bodies=decode_bodies,
         decode_extras=header_extras,
         extra_names=("header",),
-        json_line=LazyRef("mariadb_innodb_binlog.json_lines:json_line"),
+        json_line=LazyRef("mariadb_innodb_binlog.decode:json_line"),
         start_script=LazyRef("mariadb_innodb_binlog.portable_transactions:make_group_script"),
         start_changes=LazyRef("mariadb_innodb_binlog.tables:make_group_changes"),
         start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
         gtid_rules=GTID_PARSERS,
     ),
-    tables=LazyRef("mariadb_innodb_binlog.tables:make_group_tables"),
+    tables=TableSupport(
+        LazyRef("mariadb_innodb_binlog.tables:GroupTables"),
+        types=("TABLE_MAP",),
+        make_compiled_reader=LazyRef("mariadb_innodb_binlog.tables:make_compiled_group_reader"),
+    ),
     repair=REPAIR,
     replay=ReplayRules(
         begin=LazyRef("mariadb_innodb_binlog.replay:IbbReplayer"),

@@ -73,7 +73,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     file_name,
     file_number,
 )
-from binlogtool.formats.mariadb_innodb_binlog.validate.carried_state import LogValidationState
+from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import LogValidationState
 from binlogtool.limits import MIB
 
 # --- Prediction of readers ---

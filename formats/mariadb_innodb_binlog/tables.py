@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.format_api.layout import Batch
+from binlogtool.format_api.layout import Batch, KernelCompiler
 from binlogtool.format_api.tables_and_changes import (
     ChangeReader,
     EventRows,
     RecordChanges,
     RecordTableRows,
-    TableSchema,
-    TableSupport,
 )
 from binlogtool.formats.binlog_events.changes.row_changes import make_row_changes as changes_of_events
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, make_compiled_reader
@@ -62,61 +60,34 @@ def make_group_changes() -> GroupChanges:
 # --- Tables of event groups ---
 
 
-class GroupTables(msgspec.Struct):
+class GroupTables(RowTables):
     """`format_api.tables_and_changes.TableReader` of batches of events."""
 
-    reader: RowTables = msgspec.field(default_factory=RowTables)
-
     def read_records(
-        self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
         """Yield the rows of each of these records; to be consumed in order.
 
         Raises:
             UsageError: the records are not events.
         """
-        return self.reader.read_records(_get_event_context(context, "table rows"), batch, start, stop, limits)
+        return super().read_records(_get_event_context(context, "table rows"), batch, start, stop, limits)
 
     def read_events(
-        self,
-        context: IbbFileContext,
-        batch: Batch,
-        start: int,
-        stop: int,
-        limits: Limits,
-        marks: bytes | None = None,
+        self, context: Any, batch: Batch, start: int, stop: int, limits: Limits, marks: bytes | None = None
     ) -> tuple[EventRows | None, int]:
         """Return the content of the first of these records, and the next record, which needs `read_records`."""
         if context.events is None:
             return None, start
-        return self.reader.read_events(context.events.context, batch, start, stop, limits, marks)
+        return super().read_events(context.events.context, batch, start, stop, limits, marks)
 
-    def read_column(self, context: IbbFileContext, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
+    def read_column(self, context: Any, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
         """Return one column of the envelopes of these records."""
         column: Sequence[Any] = getattr(describe_records(context, batch, start, stop), name)
         return column
 
-    def store_no_cells(self) -> None:
-        """Make `read_records` yield rows as values."""
-        self.reader.store_no_cells()
 
-    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Take descriptions of tables from other files; they apply where the records' own file has none."""
-        self.reader.add_known_tables(tables)
-
-    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
-        self.reader.limit_to(is_selected)
-
-    def note_gap(self) -> None:
-        """Note that records may be missing here."""
-        self.reader.note_gap()
-
-
-def make_group_tables() -> TableSupport:
-    """Create the description of the tables of event groups."""
-    return TableSupport(
-        GroupTables,
-        types=("TABLE_MAP",),
-        make_compiled_reader=lambda compile_: GroupTables(make_compiled_reader(compile_)),
-    )
+def make_compiled_group_reader(compile_kernel: KernelCompiler) -> GroupTables:
+    """Create a reader that uses compiled code for rows where it can."""
+    reader = make_compiled_reader(compile_kernel)
+    return GroupTables(fillers=reader.fillers, runs=reader.runs)

@@ -21,6 +21,7 @@ from binlogtool.format_api.format import (
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.binlog_events.decode import (
     BinlogFileContext,
     decode_bodies,
@@ -135,7 +136,12 @@ FORMAT = Format(
         start_changes=LazyRef("binlog_events.changes.row_changes:make_row_changes"),
         start_record_text=LazyRef("binlog_events.record_text:start_record_text"),
     ),
-    tables=LazyRef("binlog_events.changes.row_tables:make_tables"),
+    tables=TableSupport(
+        LazyRef("binlog_events.changes.row_tables:RowTables"),
+        types=("TABLE_MAP",),
+        make_compiled_reader=LazyRef("binlog_events.changes.row_tables:make_compiled_reader"),
+        statements=True,
+    ),
     repair=REPAIR,
     replay=ReplayRules(
         begin=LazyRef("mysql_binlog.replay.replay:BinlogReplayer"),

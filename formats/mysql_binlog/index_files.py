@@ -199,7 +199,11 @@ _MAX_SEARCHED = 4096
 
 
 class ServerList(msgspec.Struct, frozen=True):
-    """Names that a server reads, as they are written; `unfinished_line`: a last line without a line feed."""
+    """Names that a server reads, as they are written.
+
+    `unfinished_line`: a last line without a line feed, to which the server appends a name; empty after a blank line, as
+    no line after it is read.
+    """
 
     names: tuple[bytes, ...]
     unfinished_line: bytes = b""
@@ -209,7 +213,7 @@ def read_server_list(data: bytes, *, is_mysql: bool) -> ServerList:
     """Read an index as MySQL or MariaDB does: MySQL drops a carriage return at the end of a line."""
     *lines, unfinished = data.split(b"\n")
     if b"" in lines:
-        lines = lines[: lines.index(b"")]
+        lines, unfinished = lines[: lines.index(b"")], b""
     if is_mysql:
         lines = [line.removesuffix(b"\r") for line in lines]
     names = [line.partition(b"\0")[0] for line in lines]

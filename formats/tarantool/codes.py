@@ -278,6 +278,8 @@ def _lower_case_names(members: Any) -> dict[int, str]:
 
 
 TYPE_NAMES = TypeNames({int(member): member.name for member in RowType})
+ROW_KINDS = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+"""Types of rows that change tuples."""
 HEADER_NAMES = _lower_case_names(HeaderKey)
 BODY_NAMES = _lower_case_names(BodyKey)
 VYLOG_TYPES = _lower_case_names(VylogType)

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
-import msgspec
-
 from binlogtool.findings import Finding, make_finding
-from binlogtool.format_api.format import EnvelopeColumns
+from binlogtool.format_api.format import EnvelopeColumns, RecordText, RowChanges, select_members
 from binlogtool.format_api.layout import (
     U64,
     Batch,
     ColumnTable,
+    EveryFrameSplitFinder,
     KernelCompiler,
     LogFileLayout,
     SplitPoint,
@@ -455,10 +454,9 @@ def create_split_points(layout: LogFileLayout) -> BlockSplitPoints | None:
     )
 
 
-class BlockSplitPoints(msgspec.Struct):
+class BlockSplitPoints(EveryFrameSplitFinder):
     """Split points of one file: every border between blocks (implements `format_api.layout.SplitFinder`)."""
 
-    layout: LogFileLayout
     context: TarantoolContext
 
     def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
@@ -479,5 +477,29 @@ class BlockSplitPoints(msgspec.Struct):
         """Restore the space names that were known at the border."""
         self.context.spaces.update({int(space): name for space, name in state.items()})
 
-    def skip_damage(self) -> None:
-        """Ignore a damaged range: space names stay known."""
+    def export_state_for_next_file(self) -> dict[str, str]:
+        """Return the same names: a later file may use spaces that this one, or a snapshot, defines."""
+        return self.export_state()
+
+
+# --- Text for people ---
+
+_SHOWN_ELSEWHERE = frozenset({"tuple", "key", "ops"})
+_HIDDEN = frozenset({"space_id", "index_base", "bloom_filter", "row_index", *_SHOWN_ELSEWHERE})
+
+
+def make_record_text(type_name: str, body: Mapping[str, Any], everything: bool) -> RecordText:
+    """Return the content of a row as `dump` shows it to people."""
+    members = select_members(body, _SHOWN_ELSEWHERE if everything else _HIDDEN)
+    row: dict[str, Any]
+    if type_name == "UPDATE":
+        row = {"key": body.get("key"), "operations": body.get("tuple")}
+    elif type_name == "UPSERT":
+        row = {"key": body.get("tuple"), "operations": body.get("ops")}
+    elif type_name == "DELETE":
+        row = {"key": body.get("key")}
+    elif "tuple" in body:
+        row = {"after": body["tuple"]}
+    else:
+        return RecordText(members, is_noise=type_name == "ROWINDEX")
+    return RecordText(members, changes=(RowChanges((row,)),))

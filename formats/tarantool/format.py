@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
-from binlogtool.format_api.format import Format, LogFileRules, OutputRules, ReadRules, ValidationRules
+from binlogtool.format_api.format import (
+    EngineLock,
+    Format,
+    LogFileRules,
+    OutputRules,
+    ReadRules,
+    RepairRules,
+    ValidationRules,
+)
+from binlogtool.format_api.layout import LogFileLayout
 from binlogtool.format_api.lazy_import import LazyMapping, LazyRef
 from binlogtool.format_api.replay import ReplayRules
+from binlogtool.format_api.tables_and_changes import TableSupport
 from binlogtool.formats.tarantool import FILE_PATTERNS, schema
-from binlogtool.formats.tarantool.codes import TYPE_NAMES
-from binlogtool.formats.tarantool.decode import decode_bodies, decode_headers, describe_records, read_transaction_flags
-from binlogtool.formats.tarantool.layout import TEMPORARY_PATTERNS, detect, fork_context, get_log_stem, read_layout
-from binlogtool.formats.tarantool.repair import REPAIR
+from binlogtool.formats.tarantool.codes import END_MARK, ROW_KINDS, TYPE_NAMES, FileKind
+from binlogtool.formats.tarantool.decode import (
+    decode_bodies,
+    decode_headers,
+    describe_records,
+    make_record_text,
+    read_transaction_flags,
+)
+from binlogtool.formats.tarantool.layout import (
+    TEMPORARY_PATTERNS,
+    TarantoolContext,
+    detect,
+    fork_context,
+    get_log_stem,
+    read_layout,
+)
 from binlogtool.formats.tarantool.validate import data_directory
+
+
+def get_close_mark(layout: LogFileLayout) -> bytes | None:
+    """Return the end mark for a write-ahead log, None for other files: a torn snapshot must not look complete."""
+    context = layout.context
+    return END_MARK if isinstance(context, TarantoolContext) and context.kind is FileKind.XLOG else None
+
+
+_SALVAGE_REFUSALS = {
+    FileKind.SNAP: "a server does not start from a snapshot without some of its rows, or starts without them",
+    FileKind.VYLOG: "the records of a metadata log refer to each other",
+    FileKind.RUN: "the index of the run holds the offset of each page",
+    FileKind.INDEX: "an index that lacks pages does not match its run",
+}
+
+
+def explain_no_salvage(layout: LogFileLayout) -> str | None:
+    """Explain why a file cannot be salvaged; None for write-ahead logs, the only files that may lack rows."""
+    kind = layout.context.kind if isinstance(layout.context, TarantoolContext) else None
+    return None if kind is None else _SALVAGE_REFUSALS.get(kind)
+
+
+REPAIR = RepairRules(
+    locks=(EngineLock("", "flock"),),  # the server locks its directory of logs
+    close_mark=get_close_mark,
+    gaps="rows may be missing in the middle: the server then starts, with or without force_recovery, and "
+    "reports nothing"
+    "; replicas that request the missing rows cannot be served",
+    numbered=True,
+    salvage_obstacle=explain_no_salvage,
+    fix_frames=LazyRef("tarantool.damage:rebuild_block_headers"),
+)
+
 
 FORMAT = Format(
     name="tarantool",
@@ -29,6 +84,7 @@ FORMAT = Format(
         schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
         clone_context=fork_context,
         split_finder=LazyRef("tarantool.decode:create_split_points"),
+        carries_state=True,
         compiled_layouts=LazyRef("tarantool.layout:layouts"),
     ),
     validation=ValidationRules(
@@ -43,7 +99,7 @@ FORMAT = Format(
         decode_extras=decode_headers,
         extra_names=("header",),
         json_line=LazyRef("tarantool.rows.json_lines:create_json_line"),
-        start_record_text=LazyRef("tarantool.record_text:start_record_text"),
+        start_record_text=lambda: make_record_text,
     ),
     repair=REPAIR,
     replay=ReplayRules(
@@ -57,7 +113,13 @@ FORMAT = Format(
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
         "skipped, and missing logs are tolerated",
     ),
-    tables=LazyRef("tarantool.tables:create_tables"),
+    tables=TableSupport(
+        LazyRef("tarantool.tables:SpaceTables"),
+        types=ROW_KINDS,
+        objects=("_space", "_index"),
+        older=("*.snap",),
+        operations=True,
+    ),
     references=(
         "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
         "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",

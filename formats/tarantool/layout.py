@@ -136,6 +136,8 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
     """Read the layout of a file from its header. Never raises: errors in the header become findings."""
     text = parse_header_lines(head.data)
     context = _read_context(head.name, text)
+    if "tarantool.spaces" not in head.shared and head.preceding is not None:
+        context.spaces.update({int(space): name for space, name in (head.preceding.compute_state() or {}).items()})
     context.spaces = head.shared.setdefault("tarantool.spaces", context.spaces)
     findings = list(_check_header(head, text, context))
     context.has_valid_vclock = not any(

@@ -4,7 +4,7 @@ tuple.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,17 +17,16 @@ from binlogtool.format_api.tables_and_changes import (
     TUPLE,
     RecordTableRows,
     TableColumn,
+    TableReader,
     TableRow,
     TableSchema,
-    TableSupport,
 )
-from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind, RowType
+from binlogtool.formats.tarantool.codes import ROW_KINDS, TYPE_NAMES, FileKind, RowType
 from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
 from binlogtool.formats.tarantool.layout import TarantoolContext
 from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
 from binlogtool.limits import Limits
 
-_ROW_KINDS = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 _ID_FIELD, _NAME_FIELD, _FORMAT_FIELD, _PARTS_FIELD = 0, 2, 6, 5
 """Field numbers of `_space`, and of the key parts in `_index`."""
 _COMMIT_FLAG = 1
@@ -45,7 +44,7 @@ _UNSIGNED_TYPES = ("unsigned", "uint", "uint64")
 _FALLBACK_COLUMNS = (TableColumn(TUPLE, "string"),)
 
 
-class SpaceTables(msgspec.Struct):
+class SpaceTables(msgspec.Struct, TableReader):
     """Table reader over the rows of a log.
 
     Attributes:
@@ -95,9 +94,6 @@ class SpaceTables(msgspec.Struct):
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
                 self.spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
 
-    def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
-
     def note_gap(self) -> None:
         """Note that records may be missing here."""
         self.open_transaction = None
@@ -105,7 +101,7 @@ class SpaceTables(msgspec.Struct):
     def _decode_row_change(self, kind: str, body: Any, context: TarantoolContext) -> RecordTableRows:
         """Decode one body to a row change and the table definitions that it makes."""
         space = body.get("space_id") if isinstance(body, Mapping) else None
-        if type(space) is not int or kind not in _ROW_KINDS:
+        if type(space) is not int or kind not in ROW_KINDS:
             return RecordTableRows()
         self.rename_note = ""
         definitions = tuple(self._learn_definition(space, kind, body)) if space in (BOX_SPACE_ID, BOX_INDEX_ID) else ()
@@ -240,8 +236,3 @@ def _name_values(row: Any, columns: Sequence[TableColumn]) -> dict[str, Any]:
         return {TUPLE: row}
     values = row if isinstance(row, list) else [row]
     return {columns[n].name if n < len(columns) else f"@{n + 1}": value for n, value in enumerate(values)}
-
-
-def create_tables() -> TableSupport:
-    """Create the table rules of the format (`format_api.format.Format.tables`)."""
-    return TableSupport(SpaceTables, _ROW_KINDS, ("_space", "_index"), older=("*.snap",), operations=True)

@@ -54,6 +54,8 @@ def program(*args: str | bytes, **options: Any) -> subprocess.CompletedProcess[b
     """One command line in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent", **options.pop("env", {})}
     options = {"capture_output": True, "timeout": 60, "check": False, "stdin": subprocess.DEVNULL, **options}
+    if options.get("stdin") is None:
+        del options["stdin"]
     if "stdout" in options or "stderr" in options:
         del options["capture_output"]
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,10 @@ def test_other_compressed_files_are_no_part_of_the_log(folder: Path) -> None:
     assert invoke("dump", str(folder)).code == 0
 
 
-@pytest.mark.parametrize("end", [".gz", ".zst", ".xz", ".bz2"])
+@pytest.mark.parametrize("end", [".gz", ".zst", ".xz", ".bz2", ".lz4"])
 def test_verify_reads_what_it_can_unpack(folder: Path, end: str) -> None:
+    if end == ".lz4":
+        PACK[end] = pytest.importorskip("lz4.frame").compress
     packed = folder / f"transaction.log.1{end}"
     packed.write_bytes(PACK[end](plain_log()))
     done = invoke("verify", "-O", "json", str(folder))
@@ -46,12 +49,32 @@ def test_verify_reads_what_it_can_unpack(folder: Path, end: str) -> None:
 
 
 def test_verify_reports_what_it_cannot_unpack(folder: Path) -> None:
-    packed = folder / "transaction.log.1.lz4"
-    packed.write_bytes(b"\x04\x22\x4d\x18")
+    packed = folder / "transaction.log.1.zip"
+    packed.write_bytes(b"PK\x03\x04")
     done = invoke("verify", "-O", "json", str(folder))
     value = json.loads(done.out)
     assert (done.code, value["status"]) == (6, "incomplete")
     assert [(one["path"], "compressed" in one["message"]) for one in value["failures"]] == [(str(packed), True)]
+
+
+def test_lz4_without_its_library_is_one_clear_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    packed = folder / "transaction.log.1.lz4"
+    packed.write_bytes(b"\x04\x22\x4d\x18")
+    text = "the file is compressed with lz4, which cannot be read; unpack it, or install the Python package lz4"
+    done = invoke("verify", "-O", "json", str(folder))
+    assert (done.code, done.err) == (4, f"binlogtool: {packed}: {text}\n")
+    assert json.loads(done.out)["failures"] == [{"path": str(packed), "message": f"{packed}: {text}", "exit_code": 4}]
+    done = invoke("dump", str(packed))
+    assert (done.code, done.err) == (4, f"binlogtool: {packed}: {text}\n")
+
+
+def test_damaged_lz4_is_a_finding(folder: Path) -> None:
+    frame = pytest.importorskip("lz4.frame")
+    data = frame.compress(plain_log() * 3000, block_size=frame.BLOCKSIZE_MAX64KB)
+    (folder / "transaction.log.1.lz4").write_bytes(data[: len(data) // 2])
+    done = invoke("verify", str(folder))
+    assert done.code == 1 and b"compression-error" in done.out
 
 
 @pytest.mark.parametrize("end", [".gz", ".xz"])

@@ -214,7 +214,7 @@ def ended(process: subprocess.Popen[bytes], signal_: int | None = None) -> tuple
 
 
 def test_follow_prints_what_is_appended_and_only_whole_records(plain: Path) -> None:
-    process = following(plain, "--limit", "5")
+    process = following(plain)
     assert process.stdout is not None
     seen = [json.loads(process.stdout.readline())["seq"] for _ in range(3)]
     more = plain_log(5)[len(plain_log(3)) :]
@@ -223,20 +223,22 @@ def test_follow_prints_what_is_appended_and_only_whole_records(plain: Path) -> N
         file.flush()
         time.sleep(0.3)
         file.write(more[100:])
-    rest, err = ended(process)
-    assert seen + [json.loads(line)["seq"] for line in rest.splitlines()] == [1, 2, 3, 4, 5]
-    assert (process.returncode, err) == (0, b"")
+    seen += [json.loads(process.stdout.readline())["seq"] for _ in range(2)]
+    rest, err = ended(process, signal.SIGTERM)
+    assert (seen, rest) == ([1, 2, 3, 4, 5], b"")
+    assert err == b"binlogtool: terminated; no partial output file was left\n"
 
 
 def test_follow_goes_on_in_a_file_of_the_same_name(plain: Path) -> None:
-    process = following(plain, "--limit", "5")
+    process = following(plain)
     assert process.stdout is not None
     seen = [json.loads(process.stdout.readline())["seq"] for _ in range(3)]
     fresh = plain.with_suffix(".new")
     fresh.write_bytes(insert(8, b"shop", b"t", b"8") + insert(9, b"shop", b"t", b"9"))
     fresh.replace(plain)
-    rest, _ = ended(process)
-    assert seen + [json.loads(line)["seq"] for line in rest.splitlines()] == [1, 2, 3, 8, 9]
+    seen += [json.loads(process.stdout.readline())["seq"] for _ in range(2)]
+    rest, _ = ended(process, signal.SIGTERM)
+    assert (seen, rest) == ([1, 2, 3, 8, 9], b"")
 
 
 @pytest.mark.full
@@ -258,3 +260,22 @@ def test_a_signal_asks_for_one_line_of_progress(plain: Path) -> None:
     line = process.stderr.readline()
     ended(process, signal.SIGTERM)
     assert line.startswith(b"binlogtool: ") and b"records" in line
+
+
+@pytest.mark.parametrize(("columns", "lacking"), [("80", {"offset", "origin"}), ("100", {"size"}), ("200", set())])
+def test_a_table_folds_no_narrow_column(columns: str, lacking: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = invoke(
+        "dump", "-O", "table", str(ROOT / "tests/corpus/guides/mariadb/mariadb-bin.000002")
+    ).text.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    assert {"type", "time", "object", "txn", "body"} <= set(lines[1].split())
+    assert lacking.isdisjoint(lines[1].split())
+    (deletion,) = [line.split() for line in lines if "DELETE_ROWS_V1" in line]
+    assert {"shop.orders", "0-1-7", "2026-11-20" if columns == "80" else "2026-11-20T14:05:10Z"} <= set(deletion)
+
+
+def test_verbose_text_leaves_out_what_a_record_does_not_have() -> None:
+    line = invoke("dump", "-v", "-n", "1", str(ROOT / "tests/corpus/guides/mariadb/mariadb-bin.000002")).text
+    assert " FORMAT_DESCRIPTION - size=252 record=0 origin=1 binlog_version=4 " in line
+    assert "None" not in line

@@ -52,6 +52,16 @@ def test_a_closed_pipe_ends_it_also_where_nothing_is_written_any_more(plain: Pat
         assert process.stderr.read() == b""
 
 
+def test_n_is_the_number_of_last_records_to_begin_with(tmp_path: Path) -> None:
+    log = tmp_path / "transaction.log"
+    log.write_bytes(b"".join(insert(number, b"a", b"b", b"c") for number in (1, 2, 3)))
+    with following("-n", "2", tmp_path) as process:
+        assert [record["seq"] for record in lines(process, 2)] == [2, 3]
+        with log.open("ab") as appended:
+            appended.write(insert(4, b"a", b"b", b"c") + insert(5, b"a", b"b", b"c"))
+        assert [record["seq"] for record in lines(process, 2)] == [4, 5]
+
+
 def test_a_closed_pipe_does_not_hide_damage(damaged: Path) -> None:
     with following(damaged) as process:
         lines(process, 4)
@@ -72,9 +82,9 @@ def test_a_signal_ends_it_between_two_records(plain: Path, number: int, status: 
 
 
 @pytest.mark.full
-def test_the_time_and_the_number_of_records_end_it(plain: Path, damaged: Path) -> None:
+def test_the_time_ends_it(plain: Path, damaged: Path) -> None:
     assert invoke("dump", "-F", "--timeout", "4s", "--poll", "100ms", str(plain)).code == 0
-    assert invoke("dump", "-F", "--limit", "4", str(damaged)).code == 1
+    assert invoke("dump", "-F", "--timeout", "2s", "--poll", "100ms", str(damaged)).code == 1
 
 
 def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
@@ -90,7 +100,7 @@ def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
         return real(path, *rest)
 
     monkeypatch.setattr(follow, "open_file", failing)
-    done = invoke("dump", "-F", "--limit", "2", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
+    done = invoke("dump", "-F", "--timeout", "1s", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [1, 3]
     assert done.err == f"binlogtool: {tmp_path}/transaction.log.2: cannot be read at 0x0: Input/output error\n"
     assert done.code == 4

@@ -7,6 +7,7 @@ Dana (300.00, open), loses all four in transaction 0-1-7, and gets Egil (42.00, 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from pathlib import Path
@@ -85,6 +86,7 @@ def test_an_output_of_one_table_wants_one_name(form: str) -> None:
         (("--database", "shp"), "did you mean shop.*?"),
         (("--exclude-object", "*"), "--exclude-object leaves out all tables of the log: shop.orders, shop.stock"),
         ((*ORDERS, "--columns", "custmer"), "did you mean 'customer'?"),
+        ((*ORDERS, "--where", "after.totl > 1"), "no table of the log has a column totl"),
     ],
 )
 def test_a_table_that_the_log_does_not_have_is_an_error(words: tuple[str, ...], said: str) -> None:
@@ -116,6 +118,49 @@ def test_damage_is_reported_and_the_rest_is_there(samples: Path) -> None:
     assert done.code == 1 and "checksum-mismatch" in done.err and done.text.count("\n") > 20
 
 
+def test_a_finding_is_reported_once_however_many_tables_are_read(samples: Path) -> None:
+    done = invoke("rows", str(samples / "guides" / "tarantool-flipped"))
+    assert done.text.count("\n_") > 1  # several system spaces
+    assert done.err.count("checksum-mismatch") == 1 and done.err.count("damaged-range") == 1
+
+
+def test_tables_that_nobody_named_are_not_reported_as_empty(samples: Path) -> None:
+    chain = str(samples / "tarantool" / "chain")
+    assert "contains no row" not in invoke("rows", chain).err
+    assert "_trigger: the selection contains no row" in invoke("rows", "--object", "_trigger", chain).err
+
+
+def test_statements_in_place_of_rows_are_one_finding_for_each_table(corpus: Path) -> None:
+    log = corpus / "mysql-binlog" / "generated" / "mariadb-11.8" / "mixed-ddl" / "mariadb-bin.000001"
+    done = invoke("rows", str(log))
+    told = [line.partition("error ")[2] for line in done.err.splitlines()]
+    statement = "rows-not-logged: QUERY: db_east1.orders2: a statement that changes rows; the log does not record which"
+    assert done.code == 1 and f"0x00001c08 {statement} (15 times; this is the first)" in told
+    assert all("rows-not-logged" in line for line in told) and len(told) == 2
+
+
+def test_an_encrypted_log_says_that_its_key_is_missing(samples: Path, corpus: Path) -> None:
+    mysql = corpus / "mysql-binlog" / "generated" / "mysql-9.7" / "encrypted" / "enc-bin.000001"
+    for log in (samples / "mysql_binlog" / "encrypted" / "aes-ctr.000001", mysql):
+        for command in ("rows", "flashback", "rows --object shop.orders"):
+            done = invoke(*command.split(), str(log))
+            assert done.code == 6 and "the log is encrypted; give the key with --keyfile FILE" in done.err
+            assert "binlog_format" not in done.err and "not-reversible" not in done.err
+
+
+def test_rows_of_standard_input_are_those_of_the_file() -> None:
+    log = f"{LOG}/mariadb-bin.000002"
+    words = ("rows", "-O", "csv", "--columns", "op,id,customer,total", *ORDERS)
+    with open(log, "rb") as plain:
+        data = plain.read()
+    expected = invoke(*words, log).out
+    assert expected.count(b"\n") > 4
+    for content in (data, gzip.compress(data)):
+        done = program(*words, "-", stdin=None, input=content)
+        assert (done.returncode, done.stdout, done.stderr) == (0, expected, b"")
+    assert program("rows", "-", stdin=None, input=b"text").returncode == 3
+
+
 def test_the_library_has_the_same_rows() -> None:
     with binlogtool.open(LOG) as log:
         assert log.tables() == ["shop.orders", "shop.stock"]
@@ -124,6 +169,35 @@ def test_the_library_has_the_same_rows() -> None:
         assert rows.row_count == 9
         with pytest.raises(UsageError, match="did you mean jsonl"):
             list(rows.encode("json"))
+
+
+def test_partial_updates_of_json_are_the_functions_that_mysqlbinlog_prints(corpus: Path) -> None:
+    log = str(corpus / "mysql-binlog" / "generated" / "mysql-9.7" / "partial-json" / "binlog.000001")
+    changes = [  # as `mysqlbinlog -v` prints them, with the column's name in place of @2
+        "JSON_REPLACE(j, '$.a', 99)",
+        "JSON_REMOVE(j, '$.b.c[1]')",
+        "JSON_REPLACE(j, '$.b.c[0]', CAST('{\"z\": 1.5}' AS JSON))",
+        "JSON_INSERT(j, '$.new', 'v')",
+    ]
+    rows = [line.strip() for line in invoke("rows", log).text.splitlines()]
+    assert [line for line in rows if line.startswith("j: JSON_")] == [f"j: {one}" for one in changes]
+    dumped = [line for line in invoke("dump", log).text.splitlines() if line.startswith("  ~ ")]
+    assert dumped == [
+        f"  ~ id=1 j={changes[0]}",
+        f"  ~ id=1 j={changes[1]} k: [1,2] → [1,2,7]",
+        f"  ~ id=1 j={changes[2]}",
+        f"  ~ id=1 j={changes[3]}",
+    ]
+    lines = [json.loads(line) for line in invoke("rows", "-O", "jsonl", log).text.splitlines()]
+    assert json.loads(lines[2]["j"]) == {"$diff": [{"op": "REPLACE", "path": "$.a", "value": 99}]}
+
+
+def test_a_text_that_looks_like_a_partial_update_stays_a_text(tmp_path: Path) -> None:
+    from tests.pipeline.test_notebook import inserted
+
+    (tmp_path / "log.000001").write_bytes(inserted([b'{"$diff":[' + b"[" * 90], [[7]]))
+    done = invoke("rows", str(tmp_path / "log.000001"))
+    assert done.code == 0 and '{"$diff":[[[[' in done.text
 
 
 # -- flashback ---------------------------------------------------------------------------------------------------------

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from binlogtool.terminal import progress as progress_module
 from binlogtool.terminal.escape import can_draw_boxes, count_columns, fold_line
 from binlogtool.terminal.progress import ProgressDisplay
 from tests.cli.invoke import invoke, program
@@ -108,15 +114,80 @@ def program_words(text: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_progress_never_says_that_no_time_is_left() -> None:
+@contextmanager
+def error_terminal(monkeypatch: pytest.MonkeyPatch, tick_seconds: float) -> Iterator[int]:
+    """Make standard error a terminal; what is written can be read from the descriptor."""
+    monkeypatch.setitem(progress_module._TICK_SECONDS, "auto", tick_seconds)
+    outer, inner = os.openpty()
+    os.set_blocking(outer, False)
+    with open(inner, "w") as terminal, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", terminal)
+        yield outer
+    os.close(outer)
+
+
+def read_all(terminal: int) -> str:
+    """What was written, until nothing more comes for a moment."""
+    shown = b""
+    while select.select([terminal], [], [], 0.3)[0]:
+        shown += os.read(terminal, 10_000)
+    return shown.decode()
+
+
+def test_the_elapsed_time_is_shown_also_while_no_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with error_terminal(monkeypatch, 0.05) as terminal:
+        progress = ProgressDisplay("auto", "convert")
+        progress.start_ticking()
+        progress.update_stage("convert: starting Spark", 0, total=1)
+        time.sleep(0.4)
+        progress.end()
+        shown = read_all(terminal)
+    assert shown.count("convert: starting Spark: 0 s elapsed") >= 2
+    assert shown.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("stop", [ProgressDisplay.clear_line, ProgressDisplay.disable_line, ProgressDisplay.end])
+def test_the_elapsed_time_is_not_shown_during_a_prompt_or_after_data(
+    stop: Callable[[ProgressDisplay], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with error_terminal(monkeypatch, 0.02) as terminal:
+        progress = ProgressDisplay("auto", "truncate-to-durable")
+        progress.start_ticking()
+        stop(progress)
+        time.sleep(0.1)
+        progress.end()
+        os.write(sys.stderr.fileno(), b"prompt")
+        assert read_all(terminal) == "prompt"
+
+
+def test_a_message_is_on_its_own_line_and_the_elapsed_time_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    with error_terminal(monkeypatch, 0.05) as terminal:
+        progress = ProgressDisplay("auto", "convert")
+        progress.start_ticking()
+        time.sleep(0.3)
+        with progress.hide_line():
+            os.write(sys.stderr.fileno(), b"message\n")
+        time.sleep(0.3)
+        progress.end()
+        before, after = read_all(terminal).split("message\r\n")
+    assert before.endswith("\r\x1b[K") and "elapsed" in after
+
+
+def test_progress_never_says_that_no_time_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     progress = ProgressDisplay(command="convert")
-    progress.update_stage("convert: starting Spark", 0, total=1000)
-    assert " elapsed" in progress._format_line() and " %" not in progress._format_line()
+    progress.update_stage("convert: starting Spark", 0, total=1)
+    now[0] += 7
+    assert progress._format_line() == "binlogtool: convert: starting Spark: 7 s elapsed"
     progress.update_stage("convert: converting", 0, total=1000)
+    now[0] += 3
     progress.update_stage("convert: converting", 500, total=1000)
-    assert "50 %" in progress._format_line() and progress._format_line().endswith(" left")
+    assert "50 %" in progress._format_line() and progress._format_line().endswith(", 3 s left")
+    progress.update_stage("convert: converting", 999, total=1000)
+    assert progress._format_line().endswith(", 3 s elapsed")
     progress.update_stage("convert: converting", 1000, total=1000)
-    assert progress._format_line().endswith("finishing, 0 s elapsed")
+    assert progress._format_line().endswith("finishing, 3 s elapsed")
     progress.advance("out.jsonl", 300, 300)
     assert progress._format_line().startswith("binlogtool: convert out.jsonl: ")
 
@@ -167,14 +238,17 @@ def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Pa
     steps = [step for step in shown.raw.decode().split("\r\x1b[K") if PROGRESS.search(step)]
     assert steps, shown.raw
     assert max(len(step) for step in steps) < columns
-    whole = r"MiB of \d.* MiB, .*/s, \d+ %, \d+ s left$" if columns == 80 else r"\d+ %, \d+ s left$"
+    whole = r"MiB of \d.* MiB, .*/s, \d+ %, \d+ s (left|elapsed)$" if columns == 80 else r"\d+ %, \d+ s (left|elapsed)$"
     assert any(re.search(whole, step.rstrip()) for step in steps)
     assert shown.lines[-1] == ""
 
 
-def test_progress_on_one_line_is_shortened_from_its_least_important_end() -> None:
+def test_progress_on_one_line_is_shortened_from_its_least_important_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     progress = ProgressDisplay("never", "verify")
     progress.start_pass(4 << 20)
+    now[0] += 2
     for end in (1 << 19, 1 << 20):
         progress.advance("/a/rather/long/path/to/00000000000000000042.xlog", end, 1 << 19)
     for width in (120, 79, 60, 39, 25):

@@ -18,7 +18,11 @@ MISSPELT = [
     (("--object", "Shop.Acc"), "did you mean shop.acc?"),
     (("--database", "shp"), "(--database shp): the log has no such database; did you mean shop.*?"),
     (("--include-gtids", "0-1-99999"), "the log has no such transaction; it has 0-1-7792 to 0-1-7796"),
-    (("--xid", "0-1-77"), "--xid 0-1-77: the log has no such transaction"),
+    (
+        ("--include-gtids", "0-2-7795"),
+        "0-2-7795: the log has no such transaction; it has 0-1-7792 to 0-1-7796; did you mean 0-1-7795?",
+    ),
+    (("--xid", "0-1-77"), "--xid 0-1-77: the log has no such transaction; it has 0-1-7792 to 0-1-7796"),
     (("--origin", "7"), "--origin 7: no record of the log has this origin; they have 1"),
     (("--type", "INSERT"), "--type INSERT: mysql-binlog has no such record type"),
     (("--type", "WRITE_ROW"), "--type WRITE_ROW: unknown record type; did you mean WRITE_ROWS"),
@@ -48,6 +52,38 @@ def test_nothing_is_converted_for_a_misspelt_name(
     done = invoke(*COMMANDS[to], "-o", str(tmp_path / "o"), *selection, LOG)
     assert (done.code, list(tmp_path.iterdir())) == (2, [])
     assert text in done.err
+
+
+@pytest.mark.parametrize(
+    ("selection", "status", "text"),
+    [
+        (("--start-position", "gtid:5-1-7795"), 0, "gtid:5-1-7795: the log has no such source; it has 0-1-7792 to"),
+        (("--start-position", "gtid:0-9-3"), 0, ""),
+        (("--stop-position", "gtid:0-1-7794"), 0, ""),
+        (
+            ("--stop-position", "gtid:0-1-7999"),
+            0,
+            "gtid:0-1-7999: the log ends without it; it has 0-1-7792 to 0-1-7796",
+        ),
+        (
+            ("--stop-position", "gtid:7-1-7795"),
+            2,
+            "the log ends without it; it has 0-1-7792 to 0-1-7796; did you mean 0-1-",
+        ),
+        (("--exclude-gtids", "0-1-7794"), 0, ""),
+        (
+            ("--exclude-gtids", "0-1-7749"),
+            0,
+            "--exclude-gtids 0-1-7749: the log has no such transaction; it has 0-1-77",
+        ),
+    ],
+)
+def test_a_position_or_exclusion_that_the_log_does_not_have_is_reported(
+    selection: tuple[str, ...], status: int, text: str
+) -> None:
+    done = invoke("dump", *selection, LOG)
+    assert done.code == status
+    assert (text in done.err) if text else (done.err == "")
 
 
 def test_a_transaction_that_the_log_does_not_have_makes_no_log(tmp_path: Path) -> None:

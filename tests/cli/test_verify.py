@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -221,9 +222,32 @@ def test_named_files_of_one_log_are_checked_as_a_set(tmp_path: Path) -> None:
     assert invoke("verify", names[1], names[2], "--jobs", "2").code == 1  # together in one process
 
 
+def test_a_gap_between_named_compressed_files_is_found(tmp_path: Path) -> None:
+    names = [f"{tmp_path}/mariadb-bin.00000{number}.gz" for number in (1, 2, 4)]
+    for name, source in zip(names, (1, 2, 2), strict=True):
+        Path(name).write_bytes(gzip.compress((MARIADB / f"mariadb-bin.00000{source}").read_bytes()))
+    assert invoke("verify", *names[:2]).code == 0
+    done = invoke("verify", *names)
+    assert done.code == 1 and "missing-member       mariadb-bin.000003 does not exist" in done.text
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_a_file_between_the_named_ones_is_noted_as_not_checked(tmp_path: Path, end: str) -> None:
+    names = [f"{tmp_path}/mariadb-bin.00000{number}{end}" for number in (1, 2, 3)]
+    for name, source in zip(names, (1, 2, 2), strict=True):
+        data = (MARIADB / f"mariadb-bin.00000{source}").read_bytes()
+        Path(name).write_bytes(gzip.compress(data) if end else data)
+    (tmp_path / "mariadb-bin.000002.idx").write_bytes(b"index of GTIDs")
+    done = invoke("verify", names[0], names[2])
+    note = f"member-not-named     mariadb-bin.000002{end} exists between the named files and was not checked"
+    assert done.code == 0 and done.text.count("member-not-named") == 1 and note in done.text
+    assert "member-not-named" not in invoke("verify", *names).text
+
+
 def test_a_log_whose_newest_record_is_too_old_is_reported_once() -> None:
     done = invoke("verify", "--max-age", "1h", str(MARIADB))
     assert done.code == 1 and done.text.count("log-outdated") == 1
+    assert "mariadb-bin.000002   WARNING " in done.text
     assert "the newest record is of 2026-11-20T18:00:00Z, " in done.text and "--max-age allows 1 h" in done.text
     assert "DAMAGED" not in done.text
     assert invoke("verify", "--max-age", "36500d", str(MARIADB)).code == 0
@@ -260,4 +284,4 @@ def test_a_compressed_file_that_cannot_be_unpacked_says_so(tmp_path: Path) -> No
     log = tmp_path / "bin.000001.bz2"
     log.write_bytes(b"BZh9" + bytes(range(200)))
     done = invoke("verify", str(log))
-    assert done.code == 4 and "the compressed input ends unexpectedly" in done.err and "empty" not in done.err
+    assert done.code == 4 and "the bzip2 data is damaged before byte 204" in done.err and "empty" not in done.err

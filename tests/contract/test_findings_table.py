@@ -13,8 +13,11 @@ from binlogtool.report.ci_reports import CHECKS
 ROOT = Path(__file__).resolve().parents[2]
 
 ELSEWHERE = (
+    "columns-unknown",
     "input-unreadable",
     "changed-later",
+    "not-reversible",
+    "rows-not-logged",
     "rows-diverge",
     "silent-loss",
     "statement-inexact",
@@ -63,6 +66,10 @@ TABLE = {
     "path-outside-set": "error",
     "changed-while-read": "error",
     "input-unreadable": "error",
+    "member-not-named": "note",
+    "rows-not-logged": "error",
+    "columns-unknown": "error",
+    "not-reversible": "error",
     # added to the contract: what a replay finds, and no verification
     "silent-loss": "error",
     # and what a script of statements cannot say

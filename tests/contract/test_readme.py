@@ -19,7 +19,8 @@ TABLE = {
     "What happened to a table": ("mariadb", 0, "Egil"),
     "What changed at 14:05?": ("mariadb", 0, "DELETE_ROWS_V1"),
     "Check backups in CI": ("mariadb", 0, "(100 %)"),
-    "Logs to Parquet": ("mariadb", 0, "wrote  rows.parquet"),
+    "Logs to Parquet": ("mariadb", 0, "wrote  tables"),
+    "Restore up to a moment": ("mariadb", 0, "wrote  until.sql"),
 }
 """The start of a row -> the sample that its first command is tried on, its status, words that it prints."""
 

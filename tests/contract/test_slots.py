@@ -20,8 +20,7 @@ FORMATS = Path(__file__).resolve().parents[2] / "formats"
 STRICT = (
     "binlog_events/transactions/*.py", "binlog_events/changes/*.py", "binlog_events/sql/kernels/*.py",
     "mysql_binlog/validate/*.py", "mysql_binlog/transactions.py", "mariadb_innodb_binlog/event_groups.py",
-    "mariadb_innodb_binlog/json_lines.py", "mariadb_innodb_binlog/records/salvage.py",
-    "mariadb_innodb_binlog/validate/carried_state.py",
+    "mariadb_innodb_binlog/records/salvage.py", "mariadb_innodb_binlog/validate/log_set.py",
 )  # fmt: skip
 """Modules of such kernels, below `formats`: none of their numbers is without a name."""
 NAMED = {"code", "codes", "trait", "mark", "kind", "group", "what"}
@@ -29,11 +28,9 @@ NAMED = {"code", "codes", "trait", "mark", "kind", "group", "what"}
 
 FILES = sorted(path for pattern in STRICT for path in FORMATS.glob(pattern))
 ELSEWHERE = {
-    "binlog_events/rows/json_kernels.py": 20,
     "binlog_events/status_variables.py": 24,
     "binlog_events/wire_format.py": 2,
     "manticore/decode.py": 1,
-    "manticore/payloads/kernels.py": 14,
     "mariadb_innodb_binlog/validate/file.py": 2,
     "tarantool/msgpack/messages.py": 49,
     "tarantool/replay/fast_path.py": 37,

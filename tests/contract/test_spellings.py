@@ -25,8 +25,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/changes/typed_cells", "binlog_events/event_schemas", "binlog_events/gtid/gtid_events",
         "binlog_events/rows/rows_event", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
         "binlog_events/status_variables", "binlog_events/values/decode", "binlog_events/wire_format",
-        "drizzle/protobuf/wire_reader", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
-        "manticore/payloads/field_types", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
+        "drizzle/schema", "eblob/schema", "format_api/schema_fields", "format_api/row_store_kernels",
+        "manticore/field_types", "mariadb_innodb_binlog/redo/records", "mysql_binlog/validate/gtid_rules",
         "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
     ),
     FOUND: (
@@ -41,7 +41,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     WRITTEN: (
         "binlog_events/crypt/decrypt", "binlog_events/crypt/keys_and_ciphers", "binlog_events/sql/flashback",
         "binlog_events/sql/row_statements", "binlog_events/sql/script", "binlog_events/write_log",
-        "manticore/repair", "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/repair",
+        "manticore/format", "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/repair",
     ),
     KEY: (
         "binlog_events/changes/row_changes", "binlog_events/changes/row_tables", "binlog_events/decode",
@@ -63,10 +63,10 @@ Derived code (`binlogtool/format_api/schema_fields.py`) needs none."""
 
 COMPILED = (
     "binlog_events/changes/row_event_kernels", "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
-    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements", "binlog_events/sql/literals",
-    "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/wire_format",
-    "drizzle/protobuf/json_lines", "eblob/json_lines", "format_api/layout", "manticore/payloads/json_lines",
-    "manticore/payloads/kernels", "mariadb_innodb_binlog/event_groups", "mysql_binlog/validate/kernels",
+    "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements",
+    "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/values/decoders",
+    "binlog_events/wire_format", "drizzle/json_lines", "eblob/json_lines", "format_api/layout", "manticore/json_lines",
+    "manticore/field_types", "mariadb_innodb_binlog/event_groups", "mysql_binlog/validate/kernels",
     "tarantool/msgpack/messages", "tarantool/replay/fast_path", "tarantool/rows/json_lines", "tarantool/rows/rows",
 )  # fmt: skip
 """Modules whose compiled code reads numbers itself: a second reader of what a schema says, for speed; tests hold both

@@ -57,7 +57,7 @@ CALLS = (
     "flashback --rows statements -o out/u.sql",
     *(
         f"convert --to jsonl --envelope {name} -o out/messages.jsonl --on-damage skip"
-        for name in ("debezium --transaction-messages --schema-messages", "maxwell", "canal")
+        for name in ("debezium --provide-transaction-metadata --include-query --schema-messages", "maxwell", "canal")
     ),
     "convert --to jsonl --envelope debezium --decimals string --times connect -o out/m.jsonl --on-damage skip",
     "convert --to mysql-binlog -o out/bin --on-damage skip",

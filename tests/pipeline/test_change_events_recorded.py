@@ -100,7 +100,8 @@ _DEFAULT_DAY = (date(2020, 1, 1) - date(1970, 1, 1)).days
 def _own(case: str, folder: Path) -> list[Message]:
     connector = case.split("/")[0]
     (folder / "bin.000001").write_bytes(gzip.decompress((RECORD / case / "bin.000001.gz").read_bytes()))
-    more = ("--source-name", "shop1", "--transaction-messages", "--schema-messages") if connector == "debezium" else ()
+    switches = ("--provide-transaction-metadata", "--include-query", "--schema-messages")
+    more = ("--source-name", "shop1", *switches) if connector == "debezium" else ()
     output = folder / "out.jsonl"
     done = convert(output, folder / "bin.000001", *more, "--exclude-object", "zz.*", envelope=connector)
     assert done.code == 0, done.text + done.err

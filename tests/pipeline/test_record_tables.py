@@ -15,7 +15,7 @@ import pytest
 import binlogtool
 from binlogtool.core.record_selection import Selection
 from binlogtool.errors import LimitError
-from binlogtool.export import record_rows, record_tables
+from binlogtool.export import record_rows, task_planning
 from binlogtool.export.record_tables import RowTotals, total_rows
 from binlogtool.limits import Limits
 from binlogtool.spark.session import SparkJobSession
@@ -52,7 +52,7 @@ def test_rows_and_manifest_are_the_same_whoever_runs_the_tasks(
     name: str, samples: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own reader and writer agree, too: the data source, written by Spark."""
-    monkeypatch.setattr(record_tables, "MIN_SPLIT_SIZE", 1024)
+    monkeypatch.setattr(task_planning, "MIN_SPLIT_SIZE", 1024)
     here = binlogtool.convert([samples / name], "parquet", tmp_path / "here", selection=SKIP)
     rows = rows_of(tmp_path / "here")
     assert rows.schema.equals(record_rows.SCHEMA)
@@ -103,9 +103,14 @@ def test_progress_reaches_the_end_and_never_goes_back(samples: Path, tmp_path: P
     assert {step.stage for step in steps} == {"reading headers", "converting"}
 
 
-def test_jobs_are_for_tables_of_records_without_spark(samples: Path, tmp_path: Path) -> None:
+def test_jobs_are_for_tables_without_spark(samples: Path, tmp_path: Path) -> None:
     log = str(samples / "drizzle" / "basic-checksum.log")
-    for words in (("jsonl",), ("parquet", "--per-table"), ("parquet", "--append"), ("csv", "--master", "local[1]")):
+    for words in (
+        ("jsonl",),
+        ("jsonl", "--envelope", "canal"),
+        ("parquet", "--append"),
+        ("csv", "--master", "local[1]"),
+    ):
         done = invoke("convert", "--jobs", "2", "--to", *words, "-o", str(tmp_path / "out"), log)
         assert done.code == 2 and "--jobs" in done.err, words
     assert not list(tmp_path.iterdir())

@@ -10,10 +10,10 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import InputOutputError
-from binlogtool.export import record_tables
+from binlogtool.export import task_planning
 from binlogtool.export.manifest import ReadRequest, TaskFile, find_parts
-from binlogtool.export.record_tables import FileHash, scan_inputs
 from binlogtool.export.run_tasks import LocalRunner
+from binlogtool.export.task_planning import FileHash, scan_inputs
 from binlogtool.limits import Limits
 from binlogtool.spark.fleet import SparkJobRunner
 from binlogtool.spark.session import SparkJobSession
@@ -28,7 +28,7 @@ def member(path: Path) -> TaskFile:
 def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
     samples: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_tables, "MIN_SPLIT_SIZE", 1024)
+    monkeypatch.setattr(task_planning, "MIN_SPLIT_SIZE", 1024)
     path = samples / "drizzle" / "basic-checksum.log"
     done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session, target_file_size=1024)
     (source,) = done.inputs

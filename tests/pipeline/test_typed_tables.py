@@ -298,7 +298,6 @@ def test_damage_is_a_row_of_its_own_and_stops_what_does_not_pass_over_it(
         ({"image": "old"}, "choose one of after, before, both, changes"),
         ({"per_table": True, "selection": Selection(where="body.rows.after.v > 1")}, "--where: body.rows.after.v:"),
         ({"per_table": True, "selection": Selection(tail=3)}, "--tail"),
-        ({"per_table": True, "master": "spark://a:7077"}, "--master"),
         ({"per_table": True, "partition_by": ["type"]}, "choose of op, server, file, date, hour"),
         ({"per_table": True, "to": "csv", "image": "both"}, "--image both"),
     ],
@@ -505,16 +504,3 @@ def test_a_row_has_the_finding_about_the_names_of_its_columns(tmp_path: Path, ba
     (found,) = json.loads(first["findings"])
     assert found["id"] == "meta-mismatch" and "there is no column c" in found["message"]
     assert second["findings"] is None
-
-
-@pytest.mark.parametrize(
-    "words", [("--master", "local[2]"), ("--master", "local[1]", "--conf", "spark.ui.enabled=false")]
-)
-@pytest.mark.parametrize("kind", [("--per-table",), ("--object", "*"), ("--envelope", "debezium")])
-def test_rows_that_are_made_in_this_process_take_no_master(
-    samples: Path, tmp_path: Path, kind: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    log = str(samples / "guides" / "mariadb" / "mariadb-bin.000001")
-    done = invoke("convert", "--to", "parquet", *kind, *words, "-o", str(tmp_path / "out"), log)
-    assert done.code == 2 and "are written in this process; --master and --conf cannot be used" in done.err
-    assert not (tmp_path / "out").exists()

@@ -289,6 +289,27 @@ def test_the_names_of_files_are_quoted(samples: Path, tmp_path: Path) -> None:
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", invoke("diagnose", str(home)).text)
 
 
+@pytest.mark.parametrize("form", ["absolute", "relative", "here"])
+def test_every_step_names_paths_in_the_form_that_was_given(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    home = tmp_path / "var" / "sphinx"
+    shutil.copytree(samples / "guides" / "sphinx-torn", home)
+    monkeypatch.chdir(home if form == "here" else tmp_path)
+    path = {"absolute": str(home), "relative": "var/sphinx", "here": "."}[form]
+    (log,) = diagnosed(path)["logs"]
+    commands = [step["command"] for step in log["steps"] if step["command"] is not None]
+    beside = {"absolute": f"{home}.copy", "relative": "var/sphinx.copy", "here": "../sphinx.copy"}[form]
+    assert commands == [
+        f"cp -a -- {path} {beside}",
+        f"binlogtool hexdump-annotate --at 0x271 {path}/binlog.001",
+        f"binlogtool truncate-to-durable {path}",
+        f"binlogtool truncate-to-durable --apply {path}",
+        f"binlogtool replay-dry-run {path}",
+        f"binlogtool undo --apply {path}/binlog.001.binlogtool-undo-*",
+    ]
+
+
 def test_what_is_no_log_is_status_3_and_standard_input_is_refused(tmp_path: Path) -> None:
     (tmp_path / "readme.txt").write_text("no log")
     nothing = invoke("diagnose", str(tmp_path))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from binlogtool.report.wording import format_command, format_duration
+from binlogtool.report.wording import format_command, format_duration, format_facts
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,18 @@ def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None
 def test_a_command_names_the_program_that_runs(program: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [program])
     assert format_command("verify", "a b") == f"{words} verify 'a b'"
+
+
+def test_facts_are_names_with_values_in_words_for_people() -> None:
+    facts = {
+        "situation": "apply",
+        "server": "refuse",
+        "is_first": False,
+        "between": True,
+        "missing": "",
+        "stored": "5b1c",
+    }
+    assert format_facts(facts, "a message") == [
+        "when the log is replayed", "the server refuses to start", "between", "stored 5b1c",
+    ]  # fmt: skip
+    assert format_facts(facts, "stored 5b1c; the server refuses to start") == ["when the log is replayed", "between"]

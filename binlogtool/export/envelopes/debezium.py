@@ -213,7 +213,7 @@ class DebeziumEncoder(msgspec.Struct):
     def _transaction_message(
         self, change: ChangeEvent, status: str, count: int | None, tables: Any
     ) -> Iterator[Message]:
-        if self.options.transaction_messages and self._open_transaction is not None:
+        if self.options.provide_transaction_metadata and self._open_transaction is not None:
             transaction_id, time = _transaction_id(self._open_transaction), change.place.time
             counts = {"event_count": count, "data_collections": tables}
             value = {"status": status, "id": transaction_id, **counts, "ts_ms": None if time is None else time // 1000}
@@ -281,12 +281,15 @@ class DebeziumEncoder(msgspec.Struct):
             "pos": place.offset,
             "row": place.row,
             "thread": transaction.thread if transaction else None,
-            "query": None if place.query is None else to_json_safe_text(place.query),
+            "query": self._query_text(place.query),
         }
+
+    def _query_text(self, query: str | None) -> str | None:
+        return None if query is None or not self.options.include_query else to_json_safe_text(query)
 
     def _transaction_block(self, change: ChangeEvent) -> Message:
         """Return the transaction member with the message's numbers in it; None if its beginning was not read."""
-        transaction = change.transaction
+        transaction = change.transaction if self.options.provide_transaction_metadata else None
         if transaction is None or not transaction.has_begin or change.table is None:
             return {"transaction": None}
         if transaction is not self._open_transaction:

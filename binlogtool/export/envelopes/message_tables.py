@@ -6,8 +6,8 @@ directory per table, the images instead have the table's columns with their type
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,25 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool import limits as limits_module
-from binlogtool.core.open_log import LogReader, open_log
-from binlogtool.core.record_selection import ReadOptions, Selection
 from binlogtool.errors import UsageError
-from binlogtool.export.atomic_output import TABLES_FILE
 from binlogtool.export.envelopes.maxwell import old_values
 from binlogtool.export.envelopes.values import MessageLine
-from binlogtool.export.manifest import Manifest, ManifestInput, ProgressCallback, ProgressStep
+from binlogtool.export.finish_tables import conform_table
+from binlogtool.export.incremental import KnownTable
+from binlogtool.export.manifest import FindingTally, Manifest
 from binlogtool.export.ordered_output import StreamJob
-from binlogtool.export.output_options import EnvelopeOptions, TableFileOptions, TypedRowOptions
-from binlogtool.export.table_router import TableDirectories
+from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions
+from binlogtool.export.table_job import SpoolResult, TaskReader
 from binlogtool.export.typed_columns import (
     TableBatch,
+    TableEvolution,
     TypedColumn,
     ambiguous_table_error,
     to_arrow_type,
     to_cells,
     to_sql_type,
 )
-from binlogtool.export.typed_tables import SCHEMA, TableOutput, build_checks, check_text_bytes, conform_table
-from binlogtool.format_api.format import Hints
+from binlogtool.export.typed_tables import SpooledTable, TableMemory, TableSpool, TableSpools
 from binlogtool.format_api.tables_and_changes import (
     TRUNCATE,
     ChangeEvent,
@@ -46,7 +44,6 @@ from binlogtool.format_api.tables_and_changes import (
     TableSchema,
     pad_image,
 )
-from binlogtool.limits import Limits
 
 # --- Messages as rows of a table ---
 
@@ -272,7 +269,7 @@ MESSAGE_LAYOUTS: Mapping[str, MessageRowLayout] = {
 
 _MAX_BATCH_ROWS = 8192
 _MAX_PENDING_BYTES, _HELD_MEMORY_DIVISOR = 8 << 20, 32
-"""Limits of pending messages: bytes, and fraction of the memory limit."""
+"""Limits of the pending messages of all tables: bytes, and fraction of the memory limit."""
 
 
 class MessageTableLayout:
@@ -309,21 +306,17 @@ class MessageTableLayout:
         return [{"name": name, "type": to_sql_type(kind)} for name, kind in self.fields or ()]
 
 
-class MessageTableOutput(TableOutput):
-    """Output of messages. typed: the images have the columns of one table."""
+class MessageTableSpool(TableSpool):
+    """Spools messages. typed: the images have the columns of one table."""
 
-    def __init__(self, *arguments: Any, row_layout: MessageRowLayout, typed: bool) -> None:
-        super().__init__(*arguments, operations=False)
-        self._max_pending_size = min(_MAX_PENDING_BYTES, arguments[-1] // _HELD_MEMORY_DIVISOR)
-        self._row_layout, self._typed = row_layout, typed
-        self._pending_messages, self._pending_size = list[dict[str, Any]](), 0
+    def __init__(
+        self, *arguments: Any, row_layout: MessageRowLayout, typed: bool, memory: TableMemory, **more: Any
+    ) -> None:
+        super().__init__(*arguments, **more)
+        self._row_layout, self._typed, self._memory = row_layout, typed, memory
+        self._pending_messages = list[dict[str, Any]]()
         self._last: Any = None
         self._table: Any = None
-
-    @property
-    def layout(self) -> MessageTableLayout:
-        """Layout of the messages, as far as the columns are known now."""
-        return MessageTableLayout(self._row_layout, self.evolution.fields if self._typed else None)
 
     def add_message(self, line: MessageLine) -> None:
         """Add the next message."""
@@ -334,11 +327,10 @@ class MessageTableOutput(TableOutput):
             self._update_table(change)
             images = None
             if self._table is not None:
-                images = self._row_layout.typed(row, change, self._table, self.evolution.fields)
+                images = self._row_layout.typed(row, change, self._table, self.history.evolution.fields)
             row.update(images or dict.fromkeys(self._row_layout.images))
         self._pending_messages.append(row)
-        self._pending_size += len(data)
-        if len(self._pending_messages) >= _MAX_BATCH_ROWS or self._pending_size >= self._max_pending_size:
+        if len(self._pending_messages) >= _MAX_BATCH_ROWS:
             self.flush()
 
     def _update_table(self, change: ChangeEvent) -> None:
@@ -355,13 +347,13 @@ class MessageTableOutput(TableOutput):
         """Build a batch of the pending messages."""
         if self._pending_messages:
             batch = pa.RecordBatch.from_pylist(self._pending_messages, schema=self.layout.schema)
-            self._pending_messages, self._pending_size = [], 0
-            self.add_batch(TableBatch((), batch))
+            self._pending_messages = []
+            self._memory.add_batch(self, TableBatch((), batch))
 
-    def finish(self) -> None:
-        """Write the output files; see `TableOutput`."""
+    def finish(self) -> SpooledTable:
+        """Write what is pending; see `TableSpool`."""
         self.flush()
-        super().finish()
+        return super().finish()
 
 
 def _arrow_type(kind: str | ColumnTypes) -> pa.DataType:
@@ -372,142 +364,154 @@ def _arrow_type(kind: str | ColumnTypes) -> pa.DataType:
 
 # --- Change messages as tables ---
 
-_MEMORY_DIVISOR = 4
-"""Pending messages of all tables use at most this fraction of the memory limit."""
+
+class MessageOutcome(msgspec.Struct):
+    """What the messages of a log, or of a part of it, say beside their rows. See `StreamJob`."""
+
+    records_by_file: Counter[str] = msgspec.field(default_factory=Counter)
+    damaged: bool = False
+    has_left_out: bool = False
+    unplaced: set[str] = msgspec.field(default_factory=set)
 
 
-class MessagesJob(msgspec.Struct, frozen=True):
-    """One conversion of messages to tables.
+class MessageRows(msgspec.Struct, frozen=True):
+    """Change messages as rows of tables (`export.table_job.RowKind`).
 
-    typed_options: options of tables with typed images; None = all messages in one table, images as texts.
+    typed_options: options of tables with typed images; None = all messages in one table, images as texts. has_types:
+    the format of the output has types for images.
     """
 
-    limits: Limits
-    backend: str
-    selection: Selection
-    hints: Hints | None
-    shape: TableFileOptions
     options: EnvelopeOptions
-    typed_options: TypedRowOptions | None = None
-    on_step: ProgressCallback | None = None
+    typed_options: TypedRowOptions | None
+    has_types: bool
 
-    def write(self, format: str, inputs: list[ManifestInput], stage: Path) -> Manifest:
-        """Write a directory at `stage`.
+    @property
+    def per_table(self) -> bool:
+        """True if each table has its own directory."""
+        return self.typed_options is not None and self.typed_options.per_table
 
-        Raises:
-            UsageError: a format has no row changes, or no table matches the selection.
-            InputOutputError, LimitError.
-        """
-        limits_module.set_resident_ceiling()
-        stage.mkdir()
-        with ThreadPoolExecutor(1) as pool:
-            return _MessagesJobState(self, stage, pool).run(format, inputs)
+    @property
+    def is_counted(self) -> bool:
+        """Return False: messages are not counted."""
+        return False
+
+    @property
+    def is_typed(self) -> bool:
+        """True if images have the columns of one table."""
+        return self.typed_options is not None and self.has_types
+
+    def make_layout(self, evolution: TableEvolution) -> MessageTableLayout:
+        """Return the layout of the messages of a table."""
+        return MessageTableLayout(MESSAGE_LAYOUTS[self.options.envelope], evolution.fields if self.is_typed else None)
+
+    def spool_rows(self, reader: TaskReader, pool: ThreadPoolExecutor) -> SpoolResult:
+        """Read what a task reads, and spool its messages."""
+        tables, request, outcome, tally = (
+            _MessageTables(self, reader, pool),
+            reader.request,
+            MessageOutcome(),
+            FindingTally(),
+        )
+        options = replace(self.options, tombstones=self.options.envelope != "debezium")
+        report = reader.make_progress()
+        for opened in reader.open_parts():
+            stream = StreamJob(
+                "jsonl", request.limits, request.backend, opened.selection, reader.hints, envelope=options,
+                message_sink=tables.add_message, on_read=lambda file, end: report(file, end, tables.spools.rows),
+            )  # fmt: skip
+            for _ in stream.account_parts(stream.read_parts(opened.log, opened.part), []):
+                pass
+            tally.merge(stream.finding_tally)
+            outcome.records_by_file += stream.records_by_file
+            outcome.damaged |= stream.damaged
+            outcome.has_left_out |= stream.has_left_out
+            if tally.errors and opened.selection.on_damage == "stop":
+                break
+        outcome.unplaced = tables.unplaced
+        return SpoolResult(tables.spools.finish(), tally, outcome)
+
+    def find_unplaced(self, outcome: MessageOutcome) -> set[str]:
+        """Return the emptied tables that had no messages before."""
+        return outcome.unplaced if self.per_table or not outcome.unplaced else {""}
+
+    def is_cut(self, first: MessageOutcome, second: MessageOutcome) -> bool:
+        """Return False: logs with messages are split between transactions."""
+        return False
+
+    def merge_outcomes(self, outcomes: Sequence[MessageOutcome]) -> MessageOutcome:
+        """Return the outcome of the log."""
+        merged = MessageOutcome()
+        for one in outcomes:
+            merged.records_by_file += one.records_by_file
+            merged.damaged |= one.damaged
+            merged.has_left_out |= one.has_left_out
+        return merged
+
+    def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
+        """Check that there are messages of the tables that the options name. Raises UsageError: there are none."""
+        if self.typed_options is not None and self.typed_options.objects and not tables:
+            raise UsageError(f"--object {self.typed_options.objects[0]}: the log contains no change of such a table")
+
+    def complete_manifest(self, manifest: Manifest, result: SpoolResult) -> Manifest:
+        """Add the records of each input, and what is special about messages."""
+        outcome: MessageOutcome = result.outcome
+        details: dict[str, Any] = {"envelope": self.options.envelope}
+        if not manifest.complete and not outcome.damaged:
+            details["stopped_by"] = "options" if outcome.has_left_out else "envelope"
+        details |= {k: v for k, v in manifest.details.items() if k != "tables" or self.typed_options is not None}
+        inputs = tuple(replace(i, records=outcome.records_by_file[i.path]) for i in manifest.inputs)
+        return replace(manifest, inputs=inputs, damage=0, details=details)
 
 
-class _MessagesJobState:
-    """State of a job."""
+class _MessageTables:
+    """Tables that receive messages."""
 
-    def __init__(self, job: MessagesJob, stage: Path, pool: ThreadPoolExecutor) -> None:
-        self.job, self.stage, self.pool = job, stage, pool
-        self._targets: dict[str, MessageTableOutput] = {}
-        self._directories = TableDirectories()
+    def __init__(self, kind: MessageRows, reader: TaskReader, pool: ThreadPoolExecutor) -> None:
+        self._kind, self.unplaced = kind, set[str]()
         self._first_table: SqlTable | None = None
-        self._per_table = job.typed_options is not None and job.typed_options.per_table
-        if job.shape.partition_by:
-            raise UsageError(
-                "--partition-by cannot be used with --envelope; --per-table makes a directory for each table"
-            )
+        row_layout, max_memory = MESSAGE_LAYOUTS[kind.options.envelope], reader.request.limits.max_memory
 
-    def run(self, format: str, inputs: list[ManifestInput]) -> Manifest:
-        """Read the log, and write the output."""
-        job = self.job
-        options = replace(job.options, tombstones=job.options.envelope != "debezium")
-        stream = StreamJob(
-            "jsonl", job.limits, job.backend, job.selection, job.hints, None, on_step=job.on_step, envelope=options,
-            message_sink=self._add_message,
-        )  # fmt: skip
-        files = [i.path for i in inputs]
-        with open_log(
-            files, ReadOptions(format=format, limits=job.limits, backend=job.backend, hints=job.hints), LogReader
-        ) as log:
-            for _ in stream.account_parts(stream.read_parts(log), inputs):
-                self._limit_memory()
-        if job.selection.on_damage == "stop" and stream.finding_tally.errors:
-            return stream.build_manifest(inputs, (), (), complete=False)
-        if not self._targets:
-            self._handle_no_messages()
-        self._write_outputs()
-        return self._build_manifest(stream, inputs)
+        def create(name: str, folder: Path, known: KnownTable | None) -> MessageTableSpool:
+            return MessageTableSpool(
+                name, folder, kind.make_layout, reader.shape.spool_codec, pool, max_memory, known=known,
+                row_layout=row_layout, typed=kind.is_typed, memory=self.spools.memory,
+            )  # fmt: skip
 
-    def _add_message(self, line: MessageLine) -> None:
-        typed_options, change = self.job.typed_options, line[1]
+        known = reader.task.known
+        self.spools = TableSpools(reader.folder, create, reader.request.limits, known)
+        self._names = {one.name for one in known}
+        self._max_pending_bytes, self._pending_bytes = min(_MAX_PENDING_BYTES, max_memory // _HELD_MEMORY_DIVISOR), 0
+
+    def add_message(self, line: MessageLine) -> None:
+        """Add the next message."""
+        typed_options, change = self._kind.typed_options, line[1]
+        self._pending_bytes += len(line[0])
+        if self._pending_bytes > self._max_pending_bytes:
+            self._pending_bytes = 0
+            for spool in self.spools:
+                spool.flush()
         if typed_options is None:
-            return self._get_target("").add_message(line)
+            self.spools[""].add_message(line)
+            return
         table = None if change is None else change.table
         if change is None or table is None:
-            return None
+            return
         name = table.full_name
-        if table.columns or (change.kind == TRUNCATE and (name if self._per_table else "") in self._targets):
-            if not self._per_table:
-                self._check_single_table(table)
-            self._get_target(name).add_message(line)
-        return None  # a message about a statement, not about a row
+        if not self._kind.per_table:
+            name = next(iter(self._names), name)
+        if not table.columns:
+            if change.kind != TRUNCATE:
+                return  # a message about a statement, not about a row
+            if name not in self._names:
+                self.unplaced.add(name)
+                return
+        if not self._kind.per_table:
+            self._check_single_table(table)
+        self._names.add(name)
+        self.spools[name].add_message(line)
 
     def _check_single_table(self, table: SqlTable) -> None:
         """Raise UsageError if messages about different tables would be mixed."""
         self._first_table = self._first_table or table
         if self._first_table is not table and self._first_table.full_name != table.full_name:
             raise ambiguous_table_error(table.display_name, self._first_table.full_name, table.full_name)
-
-    def _get_target(self, name: str) -> MessageTableOutput:
-        key = name if self._per_table else ""
-        if key not in self._targets:
-            job, folder = self.job, self.stage / self._directories.directory_of(name) if self._per_table else self.stage
-            self._targets[key] = MessageTableOutput(
-                name, folder, job.shape, job.typed_options or TypedRowOptions(), self.pool, job.limits.max_memory,
-                row_layout=MESSAGE_LAYOUTS[job.options.envelope],
-                typed=job.typed_options is not None and job.shape.to != "csv",
-            )  # fmt: skip
-        return self._targets[key]
-
-    def _limit_memory(self) -> None:
-        """Spool pending messages if all tables together exceed the memory of one."""
-        if sum(one.pending_bytes for one in self._targets.values()) > self.job.limits.max_memory // _MEMORY_DIVISOR:
-            for target in self._targets.values():
-                target.flush()
-                target.spool_pending()
-                target.close_spool()
-
-    def _handle_no_messages(self) -> None:
-        """Raise UsageError if a table was named; otherwise create an empty output."""
-        typed_options = self.job.typed_options
-        if typed_options is not None and typed_options.objects:
-            raise UsageError(f"--object {typed_options.objects[0]}: the log contains no change of such a table")
-        if typed_options is None:
-            self._get_target("")
-
-    def _write_outputs(self) -> None:
-        for number, target in enumerate(self._targets.values()):
-            if self.job.on_step is not None:
-                self.job.on_step(ProgressStep("writing", number, len(self._targets)))
-            target.finish()
-        check_text_bytes(self._targets.values())
-        if self._per_table:
-            text = json.dumps({"schema": SCHEMA, "tables": list(self._describe_tables())}, indent=2)
-            (self.stage / TABLES_FILE).write_text(text + "\n")
-        (self.stage / "_SUCCESS").touch()
-
-    def _describe_tables(self) -> Iterator[dict[str, Any]]:
-        for target in self._targets.values():
-            yield target.to_dict(self._directories.directory_of(target.name) if self._per_table else ".")
-
-    def _build_manifest(self, stream: StreamJob, inputs: list[ManifestInput]) -> Manifest:
-        outputs = tuple(
-            replace(one, path=str(target.folder.relative_to(self.stage) / one.path))
-            for target in self._targets.values()
-            for one in target.outputs
-        )
-        row_count = sum(target.rows for target in self._targets.values())
-        manifest = stream.build_manifest(inputs, outputs, tuple(build_checks(row_count, outputs)), complete=True)
-        table_details = {} if self.job.typed_options is None else {"tables": list(self._describe_tables())}
-        return replace(manifest, rows=row_count, details={**manifest.details, **table_details})

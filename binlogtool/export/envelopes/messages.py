@@ -13,14 +13,21 @@ from binlogtool.core.record_selection import Selection
 from binlogtool.errors import UsageError
 from binlogtool.export.envelopes.canal import CanalEncoder
 from binlogtool.export.envelopes.debezium import DebeziumEncoder
+from binlogtool.export.envelopes.debezium_rows import DebeziumRowEncoder
 from binlogtool.export.envelopes.maxwell import MaxwellEncoder
 from binlogtool.export.envelopes.values import MessageLine
 from binlogtool.export.output_options import EnvelopeOptions, TypedRowOptions, describe_other_table
 from binlogtool.export.sql_scripts import RECORD_FILTERS
 from binlogtool.findings import STATEMENT_LEFT_OUT, Finding, Severity
 from binlogtool.format_api.format import BodyWithFindings
-from binlogtool.format_api.layout import Batch, Kernel
-from binlogtool.format_api.tables_and_changes import ChangeEvent, ChangeReader, TableSchema, make_database_table
+from binlogtool.format_api.layout import Batch, FlatRecords, Kernel
+from binlogtool.format_api.tables_and_changes import (
+    ChangeEvent,
+    ChangeReader,
+    ChangeRows,
+    TableSchema,
+    make_database_table,
+)
 from binlogtool.format_api.tables_and_changes import SqlTable as Changed
 from binlogtool.limits import Limits
 
@@ -38,13 +45,14 @@ class MessageEncoder(Protocol):
 class MessageScript(msgspec.Struct):
     """Messages of a log.
 
-    table_options: the tables whose messages are written. count: number of messages so far. message_sink: receives them
-    in place of the text.
+    table_options: the tables whose messages are written. row_encoder: encodes many rows at once; None = changes one by
+    one. count: number of messages so far. message_sink: receives them in place of the text.
     """
 
     changes: ChangeReader
     encoder: MessageEncoder
     table_options: TypedRowOptions
+    row_encoder: DebeziumRowEncoder | None = None
     count: int = 0
     stop_finding: Finding | None = None
     message_sink: Callable[[MessageLine], None] | None = None
@@ -87,19 +95,38 @@ class MessageScript(msgspec.Struct):
                 self.message_sink(line)
 
     def _is_selected(self, change: ChangeEvent) -> bool:
-        if change.table is None:
-            return True
-        name = change.table.full_name
-        answer = self._selected_by_table.get(name)
+        return change.table is None or self._is_table_selected(change.table)
+
+    def _is_table_selected(self, table: Changed) -> bool:
+        answer = self._selected_by_table.get(table.full_name)
         if answer is None:
-            answer = self._selected_by_table[name] = self.table_options.is_selected(_to_table(change.table))
+            answer = self._selected_by_table[table.full_name] = self.table_options.is_selected(_to_table(table))
         return answer
 
     def write_compiled(
-        self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+        self,
+        context: Any,
+        batch: Batch | FlatRecords,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Return nothing: no compiled code writes messages."""
-        return b"", start
+        """Return the lines for the first of these records, as far as rows can be encoded at once, and the next record.
+
+        See `format_api.tables_and_changes.ScriptWriter`.
+        """
+        encoder = self.row_encoder
+        if encoder is None or not isinstance(batch, Batch):
+            return b"", start
+
+        def encode(rows: ChangeRows) -> bytes | None:
+            return encoder.encode_rows(rows, self._is_table_selected, limits)
+
+        before = encoder.message_count
+        data, reached = self.changes.encode_events(context, batch, start, stop, limits, compile_, encode)
+        self.count += encoder.message_count - before
+        return data, reached
 
     def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """Ignore skipped records."""
@@ -149,6 +176,7 @@ def message_script_factory(
         changes,
         _create_encoder(options, keeps_changes=message_sink is not None),
         table_options,
+        _create_row_encoder(options) if message_sink is None else None,
         message_sink=message_sink,
     )
 
@@ -161,3 +189,9 @@ def _create_encoder(options: EnvelopeOptions, *, keeps_changes: bool) -> Message
     if options.envelope == "maxwell":
         return MaxwellEncoder(keeps_changes)
     return CanalEncoder() if options.envelope == "canal" else DebeziumEncoder(options, __version__)
+
+
+def _create_row_encoder(options: EnvelopeOptions) -> DebeziumRowEncoder | None:
+    """Return the encoder for many rows at once; None if messages need more than rows have."""
+    needs_changes = options.provide_transaction_metadata or options.include_query
+    return None if options.envelope != "debezium" or needs_changes else DebeziumRowEncoder(options, __version__)

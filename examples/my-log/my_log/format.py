@@ -7,7 +7,7 @@ from my_log.meaning import bodies, describe
 from my_log.recovery import Judge
 from my_log.replay import REPLAY
 from my_log.schema import FIXED, HEADER, MAGIC, MAX_LENGTH, RECORD, TYPES
-from my_log.tables import tables
+from my_log.tables import TABLES
 
 FRAME = FrameLevel(
     schema=RECORD, name="record", columns=("type", "seq", "crc32", "payload_start", "payload_end"),
@@ -29,5 +29,5 @@ FORMAT = Format(
     name="my-log", title="log of an application", references=("the application's own source",),
     files=LogFileRules(patterns=("*.mylog",)), validation=ValidationRules(validator=Judge),
     reading=ReadRules(detect=detect, layout=layout, schemas={"header": HEADER, "record": RECORD}),
-    output=OutputRules(TYPES, describe, bodies), replay=REPLAY, tables=tables,
+    output=OutputRules(TYPES, describe, bodies), replay=REPLAY, tables=TABLES,
 )  # fmt: skip

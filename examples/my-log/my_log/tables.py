@@ -2,7 +2,14 @@
 
 from functools import lru_cache
 
-from binlogtool.format_api.tables_and_changes import RecordTableRows, TableColumn, TableRow, TableSchema, TableSupport
+from binlogtool.format_api.tables_and_changes import (
+    RecordTableRows,
+    TableColumn,
+    TableReader,
+    TableRow,
+    TableSchema,
+    TableSupport,
+)  # fmt: skip
 from my_log.schema import RECORD
 
 COLUMNS = (TableColumn("key", "binary"), TableColumn("data", "binary"))
@@ -14,7 +21,7 @@ def table_of(name):
     return TableSchema(name.decode(errors="backslashreplace"), COLUMNS, key=("key",))
 
 
-class Reader:
+class Reader(TableReader):
     """Takes the rows out of records; one for all files of a log."""
 
     def read_records(self, context, batch, start, stop, limits):
@@ -23,15 +30,5 @@ class Reader:
             row = TableRow(table, "DELETE", key, None) if one.type == 2 else TableRow(table, "PUT", None, put)
             yield RecordTableRows((row,), described=(table,), ends=True)
 
-    def add_known_tables(self, tables):
-        """What other files say of tables: here each record says all."""
 
-    def limit_to(self, is_selected):
-        """Rows of other tables could be left out."""
-
-    def note_gap(self):
-        """Records were damaged: here none depends on another."""
-
-
-def tables():
-    return TableSupport(Reader)
+TABLES = TableSupport(Reader)

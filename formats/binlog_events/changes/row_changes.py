@@ -6,14 +6,15 @@ Names, keys and types of columns come from the table maps, --schema, or the log'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import ROWS_DIVERGE, Finding, Severity
+from binlogtool.findings import COLUMNS_UNKNOWN, ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity
 from binlogtool.format_api import tables_and_changes
-from binlogtool.format_api.layout import Batch, DecompressionError
+from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import (
     BEGIN,
@@ -32,7 +33,7 @@ from binlogtool.format_api.tables_and_changes import (
     split_name,
 )
 from binlogtool.formats.binlog_events.changes import row_tables
-from binlogtool.formats.binlog_events.changes.row_tables import column_type_name
+from binlogtool.formats.binlog_events.changes.row_tables import RowTables, column_type_name
 from binlogtool.formats.binlog_events.ddl.statements import (
     QUOTED_NAME,
     find_altered_table,
@@ -180,9 +181,14 @@ _DATABASE_DDL = re.compile(
     rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED_NAME}|[\w$]+)",
     re.IGNORECASE,
 )
+_NO_MAP = "its TABLE_MAP is missing"
 _UNKNOWN_NAMES = "its column names are unknown; give its CREATE TABLE with --schema FILE.sql"
 _PARTIAL_IMAGES = "the log does not record all of its columns (binlog_row_image); they are left out"
 _DIFF_MEMBER = "$diff"
+_TRANSACTION_EVENTS = GTID_EVENTS | QUERY_EVENTS
+_GTID_HEAD_BYTES = 13
+"""Bytes of a GTID event of MariaDB before those that only some have, such as the number of the session."""
+_NULL_JSON = b"null"
 
 
 class RowChanges(msgspec.Struct):
@@ -200,6 +206,7 @@ class RowChanges(msgspec.Struct):
     query: str | None = None
     reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
     cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
+    _tables: RowTables | None = None
 
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
@@ -212,7 +219,94 @@ class RowChanges(msgspec.Struct):
             try:
                 yield self._process_event(scene)
             except (MalformedError, DecompressionError) as error:
-                yield _report_undecodable(scene, str(error.args[0]))
+                yield _report_unexported(scene, error.finding_id, str(error.args[0]))
+
+    def encode_events(
+        self,
+        context: BinlogFileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_kernel: Callable[[Kernel], Kernel],
+        encode: tables_and_changes.EncodeRows,
+    ) -> tuple[bytes, int]:
+        """Return the lines for the first of these records, and the next record, which needs `read_records`."""
+        reader = self._tables
+        if reader is None:
+            reader = self._tables = row_tables.make_compiled_reader(compile_kernel)
+            reader.groups, reader.knowledge, reader.cascades = self.groups, self.knowledge, self.cascades
+        group, reader.time = self.groups.group, None if self.current is None else self.current.time
+        events, reached = reader.read_events(context, batch, start, stop, limits)
+        if events is None or reached == start:
+            return b"", start
+        tables = [self._find_table(run.buffer, events, run.event_numbers) for run in events.runs]
+        known_tables = [one for one in tables if one is not None]
+        lines: bytes | None = None
+        if len(known_tables) == len(tables):
+            codes, engine = batch.frames["type_code"], "mariadb" if context.description.is_mariadb else "mysql"
+            threads = list(self._iter_threads(batch, codes, start, reached, events.record_indexes))
+            name = context.name.rpartition("/")[2]
+            offset = None if batch.container is None else batch.container.offset
+            lines = encode(
+                tables_and_changes.ChangeRows(events, known_tables, threads, engine, name, batch.base, offset)
+            )
+        if lines is None:
+            self.groups.group = group
+            return b"", start
+        self._follow_events(context, batch, start, reached, limits)
+        return lines, reached
+
+    def _find_table(
+        self, buffer: Any, events: tables_and_changes.EventRows, event_numbers: Sequence[int]
+    ) -> SqlTable | None:
+        """Return the table of rows; None if `read_records` has something to report about them."""
+        table = change_table(buffer.table_map)
+        if table is None or (table.full_name, _PARTIAL_IMAGES) in self.reported:
+            return table
+        is_partial = any(events.kinds[events.kind_indexes[number]][1] for number in event_numbers)
+        return None if is_partial else table
+
+    def _iter_threads(
+        self, batch: Batch, codes: Any, start: int, stop: int, record_indexes: Sequence[int]
+    ) -> Iterator[bytes]:
+        """Yield the session of each row event as JSON; record_indexes: where these are."""
+        thread, position = None if self.current is None else self.current.thread, start
+        starts, ends = batch.frames["body_start"], batch.frames["body_end"]
+        text = _NULL_JSON if thread is None else b"%d" % thread
+        for index in record_indexes:
+            while position < index:
+                code = codes[position]
+                if code in _TRANSACTION_EVENTS:
+                    body = bytes(batch.window[starts[position] : ends[position]])
+                    if code not in QUERY_EVENTS:
+                        has_more = code == _T.GTID and any(body[_GTID_HEAD_BYTES:])
+                        number = read_mariadb_gtid(body).thread_id if has_more else None
+                        text = _NULL_JSON if number is None else b"%d" % number
+                    elif body.endswith(b"BEGIN"):
+                        text = b"%d" % int.from_bytes(body[:4], "little")
+                position += 1
+            yield text
+
+    def _follow_events(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """Set the open transaction after these events, which compiled code has read."""
+        group, self.query = self.groups.group, None
+        if not self.groups.is_open:
+            self.current = None
+            return
+        codes = batch.frames["type_code"]
+        begin = next((i for i in range(stop - 1, start - 1, -1) if codes[i] in _TRANSACTION_EVENTS), None)
+        if begin is None:
+            return
+        if begin > start and codes[begin] in QUERY_EVENTS and codes[begin - 1] in GTID_EVENTS:
+            begin -= 1
+        self.groups.reset()
+        self.current = None
+        notes = context.tracker.track_batch(batch)
+        for i in (one for one in range(begin, stop) if codes[one] in _TRANSACTION_EVENTS):
+            event = get_event(batch, i)
+            self._process_event(get_event_context(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
+        self.groups.group = group
 
     def note_gap(self) -> None:
         """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
@@ -241,7 +335,7 @@ class RowChanges(msgspec.Struct):
                 (self._end_transaction(scene, parse_xid(bytes(event.body)) if code == _T.XID else None),)
             )
         if code == _T.INCIDENT:
-            return _report_undecodable(scene, row_tables.INCIDENT)
+            return _report_unexported(scene, ROWS_NOT_LOGGED, row_tables.INCIDENT)
         return RecordChanges()
 
     def _begin_transaction(self, scene: EventContext) -> None:
@@ -291,8 +385,9 @@ class RowChanges(msgspec.Struct):
         sql_text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         changes, findings, table = list(self._process_ddl(scene, sql_text, database)), tuple[Finding, ...](), None
         if row_tables.changes_rows(sql_text):
-            findings = _report_undecodable(scene, row_tables.STATEMENT_WITHOUT_ROWS).findings
             name = self.knowledge.find_only_changed_table(sql_text, database)
+            reason = row_tables.describe_unlogged_rows(name)
+            findings = _report_unexported(scene, ROWS_NOT_LOGGED, reason).findings
             table = _table_by_name(name or "")
             findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, sql_text))
         if is_table_statement(sql_text[:4096]):
@@ -323,11 +418,12 @@ class RowChanges(msgspec.Struct):
         size = scene.file.description.table_id_size
         if scene.table is None:
             ends_only = int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID
-            return RecordChanges() if ends_only else _report_undecodable(scene, "its TABLE_MAP is missing")
+            return RecordChanges() if ends_only else _report_unexported(scene, "dangling-reference", _NO_MAP)
         table_map = self.knowledge.describe_with_key(scene.table)
         table = change_table(table_map)
         if table is None:
-            return _report_undecodable(scene, table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}")
+            text = table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}"
+            return _report_unexported(scene, COLUMNS_UNKNOWN, text)
         rows = decode_rows(event.code, event.body, table_map, scene.limits)
         place, transaction = self._make_place(scene, self.current), self.current
         if event.body[size] & STMT_END:
@@ -408,11 +504,12 @@ def _drop_json_diffs(image: dict[str, object]) -> dict[str, object]:
     return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFF_MEMBER in v)}
 
 
-def _report_undecodable(scene: EventContext, reason: str) -> RecordChanges:
-    text = f"{type_name(scene.event.code)} cannot be exported as a message: {reason}"
+def _report_unexported(scene: EventContext, finding_id: str, reason: str) -> RecordChanges:
+    """Report an event that is not exported. finding_id: says whether it is damaged, or what is not known."""
+    text = reason if finding_id == COLUMNS_UNKNOWN else f"{type_name(scene.event.code)}: {reason}"
     table = scene.table if scene.event.code in ROW_EVENTS else None
     described_table = None if table is None else SqlTable(table.database, table.table, ())
-    return RecordChanges((), (event_finding(scene, "payload-undecodable", text),), described_table)
+    return RecordChanges((), (event_finding(scene, finding_id, text),), described_table)
 
 
 def _file_name(scene: EventContext) -> str:

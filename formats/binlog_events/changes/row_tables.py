@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import ROWS_DIVERGE, Finding, Severity, make_finding
+from binlogtool.findings import ROWS_DIVERGE, ROWS_NOT_LOGGED, Finding, Severity, make_finding
 from binlogtool.format_api.layout import Batch, DecompressionError, Kernel
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import (
@@ -31,9 +31,9 @@ from binlogtool.format_api.tables_and_changes import (
     EventRows,
     RecordTableRows,
     TableColumn,
+    TableReader,
     TableRow,
     TableSchema,
-    TableSupport,
     make_database_table,
     pad_image,
     split_name,
@@ -103,6 +103,7 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import BLOBS, ColumnType, LogicalType, TableMapColumn
+from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
     GTID_EVENTS,
@@ -470,9 +471,7 @@ class RowEventRuns:
                     _check_raw_values(filler, run, sizes, found_events, limits)
                 filler.rows = row
                 yield run
-            if status == typed_cells.UNSUPPORTED or (
-                status == typed_cells.FULL and not self._fillers.open_larger(table_map)
-            ):
+            if status == UNSUPPORTED or (status == typed_cells.FULL and not self._fillers.open_larger(table_map)):
                 raise _UnsupportedEvent(found_events[picks[next_pick]])
             pick = next_pick
 
@@ -602,7 +601,12 @@ def export_table(table_map: TableMap) -> TableSchema:
     return table
 
 
-class RowTables(msgspec.Struct):
+def describe_unlogged_rows(table: str | None) -> str:
+    """Describe a statement that changes rows. table: the only one that it changes, None if it is not known."""
+    return f"{table}: {STATEMENT_WITHOUT_ROWS}" if table else STATEMENT_WITHOUT_ROWS
+
+
+class RowTables(msgspec.Struct, TableReader):
     """Follows the events of a log and produces table rows.
 
     Attributes:
@@ -684,9 +688,6 @@ class RowTables(msgspec.Struct):
         """Check if uncertain column names of a map are still to be reported."""
         return bool(table_map.uncertain) and table_map.uncertain not in self.reported
 
-    def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Ignore known tables: each table map describes its table completely."""
-
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
         self.is_selected = is_selected
@@ -729,7 +730,7 @@ class RowTables(msgspec.Struct):
             reason = INCIDENT
         if not is_payload and self.groups.has_begun_now and not remark and not reason:
             return TRANSACTION_BEGINS
-        findings = (report_event(event, "payload-undecodable", reason), *notes) if reason else ()
+        findings = (report_event(event, ROWS_NOT_LOGGED, reason), *notes) if reason else ()
         return (
             RecordTableRows(
                 ends=step is GroupStep.ENDS, remark=remark, findings=findings, changes=changes, emptied=emptied
@@ -747,8 +748,9 @@ class RowTables(msgspec.Struct):
         """
         parts, sql = read_query(scene)
         text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        reason = STATEMENT_WITHOUT_ROWS if changes_rows(text) else ""
-        name = self.knowledge.find_only_changed_table(text, database) if reason else None
+        has_changes = changes_rows(text)
+        name = self.knowledge.find_only_changed_table(text, database) if has_changes else None
+        reason = describe_unlogged_rows(name) if has_changes else ""
         changes = None if name is None else make_database_table(*split_name(name), ())
         notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
         if is_table_statement(text[:4096]):
@@ -828,11 +830,6 @@ def report_event(event: Event, finding_id: str, reason: str, severity: Severity 
     """
     text = f"{type_name(event.code)}: {reason}"
     return make_finding(finding_id, event.start, event.end - event.start, text, record=event.record, severity=severity)
-
-
-def make_tables() -> TableSupport:
-    """Create the description of the tables of row events."""
-    return TableSupport(RowTables, types=("TABLE_MAP",), make_compiled_reader=make_compiled_reader, statements=True)
 
 
 def make_compiled_reader(compile_kernel: Callable[[Kernel], Kernel]) -> RowTables:

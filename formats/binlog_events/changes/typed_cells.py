@@ -23,47 +23,45 @@ from binlogtool.format_api.schema_fields import (
     MutableInt64s,
     MutableUInt8s,
     UInt8s,
+    bind_sink,
     kernel,
-    load_big_endian,
     load_little_endian,
 )
 from binlogtool.format_api.tables_and_changes import CellSlice, ColumnCells, TableSchema
-from binlogtool.formats.binlog_events.rows.json_kernels import (
-    digit_group_size,
-    find_value_bounds,
-    load_digit_group,
-    next_group_digits,
-    put_time2,
-)
+from binlogtool.formats.binlog_events.rows.json_kernels import find_value_bounds
 from binlogtool.formats.binlog_events.rows.rows_event import RowsHead, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
 from binlogtool.formats.binlog_events.values.column_types import (
     BLOBS,
+    BYTES,
+    DECIMAL,
+    FIRST_SIZED,
+    GUESS,
+    TEXT,
+    UNSUPPORTED_KIND,
+    UTF8,
     ColumnKind,
     TableMapColumn,
     ValueKind,
-    charset_decoder,
+    decoder_kind,
 )
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget, value_converter
+from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
+from binlogtool.formats.binlog_events.values.text_kernels import put_time_text
 from binlogtool.formats.binlog_events.wire_format import EventType, unpack_block
 from binlogtool.limits import Limits
 
+# ruff: noqa: D102 - `values.decoders.ValueSink` describes the methods of sinks
+
 # --- Kernels that store rows in column buffers ---
 
-# ruff: noqa: SIM109 - kernels have no `in`
-
-PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 11
+PLAN_HEAD_WORDS, PLAN_COLUMN_WORDS = 4, 13
 """Words of a plan. Head: number of columns, and how many of them the before and after image have. Of each column: kind,
 parameter, bytes, bytes of the length; then for the before and the after image: number of its strip of cells, of its
-strip of flags, of its area of texts (`CellTarget`); images that have the column (1 = before, 2 = after, 3 = both)."""
-SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, ENUM_OR_SET, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
-"""Kinds of fixed width. WIDE: two words. ENUM_OR_SET: the parameter is the highest valid number."""
-TIME, UTF8, SINGLE_BYTE_TEXT, BYTES, RAW = range(32, 37)
-"""Kinds of texts. SINGLE_BYTE_TEXT: the parameter is the highest byte that equals its Unicode character. BYTES: the
-least size is the parameter, padded with zero bytes. RAW: bytes that Python decodes."""
-FIRST_TEXT_KIND = TIME
-"""Kinds from this one on are texts."""
-FULL, UNSUPPORTED = -1, -2
+strip of flags, of its area of texts (`CellTarget`); images that have the column (1 = before, 2 = after, 3 = both);
+words of a cell, 0 for a text; highest number of an ENUM or SET, -1 for a SET without texts."""
+WIDTH_AT, HIGHEST_AT = 11, 12
+FULL = -1
 NULL_VALUE, STORED_VALUE, RAW_VALUE = range(3)
 """Flags of a cell: without a value; with one; with the raw bytes of one, in a cell of fixed width as a little-endian
 number."""
@@ -85,127 +83,6 @@ def days_since_epoch(year: int, month: int, day: int) -> int:
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719469
 
 
-@kernel(load_big_endian)
-def load_microseconds(buf: UInt8s, pos: int, digits: int) -> int:
-    """Load the fraction of a second as microseconds; -1 if it is out of range."""
-    width = (digits + 1) >> 1
-    value = load_big_endian(buf, pos, width)
-    if width == 1:
-        return value * 10000 if value < 100 else -1
-    if width == 2:
-        return value * 100 if value < 10000 else -1
-    return value if value < 1000000 else -1
-
-
-@kernel(days_since_epoch, load_big_endian, load_microseconds)
-def store_moment(buf: UInt8s, pos: int, kind: int, digits: int, cells: MutableInt64s, cell: int) -> int:
-    """Store a DATETIME or TIMESTAMP as microseconds since 1970 in `cells[cell]`: 0, or UNSUPPORTED."""
-    if kind == TIMESTAMP:
-        seconds = load_big_endian(buf, pos, 4)
-        pos += 4
-        if seconds == 0:
-            return -2
-    else:
-        packed = load_big_endian(buf, pos, 5) - 0x8000000000
-        pos += 5
-        if packed < 0:
-            return -2
-        months = packed >> 22
-        days = days_since_epoch(months // 13, months - 13 * (months // 13), packed >> 17 & 31)
-        hour = packed >> 12 & 31
-        minute = packed >> 6 & 63
-        second = packed & 63
-        if days < -9999999 or hour > 23 or minute > 59 or second > 59:
-            return -2
-        seconds = days * 86400 + hour * 3600 + minute * 60 + second
-    microseconds = load_microseconds(buf, pos, digits) if digits > 0 else 0
-    if microseconds < 0:
-        return -2
-    cells[cell] = seconds * 1000000 + microseconds
-    return 0
-
-
-@kernel(load_digit_group, next_group_digits, digit_group_size)
-def store_decimal(buf: UInt8s, pos: int, precision: int, scale: int, cells: MutableInt64s, cell: int) -> int:
-    """Store a packed decimal of up to 38 digits, without its point, as 128 bits in two words from `cells[cell]`.
-
-    It is computed in four parts of 32 bits. Returns 0, or UNSUPPORTED.
-    """
-    mask = 0 if buf[pos] >= 128 else 255
-    first = pos
-    a = 0
-    b = 0
-    c = 0
-    d = 0
-    digits_left = precision
-    while digits_left > 0:
-        digits = next_group_digits(digits_left, scale)
-        value = load_digit_group(buf, pos, digits, pos == first, mask)
-        if value < 0:
-            return -2
-        pos += digit_group_size(digits)
-        digits_left -= digits
-        factor = 1
-        for _ in range(digits):
-            factor *= 10
-        value += a * factor
-        a = value & 0xFFFFFFFF
-        value = (value >> 32) + b * factor
-        b = value & 0xFFFFFFFF
-        value = (value >> 32) + c * factor
-        c = value & 0xFFFFFFFF
-        d = ((value >> 32) + d * factor) & 0xFFFFFFFF
-    low = a | b << 32
-    high = c | d << 32
-    if mask:
-        low = -low
-        high = -high - 1
-        if low == 0:
-            high += 1
-    cells[cell] = low
-    cells[cell + 1] = high
-    return 0 if precision >= scale else -2
-
-
-@kernel(days_since_epoch, load_big_endian, load_little_endian, store_decimal, store_moment)
-def store_fixed_value(
-    buf: UInt8s, pos: int, size: int, kind: int, parameter: int, cells: MutableInt64s, cell: int
-) -> int:
-    """Store a value of fixed width in `cells[cell]`: 0, or UNSUPPORTED."""
-    if kind == SIGNED:
-        value = load_little_endian(buf, pos, size)
-        if size < 8:
-            sign = 1 << 8 * size - 1
-            value = (value ^ sign) - sign
-        cells[cell] = value
-        return 0
-    if kind == UNSIGNED or kind == REAL:
-        cells[cell] = load_little_endian(buf, pos, size)
-        return 0
-    if kind == DECIMAL:
-        return store_decimal(buf, pos, parameter >> 8, parameter & 255, cells, cell)
-    if kind == DATETIME or kind == TIMESTAMP:
-        return store_moment(buf, pos, kind, parameter, cells, cell)
-    if kind == DATE:
-        packed = load_little_endian(buf, pos, 3)
-        days = days_since_epoch(packed >> 9, packed >> 5 & 15, packed & 31)
-        cells[cell] = days
-        return 0 if days > -9999999 else -2
-    if kind == BITS:
-        cells[cell] = load_big_endian(buf, pos, size)
-        return 0
-    if kind == WIDE or kind == WIDE_BITS:
-        cells[cell] = load_little_endian(buf, pos, size) if kind == WIDE else load_big_endian(buf, pos, size)
-        cells[cell + 1] = 0
-        return 0
-    if kind == YEAR:
-        cells[cell] = 1900 + buf[pos] if buf[pos] else 0
-        return 0
-    value = load_little_endian(buf, pos, size)
-    cells[cell] = value
-    return 0 if value >= 0 and value <= parameter else -2
-
-
 @kernel()
 def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
     """Copy `buf[pos:limit]` to `out[out_pos:]`; returns the end of the copy."""
@@ -214,43 +91,170 @@ def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: i
     return out_pos + limit - pos
 
 
-@kernel(copy_bytes, is_utf8, put_time2)
-def store_text_value(
-    buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, out: MutableUInt8s, out_pos: int, out_limit: int
-) -> int:
-    """Store a text at `out[out_pos:out_limit]`; returns its end, or FULL, or UNSUPPORTED."""
-    if out_limit - out_pos < 2 * (limit - pos) + 64 + parameter:
-        return -1
-    if kind == TIME:
-        text_end = put_time2(buf, pos, parameter, out, out_pos)
-        if text_end < 0:
-            return -2
-        for i in range(out_pos, text_end - 2):
-            byte = out[i + 1] + 0
-            out[i] = byte
-        return text_end - 2
-    if kind == UTF8 and not is_utf8(buf, pos, limit):
-        return -2
-    if kind == SINGLE_BYTE_TEXT:
+@kernel()
+def sign_extend(value: int) -> int:
+    """Return the low 32 bits as a signed number."""
+    return (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+
+
+class CellValue(NamedTuple):
+    """The sink of a value as a cell (`values.decoders.ValueSink`).
+
+    `at` is a word of `cells`, of a text a byte of `out`. highest: see HIGHEST_AT.
+    """
+
+    highest: int
+    cells: MutableInt64s
+    out: MutableUInt8s
+
+    @kernel()
+    def write_signed(self, value: int, at: int) -> int:
+        self.cells[at] = value
+        return at
+
+    @kernel()
+    def write_unsigned(self, value: int, size: int, at: int) -> int:
+        self.cells[at] = value
+        if size == 8:
+            self.cells[at + 1] = 0
+        return at
+
+    @kernel(write_unsigned)
+    def write_bits(self, value: int, count: int, at: int) -> int:
+        return self.write_unsigned(value, count >> 3, at)
+
+    @kernel()
+    def write_float(self, bits: int, at: int) -> int:
+        self.cells[at] = bits
+        return at
+
+    @kernel()
+    def write_double(self, bits: int, at: int) -> int:
+        self.cells[at] = bits
+        return at
+
+    @kernel()
+    def begin_decimal(self, is_negative: bool, at: int) -> int:
+        self.cells[at] = 0
+        self.cells[at + 1] = 0
+        return at
+
+    @kernel(sign_extend)
+    def write_digits(self, value: int, digits: int, start: int, at: int) -> int:
+        """Append digits to the number in the two words; it is computed in four parts of 32 bits."""
+        factor = 1
+        for _ in range(digits):
+            factor *= 10
+        low = self.cells[at]
+        high = self.cells[at + 1]
+        value += (low & 0xFFFFFFFF) * factor
+        part = value & 0xFFFFFFFF
+        value = (value >> 32) + (low >> 32 & 0xFFFFFFFF) * factor
+        self.cells[at] = part | sign_extend(value) << 32
+        value = (value >> 32) + (high & 0xFFFFFFFF) * factor
+        part = value & 0xFFFFFFFF
+        value = (value >> 32) + (high >> 32 & 0xFFFFFFFF) * factor
+        self.cells[at + 1] = part | sign_extend(value) << 32
+        return at
+
+    @kernel()
+    def write_point(self, start: int, at: int) -> int:
+        return at
+
+    @kernel()
+    def end_decimal(self, is_negative: bool, start: int, at: int) -> int:
+        if is_negative:
+            low = self.cells[at] + 0
+            self.cells[at] = -low
+            self.cells[at + 1] = (0 if low == 0 else -1) - self.cells[at + 1]
+        return at
+
+    @kernel(days_since_epoch)
+    def write_date(self, date: int, at: int) -> int:
+        days = days_since_epoch(date >> 9, date >> 5 & 15, date & 31)
+        self.cells[at] = days
+        return at if days > -9999999 else UNSUPPORTED
+
+    @kernel(put_time_text)
+    def write_time(self, is_negative: bool, clock: int, micros: int, digits: int, at: int) -> int:
+        return put_time_text(is_negative, clock, micros, digits, 0, self.out, at)
+
+    @kernel(days_since_epoch)
+    def write_datetime(self, date: int, clock: int, micros: int, digits: int, at: int) -> int:
+        days = days_since_epoch(date >> 9, date >> 5 & 15, date & 31)
+        hour = clock >> 12
+        minute = clock >> 6 & 63
+        second = clock & 63
+        if days < -9999999 or hour > 23 or minute > 59 or second > 59:
+            return UNSUPPORTED
+        self.cells[at] = (days * 86400 + hour * 3600 + minute * 60 + second) * 1000000 + micros
+        return at
+
+    @kernel()
+    def write_timestamp(self, seconds: int, micros: int, digits: int, at: int) -> int:
+        self.cells[at] = seconds * 1000000 + micros
+        return UNSUPPORTED if seconds == 0 else at
+
+    @kernel()
+    def write_enum(self, ordinal: int, at: int) -> int:
+        self.cells[at] = ordinal
+        return at if ordinal <= self.highest else UNSUPPORTED
+
+    @kernel()
+    def write_set(self, mask: int, at: int) -> int:
+        self.cells[at] = mask
+        if self.highest < 0:
+            self.cells[at + 1] = 0
+            return at
+        return at if mask >= 0 and mask <= self.highest else UNSUPPORTED
+
+    @kernel(copy_bytes, is_utf8)
+    def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return copy_bytes(buf, pos, limit, self.out, at) if is_utf8(buf, pos, limit) else UNSUPPORTED
+
+    @kernel()
+    def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
         while pos < limit:
             char = buf[pos] + 0
             pos += 1
-            if char > parameter or (char >= 0x80 and char < 0xA0):
-                return -2
+            if char > highest or (char >= 0x80 and char < 0xA0):
+                return UNSUPPORTED
             if char >= 0x80:
-                out[out_pos] = 0xC0 | char >> 6
-                out_pos += 1
+                self.out[at] = 0xC0 | char >> 6
+                at += 1
                 char = 0x80 | char & 0x3F
-            out[out_pos] = char
-            out_pos += 1
-        return out_pos
-    out_pos = copy_bytes(buf, pos, limit, out, out_pos)
-    if kind == BYTES:
-        for _ in range(limit - pos, parameter):
-            out[out_pos] = 0
-            out_pos += 1
-    return out_pos
+            self.out[at] = char
+            at += 1
+        return at
 
+    @kernel(copy_bytes)
+    def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:
+        at = copy_bytes(buf, pos, limit, self.out, at)
+        for _ in range(limit - pos, width):
+            self.out[at] = 0
+            at += 1
+        return at
+
+    @kernel()
+    def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return UNSUPPORTED
+
+    @kernel()
+    def begin_text(self, at: int) -> int:
+        return at
+
+    @kernel()
+    def write_char(self, char: int, at: int) -> int:
+        self.out[at] = char
+        return at + 1
+
+    @kernel()
+    def end_text(self, at: int) -> int:
+        return at
+
+
+decode_cell = bind_sink(decode_value, CellValue)
+"""Store the value `buf[pos:limit]` as a cell."""
 
 RAW_COUNT, TEXT_SIZE = range(2)
 
@@ -276,7 +280,7 @@ class CellTarget(NamedTuple):
 def store_missing_value(plan: Int64s, column: int, side: int, row: int, target: CellTarget) -> int:
     """Store the cell of a column without a value; `column` is the position of the column in the plan."""
     target.out[plan[column + 6 + side] * target.stride + row] = NULL_VALUE
-    if plan[column] >= FIRST_TEXT_KIND:
+    if plan[column + WIDTH_AT] == 0:
         cell = plan[column + 4 + side] * target.stride + row
         text_end = target.cells[cell] + 0
         target.cells[cell + 1] = text_end
@@ -296,7 +300,7 @@ def store_missing_image(plan: Int64s, plan_at: int, side: int, row: int, target:
     return 0
 
 
-@kernel(copy_bytes, load_little_endian, store_fixed_value, store_text_value)
+@kernel(copy_bytes, decode_cell, load_little_endian)
 def store_value(
     buf: UInt8s, pos: int, end: int, plan: Int64s, column: int, side: int, row: int, target: CellTarget
 ) -> int:
@@ -306,30 +310,33 @@ def store_value(
         column: position of the column in the plan.
     """
     kind = plan[column]
+    parameter = plan[column + 1]
+    width = plan[column + WIDTH_AT]
     cell = plan[column + 4 + side] * target.stride + row
-    flag = RAW_VALUE if kind == RAW else STORED_VALUE
-    if kind >= FIRST_TEXT_KIND:
-        base = target.texts_at + plan[column + 8 + side] * target.text_bytes
-        start = base + target.cells[cell]
-        text_end = store_text_value(buf, pos, end, kind, plan[column + 1], target.out, start, base + target.text_bytes)
-        if text_end == FULL:
+    base = target.texts_at + plan[column + 8 + side] * target.text_bytes
+    at = cell + row * (width - 1)
+    if width == 0:
+        at = base + target.cells[cell]
+        if base + target.text_bytes - at < 2 * (end - pos) + 64 + (parameter if kind == BYTES else 0):
             return FULL
-        if text_end < 0:
-            text_end = copy_bytes(buf, pos, end, target.out, start)
-            flag = RAW_VALUE
-        target.cells[cell + 1] = text_end - base
-        target.counts[TEXT_SIZE] += text_end - start
+    value_end = decode_cell(
+        buf, pos, end, kind, parameter, CellValue(plan[column + HIGHEST_AT], target.cells, target.out), at
+    )
+    if value_end < 0:
+        if kind == DECIMAL:
+            return UNSUPPORTED
+        if width > 0:
+            target.cells[at] = load_little_endian(buf, pos, end - pos)
+        else:
+            value_end = copy_bytes(buf, pos, end, target.out, at)
+        if kind != UTF8 and kind != GUESS and kind != TEXT:
+            target.counts[RAW_COUNT] += 1
+        target.out[plan[column + 6 + side] * target.stride + row] = RAW_VALUE
     else:
-        if kind == WIDE or kind == WIDE_BITS or kind == DECIMAL:
-            cell += row
-        if store_fixed_value(buf, pos, end - pos, kind, plan[column + 1], target.cells, cell) < 0:
-            if kind == DECIMAL:
-                return UNSUPPORTED
-            target.cells[cell] = load_little_endian(buf, pos, end - pos)
-            flag = RAW_VALUE
-    if flag == RAW_VALUE and kind != UTF8 and kind != SINGLE_BYTE_TEXT:
-        target.counts[RAW_COUNT] += 1
-    target.out[plan[column + 6 + side] * target.stride + row] = flag
+        target.out[plan[column + 6 + side] * target.stride + row] = STORED_VALUE
+    if width == 0:
+        target.cells[cell + 1] = value_end - base
+        target.counts[TEXT_SIZE] += value_end - at
     return 0
 
 
@@ -480,47 +487,45 @@ _WEIGHTS, _WEIGHT_BETWEEN_CHECKS = (1, 4, 16, 64), 512
 _PAGE_BYTES = 4096
 MAX_COMPILED_COLUMNS = 256
 _MAX_CACHED_PLANS = _MAX_CACHED_LAYOUTS = 64
-_ASCII, _LATIN1_UPPER = bytes(range(128)), bytes(range(0xA0, 0x100))
-_FIXED_KINDS = {
-    ValueKind.SIGNED: SIGNED, ValueKind.FLOAT: UNSIGNED, ValueKind.DOUBLE: REAL,
-    ValueKind.YEAR: YEAR,
-    ValueKind.DATE: DATE, ValueKind.DATETIME2: DATETIME, ValueKind.TIMESTAMP2: TIMESTAMP,
-}  # fmt: skip
+_MAX_DECIMAL_DIGITS, _MAX_SET_MEMBERS = 38, 62
+"""Limits of what a cell can hold."""
+_ALWAYS_VALID = frozenset(
+    {
+        ValueKind.SIGNED, ValueKind.UNSIGNED, ValueKind.BIT, ValueKind.FLOAT, ValueKind.DOUBLE, ValueKind.DECIMAL,
+        ValueKind.YEAR, ValueKind.UTF8, ValueKind.GUESS, ValueKind.TEXT, ValueKind.BYTES,
+    }
+)  # fmt: skip
+"""Kinds whose raw values Python can decode, whatever their bytes."""
+_TEXT_KINDS = frozenset({ValueKind.TIME, ValueKind.TIME2, UNSUPPORTED_KIND})
 
 
-def _kernel_kind(column: TableMapColumn, kind: ColumnKind) -> tuple[int, int]:
-    """Return the kernels' kind of a column, and its parameter; RAW = Python decodes each value."""
-    value_kind = kind.kind
-    if value_kind == ValueKind.GUESS and column.type in BLOBS:
-        return BYTES, 0
-    if value_kind in _FIXED_KINDS:
-        return _FIXED_KINDS[ValueKind(value_kind)], kind.parameter
-    if value_kind == ValueKind.UNSIGNED:
-        return (WIDE if kind.fixed == 8 else UNSIGNED), 0
-    if value_kind == ValueKind.BIT:
-        return (WIDE_BITS if kind.parameter == 64 else BITS), 0
-    if value_kind == ValueKind.DECIMAL and kind.parameter >> 8 <= 38:
-        return DECIMAL, kind.parameter
-    if value_kind == ValueKind.ENUM:
-        return ENUM_OR_SET, (1 << 16) - 1 if column.values is None else len(column.values)
-    if value_kind == ValueKind.SET and column.values is None:
-        return WIDE, 0
-    if value_kind == ValueKind.SET and column.values is not None and len(column.values) < 63:
-        return ENUM_OR_SET, (1 << len(column.values)) - 1
-    if value_kind == ValueKind.TIME2:
-        return TIME, kind.parameter
-    if value_kind in (ValueKind.UTF8, ValueKind.GUESS):
-        return UTF8, 0
-    if value_kind == ValueKind.BYTES:
-        return BYTES, column.padded_size
-    if value_kind == ValueKind.TEXT:
-        decode = charset_decoder(column.charset)
-        if decode(_ASCII) == _ASCII.decode():
-            return SINGLE_BYTE_TEXT, 255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127
-    return RAW, 0
+class CellKind(NamedTuple):
+    """How a column is stored: kind and parameter for `decode_value`, words of a cell (0 = text), highest number."""
+
+    kind: int
+    parameter: int
+    width: int
+    highest: int
 
 
-_WIDE_KINDS = (WIDE, WIDE_BITS, DECIMAL)
+def _cell_kind(column: TableMapColumn, column_kind: ColumnKind) -> CellKind:
+    """Return how a column is stored; of kind UNSUPPORTED_KIND if Python decodes each value."""
+    kind, parameter, fixed, _ = decoder_kind(column, column_kind)
+    highest, members = 0, None if column.values is None else len(column.values)
+    if kind == ValueKind.GUESS and column.type in BLOBS:
+        kind, parameter = ValueKind.BYTES, 0
+    elif kind == ValueKind.BYTES:
+        parameter = column.padded_size
+    elif kind == ValueKind.ENUM:
+        highest = (1 << 16) - 1 if members is None else members
+    elif kind == ValueKind.SET and (members is None or members <= _MAX_SET_MEMBERS):
+        highest = -1 if members is None else (1 << members) - 1
+    elif kind == ValueKind.SET or (kind == ValueKind.DECIMAL and parameter >> 8 > _MAX_DECIMAL_DIGITS):
+        kind = UNSUPPORTED_KIND
+    if kind >= FIRST_SIZED or kind in _TEXT_KINDS:
+        return CellKind(kind, parameter, 0, highest)
+    is_wide = kind == ValueKind.DECIMAL or highest < 0 or (kind == ValueKind.UNSIGNED and fixed == 8)
+    return CellKind(kind, parameter, 2 if is_wide or (kind == ValueKind.BIT and parameter == 64) else 1, highest)
 
 
 class ImageLayout(msgspec.Struct, frozen=True):
@@ -585,22 +590,25 @@ class RowCellFiller:
     Attributes:
         rows: number of rows stored.
         target: the buffers.
+        table_map: the map of the table.
     """
 
     def __init__(self, table_map: TableMap, table: TableSchema, level: int = len(_CAPACITIES) - 1) -> None:
         self.table, self.rows, self.level = table, 0, level
         kinds = column_kinds(table_map)
-        self._kinds = [_kernel_kind(*pair) for pair in zip(table_map.columns, kinds, strict=True)]
-        self._checked_columns = [index for index, (kind, _) in enumerate(self._kinds) if _may_be_malformed(kind)]
-        self._table_map = table_map
+        self._kinds = [_cell_kind(*pair) for pair in zip(table_map.columns, kinds, strict=True)]
+        self._checked_columns = [index for index, one in enumerate(self._kinds) if one.kind not in _ALWAYS_VALID]
+        self.table_map = table_map
         self._plan = array("q", [len(self._kinds), 0, 0, 0])
         self._plans: dict[tuple[bytes | None, bytes | None], array[int]] = {}
         cell_strips = flag_strips = self._text_areas = 0
-        for (kind, parameter), column_kind in zip(self._kinds, kinds, strict=True):
-            width, is_text = 2 if kind in _WIDE_KINDS else 1, kind >= FIRST_TEXT_KIND
+        for (kind, parameter, words, highest), column_kind in zip(self._kinds, kinds, strict=True):
+            width, is_text = max(words, 1), words == 0
             strips = [cell_strips, cell_strips + width, flag_strips, flag_strips + 1]
             areas = [self._text_areas, self._text_areas + 1] if is_text else [0, 0]
-            self._plan.extend([kind, parameter, column_kind.fixed, column_kind.prefix, *strips, *areas, 0])
+            self._plan.extend(
+                [kind, parameter, column_kind.fixed, column_kind.prefix, *strips, *areas, 0, words, highest]
+            )
             cell_strips, flag_strips = cell_strips + 2 * width, flag_strips + 2
             self._text_areas += 2 * is_text
         capacity = _CAPACITIES[level]
@@ -658,7 +666,7 @@ class RowCellFiller:
         budget = DecodeBudget(limits)
         try:
             for index in self._checked_columns:
-                convert = value_converter(self._table_map.columns[index], column_kinds(self._table_map)[index])
+                convert = value_converter(self.table_map.columns[index], column_kinds(self.table_map)[index])
                 for side in (0, 1):
                     for _, raw in self.read_column(index, side, start, stop).iter_raw():
                         convert(raw, budget)
@@ -668,28 +676,21 @@ class RowCellFiller:
 
     def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
         """Return the cells of one column of the rows `[start, stop)`; side: before or after image."""
-        kind, _ = self._kinds[index]
+        kind, _, width, _ = self._kinds[index]
         plan_at, target = PLAN_HEAD_WORDS + PLAN_COLUMN_WORDS * index, self.target
         strip, flags, area = (self._plan[plan_at + k + side] for k in (4, 6, 8))
         strip, flags = strip * target.stride, flags * target.stride
-        column, column_kind = self._table_map.columns[index], column_kinds(self._table_map)[index]
+        column, column_kind = self.table_map.columns[index], column_kinds(self.table_map)[index]
         decode_leaf = _make_leaf_decoder(value_converter(column, column_kind))
         all_cells, all_bytes = memoryview(target.cells), memoryview(target.out)  # type: ignore[arg-type]
         valid = all_bytes[flags + start : flags + stop]
-        if kind >= FIRST_TEXT_KIND:
+        if width == 0:
             ends = all_cells[strip + start : strip + stop + 1]
             base = target.texts_at + area * target.text_bytes
             return ColumnCells(ends, valid, all_bytes[base : base + target.text_bytes], decode_leaf)
-        is_wide = kind in _WIDE_KINDS
-        width = 2 if is_wide else 1
         values = all_cells[strip + width * start : strip + width * stop]
-        texts = column.values if kind == ENUM_OR_SET else None
-        return ColumnCells(values, valid, None, decode_leaf, column_kind.fixed, is_wide, texts)
-
-
-def _may_be_malformed(kind: int) -> bool:
-    """Return True if a raw value of this kind may be one that Python cannot decode either."""
-    return kind not in (SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, DECIMAL, YEAR, UTF8, SINGLE_BYTE_TEXT, BYTES)
+        texts = column.values if kind in (ValueKind.ENUM, ValueKind.SET) else None
+        return ColumnCells(values, valid, None, decode_leaf, column_kind.fixed, width == 2, texts)
 
 
 def _make_leaf_decoder(convert: Callable[[bytes, DecodeBudget], Any]) -> Callable[[bytes, Limits], Any]:

@@ -227,9 +227,18 @@ def _add_position(executed: ExecutedGtids, item: str) -> None:
 
 
 def read_listed_gtids(body: Any) -> ExecutedGtids:
-    """Return the transactions that a decoded PREVIOUS_GTIDS or GTID_LIST event lists."""
-    text = body.get("gtids", "") if isinstance(body, Mapping) else ""
-    return parse_executed(text) if isinstance(text, str) else ExecutedGtids()
+    """Return the transactions that a decoded PREVIOUS_GTIDS or GTID_LIST event lists; impossible intervals are none."""
+    result = ExecutedGtids()
+    if not isinstance(body, Mapping):
+        return result
+    for source in body.get("sids") or ():
+        name = f"{source['sid']}:{source['tag']}" if "tag" in source else source["sid"]
+        for start, stop in source["intervals"]:
+            if 0 < start < stop:
+                result.sources.setdefault(name, IntervalSet()).add(start, stop)
+    for one in body.get("list") or ():
+        result.domains[one["domain_id"]] = one["server_id"], one["seq_no"]
+    return result
 
 
 # --- Simulated applier of a server ---

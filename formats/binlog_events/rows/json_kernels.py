@@ -1,8 +1,6 @@
 """Walk ROWS events and write their rows and values as JSON, as kernels.
 
 They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
-
-They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
 """
 
 from __future__ import annotations
@@ -11,16 +9,11 @@ import struct
 from typing import NamedTuple
 
 from binlogtool.format_api.json_kernels import (
-    count_digits,
     put_any_text,
-    put_binary_fraction,
     put_bytes,
     put_control,
-    put_date,
     put_double,
     put_entry,
-    put_last_digits,
-    put_signed,
     put_unsigned,
 )
 from binlogtool.format_api.schema_fields import (
@@ -28,19 +21,28 @@ from binlogtool.format_api.schema_fields import (
     MalformedError,
     MutableUInt8s,
     UInt8s,
+    bind_sink,
     kernel,
-    load_big_endian,
     load_little_endian,
 )
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COMPILED_COLUMNS, PAD, TableMap, column_kinds
+from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
+from binlogtool.formats.binlog_events.values.text_kernels import (
+    TextValue,
+    put_float,
+    put_quote,
+)
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROWS_V1,
     DELETE_ROWS_V2,
+    INSERTED,
     UPDATED,
     VERSION_OFFSET,
     WRITE_ROWS_V1,
     WRITE_ROWS_V2,
 )
+
+# ruff: noqa: D102 - `values.decoders.ValueSink` describes the methods of sinks
 
 # --- Buffers of the kernels for one event ---
 
@@ -58,149 +60,6 @@ class RowMemory(NamedTuple):
     r: int
     out: MutableUInt8s
     z: int
-
-
-# --- Kernels that write numbers of row images as JSON ---
-
-
-@kernel(put_last_digits)
-def put_padded_digits(value: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write the last `size` (1 to 9) digits of a number below 10**9, with leading zeros; may write up to nine bytes."""
-    if size < 9:
-        return put_last_digits(value, size, out, out_pos)
-    top = value // 100000000
-    out[out_pos] = 48 + top
-    return put_last_digits(value - top * 100000000, 8, out, out_pos + 1)
-
-
-@kernel(put_binary_fraction)
-def put_float(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write the shortest decimal that reads back as the 32-bit float with these bits.
-
-    Only for 0 and magnitudes from 2**-16 to 2**24, else -2: there all algorithms for the shortest decimal agree,
-    because no boundary between neighbours is as short as a shortest decimal.
-    """
-    if out_limit - out_pos < 65:
-        return -1
-    if bits >= 0x80000000:
-        out[out_pos] = 45
-        out_pos += 1
-    exponent = (bits >> 23) & 0xFF
-    mantissa = bits & 0x7FFFFF
-    if exponent == 0 and mantissa == 0:
-        return put_binary_fraction(0, 0, False, out, out_pos, out_limit)
-    if exponent < 111 or exponent > 150:
-        return -2
-    return put_binary_fraction(mantissa + 0x800000, 150 - exponent, mantissa == 0, out, out_pos, out_limit)
-
-
-@kernel(count_digits, put_padded_digits)
-def put_digit_group(value: int, digits: int, started: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write a group of up to nine digits; without leading zeros if no digit precedes it (`started` is 0)."""
-    if started == 0:
-        if value == 0:
-            return out_pos
-        digits = 9 if value >= 100000000 else count_digits(value)
-    return put_padded_digits(value, digits, out, out_pos)
-
-
-@kernel()
-def has_more_digits(value: int, digits: int) -> bool:
-    """Check if a number has more than `digits` (up to nine) digits."""
-    bound = 1
-    for _ in range(digits):
-        bound *= 10
-    return value >= bound
-
-
-@kernel()
-def put_decimal_point(out: MutableUInt8s, out_pos: int, needs_zero: bool) -> int:
-    """Write a decimal point, with a zero before it if no digit precedes it (`needs_zero`)."""
-    if needs_zero:
-        out[out_pos] = 48
-        out_pos += 1
-    out[out_pos] = 46
-    return out_pos + 1
-
-
-@kernel()
-def next_group_digits(digits_left: int, scale: int) -> int:
-    """Return the number of digits in the next group of a packed decimal; the first and the last group may be short.
-
-    Args:
-        digits_left: digits not yet read.
-        scale: digits after the point.
-    """
-    if digits_left <= scale:
-        return min(digits_left, 9)
-    digits = (digits_left - scale) % 9
-    return 9 if digits == 0 else digits
-
-
-@kernel()
-def digit_group_size(digits: int) -> int:
-    """Return the bytes of a group of `digits` digits."""
-    return min((digits + 1) >> 1, 4)
-
-
-@kernel(digit_group_size, load_big_endian, has_more_digits)
-def load_digit_group(buf: UInt8s, pos: int, digits: int, is_first: bool, mask: int) -> int:
-    """Load the number of a group of digits; -1 if it has more than its digits.
-
-    Args:
-        is_first: it is the first group, which holds the sign bit.
-        mask: 255 for a negative decimal, whose bits are inverted; else 0.
-    """
-    size = digit_group_size(digits)
-    value = load_big_endian(buf, pos, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
-    if is_first:
-        value ^= 0x80 << 8 * (size - 1)
-    return -1 if has_more_digits(value, digits) else value
-
-
-@kernel(load_digit_group, next_group_digits, digit_group_size, put_digit_group, put_decimal_point)
-def put_packed_decimal(
-    buf: UInt8s, pos: int, precision: int, scale: int, out: MutableUInt8s, out_pos: int, out_limit: int
-) -> int:
-    """Write a packed decimal (see `decimals`) as digits."""
-    if out_limit - out_pos < 110:
-        return -1
-    mask = 0 if buf[pos] >= 128 else 255
-    if mask:
-        out[out_pos] = 45
-        out_pos += 1
-    start = out_pos
-    first = pos
-    digits_left = precision
-    while digits_left > 0:
-        if digits_left == scale:
-            out_pos = put_decimal_point(out, out_pos, out_pos == start)
-        digits = next_group_digits(digits_left, scale)
-        value = load_digit_group(buf, pos, digits, pos == first, mask)
-        if value < 0:
-            return -2
-        out_pos = put_digit_group(value, digits, out_pos - start, out, out_pos)
-        pos += digit_group_size(digits)
-        digits_left -= digits
-    if out_pos == start:
-        out[out_pos] = 48
-        out_pos += 1
-    return out_pos
-
-
-@kernel(put_packed_decimal)
-def put_quoted_decimal(
-    buf: UInt8s, pos: int, precision: int, scale: int, out: MutableUInt8s, out_pos: int, out_limit: int
-) -> int:
-    """Write a packed decimal as a JSON string."""
-    if out_limit - out_pos < 112:
-        return -1
-    out[out_pos] = 34
-    out_pos = put_packed_decimal(buf, pos, precision, scale, out, out_pos + 1, out_limit)
-    if out_pos < 0:
-        return out_pos
-    out[out_pos] = 34
-    return out_pos + 1
 
 
 # --- Kernels that write values as JSON ---
@@ -238,258 +97,106 @@ def copy_text(texts: UInt8s, pos: int, size: int, out: MutableUInt8s, out_pos: i
     return out_pos + size
 
 
-@kernel(put_control)
-def put_single_byte_text(
-    buf: UInt8s, pos: int, limit: int, highest: int, out: MutableUInt8s, out_pos: int, out_limit: int
-) -> int:
-    """Write text of one byte per character as a JSON string; bytes up to `highest` equal their Unicode characters.
+# -- values ---------------------------------------------------------------------------------------------------------
 
-    Other bytes return -2.
-    """
-    if out_limit - out_pos < 6 * (limit - pos) + 2:
-        return -1
-    out[out_pos] = 34
-    out_pos += 1
-    while pos < limit:
-        byte = buf[pos] + 0
-        pos += 1
-        if byte > highest or (byte >= 0x7F and byte < 0xA0):
-            return -2
-        if byte < 0x20:
-            out_pos = put_control(byte, out, out_pos)
-            continue
-        if byte == 0x22 or byte == 0x5C:
-            out[out_pos] = 92
-            out_pos += 1
-        if byte >= 0x80:
-            out[out_pos] = 0xC0 | byte >> 6
-            out_pos += 1
-            byte = 0x80 | byte & 0x3F
-        out[out_pos] = byte
-        out_pos += 1
-    out[out_pos] = 34
-    return out_pos + 1
+_QUOTE = 34
 
 
-# -- dates and times ---------------------------------------------------------------------------------------------------
+class JsonValue(TextValue):
+    """The sink of a value as JSON (`values.decoders.ValueSink`)."""
+
+    write_bits = TextValue.write_unsigned
+
+    @kernel(put_float)
+    def write_float(self, bits: int, at: int) -> int:
+        return put_float(bits, self.out, at, self.z)
+
+    @kernel(put_double)
+    def write_double(self, bits: int, at: int) -> int:
+        return put_double(bits, self.out, at, self.z)
+
+    @kernel(TextValue.begin_decimal, put_quote)
+    def begin_decimal(self, is_negative: bool, at: int) -> int:
+        return TextValue.begin_decimal(self, is_negative, put_quote(self.quote, self.out, at))
+
+    @kernel(TextValue.end_decimal, put_quote)
+    def end_decimal(self, is_negative: bool, start: int, at: int) -> int:
+        return put_quote(self.quote, self.out, TextValue.end_decimal(self, is_negative, start, at))
+
+    @kernel(put_entry, put_unsigned, load_word)
+    def write_enum(self, ordinal: int, at: int) -> int:
+        """Write the text, or the number if it has no text."""
+        if self.base < 0 or ordinal < 0 or ordinal > load_word(self.texts, self.base):
+            return put_unsigned(ordinal, self.out, at, self.z)
+        if ordinal == 0:
+            self.out[at] = _QUOTE
+            self.out[at + 1] = _QUOTE
+            return at + 2
+        return put_entry(self.texts, self.base, ordinal - 1, self.out, at, self.z)
+
+    @kernel(put_entry, put_unsigned, load_word)
+    def write_set(self, mask: int, at: int) -> int:
+        """Write the texts as an array, or the mask if a bit has no text."""
+        count = load_word(self.texts, self.base) if self.base >= 0 else 0
+        if self.base < 0 or (count < 64 and (mask < 0 or mask >> count != 0)):
+            return put_unsigned(mask, self.out, at, self.z)
+        separator = 91
+        if mask == 0:
+            self.out[at] = 91
+            at += 1
+        for i in range(64):
+            if mask >> i & 1:
+                self.out[at] = separator
+                separator = 44
+                at = put_entry(self.texts, self.base, i, self.out, at + 1, self.z)
+                if at < 0:
+                    return at
+                if self.z - at < 8:
+                    return -1
+        self.out[at] = 93
+        return at + 1
+
+    @kernel(put_any_text)
+    def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return put_any_text(buf, pos, limit, self.out, at, self.z)
+
+    @kernel(put_control)
+    def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
+        if self.z - at < 6 * (limit - pos) + 2:
+            return -1
+        self.out[at] = _QUOTE
+        at += 1
+        while pos < limit:
+            byte = buf[pos] + 0
+            pos += 1
+            if byte > highest or (byte >= 0x7F and byte < 0xA0):
+                return UNSUPPORTED
+            if byte < 0x20:
+                at = put_control(byte, self.out, at)
+                continue
+            if byte == _QUOTE or byte == 0x5C:
+                self.out[at] = 92
+                at += 1
+            if byte >= 0x80:
+                self.out[at] = 0xC0 | byte >> 6
+                at += 1
+                byte = 0x80 | byte & 0x3F
+            self.out[at] = byte
+            at += 1
+        self.out[at] = _QUOTE
+        return at + 1
+
+    @kernel(put_bytes)
+    def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:
+        return put_bytes(buf, pos, limit, self.out, at, self.z)
+
+    @kernel()
+    def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return UNSUPPORTED
 
 
-@kernel(put_last_digits)
-def put_year_month_day(year: int, month: int, day: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write a quote and YYYY-MM-DD; -2 for years of more than four digits."""
-    if year > 9999:
-        return -2
-    out[out_pos] = 34
-    out_pos = put_last_digits(year, 4, out, out_pos + 1)
-    out[out_pos] = 45
-    out_pos = put_last_digits(month, 2, out, out_pos + 1)
-    out[out_pos] = 45
-    return put_last_digits(day, 2, out, out_pos + 1)
-
-
-@kernel(put_last_digits)
-def put_clock(hour: int, minute: int, second: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write HH:MM:SS; hours may have up to four digits."""
-    digits = 2 + (hour >= 100) + (hour >= 1000)
-    out_pos = put_last_digits(hour, digits, out, out_pos)
-    out[out_pos] = 58
-    out_pos = put_last_digits(minute, 2, out, out_pos + 1)
-    out[out_pos] = 58
-    return put_last_digits(second, 2, out, out_pos + 1)
-
-
-@kernel(put_last_digits)
-def put_fraction(units: int, digits: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write the fraction of a second, if `digits` > 0, and the closing quote."""
-    if digits > 0:
-        width = (digits + 1) >> 1
-        unit_limit = 100
-        if width == 2:
-            unit_limit = 10000
-        elif width == 3:
-            unit_limit = 1000000
-        if units >= unit_limit:
-            return -2
-        out[out_pos] = 46
-        put_last_digits(units, 2 * width, out, out_pos + 1)
-        out_pos += 1 + digits
-    out[out_pos] = 34
-    return out_pos + 1
-
-
-@kernel(load_big_endian, put_clock, put_year_month_day, put_fraction)
-def put_datetime2(buf: UInt8s, pos: int, digits: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write a DATETIME2 as a JSON string."""
-    packed = load_big_endian(buf, pos, 5) - 0x8000000000
-    if packed < 0:
-        return -2
-    months = packed >> 22
-    year = months // 13
-    out_pos = put_year_month_day(year, months - 13 * year, packed >> 17 & 31, out, out_pos)
-    if out_pos < 0:
-        return out_pos
-    out[out_pos] = 32
-    out_pos = put_clock(packed >> 12 & 31, packed >> 6 & 63, packed & 63, out, out_pos + 1)
-    return put_fraction(load_big_endian(buf, pos + 5, (digits + 1) >> 1), digits, out, out_pos)
-
-
-@kernel(load_big_endian, put_clock, put_fraction)
-def put_time2(buf: UInt8s, pos: int, digits: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write a TIME2 as a JSON string."""
-    width = (digits + 1) >> 1
-    packed = load_big_endian(buf, pos, 3 + width) - (0x800000 << 8 * width)
-    out[out_pos] = 34
-    out_pos += 1
-    if packed < 0:
-        packed = -packed
-        out[out_pos] = 45
-        out_pos += 1
-    whole = packed >> 8 * width
-    out_pos = put_clock(whole >> 12 & 1023, whole >> 6 & 63, whole & 63, out, out_pos)
-    return put_fraction(packed & ((1 << 8 * width) - 1), digits, out, out_pos)
-
-
-@kernel(load_big_endian, put_clock, put_date, put_year_month_day, put_fraction)
-def put_timestamp2(buf: UInt8s, pos: int, digits: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Write a TIMESTAMP2 as a JSON string."""
-    seconds = load_big_endian(buf, pos, 4)
-    days = seconds // 86400
-    if seconds == 0:
-        out_pos = put_year_month_day(0, 0, 0, out, out_pos)
-    else:
-        out[out_pos] = 34
-        out_pos = put_date(days, out, out_pos + 1)
-    out[out_pos] = 32
-    minutes = (seconds - days * 86400) // 60
-    out_pos = put_clock(minutes // 60, minutes % 60, seconds % 60, out, out_pos + 1)
-    return put_fraction(load_big_endian(buf, pos + 4, (digits + 1) >> 1), digits, out, out_pos)
-
-
-# -- choices -----------------------------------------------------------------------------------------------------------
-
-
-@kernel(put_entry, put_unsigned, load_word)
-def put_enum(ordinal: int, texts: UInt8s, base: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write the text of an ENUM, or its number if it has no text.
-
-    Args:
-        base: position of the texts in `texts`; -1 = they are unknown.
-    """
-    if base < 0 or ordinal < 0 or ordinal > load_word(texts, base):
-        return put_unsigned(ordinal, out, out_pos, out_limit)
-    if ordinal == 0:
-        out[out_pos] = 34
-        out[out_pos + 1] = 34
-        return out_pos + 2
-    return put_entry(texts, base, ordinal - 1, out, out_pos, out_limit)
-
-
-@kernel(put_entry, put_unsigned, load_word)
-def put_set(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write the texts of a SET as a JSON array, or its mask if a bit has no text.
-
-    Args:
-        base: position of the texts in `texts`; -1 = they are unknown.
-    """
-    if base < 0:
-        return put_unsigned(mask, out, out_pos, out_limit)
-    count = load_word(texts, base)
-    if count < 64 and (mask < 0 or mask >> count != 0):
-        return put_unsigned(mask, out, out_pos, out_limit)
-    separator = 91
-    if mask == 0:
-        out[out_pos] = 91
-        out_pos += 1
-    for i in range(64):
-        if mask >> i & 1:
-            out[out_pos] = separator
-            out_pos += 1
-            separator = 44
-            out_pos = put_entry(texts, base, i, out, out_pos, out_limit)
-            if out_pos < 0:
-                return out_pos
-            if out_limit - out_pos < 8:
-                return -1
-    out[out_pos] = 93
-    return out_pos + 1
-
-
-# -- any value ---------------------------------------------------------------------------------------------------------
-
-
-@kernel(put_any_text, put_bytes, put_single_byte_text)
-def put_sized_value(
-    buf: UInt8s, pos: int, limit: int, kind: int, parameter: int, out: MutableUInt8s, out_pos: int, out_limit: int
-) -> int:
-    """Write a value that has a length: text or bytes.
-
-    Args:
-        parameter: of TEXT, the highest byte that equals its Unicode character.
-    """
-    if kind == 33 or kind == 34:
-        return put_any_text(buf, pos, limit, out, out_pos, out_limit)
-    if kind == 35:
-        return put_bytes(buf, pos, limit, out, out_pos, out_limit)
-    if kind == 32:
-        return put_single_byte_text(buf, pos, limit, parameter, out, out_pos, out_limit)
-    return -2
-
-
-@kernel(
-    load_big_endian, load_little_endian, put_datetime2, put_year_month_day, put_quoted_decimal, put_double,
-    put_time2, put_enum, put_float, put_fraction,
-    put_set, put_signed, put_timestamp2, put_unsigned,
-)  # fmt: skip
-def put_fixed_value(
-    buf: UInt8s,
-    pos: int,
-    size: int,
-    kind: int,
-    parameter: int,
-    texts: UInt8s,
-    base: int,
-    out: MutableUInt8s,
-    out_pos: int,
-    out_limit: int,
-) -> int:
-    """Write a value of fixed width.
-
-    Args:
-        base: position of the texts of an ENUM or SET in `texts`; -1 = none.
-    """
-    if kind == 1:
-        value = load_little_endian(buf, pos, size)
-        if size < 8:
-            sign = 1 << 8 * size - 1
-            value = (value ^ sign) - sign
-        return put_signed(value, out, out_pos, out_limit)
-    if kind == 2:
-        return put_unsigned(load_little_endian(buf, pos, size), out, out_pos, out_limit)
-    if kind == 12:
-        return put_datetime2(buf, pos, parameter, out, out_pos)
-    if kind == 13:
-        return put_timestamp2(buf, pos, parameter, out, out_pos)
-    if kind == 5:
-        return put_quoted_decimal(buf, pos, parameter >> 8, parameter & 255, out, out_pos, out_limit)
-    if kind == 4:
-        return put_double(load_little_endian(buf, pos, 8), out, out_pos, out_limit)
-    if kind == 3:
-        return put_float(load_little_endian(buf, pos, 4), out, out_pos, out_limit)
-    if kind == 10:
-        packed = load_little_endian(buf, pos, 3)
-        out_pos = put_year_month_day(packed >> 9, packed >> 5 & 15, packed & 31, out, out_pos)
-        return out_pos if out_pos < 0 else put_fraction(0, 0, out, out_pos)
-    if kind == 11:
-        return put_time2(buf, pos, parameter, out, out_pos)
-    if kind == 9:
-        return put_unsigned(1900 + buf[pos] if buf[pos] else 0, out, out_pos, out_limit)
-    if kind == 6:
-        return put_unsigned(load_big_endian(buf, pos, size), out, out_pos, out_limit)
-    if kind == 7:
-        return put_enum(load_little_endian(buf, pos, size), texts, base, out, out_pos, out_limit)
-    if kind == 8:
-        return put_set(load_little_endian(buf, pos, size), texts, base, out, out_pos, out_limit)
-    return -2
+put_value = bind_sink(decode_value, JsonValue, inline=True)
+"""Write the value `buf[pos:limit]` as JSON."""
 
 
 # --- Kernels that find the bounds of values ---
@@ -559,6 +266,51 @@ def count_image_rows(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: in
     return rows
 
 
+# --- Heads of row events ---
+
+
+@kernel()
+def count_present_columns(buf: UInt8s, bitmap: int, count: int) -> int:
+    """Count the set bits among the first `count` bits of the bitmap at `buf[bitmap]`."""
+    total = 0
+    for i in range(count):
+        total += buf[bitmap + (i >> 3)] >> (i & 7) & 1
+    return total
+
+
+@kernel(load_little_endian)
+def find_bitmaps(buf: UInt8s, p: int, n: int, has_extra_data: bool) -> tuple[int, int]:
+    """Return (number of columns, offset of their first bitmap) of a row event with its flags at `buf[p]`.
+
+    The number is -1 if the head does not fit.
+    """
+    p += 2
+    if has_extra_data:
+        extra = load_little_endian(buf, p, 2) if n - p >= 2 else 0
+        if extra < 2:
+            return -1, p
+        p += extra
+    if n - p < 3:
+        return -1, p
+    count = buf[p] + 0
+    p += 1
+    if count == 0xFC:
+        return load_little_endian(buf, p, 2), p + 2
+    return count if count <= 0xFA else -1, p
+
+
+@kernel(find_bitmaps)
+def find_images(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
+    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[p]`.
+
+    The second one is -2 if the event has other columns or no rows.
+    """
+    count, p = find_bitmaps(buf, p, n, code >= WRITE_ROWS_V2)
+    size = (columns + 7) >> 3
+    images = p + (2 * size if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED else size)
+    return p, -2 if count != columns or images >= n else images
+
+
 # --- Kernels that write row events as JSON ---
 
 
@@ -573,16 +325,7 @@ def put_short_text(packed: int, size: int, out: MutableUInt8s, out_pos: int) -> 
     return out_pos + size
 
 
-@kernel()
-def count_present_columns(buf: UInt8s, bitmap: int, count: int) -> int:
-    """Count the set bits among the first `count` bits of the bitmap at `buf[bitmap]`."""
-    total = 0
-    for i in range(count):
-        total += buf[bitmap + (i >> 3)] >> (i & 7) & 1
-    return total
-
-
-@kernel(find_value_bounds, copy_text, put_fixed_value, put_short_text, put_sized_value, load_word)
+@kernel(find_value_bounds, copy_text, put_short_text, put_value, load_word)
 def put_row_image(
     buf: UInt8s,
     pos: int,
@@ -642,15 +385,12 @@ def put_row_image(
                 )
                 if end < 0:
                     return pos, -2
-                if kind >= 32:
-                    out_pos = put_sized_value(
-                        buf, pos, end, kind, load_word(texts, column + 4), out, out_pos, out_limit
-                    )
-                elif kind > 0 or size > 0:
+                if kind > 0 or size > 0:
                     base = load_word(texts, column + 24)
                     base = base + record if base > 0 else -1
-                    out_pos = put_fixed_value(
-                        buf, pos, end - pos, kind, load_word(texts, column + 4), texts, base, out, out_pos, out_limit
+                    parameter = load_word(texts, column + 4)
+                    out_pos = put_value(
+                        buf, pos, end, kind, parameter, JsonValue(_QUOTE, texts, base, 0, out, out_limit), out_pos
                     )
                 if out_pos < 0:
                     return pos, out_pos
@@ -728,7 +468,10 @@ def put_rows(
     return out_pos
 
 
-@kernel(copy_text, load_little_endian, count_present_columns, put_short_text, put_rows, put_unsigned, load_word)
+@kernel(
+    copy_text, count_present_columns, find_images, load_little_endian, load_word, put_rows, put_short_text,
+    put_unsigned,
+)  # fmt: skip
 def put_rows_event(
     buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, record: int, out: MutableUInt8s, out_pos: int,
     out_limit: int
@@ -743,32 +486,16 @@ def put_rows_event(
         record: position of the record of the event's table map.
     """
     columns = load_word(texts, record)
-    head = load_word(texts, record + 4)
-    extra = 2 if code >= 30 else 0
-    size = (columns + 7) >> 3
-    if limit - pos < head + 2 + extra + 1 + size:
+    pos += load_word(texts, record + 4)
+    bitmap, images = find_images(buf, pos, limit, code, columns)
+    if images < 0 or (code >= WRITE_ROWS_V2 and load_little_endian(buf, pos + 2, 2) != 2):
         return -2
-    flags = load_little_endian(buf, pos + head, 2)
-    pos += head + 2
-    if extra > 0 and load_little_endian(buf, pos, 2) != 2:
-        return -2
-    pos += extra
-    count = buf[pos] + 0
-    pos += 1
-    if count == 0xFC and limit - pos >= 2:
-        count = load_little_endian(buf, pos, 2)
-        pos += 2
-    kind = (code - 23) % 7
-    before = -1
+    flags = load_little_endian(buf, pos, 2)
+    kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
+    before = -1 if kind == INSERTED else bitmap
     after = -1
-    if kind > 0:
-        before = pos
-        pos += size
-    if kind < 2:
-        after = pos
-        pos += size
-    if count != columns or pos > limit:
-        return -2
+    if kind <= UPDATED:
+        after = images - ((columns + 7) >> 3)
     before_count = count_present_columns(buf, before, columns) if before >= 0 else 0
     after_count = count_present_columns(buf, after, columns) if after >= 0 else 0
     title = load_word(texts, record + 28)
@@ -779,7 +506,7 @@ def put_rows_event(
     out_pos = put_unsigned(flags, out, out_pos, out_limit)
     out_pos = copy_text(texts, record + load_word(texts, record + 32), names, out, out_pos)
     out_pos = put_rows(
-        RowMemory(buf, limit, texts, record, out, out_limit), pos, before, before_count, after, after_count, out_pos
+        RowMemory(buf, limit, texts, record, out, out_limit), images, before, before_count, after, after_count, out_pos
     )
     if out_pos < 0:
         return out_pos
@@ -827,32 +554,6 @@ def skip_image(buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UI
             place += 1
         entry += EVENT_RECORD_COLUMN_SIZE
     return p
-
-
-@kernel(load_little_endian)
-def find_images(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
-    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[p]`.
-
-    The second one is -2 if the event has other columns or no rows.
-    """
-    size = (columns + 7) >> 3
-    if n - p < 6 + size:
-        return p, -2
-    p += 2
-    if code >= WRITE_ROWS_V2:
-        extra = load_little_endian(buf, p, 2)
-        if extra < 2 or extra > n - p - size - 1:
-            return p, -2
-        p += extra
-    count = buf[p] + 0
-    p += 1
-    if count == 0xFC and n - p >= 2:
-        count = load_little_endian(buf, p, 2)
-        p += 2
-    images = p + size
-    if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED:
-        images += size
-    return p, -2 if count != columns or images >= n else images
 
 
 @kernel(find_images, count_present_columns, skip_image, load_word)

@@ -48,6 +48,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
     charset_decoder,
     charset_of_collation,
     column_kind,
+    decoder_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import BoundedReader
 
@@ -839,9 +840,6 @@ PAD = bytes(8)
 MAX_COMPILED_COLUMNS = 1024
 """Tables with more are left to the general writer."""
 
-_ASCII = bytes(range(128))
-_LATIN1_UPPER = bytes(range(0xA0, 0x100))
-_UNSUPPORTED_KIND = ColumnKind(255, 0, 0, 1)
 _UNCHECKED_KINDS = frozenset(ValueKind) - {ValueKind.DECIMAL, ValueKind.JSON, ValueKind.COMPRESSED}
 """Kinds that accept any bytes as a value."""
 
@@ -888,7 +886,7 @@ def encode_map_record(
         head += texts.add(text)
     columns = []
     for column, kind, key in zip(table_map.columns, kinds, table_map.column_keys, strict=True):
-        kernel_kind, values = _kernel_kind(column, kind), _encode_choices(column, quote)
+        kernel_kind, values = decoder_kind(column, kind), _encode_choices(column, quote)
         if column_keys is None or key in column_keys:
             columns += [*kernel_kind, *texts.add(b"," + quote(key) + b":"), texts.add(values)[0] if values else 0, 0]
         else:
@@ -911,15 +909,3 @@ class _TextPool:
 def _encode_choices(column: TableMapColumn, quote: JsonEncoder) -> bytes:
     """Encode the texts of an ENUM or SET by number; empty if they are unknown."""
     return b"" if column.values is None else build_text_table({i: quote(text) for i, text in enumerate(column.values)})
-
-
-def _kernel_kind(column: TableMapColumn, kind: ColumnKind) -> ColumnKind:
-    """Map a kind to that of the kernels; the parameter of TEXT is the highest byte that equals its code point."""
-    if kind.kind in (ValueKind.TIME, ValueKind.DATETIME, ValueKind.TIMESTAMP) and kind.parameter:
-        return _UNSUPPORTED_KIND._replace(fixed=kind.fixed, prefix=0)
-    if kind.kind != ValueKind.TEXT:
-        return kind
-    decode = charset_decoder(column.charset)
-    if decode(_ASCII) != _ASCII.decode():
-        return _UNSUPPORTED_KIND._replace(prefix=kind.prefix)
-    return kind._replace(parameter=255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127)

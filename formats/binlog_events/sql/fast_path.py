@@ -93,11 +93,12 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import (
     as_int_column,
 )
 from binlogtool.formats.binlog_events.values.column_types import (
+    UNSUPPORTED_KIND,
     ColumnKind,
     ColumnType,
     TableMapColumn,
     ValueKind,
-    charset_decoder,
+    decoder_kind,
 )
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_ROW_EVENTS,
@@ -431,15 +432,6 @@ def enter_session(session: ScriptSession, state: SessionState) -> None:
 
 _MAX_PAD = 255
 _MAX_TEMPLATE_BYTES = 1 << 25
-_UNSUPPORTED_KIND = 255
-_BY_VALUE = frozenset(
-    {
-        ValueKind.FLOAT, ValueKind.DOUBLE, ValueKind.DECIMAL, ValueKind.BIT, ValueKind.YEAR, ValueKind.DATE,
-        ValueKind.TIME2, ValueKind.DATETIME2,
-        ValueKind.TIMESTAMP2, ValueKind.UUID,
-    }
-)  # fmt: skip
-_ASCII, _LATIN1 = bytes(range(128)), bytes(range(0xA0, 0x100))
 
 
 class StatementTemplates:
@@ -523,14 +515,14 @@ def _build_statement_template(table: TableMap) -> bytes:
 def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
     """Return a column's kind as the kernels know it, its texts, and its flags."""
     flags = (GENERATED if column.generated else 0) | (STAMPED if column.type in AUTO_UPDATED_TYPES else 0)
-    unsupported = kind._replace(kind=_UNSUPPORTED_KIND)
+    unsupported = kind._replace(kind=UNSUPPORTED_KIND)
     if kind.kind in (ValueKind.ENUM, ValueKind.SET):
         return kind, _enum_texts(column, kind.kind), flags | NUMBER
     if kind.kind in (ValueKind.TEXT, ValueKind.UTF8) and column.charset is not None:
         flags |= CAST if column.charset in UTF8MB4_COMPATIBLE_CHARSETS else CAST | HEX
         if column.charset not in UTF8MB4_SAFE_CHARSETS:
             return kind._replace(kind=ValueKind.BYTES, parameter=0), f"_{column.charset} ".encode(), flags
-        return (kind if kind.kind == ValueKind.UTF8 else _set_charset_limit(column.charset, kind)), b"", flags
+        return decoder_kind(column, kind), b"", flags
     if kind.kind == ValueKind.BYTES:
         width = column.metadata if column.type == ColumnType.STRING else 0
         return (kind._replace(parameter=width) if width <= _MAX_PAD else unsupported), b"", flags
@@ -539,15 +531,7 @@ def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind,
         return unsupported, b"", flags | NO_CONDITION
     if kind.kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):
         return (kind if column.unsigned is not None else unsupported), b"", flags
-    return (kind if kind.kind in _BY_VALUE else unsupported), b"", flags
-
-
-def _set_charset_limit(charset: str, kind: ColumnKind) -> ColumnKind:
-    """Return the kind with the highest byte that equals the code point of its character."""
-    decoder = charset_decoder(charset)
-    if decoder(_ASCII) != _ASCII.decode():
-        return kind._replace(kind=_UNSUPPORTED_KIND)
-    return kind._replace(parameter=255 if decoder(_LATIN1) == _LATIN1.decode("latin-1") else 127)
+    return (unsupported if kind.kind == ValueKind.GUESS else kind), b"", flags
 
 
 def _enum_texts(column: TableMapColumn, kind: int) -> bytes:

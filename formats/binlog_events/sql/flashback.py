@@ -19,7 +19,7 @@ from itertools import repeat
 import msgspec
 
 from binlogtool.errors import RefusedError, UsageError
-from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
+from binlogtool.findings import CHANGED_LATER, NOT_REVERSIBLE, Finding, Severity, make_finding
 from binlogtool.format_api.format import BodyWithFindings
 from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords, Kernel, to_int_list
 from binlogtool.format_api.schema_fields import MalformedError
@@ -80,6 +80,7 @@ from binlogtool.formats.binlog_events.values.column_types import ValueKind
 from binlogtool.formats.binlog_events.values.decode import DecodeBudget
 from binlogtool.formats.binlog_events.wire_format import (
     DELETE_ROW_EVENTS,
+    EVENT_TYPE_NAMES,
     GTID_EVENTS,
     QUERY_EVENTS,
     ROW_EVENTS,
@@ -478,6 +479,8 @@ class FlashbackScript(msgspec.Struct):
         self, context: BinlogFileContext, event: Event, owner: TransactionOwner, table: TableMap | None, limits: Limits
     ) -> bytes | BodyWithFindings:
         """Return the text for one record."""
+        if context.encrypted_without_key and event.code not in EVENT_TYPE_NAMES:
+            return b""  # the finding about the file covers all of them
         suffix = b"" if context.description is self.description else self._enter_file(context)
         reason = self._find_missing_end(context, event)
         if reason is not None:
@@ -492,7 +495,8 @@ class FlashbackScript(msgspec.Struct):
             )
         except (MalformedError, DecompressionError, Irreversible) as error:
             self.changed = None if step is GroupStep.ENDS else self.changed
-            return self._refuse(event, str(error.args[0]), suffix)
+            finding_id = NOT_REVERSIBLE if isinstance(error, Irreversible) else error.finding_id
+            return self._refuse(event, str(error.args[0]), suffix, finding_id)
         if step is GroupStep.ENDS:
             text = self._close_transaction(event) + text
         return BodyWithFindings(text + suffix, remarks) if remarks else text + suffix
@@ -515,10 +519,15 @@ class FlashbackScript(msgspec.Struct):
         self.transactions.reset()
         return "the transaction has no end: the server stopped in it, or some of its records are not selected"
 
-    def _refuse(self, event: Event, reason: str, before: bytes = b"") -> BodyWithFindings:
+    def _refuse(
+        self, event: Event, reason: str, before: bytes = b"", finding_id: str = NOT_REVERSIBLE
+    ) -> BodyWithFindings:
         """Return a finding that the event cannot be reversed."""
-        message = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be reversed: {reason}"
-        return BodyWithFindings(before, (make_event_finding(event, "payload-undecodable", message),))
+        cause = f"{type_name(event.code)} cannot be reversed: {reason}"
+        message = f"{self.label or 'outside of a transaction'}: {cause}"
+        size = event.end - event.start
+        found = make_finding(finding_id, event.start, size, message, record=event.record, cause=cause)
+        return BodyWithFindings(before, (found,))
 
     def _open_transaction(self, event: Event, owner: TransactionOwner, step: GroupStep) -> None:
         """Note the beginning of a transaction; raise Irreversible if it is only prepared."""
@@ -616,7 +625,9 @@ class FlashbackScript(msgspec.Struct):
         verb, is_selected = statement_name(text), self.options.includes_table
         names = find_defined_tables(text, database, self.seen)
         if names is None:
-            raise Irreversible(f"the log has {verb} as a statement, not as changed rows")
+            table = find_changed_table(text, database)
+            subject = f" ({unquote_name(table)})" if table else ""
+            raise Irreversible(f"the log has {verb} as a statement{subject}, not as changed rows")
         selected = names if is_selected is None else [name for name in names if is_selected(unquote_name(name))]
         if not selected and is_selected is not None:
             return None

@@ -14,47 +14,17 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from binlogtool.format_api.json_kernels import is_utf8, put_double, put_entry, put_unsigned, widen_float
-from binlogtool.format_api.schema_fields import (
-    MutableUInt8s,
-    UInt8s,
-    kernel,
-    load_big_endian,
-    load_little_endian,
-    put_uuid,
+from binlogtool.format_api.json_kernels import (
+    is_utf8,
+    put_double,
+    put_entry,
+    put_unsigned,
+    widen_float,
 )
-from binlogtool.formats.binlog_events.rows.json_kernels import (
-    copy_text,
-    load_word,
-    put_datetime2,
-    put_fraction,
-    put_packed_decimal,
-    put_time2,
-    put_timestamp2,
-    put_year_month_day,
-)
+from binlogtool.format_api.schema_fields import MutableUInt8s, UInt8s, bind_sink, kernel
+from binlogtool.formats.binlog_events.rows.json_kernels import copy_text, load_word
 from binlogtool.formats.binlog_events.rows.rows_event import ColumnReader
-from binlogtool.formats.binlog_events.values.column_types import (
-    BIT,
-    BYTES,
-    DATETIME2,
-    DECIMAL,
-    DOUBLE,
-    ENUM,
-    FIRST_TEMPORAL,
-    FLOAT,
-    GEOMETRY,
-    SIGNED,
-    TEXT,
-    TIME2,
-    TIMESTAMP2,
-    UTF8,
-    UUID,
-    YEAR,
-    ColumnType,
-    TableMapColumn,
-    ValueKind,
-)
+from binlogtool.formats.binlog_events.values.column_types import ColumnType, TableMapColumn, ValueKind
 from binlogtool.formats.binlog_events.values.decode import (
     DecodeBudget,
     JsonChange,
@@ -62,6 +32,10 @@ from binlogtool.formats.binlog_events.values.decode import (
     has_opaque_value,
     iter_json_changes,
 )
+from binlogtool.formats.binlog_events.values.decoders import UNSUPPORTED, decode_value
+from binlogtool.formats.binlog_events.values.text_kernels import TextValue
+
+# ruff: noqa: D102 - `values.decoders.ValueSink` describes the methods of sinks
 
 # --- Values as SQL literals ---
 
@@ -72,16 +46,6 @@ UTF8MB4_SAFE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii", "latin1")
 UTF8MB4_COMPATIBLE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii")
 """Character sets whose bytes are the same in utf8mb4."""
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?\Z")
-_TEMPORAL = (
-    ValueKind.DATE,
-    ValueKind.TIME,
-    ValueKind.DATETIME,
-    ValueKind.TIMESTAMP,
-    ValueKind.TIME2,
-    ValueKind.DATETIME2,
-    ValueKind.TIMESTAMP2,
-)
-_ADDRESSES = (ValueKind.UUID, ValueKind.INET4, ValueKind.INET6)
 
 
 def quote_identifier(text: str) -> bytes:
@@ -140,21 +104,19 @@ def format_literal(cell: ColumnReader, column: TableMapColumn, raw: bytes, budge
 
 def _format_decoded(kind: int, column: TableMapColumn, value: Any) -> bytes | None:
     """Return a decoded value as an SQL literal; None if there is none."""
-    if kind in (ValueKind.SIGNED, ValueKind.UNSIGNED):
-        return str(value).encode() if column.unsigned is not None else None
-    if kind == ValueKind.YEAR:
-        return str(value).encode()
+    if kind in (ValueKind.SIGNED, ValueKind.UNSIGNED) and column.unsigned is None:
+        return None
     if kind == ValueKind.BIT:
         return f"b'{value:b}'".encode()
     if kind == ValueKind.DECIMAL:
         return str(value).encode() if _DECIMAL.match(str(value)) else None
-    if kind in _TEMPORAL or kind in _ADDRESSES:
-        return quote_string(value) if isinstance(value, str) else None
-    if kind == ValueKind.BYTES:
-        return format_hex(value)
-    if kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.COMPRESSED) and column.charset is not None:
-        return _format_text(column.charset, value)
-    return b"NULL" if kind == ValueKind.NOTHING else None
+    if kind in (ValueKind.TEXT, ValueKind.UTF8, ValueKind.GUESS, ValueKind.COMPRESSED):
+        return None if column.charset is None else _format_text(column.charset, value)
+    if isinstance(value, str):
+        return quote_string(value)
+    if isinstance(value, bytes):
+        return format_hex(value) if kind == ValueKind.BYTES else None
+    return b"NULL" if value is None else str(value).encode()
 
 
 def _format_text(charset: str, value: str | bytes) -> bytes | None:
@@ -349,23 +311,6 @@ def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8
     return o + 1
 
 
-@kernel()
-def put_bits(value: int, out: MutableUInt8s, o: int) -> int:
-    """Write `b'…'` without leading zeros."""
-    out[o] = 98
-    out[o + 1] = 39
-    o += 2
-    started = 0
-    for i in range(64):
-        bit = value >> (63 - i) & 1
-        started |= bit
-        if started > 0 or i == 63:
-            out[o] = 48 + bit
-            o += 1
-    out[o] = 39
-    return o + 1
-
-
 @kernel(put_double)
 def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     """Write the double with these bits, as `1.5e0`."""
@@ -380,138 +325,83 @@ def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
     return o + 2
 
 
-@kernel(put_entry, load_word)
-def put_set_members(mask: int, texts: UInt8s, base: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the texts of a SET."""
-    count = load_word(texts, base)
-    if count < 64 and (mask < 0 or mask >> count != 0):
-        return -2
-    out[o] = 39
-    o += 1
-    start = o
-    for i in range(count):
-        if mask >> i & 1:
-            if o > start:
-                out[o] = 44
-                o += 1
-            o = put_entry(texts, base, i, out, o, z)
-            if o < 0:
-                return o
-            if z - o < 8:
-                return -1
-    out[o] = 39
-    return o + 1
+SQL_QUOTE = 39
 
 
-@kernel(load_big_endian, load_little_endian)
-def load_number(buf: UInt8s, p: int, size: int, kind: int) -> int:
-    """Load the number in the bytes of a value."""
-    if kind == BIT:
-        return load_big_endian(buf, p, size)
-    if kind == YEAR:
-        return 1900 + buf[p] if buf[p] else 0
-    value = load_little_endian(buf, p, size)
-    if kind == SIGNED and size < 8:
-        sign = 1 << 8 * size - 1
-        return (value ^ sign) - sign
-    return value
+class SqlValue(TextValue):
+    """The sink of a value as a literal (`values.decoders.ValueSink`)."""
+
+    @kernel()
+    def write_bits(self, value: int, count: int, at: int) -> int:
+        """Write `b'…'` without leading zeros."""
+        self.out[at] = 98
+        self.out[at + 1] = SQL_QUOTE
+        at += 2
+        started = 0
+        for i in range(64):
+            bit = value >> (63 - i) & 1
+            started |= bit
+            if started > 0 or i == 63:
+                self.out[at] = 48 + bit
+                at += 1
+        self.out[at] = SQL_QUOTE
+        return at + 1
+
+    @kernel(put_floating, widen_float)
+    def write_float(self, bits: int, at: int) -> int:
+        return put_floating(widen_float(bits), self.out, at, self.z)
+
+    @kernel(put_floating)
+    def write_double(self, bits: int, at: int) -> int:
+        return put_floating(bits, self.out, at, self.z)
+
+    @kernel(put_entry, put_unsigned)
+    def write_enum(self, ordinal: int, at: int) -> int:
+        if ordinal == 0:
+            return UNSUPPORTED
+        if self.base < 0:
+            return put_unsigned(ordinal, self.out, at, self.z)
+        return put_entry(self.texts, self.base, ordinal - 1, self.out, at, self.z)
+
+    @kernel(put_entry, put_unsigned, load_word)
+    def write_set(self, mask: int, at: int) -> int:
+        if self.base < 0:
+            return put_unsigned(mask, self.out, at, self.z)
+        count = load_word(self.texts, self.base)
+        if count < 64 and (mask < 0 or mask >> count != 0):
+            return UNSUPPORTED
+        self.out[at] = SQL_QUOTE
+        at += 1
+        start = at
+        for i in range(count):
+            if mask >> i & 1:
+                if at > start:
+                    self.out[at] = 44
+                    at += 1
+                at = put_entry(self.texts, self.base, i, self.out, at, self.z)
+                if at < 0:
+                    return at
+                if self.z - at < 8:
+                    return -1
+        self.out[at] = SQL_QUOTE
+        return at + 1
+
+    @kernel(is_utf8, put_quoted)
+    def write_utf8(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return put_quoted(buf, pos, limit, 256, self.out, at) if is_utf8(buf, pos, limit) else UNSUPPORTED
+
+    @kernel(put_quoted)
+    def write_text(self, buf: UInt8s, pos: int, limit: int, highest: int, at: int) -> int:
+        return put_quoted(buf, pos, limit, highest, self.out, at)
+
+    @kernel(copy_text, put_hex)
+    def write_bytes(self, buf: UInt8s, pos: int, limit: int, width: int, at: int) -> int:
+        return put_hex(buf, pos, limit, width, self.out, copy_text(self.texts, self.base, self.length, self.out, at))
+
+    @kernel(put_hex)
+    def write_geometry(self, buf: UInt8s, pos: int, limit: int, at: int) -> int:
+        return put_hex(buf, pos, limit, 0, self.out, at)
 
 
-@kernel(load_little_endian, put_datetime2, put_year_month_day, put_time2, put_fraction, put_timestamp2)
-def put_temporal(buf: UInt8s, p: int, kind: int, parameter: int, out: MutableUInt8s, o: int) -> int:
-    """Write a date or time literal."""
-    start = o
-    if kind == DATETIME2:
-        o = put_datetime2(buf, p, parameter, out, o)
-    elif kind == TIMESTAMP2:
-        o = put_timestamp2(buf, p, parameter, out, o)
-    elif kind == TIME2:
-        o = put_time2(buf, p, parameter, out, o)
-    else:
-        packed = load_little_endian(buf, p, 3)
-        o = put_year_month_day(packed >> 9, packed >> 5 & 15, packed & 31, out, o)
-        if o >= 0:
-            o = put_fraction(0, 0, out, o)
-    if o >= 0:
-        out[start] = 39
-        out[o - 1] = 39
-    return o
-
-
-@kernel(
-    load_number,
-    put_bits,
-    put_set_members,
-    put_entry,
-    put_floating,
-    put_temporal,
-    put_packed_decimal,
-    put_unsigned,
-    widen_float,
-)
-def put_fixed_literal(
-    buf: UInt8s,
-    p: int,
-    size: int,
-    kind: int,
-    parameter: int,
-    texts: UInt8s,
-    base: int,
-    out: MutableUInt8s,
-    o: int,
-    z: int,
-) -> int:
-    """Write a value of fixed width; `base`: offset of the texts of an ENUM or SET, or -1."""
-    if kind >= FIRST_TEMPORAL:
-        return put_temporal(buf, p, kind, parameter, out, o)
-    if kind == DECIMAL:
-        return put_packed_decimal(buf, p, parameter >> 8, parameter & 255, out, o, z)
-    value = load_number(buf, p, size, kind)
-    if kind == FLOAT or kind == DOUBLE:  # noqa: SIM109
-        return put_floating(widen_float(value) if kind == FLOAT else value, out, o, z)
-    if kind == BIT:
-        return put_bits(value, out, o)
-    if kind == ENUM and value == 0:
-        return -2
-    if base >= 0:
-        if kind == ENUM:
-            return put_entry(texts, base, value - 1, out, o, z)
-        return put_set_members(value, texts, base, out, o, z)
-    if kind == SIGNED and value < 0:
-        out[o] = 45
-        o += 1
-        value = -value
-    return put_unsigned(value, out, o, z)
-
-
-@kernel(copy_text, is_utf8, put_hex, put_quoted, put_uuid)
-def put_sized_literal(
-    buf: UInt8s,
-    p: int,
-    n: int,
-    kind: int,
-    parameter: int,
-    texts: UInt8s,
-    intro: int,
-    length: int,
-    out: MutableUInt8s,
-    o: int,
-) -> int:
-    """Write a value that has a length.
-
-    Args:
-        intro: offset of what precedes its hexadecimal digits.
-        length: size of that.
-    """
-    if kind == TEXT or kind == UTF8:  # noqa: SIM109
-        if kind == UTF8 and not is_utf8(buf, p, n):
-            return -2
-        return put_quoted(buf, p, n, 256 if kind == UTF8 else parameter, out, o)
-    if (kind == BYTES or kind == GEOMETRY) and (kind == BYTES or n - p > 4):  # noqa: SIM109
-        return put_hex(buf, p, n, parameter, out, copy_text(texts, intro, length, out, o))
-    if kind == UUID and n - p == 16:
-        out[o] = 39
-        o = put_uuid(buf, p, out, o + 1)
-        out[o] = 39
-        return o + 1
-    return -2
+put_literal = bind_sink(decode_value, SqlValue, inline=True)
+"""Write the value `buf[pos:limit]` as a literal."""

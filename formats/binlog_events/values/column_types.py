@@ -529,6 +529,23 @@ def _text_kind(charset: str | None) -> ValueKind:
     return ValueKind.UTF8 if charset in ("utf8mb4", "utf8mb3") else ValueKind.TEXT
 
 
+_ASCII, _LATIN1_UPPER = bytes(range(128)), bytes(range(0xA0, 0x100))
+UNSUPPORTED_KIND = 255
+"""The kind of columns whose values `values.decoders` leaves to the general writer."""
+
+
+def decoder_kind(column: TableMapColumn, kind: ColumnKind) -> ColumnKind:
+    """Return the kind as `values.decoders` takes it: of TEXT, the parameter is the highest byte that equals its Unicode
+    character.
+    """
+    if kind.kind != ValueKind.TEXT:
+        return kind
+    decode = charset_decoder(column.charset)
+    if decode(_ASCII) != _ASCII.decode():
+        return kind._replace(kind=UNSUPPORTED_KIND)
+    return kind._replace(parameter=255 if decode(_LATIN1_UPPER) == _LATIN1_UPPER.decode("latin-1") else 127)
+
+
 # --- Value kinds as plain numbers ---
 
 SIGNED = ValueKind.SIGNED.value
@@ -538,18 +555,22 @@ DOUBLE = ValueKind.DOUBLE.value
 DECIMAL = ValueKind.DECIMAL.value
 BIT = ValueKind.BIT.value
 ENUM = ValueKind.ENUM.value
+SET = ValueKind.SET.value
 YEAR = ValueKind.YEAR.value
 DATE = ValueKind.DATE.value
 TIME2 = ValueKind.TIME2.value
 DATETIME2 = ValueKind.DATETIME2.value
 TIMESTAMP2 = ValueKind.TIMESTAMP2.value
+TIME = ValueKind.TIME.value
+DATETIME = ValueKind.DATETIME.value
+TIMESTAMP = ValueKind.TIMESTAMP.value
 TEXT = ValueKind.TEXT.value
 UTF8 = ValueKind.UTF8.value
+GUESS = ValueKind.GUESS.value
 BYTES = ValueKind.BYTES.value
 GEOMETRY = ValueKind.GEOMETRY.value
 UUID = ValueKind.UUID.value
+INET4 = ValueKind.INET4.value
 
-FIRST_TEMPORAL = DATE
-"""Kinds of fixed width from this one on are dates and times."""
 FIRST_SIZED = TEXT
 """Kinds from this one on have a length before their bytes."""

@@ -46,7 +46,7 @@ from binlogtool.format_api.replay import (
 )
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.damage import FATAL_MISMATCH_VERSION
-from binlogtool.formats.manticore.payloads.kernels import build_zint, read_zint
+from binlogtool.formats.manticore.field_types import build_zint, read_zint
 from binlogtool.formats.manticore.replay.startup import (
     FORCES_TRANSACTIONS_VERSION,
     FORCES_VERSIONS,
@@ -57,6 +57,7 @@ from binlogtool.formats.manticore.replay.startup import (
     find_damage,
     find_damage_start,
     find_parse_doubt,
+    find_settings_doubt,
     get_log_context,
     get_stated_version,
     is_loss,
@@ -118,6 +119,7 @@ class ReplayedFile(msgspec.Struct):
         damage_start: offset of its first damaged range, or None.
         cache_defects: offsets of ADD_CACHEs with the checksum 0, after which the server reads no further.
         contradictions: offsets of commits whose numbers contradict each other.
+        broken_settings: offset of a RECONFIGURE after whose settings the server finds no checksum, or None.
         end_reason: why nothing more is applied (`dropped`, `deleted`), or None.
         ruled_count: transactions that were ruled on.
     """
@@ -126,6 +128,7 @@ class ReplayedFile(msgspec.Struct):
     damage_start: int | None
     cache_defects: frozenset[int | None]
     contradictions: frozenset[int | None] = frozenset()
+    broken_settings: int | None = None
     names: list[str] = msgspec.field(default_factory=list)
     tables: dict[str, ReplayedTable] = msgspec.field(default_factory=dict)
     op_counts: Counter[str] = msgspec.field(default_factory=Counter)
@@ -368,7 +371,7 @@ class ManticoreReplayer:
             action = "drop"
         message = "damage" if damage is None else damage.message
         doubt = None if action == "refuse" else self._find_doubt(current_file)
-        if doubt is not None and doubt.crashes:
+        if doubt is not None and doubt.stops:
             self.stop = ReplayStop(current_file.file.name, current_file.damage_start, doubt.why)
         elif doubt is not None:
             self.unchecked = (*self.unchecked, doubt.why)
@@ -444,6 +447,10 @@ class ManticoreReplayer:
             return self._reject_transaction(
                 current_file, records.offset[i], "unknown-table", "the table id is not declared"
             )
+        if kind == OldOp.RECONFIGURE.name and not self._has_new_frames:
+            ending = self._check_settings(current_file, records.offset[i], records.size[i])
+            if ending is not None:
+                return ending
         if self.plan.version < schema.NEW_FRAME_VERSION and (
             fault := self._check_descending(table, tid, envelope.time[i] or 0)
         ):
@@ -459,10 +466,10 @@ class ManticoreReplayer:
         table.last = max(table.last, tid)
         if skip_reason is not None:
             return SKIPPED, skip_reason
-        contradicts = records.offset[i] in current_file.contradictions and self.plan.version < schema.NEW_FRAME_VERSION
-        if contradicts and not self.unchecked:
+        contradicts = records.offset[i] in current_file.contradictions or _lacks_documents(kind, records.bodies[i])
+        if contradicts and not self._has_new_frames and not self.unchecked:
             place = f"{records.offset[i]:#x} of {current_file.file.name}"
-            text = f"not checked: the numbers of the commit at {place} contradict each other, "
+            text = f"not checked: the numbers of the {kind} at {place} contradict each other, "
             self.unchecked = (f"{text}and the server applies it unchecked",)
         if kind == OldOp.RECONFIGURE.name and self.plan.version in SETTINGS_LEAVE_TID:
             return APPLIED, "applied"
@@ -485,6 +492,22 @@ class ManticoreReplayer:
         current_file.tables[name] = table
         current_file.op_counts[Op.ADD_INDEX.name] += 1
         return SKIPPED, "no-data"
+
+    def _check_settings(self, current_file: ReplayedFile, offset: int, size: int) -> tuple[str, str] | None:
+        """Check that the server finds the end of a RECONFIGURE where its checksum is; None if it does."""
+        beside = self.situation.read_sibling
+        read = None if beside is None else beside(current_file.file.name)
+        if read is None:
+            return None
+        doubt = find_settings_doubt(read, offset, offset + size, current_file.file.size, self.plan.version)
+        if isinstance(doubt, str):
+            current_file.end_reason, current_file.broken_settings = "dropped", offset
+            return SKIPPED, "dropped"
+        if doubt is not None and doubt.stops:
+            return self._reject_transaction(current_file, offset, "payload", doubt.why)
+        if doubt is not None:
+            self.unchecked = (*self.unchecked, doubt.why)
+        return None
 
     def _check_descending(self, table: ReplayedTable, tid: int, time: int) -> str | None:
         """Check what servers up to version 14 check of every transaction, also of those that are not applied."""
@@ -561,9 +584,12 @@ class ManticoreReplayer:
             lost_records=lost.count,
                        tables={name: list(tids) for name, tids in lost.tids.items()})  # fmt: skip
         unread_count = file.records - closed_file.ruled_count
+        broken_settings = closed_file.broken_settings
         damage_start = closed_file.damage_start if closed_file.damage_start is not None else 0
+        damage_start = damage_start if broken_settings is None else broken_settings
         is_unread = closed_file.damage_start is None and file.size > schema.HEADER_SIZE and not closed_file.ruled_count
         is_damaged = is_unread or (closed_file.damage_start is not None and is_loss(find_damage(file, damage_start)))
+        is_damaged = is_damaged or broken_settings is not None
         if closed_file.end_reason and (unread_count or is_damaged):
             text = (
                 f"the server starts, and "
@@ -604,6 +630,12 @@ def _has_read_all(current_file: ReplayedFile) -> bool:
     """Check that all transactions before the damage were read (and not only those before some `--until`)."""
     damage = None if current_file.damage_start is None else find_damage(current_file.file, current_file.damage_start)
     return damage is None or damage.record is None or current_file.ruled_count >= damage.record
+
+
+def _lacks_documents(kind: str, body: Mapping[str, Any] | None) -> bool:
+    """Check that an UPDATE_ATTRS gives values that lie outside of it."""
+    payload = None if kind != OldOp.UPDATE_ATTRS.name or body is None else body.get("payload")
+    return isinstance(payload, Mapping) and "documents" not in payload
 
 
 def _has_undecodable_payload(findings: tuple[Finding, ...]) -> bool:

@@ -20,10 +20,10 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import is_header_correction
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import ExaminedFile, ReplaySituation, ReplayStop
-from binlogtool.format_api.varint import MAX_VARINT_SIZE, read_varint
+from binlogtool.format_api.schema_fields import MAX_VARINT_SIZE, read_varint
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp
 from binlogtool.limits import MIB
 
@@ -98,9 +98,17 @@ def _plan_listed_files(
     meta = _get_meta_context(file)
     assert meta is not None
     version = server_version or meta.version or _get_version(logs)
-    if meta.version is None and file.size == len(b"SPLI") and not file.findings[1:] and not logs:
-        text = "not checked: binlog.meta ends after its magic number, and no log says which server wrote it: "
-        return ManticoreStartPlan(no_list=True, unchecked=(f"{text}servers up to version 14 start, newer ones do not",))
+    is_magic_bad = any(one.facts.get("diagnosis") == "meta magic bad" for one in file.findings)
+    if meta.version is None and not is_magic_bad and len(b"SPLI") <= file.size:
+        known_version = server_version or (_get_version(logs) if logs else None)
+        if known_version is None or known_version >= schema.NEW_FRAME_VERSION:
+            text = "not checked: binlog.meta ends in its head: servers up to version 14 start with an empty list, "
+            text += "whether newer ones do is not known"
+            return ManticoreStartPlan(unlisted=logs, no_list=True, unchecked=(text,))
+        if file.size < schema.HEADER_SIZE:
+            return ManticoreStartPlan(unlisted=logs, version=known_version, no_list=True)
+        stop = ReplayStop(file.name, 4, "binlog.meta is of another version: recovery requires it")
+        return ManticoreStartPlan(unlisted=logs, version=known_version, refusal=stop)
     refusal = _check_meta(file, meta, version, logs)
     if refusal is not None:
         return ManticoreStartPlan(unlisted=logs, version=version, refusal=refusal)
@@ -137,11 +145,10 @@ def _check_meta(
     is_old = meta.version is not None and meta.version < schema.NEW_FRAME_VERSION
     if is_old and meta.setting != 1 and meta.count and not of_32_bits:  # an empty list is not checked any further
         return ReplayStop(file.name, schema.HEADER_SIZE, "USE_64BIT inconsistency (binary=1, binlog=0)")
-    if meta.version is None and (
-        file.size != len(b"SPLI") or not logs or _get_version(logs) >= schema.NEW_FRAME_VERSION
-    ):
-        return ReplayStop(file.name, 0, "the meta file is torn in its head; the reaction of a server is not known")
-    if (meta.version or 0) > version:
+    if meta.version is None:
+        return ReplayStop(file.name, 0, "the meta file is torn in its magic number")
+    is_older = is_old and meta.version < version < schema.NEW_FRAME_VERSION and bool(meta.count)
+    if meta.version > version or is_older:
         text = f"binlog.meta is of version {meta.version}, the server of version {version}"
         return ReplayStop(file.name, 4, f"{text}: recovery requires the other version")
     return None
@@ -219,11 +226,11 @@ MAX_BYTES = 256 * MIB
 MAX_COUNT = 16 * MIB
 """Elements that a server is trusted to read one by one in time."""
 
-_OP_AT, _BODY_AT = 4, 5
-_SETTINGS_TEXT = (
-    "the server loads the settings of a RECONFIGURE before it verifies the checksum, and stops if they are damaged"
-)
-
+_OP_AT, _BODY_AT, _CRC_SIZE = 4, 5, 4
+_TOKENIZERS = (2, 3)
+"""Types of a tokenizer that the servers load (UTF-8, and with n-grams)."""
+_FILE_FACTS_SIZE = 28
+"""Size, two times and checksum of a file that settings name."""
 
 _INT_MAX = 0x7FFFFFFF
 _MINUS_ONE = 0xFFFFFFFF
@@ -231,10 +238,10 @@ _MINUS_ONE = 0xFFFFFFFF
 
 
 class ParseDoubt(NamedTuple):
-    """Reason why a server may not survive a damaged transaction. crashes: it does not (seen wherever it was tried)."""
+    """Reason why a server may not survive a transaction. stops: it does not (seen wherever it was tried)."""
 
     why: str
-    crashes: bool
+    stops: bool
 
 
 class _LengthError(Exception):
@@ -245,12 +252,21 @@ class _LengthError(Exception):
         self.negative = negative
 
 
+class _TokenizerError(Exception):
+    """A type of tokenizer that the server does not load: it stops."""
+
+
 class _UncheckedReader:
     """Reads as `BinlogReader_c` does."""
 
     def __init__(self, read: RangeReader, position: int, size: int, version: int) -> None:
         self._read, self._position, self._size = read, position, size
         self._read_kernel = read_varint if version <= LAST_LOW_VERSION else read_zint
+
+    @property
+    def position(self) -> int:
+        """The offset of the next byte."""
+        return self._position
 
     def read_number(self) -> int:
         """Read a number; 0 after the end of the file."""
@@ -261,21 +277,50 @@ class _UncheckedReader:
         self._position += after if after > 0 else len(data)
         return int(value) if after > 0 else 0
 
-    def read_count(self, limit: int, width: int = 1) -> int:
-        """Read a number as the server's `int`."""
-        return self._check_length(self.read_number() & 0xFFFFFFFF, limit, width)
+    def read_count(self) -> int:
+        """Read a number of elements that are read one by one; one that is negative as the server's `int` is none."""
+        count = self.read_number() & 0xFFFFFFFF
+        return 0 if count > _INT_MAX else self._check_length(count, MAX_COUNT, 1)
 
     def skip_vector(self, width: int) -> None:
-        """Skip a count and that many elements."""
-        count = self.read_count(MAX_BYTES, width)
-        self._position += width * count
+        """Skip a count and that many elements, which are copied at once.
+
+        A negative count allocates nothing; the bytes to copy are counted as `int`, so that they may be none, or so
+        many that the server crashes or reads for ever (seen).
+        """
+        count = self.read_number() & 0xFFFFFFFF
+        copied = count * width & 0xFFFFFFFF
+        if count > _INT_MAX and copied <= _INT_MAX:
+            if copied:
+                raise _LengthError(f"a length of {count:,} at {self._position:#x}", negative=False)
+            return
+        self._position += width * self._check_length(count, MAX_BYTES, width)
+
+    def read_byte(self) -> int:
+        """Read a byte; 0 after the end of the file."""
+        byte = self._read(self._position, 1) if self._position < self._size else b""
+        self._position += len(byte)
+        return byte[0] if byte else 0
+
+    def read_dword(self) -> int:
+        """Read four bytes; of those that the file lacks, as many of the first ones are 0."""
+        data = self._read(self._position, 4) if self._position < self._size else b""
+        self._position += len(data)
+        missing = 4 - len(data)
+        return int.from_bytes(bytes(missing) + data[missing:], "little")
+
+    def read_element_count(self) -> int:
+        """Read four bytes as a number of elements; a negative one is none."""
+        count = self.read_dword()
+        return 0 if count > _INT_MAX else self._check_length(count, MAX_COUNT, 1)
+
+    def skip_bytes(self, count: int) -> None:
+        """Skip bytes, up to the end of the file."""
+        self._position = min(self._position + count, max(self._size, self._position))
 
     def skip_text(self) -> None:
-        """Skip four bytes of length, and the text."""
-        length = int.from_bytes(self._read(self._position, 4), "little") if self._position < self._size else 0
-        self._position += 4 + self._check_length(
-            length, _INT_MAX, 1
-        )  # a text is allocated, and filled only with the bytes that exist
+        """Skip four bytes of length, and the text: it is allocated, and filled only with the bytes that exist."""
+        self.skip_bytes(self._check_length(self.read_dword(), _INT_MAX, 1))
 
     def skip_numbers(self, count: int) -> None:
         """Skip `count` numbers."""
@@ -291,7 +336,7 @@ class _UncheckedReader:
 
     def repeat_element(self, element: Callable[[], None]) -> None:
         """Read a count, and each element by itself."""
-        for _ in range(self.read_count(MAX_COUNT)):
+        for _ in range(self.read_count()):
             if self._position >= self._size:
                 return
             element()
@@ -312,19 +357,38 @@ def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id
     """
     op = read(offset + _OP_AT, 1)[:1]
     kind = op[0] if op else 0
-    if kind == OldOp.RECONFIGURE:
-        return ParseDoubt(f"not checked: {_SETTINGS_TEXT}", False)
     reader = _UncheckedReader(read, offset + _BODY_AT, size, version)
     try:
         _parse_transaction(reader, kind, version, id_size)
+    except _TokenizerError as error:
+        return ParseDoubt(f"the RECONFIGURE at {offset:#x} has {error}: failed to load settings", True)
     except _LengthError as error:
-        text = (
-            f"the damaged transaction at {offset:#x} has {error}: the server uses it unchecked, before it verifies the "
-        )
-        if error.negative and kind == OldOp.COMMIT:  # Sphinx 2.2 survived one in an UPDATE
+        text = f"the transaction at {offset:#x} has {error}: the server uses it unchecked, before it verifies the "
+        if error.negative:
             return ParseDoubt(f"{text}checksum, and crashes", True)
         return ParseDoubt(f"not checked: {text}checksum, and may crash or read for very long", False)
     return None
+
+
+def find_settings_doubt(read: RangeReader, offset: int, end: int, size: int, version: int) -> ParseDoubt | str | None:
+    """Find out why the server does not apply a RECONFIGURE whose checksum is right; None = it does.
+
+    Args:
+        end: offset after the transaction.
+        size: of the file.
+
+    Returns:
+        A text if the server drops the rest of the file, since its settings end elsewhere than at the checksum.
+    """
+    doubt = find_parse_doubt(read, offset, size, version, 0)
+    if doubt is not None:
+        return doubt
+    reader = _UncheckedReader(read, offset + _BODY_AT, size, version)
+    _parse_transaction(reader, OldOp.RECONFIGURE, version, 0)
+    place = end - _CRC_SIZE
+    if reader.position == place:
+        return None
+    return f"its settings end at {reader.position:#x}, not at the checksum at {place:#x}: the server takes it for wrong"
 
 
 def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_size: int) -> None:
@@ -338,6 +402,8 @@ def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_siz
     reader.skip_numbers(2)
     if kind == OldOp.COMMIT:
         _parse_commit(reader, version, id_size)
+    elif kind == OldOp.RECONFIGURE:
+        _parse_settings(reader, version)
     elif kind == OldOp.UPDATE_ATTRS:
         reader.repeat_element(lambda: reader.skip_named_numbers(1))
         for width in (4, id_size, 4):
@@ -347,6 +413,69 @@ def _parse_transaction(reader: _UncheckedReader, kind: int, version: int, id_siz
     elif kind == OldOp.PQ_DELETE:
         reader.repeat_element(lambda: reader.skip_numbers(1))
         reader.skip_text()
+
+
+def _parse_settings(reader: _UncheckedReader, version: int) -> None:
+    """Read settings of an index, its tokenizer, its dictionary and its field filter (`LoadIndexSettings` and after)."""
+    reader.skip_bytes(13)
+    reader.skip_text()
+    reader.skip_text()
+    reader.skip_bytes(10)
+    reader.skip_text()
+    reader.skip_bytes(17)
+    reader.skip_text()
+    reader.skip_bytes(2)
+    reader.skip_text()
+    reader.skip_text()
+    _parse_tokenizer(reader)
+    _parse_dictionary(reader, version)
+    if version >= 6 and (count := reader.read_element_count()):
+        for _ in range(count):
+            reader.skip_text()
+        reader.skip_bytes(1)
+
+
+def _parse_tokenizer(reader: _UncheckedReader) -> None:
+    kind = reader.read_byte()
+    if kind not in _TOKENIZERS:
+        raise _TokenizerError(f"a tokenizer of type {kind}")
+    reader.skip_text()
+    reader.skip_bytes(4)
+    _skip_embedded(reader, reader.skip_text)
+    reader.skip_text()
+    reader.skip_bytes(_FILE_FACTS_SIZE)
+    reader.skip_text()
+    reader.skip_text()
+    reader.skip_bytes(4)
+    for _ in range(3):
+        reader.skip_text()
+
+
+def _parse_dictionary(reader: _UncheckedReader, version: int) -> None:
+    reader.skip_text()
+    if version >= 7:
+        reader.skip_text()
+    _skip_embedded(reader, lambda: reader.skip_numbers(1))
+    reader.skip_text()
+    _skip_files(reader)
+    _skip_embedded(reader, reader.skip_text)
+    _skip_files(reader)
+    reader.skip_bytes(6)
+    reader.skip_text()
+
+
+def _skip_embedded(reader: _UncheckedReader, skip: Callable[[], None]) -> None:
+    """Skip the elements that are in the settings themselves, if a byte says that they are."""
+    if reader.read_byte():
+        for _ in range(reader.read_element_count()):
+            skip()
+
+
+def _skip_files(reader: _UncheckedReader) -> None:
+    """Skip names and facts of files."""
+    for _ in range(reader.read_element_count()):
+        reader.skip_text()
+        reader.skip_bytes(_FILE_FACTS_SIZE)
 
 
 def _parse_commit(reader: _UncheckedReader, version: int, id_size: int) -> None:
@@ -367,11 +496,11 @@ def _parse_query(reader: _UncheckedReader) -> None:
     reader.skip_numbers(2)
     reader.skip_text()
     reader.skip_text()
-    filters, nodes = reader.read_count(MAX_COUNT), reader.read_count(MAX_COUNT)
+    filters, nodes = reader.read_count(), reader.read_count()
     for _ in range(filters):
         reader.skip_text()
         reader.skip_numbers(10)
-        values, texts = reader.read_count(MAX_COUNT), reader.read_count(MAX_COUNT)
+        values, texts = reader.read_count(), reader.read_count()
         reader.skip_numbers(values)
         for _ in range(texts):
             reader.skip_text()

@@ -51,7 +51,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
     IbbRecordType,
     read_compr_int,
 )
-from binlogtool.formats.mariadb_innodb_binlog.validate.carried_state import (
+from binlogtool.formats.mariadb_innodb_binlog.validate.log_set import (
     IbbFileFacts,
     LogValidationState,
     describe_differences,

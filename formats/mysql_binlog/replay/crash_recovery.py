@@ -12,7 +12,7 @@ Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 from __future__ import annotations
 
 import enum
-import re
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -67,7 +67,8 @@ _MAX_EVENT_BYTES = 1 << 20
 """Most events with wrong checksums that are read, and most bytes of each."""
 
 _MARK_EVENTS = frozenset({EventType.QUERY, EventType.XID, EventType.XA_PREPARE})
-_FINISH = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
+_INVALID_XID = (1 << 64) - 1
+"""XID of a QUERY that is no atomic DDL."""
 
 
 class CommitMark(msgspec.Struct, frozen=True):
@@ -79,9 +80,15 @@ class CommitMark(msgspec.Struct, frozen=True):
 
 
 class CommitMarks(msgspec.Struct):
-    """All marks so far, in file order; `first_fault`: offset and message of the first one that stops recovery."""
+    """All marks so far, in file order, as MySQL follows them (`binlog::Log_sanitizer`).
+
+    `first_fault`: offset and message of the first one that stops recovery. `unreadable_offset`: of a QUERY without
+    text, where the server may stop reading.
+    """
 
     first_fault: tuple[int, str] | None = None
+    unreadable_offset: int | None = None
+    _in_transaction: bool = False
     _xids: dict[int, None] = msgspec.field(default_factory=dict)
     _xa_states: XaStates = msgspec.field(default_factory=partial(XaStates, MAX_REMEMBERED))
 
@@ -97,32 +104,52 @@ class CommitMarks(msgspec.Struct):
         """Yield what stops recovery at a mark."""
         body = mark.body
         if mark.kind == "XID":
+            yield from self._end_transaction("XID")
             yield from self._check_xid(body.get("xid"))
         elif mark.kind == "XA_PREPARE":
+            yield from self._end_transaction("XA_PREPARE")
             fault = self._xa_states.prepare(_get_xa_id(body), one_phase=bool(body.get("one_phase")))
             yield from () if fault is None else (fault,)
         else:
-            status = body.get("status_vars") or {}
-            yield from self._check_xid(status.get("xid", status.get("ddl_logged_with_xid")))
-            yield from self._check_finish(as_text(body.get("sql")).strip())
+            yield from self._follow_query(mark.offset, body)
+
+    def _follow_query(self, offset: int, body: Mapping[str, Any]) -> Iterator[str]:
+        """Follow a QUERY; the server compares its text exactly."""
+        sql, status = as_text(body.get("sql")).partition("\0")[0], body.get("status_vars") or {}
+        if sql == "BEGIN" or sql.startswith("XA START"):
+            yield from self._check_outside("BEGIN or XA START")
+            self._in_transaction = True
+        elif (xid := status.get("xid", status.get("ddl_logged_with_xid"))) is not None and xid != _INVALID_XID:
+            yield from self._check_outside("DDL")
+            yield from self._check_xid(xid)
+        elif sql in ("COMMIT", "ROLLBACK"):
+            yield from self._end_transaction(sql)
+        elif sql.startswith(_XA_FINISH):
+            yield from self._check_outside(" ".join(sql.split()[:2]))
+            finish = parse_xa_finish(sql.encode("utf-8", "replace"))
+            fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
+            yield from () if fault is None else (fault,)
+        elif not sql and self.unreadable_offset is None:
+            self.unreadable_offset = offset
+
+    def _check_outside(self, event: str) -> Iterator[str]:
+        if self._in_transaction:
+            yield f"{event} inside a transaction"
+
+    def _end_transaction(self, event: str) -> Iterator[str]:
+        if not self._in_transaction:
+            yield f"{event} outside a transaction"
+        self._in_transaction = False
 
     def _check_xid(self, number: Any) -> Iterator[str]:
         """Check and remember an XID."""
-        if not isinstance(number, int) or not number:
+        if not isinstance(number, int):
             return
         if number in self._xids:
             yield f"the XID {number} is in the log twice"
         self._xids[number] = None
         if len(self._xids) > MAX_REMEMBERED:
             del self._xids[next(iter(self._xids))]
-
-    def _check_finish(self, sql: str) -> Iterator[str]:
-        """Check and remember XA COMMIT or XA ROLLBACK."""
-        if not _FINISH.match(sql):
-            return
-        finish = parse_xa_finish(sql.encode("utf-8", "replace"))
-        fault = f"not an XA identifier: {sql[:80]}" if finish is None else self._xa_states.finish(finish.xa_id)
-        yield from () if fault is None else (fault,)
 
 
 def _get_xa_id(body: Mapping[str, Any]) -> XaId:
@@ -402,12 +429,22 @@ class RecoveryExtent(msgspec.Struct, frozen=True):
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
         """The names that recovery may begin with: one, or one for each place where reading may end."""
-        names: list[str | None] = [self.checkpoints[-1].name if self.checkpoints else None]
+        checkpoints = _select_checkpoints(self.checkpoints)
+        names: list[str | None] = [checkpoints[-1].name if checkpoints else None]
         if self.uncertain_from is not None:
-            earlier = [mark.name for mark in self.checkpoints if mark.offset < self.uncertain_from]
+            earlier = [mark.name for mark in checkpoints if mark.offset < self.uncertain_from]
             names += [earlier[-1] if earlier else None]
-            names += [mark.name for mark in self.checkpoints if mark.offset >= self.uncertain_from]
+            names += [mark.name for mark in checkpoints if mark.offset >= self.uncertain_from]
         return tuple(dict.fromkeys(names))
+
+
+_MAX_NAME_BYTES = 511
+"""`FN_REFLEN` without the NUL: MariaDB ignores a BINLOG_CHECKPOINT with a longer name."""
+
+
+def _select_checkpoints(checkpoints: Sequence[FileReference]) -> list[FileReference]:
+    """Return the BINLOG_CHECKPOINT events whose names recovery uses."""
+    return [one for one in checkpoints if len(os.fsencode(one.name)) <= _MAX_NAME_BYTES]
 
 
 def read_for_recovery(
@@ -489,10 +526,8 @@ class _RecoveryWalk:
 
     def _react(self, at: int, event: bytes) -> _ReaderReaction:
         """Return the reader's reaction to an event."""
-        if self._description.has_checksums:
-            if has_valid_checksum(event):
-                return _ReaderReaction.READ
-        elif at not in self._damaged_offsets:
+        is_intact = has_valid_checksum(event) if self._description.has_checksums else True
+        if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
         return self._react_to_damage(event)
 
@@ -591,7 +626,7 @@ class CrashRecovery:
 
     def _add_mark(self, mark: CommitMark | None) -> None:
         """Add the next commit mark of the newest file, after preceding ones with wrong checksums; None for its end."""
-        if self._marks is None:
+        if self._marks is None or (mark is not None and self._extent is not None and mark.offset >= self._extent.end):
             return
         while self._unverified_marks and (mark is None or self._unverified_marks[0].offset < mark.offset):
             self._marks.add_mark(self._unverified_marks.popleft())
@@ -634,6 +669,21 @@ class CrashRecovery:
         """Return whether the server comes up; None if it was shut down, so that recovery is not needed."""
         return None if not self.is_needed else self._find_refusal() is None
 
+    def find_doubt(self) -> str | None:
+        """Return why it is not certain how MySQL reads the newest file; None if it is."""
+        if self._marks is None or self.newest is None:
+            return None
+        self._add_mark(None)
+        doubtful = [self._marks.unreadable_offset, None if self._extent is None else self._extent.uncertain_from]
+        offset = min((one for one in doubtful if one is not None), default=None)
+        fault = self._marks.first_fault
+        if offset is None or (fault is not None and fault[0] < offset):
+            return None
+        if fault is None and offset != self._marks.unreadable_offset:
+            return None
+        name = get_base_name(self.newest.name)
+        return f"not checked: MySQL may or may not decode the event at {offset:#x} of {name}, and read on from there"
+
     def _find_refusal(self) -> tuple[int | None, str] | None:
         """Return (offset, reason) of what MySQL refuses; nothing after the first unreadable event matters."""
         if self.newest is None or self.newest_facts is None or self.newest_facts.is_mariadb:
@@ -667,9 +717,25 @@ class CrashRecovery:
         details |= {"cut_at": None if facts.is_mariadb else end, "torn_bytes": file.size - end}
         name = parse_log_name(file.name)
         details["goes_on_in"] = name.make_sibling(name.number + 1) if name is not None else None
-        details |= {"gtid": self.executed.text, "xids": self._xid_count, "last_xids": list(self._last_xids)}
+        details |= {
+            "gtid": self.executed.text if self._knows_gtids(end) else None,
+            "xids": self._xid_count,
+            "last_xids": list(self._last_xids),
+        }
         details["xa_prepared"] = [one.text for one in self._prepared]
         return details | {"rolled_back": self._rolled_back_gtid, "verifies_checksums": self._depends_on_checksums()}
+
+    def _knows_gtids(self, end: int) -> bool:
+        """Return whether the GTIDs that were read are those that the server restores.
+
+        MariaDB reads on after damaged events; and if the newest file ends inside a transaction, it counts the first
+        GTID in the older files that it reads then.
+        """
+        assert self.newest is not None and self.newest_facts is not None
+        if not self.newest_facts.is_mariadb:
+            return True
+        has_errors = any(one.severity is Severity.ERROR for one in self.newest.findings)
+        return not has_errors and (end == self.newest.size or len(self._read_ends) == 1)
 
     def _depends_on_checksums(self) -> bool | None:
         """Return whether recovery stops only if it verifies checksums (off by default); None without damage."""
@@ -730,7 +796,8 @@ def _find_read_files(files: Sequence[ExaminedFile], facts: BinlogFacts | None) -
     """
     newest = files[-1]
     read = {newest.name: _get_log_end(newest)}
-    checkpoint_name = parse_log_name(facts.checkpoints[-1].name) if facts is not None and facts.checkpoints else None
+    checkpoints = [] if facts is None else _select_checkpoints(facts.checkpoints)
+    checkpoint_name = parse_log_name(checkpoints[-1].name) if checkpoints else None
     for file in files[:-1] if checkpoint_name is not None else ():
         name = parse_log_name(file.name)
         if isinstance(name, LogName) and checkpoint_name is not None and name.number >= checkpoint_name.number:

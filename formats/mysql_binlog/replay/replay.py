@@ -211,15 +211,23 @@ class BinlogReplayer:
             rulings += self._leave_log(self._next_number)
         open_at = None if ended_early else self._applier.open_offset
         rulings += self._applier.finish(self._next_number)
-        findings = [*self._iter_losses(open_at), *self._recovery.iter_findings()]
+        findings = [*self._iter_losses(open_at), *(() if self._skips_newest else self._recovery.iter_findings())]
         findings += () if self._startup is None else self._startup.findings
         return rulings, ReplayOutcome(
             self._predict_start(), self._replay_stop, self._last_applied(), tuple(findings), self._make_details()
         )
 
+    @property
+    def _skips_newest(self) -> bool:
+        return self._startup is not None and self._startup.skips_newest
+
     def _predict_start(self) -> bool | None:
         """Return whether the server comes up; crash recovery may refuse, or what is opened before it."""
+        if self._startup is not None and self._skips_newest:
+            return self._startup.starts
         recovery_starts = self._recovery.predict_start()
+        if self._recovery.find_doubt() is not None:
+            return None
         if self._startup is None or recovery_starts is False:
             return recovery_starts
         return self._startup.starts
@@ -234,10 +242,14 @@ class BinlogReplayer:
     def _make_details(self) -> dict[str, Any]:
         """Return the details of the report."""
         pending = [one.text for one in self._applier.prepared_xids]
-        details: dict[str, Any] = {"crash_recovery": self._recovery.details(), "xa_prepared": pending}
+        recovery = {"needed": False} if self._skips_newest else self._recovery.details()
+        details: dict[str, Any] = {"crash_recovery": recovery, "xa_prepared": pending}
         earlier_gtids = self._logs[0].earlier_gtids if self._logs else ""
         if self._startup is not None:
             details["startup"] = self._startup.details
+        doubt = None if self._skips_newest else self._recovery.find_doubt()
+        if doubt is not None:
+            details["startup"] = {"starts": None, "not_checked": [doubt]}
         return details | ({"begins_behind": earlier_gtids} if earlier_gtids else {})
 
     def _iter_losses(self, open_at: int | None) -> Iterator[tuple[str, Finding]]:

@@ -23,9 +23,11 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import read_previous_gtid
 from binlogtool.formats.binlog_events.wire_format import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
+    FLAGS_AT,
     HEADER_SIZE,
     MAGIC,
     TYPE_AT,
+    EventFlag,
     EventType,
     read_event_size,
 )
@@ -50,9 +52,16 @@ _MAX_LOG_NUMBER = 0x7FFFFFFF
 
 _DESCRIPTION_FIXED_SIZE = 57
 """Bytes of FORMAT_DESCRIPTION after its header, up to the header length."""
+_MAX_HEAD_EVENTS = 100
+"""Most events between FORMAT_DESCRIPTION and PREVIOUS_GTIDS that are looked at."""
+_OLD_HEADER_SIZE = 13
+"""Size of an event header of version 1."""
 _BODY_DAMAGE = ("checksum-mismatch", "payload-undecodable")
 _ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
-_STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
+_STATE_NUMBER = rb"[ \t]*\+?([0-9]+)"
+_STATE_LINE = re.compile(rb"-".join((_STATE_NUMBER,) * 3))
+_MAX_STATE_LINE = 43
+"""Bytes that MariaDB reads of a state file at once (`rpl_binlog_state::read_from_iocache`)."""
 _MAX_STATE_BYTES = 4 << 20
 
 
@@ -67,7 +76,8 @@ class StartPrediction(msgspec.Struct, frozen=True):
     """Prediction of a server start, without crash recovery.
 
     `starts`: None if it cannot be determined. `blocker`: what the server stops at. `unchecked`: why the prediction is
-    uncertain. `remedy`: what makes the server come up where no repair plan does.
+    uncertain. `remedy`: what makes the server come up where no repair plan does. `skips_newest`: it does not read the
+    newest log, which was not closed.
     """
 
     starts: bool | None
@@ -75,6 +85,7 @@ class StartPrediction(msgspec.Struct, frozen=True):
     findings: tuple[tuple[str, Finding], ...] = ()
     unchecked: tuple[str, ...] = ()
     remedy: tuple[ManualStep, ...] = ()
+    skips_newest: bool = False
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -161,7 +172,8 @@ def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> St
 
 def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _ServerDirectory | None:
     """Return the server's log in a directory; None if it is not such a directory."""
-    if not situation.is_directory or not situation.files or any(one.is_relay for one in logs):
+    relay_logs = sum(one.is_relay for one in logs)
+    if not situation.is_directory or not situation.files or (relay_logs and 2 * relay_logs >= len(logs)):
         return None
     indexes = [one for one in situation.files if _is_index_file(one)]
     parsed = parse_log_name(logs[0].file.name) if logs else None
@@ -249,6 +261,12 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
         return _refuse(server.index, None, f"no number is left: {_MAX_LOG_NUMBER} is the highest that a log can have")
     if caveat is not None and _is_data_directory(server.folder):
         return StartPrediction(None, None, (), (caveat,))
+    header = server.read_bytes(last, len(MAGIC), HEADER_SIZE) or b""
+    in_use = len(header) == HEADER_SIZE and bool(header[FLAGS_AT] & EventFlag.BINLOG_IN_USE)
+    opened_log = server.find_log(last)
+    if in_use and opened_log is not None and opened_log.is_relay:
+        message = f"not checked: {_format_name(_base_name(last))} begins as a relay log, the other logs here do not"
+        return StartPrediction(None, None, (), (message,))
     if server.is_mysql is None:
         return StartPrediction(None, None, (), ("not checked: no log here shows which server wrote it",))
     if server.is_mysql:
@@ -256,18 +274,13 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
     reason = _find_description_fault(server, last)
     if reason is not None:
         return _refuse(_member_name(server, last), len(MAGIC), reason, *remedy)
-    body = server.read_bytes(last, len(MAGIC) + HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
-    has_valid_version = body[:2] == b"\x04\0" or (body[:2] == b"\0\0" and _has_known_version(server, last))
-    if len(body) < _DESCRIPTION_FIXED_SIZE or not has_valid_version or body[-1] != HEADER_SIZE:
-        message = (
-            f"the FORMAT_DESCRIPTION of {_format_name(_base_name(last))} is damaged: MariaDB may not "
-            f"take it for one, and stop"
-        )
-        return StartPrediction(None, None, (), (message,), remedy)
-    newest = server.find_log(last)
-    if newest is not None and newest.facts is not None and newest.in_use:
-        return _predict_recovery_start(server, newest)
-    return _predict_state_start(server)
+    if not in_use:
+        state = _predict_state_start(server)
+        return None if state is None or state.starts else state
+    if opened_log is None or opened_log.facts is None:
+        message = f"not checked: {_format_name(_base_name(last))} was not closed, and its events cannot be read here; "
+        return StartPrediction(None, None, (), (f"{message}MariaDB reads them as crash recovery",), remedy)
+    return _predict_recovery_start(server, opened_log)
 
 
 def _refuse(name: str, offset: int | None, reason: str, *remedy: ManualStep) -> StartPrediction:
@@ -349,6 +362,10 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
         if log is None or len(start) < len(MAGIC) + HEADER_SIZE:
             continue
         at = len(MAGIC) + read_event_size(start, len(MAGIC))
+        offset = _find_unlisted_gtid(server, name, at)
+        if offset is not None:
+            message = f"there is a GTID before PREVIOUS_GTIDS: MySQL reads {_format_name(_base_name(name))}, and stops"
+            return _refuse(_member_name(server, name), offset, message, _unlist_step(server, name))
         errors = [one for one in log.file.findings if one.severity is Severity.ERROR and one.offset is not None]
         header = server.read_bytes(name, at, HEADER_SIZE) or b""
         if header[TYPE_AT : TYPE_AT + 1] != bytes([EventType.PREVIOUS_GTIDS]):
@@ -370,6 +387,20 @@ def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
     return None
 
 
+def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int | None:
+    """Return the offset of a GTID before PREVIOUS_GTIDS; None if there is none (`read_gtids_from_binlog`)."""
+    for _ in range(_MAX_HEAD_EVENTS):
+        header = server.read_bytes(name, at, HEADER_SIZE) or b""
+        if len(header) < HEADER_SIZE or header[TYPE_AT] == EventType.PREVIOUS_GTIDS:
+            return None
+        if header[TYPE_AT] in (EventType.GTID_LOG, EventType.GTID_TAGGED_LOG):
+            return at
+        if read_event_size(header) < HEADER_SIZE:
+            return None
+        at += read_event_size(header)
+    return None
+
+
 def _is_valid_gtid_set(body: bytes) -> bool:
     """Return whether MySQL decodes this set: intervals rise; bytes after the last one are ignored."""
     try:
@@ -386,30 +417,43 @@ def _is_valid_gtid_set(body: bytes) -> bool:
 
 
 def _find_description_fault(server: _ServerDirectory, name: bytes) -> str | None:
-    """Return why MariaDB does not accept the first event as a FORMAT_DESCRIPTION."""
+    """Return why MariaDB does not accept the first event as a FORMAT_DESCRIPTION.
+
+    The server verifies neither its checksum nor its version (`Format_description_log_event::is_valid`).
+    """
     header = server.read_bytes(name, len(MAGIC), HEADER_SIZE) or b""
-    consequence = "MariaDB reads it when it starts, and stops"
+    consequence = "MariaDB reads it when it starts, and stops (Found invalid event in binary log)"
     if len(header) < HEADER_SIZE:
         return f"the file ends inside its FORMAT_DESCRIPTION event: {consequence}"
     length = read_event_size(header)
     if header[TYPE_AT] != EventType.FORMAT_DESCRIPTION or length < HEADER_SIZE:
         return f"the first event is not a FORMAT_DESCRIPTION: {consequence}"
-    version = server.read_bytes(name, len(MAGIC) + HEADER_SIZE, 2)
-    if version == b"\0\0" and not _has_known_version(server, name):
-        return f"its FORMAT_DESCRIPTION has version 0 (Found invalid event in binary log): {consequence}"
     if len(MAGIC) + length > os.path.getsize(server.resolve_path(_base_name(name))):
         return f"the file ends inside its FORMAT_DESCRIPTION event: {consequence}"
+    body = server.read_bytes(name, len(MAGIC) + HEADER_SIZE, _DESCRIPTION_FIXED_SIZE) or b""
+    if length < HEADER_SIZE + _DESCRIPTION_FIXED_SIZE or len(body) < _DESCRIPTION_FIXED_SIZE:
+        return f"its FORMAT_DESCRIPTION event is too short: {consequence}"
+    if not _has_server_version(body[2:52]):
+        return f"its FORMAT_DESCRIPTION names no server version: {consequence}"
+    least = _OLD_HEADER_SIZE if body[:2] == b"\x01\0" else HEADER_SIZE
+    if body[-1] < least:
+        return f"its FORMAT_DESCRIPTION gives events headers of {body[-1]} bytes, fewer than {least}: {consequence}"
     return None
 
 
-def _has_known_version(server: _ServerDirectory, name: bytes) -> bool:
-    """Return whether a FORMAT_DESCRIPTION has the server version of another log here.
-
-    Then a server accepts version 0 in it (observed).
-    """
-    version = (server.read_bytes(name, len(MAGIC) + HEADER_SIZE + 2, 50) or b"").partition(b"\0")[0].decode("latin-1")
-    others = (log for log in server.logs if get_base_name(log.file.name) != os.fsdecode(_base_name(name)))
-    return any(log.facts is not None and log.facts.server_version == version for log in others)
+def _has_server_version(text: bytes) -> bool:
+    """Return whether MariaDB reads a version from the text: three numbers, not all 0 (`server_version_split`)."""
+    rest = text.partition(b"\0")[0]
+    numbers = []
+    for place in range(3):
+        match = re.match(rb"\s*([0-9]+)", rest)
+        number = 0 if match is None else int(match[1])
+        rest = rest if match is None else rest[match.end() :]
+        if number > 255 or not (place or rest.startswith(b".")):
+            return False
+        numbers.append(number)
+        rest = rest.removeprefix(b".")
+    return any(numbers)
 
 
 # -- MariaDB -----------------------------------------------------------------------------------------------------------
@@ -486,16 +530,14 @@ def _predict_state_start(server: _ServerDirectory) -> StartPrediction | None:
     data = server.read_bytes(os.fsencode(name), 0, _MAX_STATE_BYTES)
     if data is None:
         return None
-    *lines, unfinished = data.split(b"\n")
+    *lines, unfinished = _split_state(data)
     offset = 0
     for line in lines:
         if not _is_state_line(line):
-            message = (
-                f"not a GTID (domain-server-number): {to_printable(line)!r}: MariaDB stops (Error reading "
-                f"binlog GTID state)"
-            )
+            text = to_printable(line.removesuffix(b"\n"))
+            message = f"not a GTID (domain-server-number): {text!r}: MariaDB stops (Error reading binlog GTID state)"
             return _refuse(name, offset, message, _move_away_step(server, name, "MariaDB reads the newest log instead"))
-        offset += len(line) + 1
+        offset += len(line)
     if _is_state_line(unfinished):
         message = "the last line has no line feed: MariaDB ignores it, and reuses GTID sequence numbers"
         loss = make_finding(
@@ -503,6 +545,17 @@ def _predict_state_start(server: _ServerDirectory) -> StartPrediction | None:
         )
         return StartPrediction(True, None, ((name, loss),))
     return None
+
+
+def _split_state(data: bytes) -> Iterator[bytes]:
+    """Yield the lines of a state file with their line feeds, long ones in pieces; the last one is unfinished."""
+    for line in data.split(b"\n")[:-1]:
+        for at in range(0, len(line) + 1, _MAX_STATE_LINE):
+            yield (line + b"\n")[at : at + _MAX_STATE_LINE]
+    rest = data[data.rfind(b"\n") + 1 :]
+    whole = len(rest) // _MAX_STATE_LINE * _MAX_STATE_LINE
+    yield from (rest[at : at + _MAX_STATE_LINE] for at in range(0, whole, _MAX_STATE_LINE))
+    yield rest[whole:]
 
 
 def _is_state_line(line: bytes) -> bool:
@@ -554,10 +607,12 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
     if server.is_mysql is not False:
         message = f"{reason}: the server rolls back what is prepared in engines, including what {name} has as committed"
         loss = make_finding("silent-loss", None, 0, message, situation="start")
-        return StartPrediction(server.is_mysql, None, ((newest.file.name, loss), *_find_missing_line_feed(server)))
+        findings = ((newest.file.name, loss), *_find_missing_line_feed(server))
+        return StartPrediction(server.is_mysql, None, findings, skips_newest=True)
     message = f"{reason}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
     unchecked = (f"{message}whether one does cannot be determined from this log",)
-    return StartPrediction(None, None, tuple(_find_missing_line_feed(server)), unchecked, _create_index_step(server))
+    findings = tuple(_find_missing_line_feed(server))
+    return StartPrediction(None, None, findings, unchecked, _create_index_step(server), skips_newest=True)
 
 
 def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction:

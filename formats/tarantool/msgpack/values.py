@@ -15,7 +15,8 @@ from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any
 
-from binlogtool.format_api.schema_fields import MalformedError, PlainPart, TracePart
+from binlogtool.format_api.schema_fields import MalformedError, PlainPart, TracePart, decode_text
+from binlogtool.format_api.schema_fields import format_uuid as uuid_text
 from binlogtool.formats.tarantool.msgpack.messages import (
     MAX_DEPTH,
     MpKind,
@@ -76,8 +77,7 @@ def format_uuid(data: bytes) -> str:
     """Format a uuid as 36 characters (RFC 4122). Raises MalformedError: not 16 bytes."""
     if len(data) != 16:
         raise MalformedError(f"a uuid has {len(data)} bytes instead of 16")
-    text = data.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return uuid_text(data)
 
 
 def decode_datetime(data: bytes) -> dict[str, int]:
@@ -175,14 +175,6 @@ def to_python(value: MpNode) -> Any:
     if value.kind in (MpKind.FLOAT, MpKind.DOUBLE):
         return to_json_float(value.value)
     return value.value
-
-
-def decode_text(raw: bytes) -> str | bytes:
-    """Decode UTF-8 text; return the bytes if it is not UTF-8."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw
 
 
 def to_json_float(value: float) -> Any:

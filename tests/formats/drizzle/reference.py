@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from binlogtool.format_api.varint import parse_varint
-from binlogtool.formats.drizzle.protobuf.wire_reader import (
+from binlogtool.format_api.schema_fields import parse_varint
+from binlogtool.formats.drizzle.schema import (
+    CATALOG,
     Label,
     WireField,
     WireType,
@@ -14,7 +15,6 @@ from binlogtool.formats.drizzle.protobuf.wire_reader import (
     convert_scalar,
     read_fields,
 )
-from binlogtool.formats.drizzle.schema import CATALOG
 
 Values = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.drizzle.protobuf.decode import create_transaction_parser, get_message_class, to_json_body
+from binlogtool.formats.drizzle.decode import create_transaction_parser, get_message_class, to_json_body
 from binlogtool.formats.drizzle.schema import ENTRY, TRANSACTION
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import plain, text_form

@@ -9,11 +9,20 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.format_api.schema_fields import MALFORMED, SHORT, MalformedError, Traceable
-from binlogtool.format_api.varint import Varint, WideVarint, build_varint, parse_varint, read_varint, varint_size
-from binlogtool.formats.drizzle.protobuf import decode
-from binlogtool.formats.drizzle.protobuf.wire_reader import WireField, WireType, build_fields, read_fields
-from binlogtool.formats.drizzle.schema import CATALOG, TRANSACTION
+from binlogtool.format_api.schema_fields import (
+    MALFORMED,
+    SHORT,
+    MalformedError,
+    Traceable,
+    Varint,
+    WideVarint,
+    build_varint,
+    parse_varint,
+    read_varint,
+    varint_size,
+)
+from binlogtool.formats.drizzle import decode
+from binlogtool.formats.drizzle.schema import CATALOG, TRANSACTION, WireField, WireType, build_fields, read_fields
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import encode, plain
 
@@ -268,7 +277,7 @@ MESSAGES = st.sampled_from(sorted(CATALOG.messages))
 def test_the_reader_and_the_library_agree_on_any_fields(name: str, data: bytes) -> None:
     ours: object
     theirs: object
-    from binlogtool.formats.drizzle.protobuf.wire_reader import Message
+    from binlogtool.formats.drizzle.schema import Message
 
     reader = Message(CATALOG, name)
     try:

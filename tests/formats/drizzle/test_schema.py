@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.formats.drizzle.protobuf.wire_reader import Label
-from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, StatementType
+from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, Label, StatementType
 from binlogtool.limits import Limits
 
 # An entry of a real file: event STARTUP of transaction 1, server 2.

@@ -84,7 +84,7 @@ def _asked(process: subprocess.Popen[bytes], folder: Path, indexes: list[str], s
         _client(folder, statement)
     everything = "SELECT * FROM {} ORDER BY id ASC LIMIT 100000 OPTION max_matches=100000"
     rows = {
-        name: tuple(tuple(line.split("\t")) for line in _client(folder, everything.format(name)).splitlines())
+        name: tuple(tuple(line.split("\t")) for line in _client(folder, everything.format(name)).split("\n")[:-1])
         for name in indexes
     }
     tids = re.findall(r"binlog: index (\w+): recovered from tid \d+ to tid (\d+)", log)

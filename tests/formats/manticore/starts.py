@@ -1,7 +1,8 @@
 """Directories of Sphinx 2.2 and Manticore 2.8 with random damage or random content, and what the server does with them.
 
-`python -m tests.formats.manticore.starts sphinx-2.2 --corpus DIR [--seed 1 --count 300 --content]` starts the server
-with each of them and compares whether it came up, the last transaction and the rows of each table with the replay.
+`python -m tests.formats.manticore.starts sphinx-2.2 --corpus DIR --damages 300 --contents 300 [--first 0] [--record]`
+starts the server with each of them and compares whether it came up, the last transaction and the rows of each table
+with the replay. What it did is recorded.
 """
 
 from __future__ import annotations
@@ -46,24 +47,34 @@ class SearchServer(NamedTuple):
     program: str | None = None
 
 
-def search_server(name: str, corpus: Path | None) -> SearchServer | None:
-    """A server by its name; None where it is not installed, or its logs are not there."""
+VERSIONS: Mapping[str, int] = {"sphinx-2.2": 5, "manticore-2.8": 7}
+
+
+def logs_of(name: str, corpus: Path | None) -> Mapping[str, Files] | None:
+    """The logs of a server that are changed; None where they are not there."""
     if name == "manticore-2.8":
-        program = version7.tree()
-        logs = {each: version7.files(each) for each in SETS[name]}
-        configuration = (version7.SAMPLES / "v7.conf").read_text()
-        return None if program is None else SearchServer(name, logs, configuration, 7, program)
-    if sphinx_server.program() is None or corpus is None:
+        return {each: version7.files(each) for each in SETS[name]}
+    home = None if corpus is None else corpus / "sphinx/generated"
+    if home is None or not home.exists():
         return None
-    home = corpus / "sphinx/generated"
-    configuration = json.loads((home / "manifest.json").read_text())["datasets"]["mixed-kill9"]["tables_conf"]
-    logs = {
+    return {
         each: {
             path.name: path.read_bytes() for path in sorted((home / each).glob("binlog.*")) if path.suffix != ".lock"
         }
         for each in SETS[name]
     }
-    return SearchServer(name, logs, configuration, 5)
+
+
+def search_server(name: str, corpus: Path | None) -> SearchServer | None:
+    """A server by its name; None where it is not installed, or its logs are not there."""
+    logs, program = logs_of(name, corpus), version7.tree()
+    if name == "manticore-2.8" and logs is not None:
+        configuration = (version7.SAMPLES / "v7.conf").read_text()
+        return None if program is None else SearchServer(name, logs, configuration, VERSIONS[name], program)
+    if sphinx_server.program() is None or corpus is None or logs is None:
+        return None
+    manifest = json.loads((corpus / "sphinx/generated/manifest.json").read_text())
+    return SearchServer(name, logs, manifest["datasets"]["mixed-kill9"]["tables_conf"], VERSIONS[name])
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -79,6 +90,8 @@ def damaged(rng: random.Random, files: Files) -> tuple[str, Files]:
 
 
 def _damage_one(rng: random.Random, files: Files) -> tuple[str, Files]:
+    if not files:
+        return "nothing is left", files
     name = META if META in files and rng.random() < 0.25 else rng.choice([*files])
     content = bytearray(files[name])
     kinds = ["cut", "flip", "zero", "random", "remove", "insert", "zeros-appended", "garbage-appended"]
@@ -167,28 +180,52 @@ def _other_list(rng: random.Random, files: Files) -> tuple[str, Files]:
 # -- predictions -------------------------------------------------------------------------------------------------------
 
 
-def compared(server: SearchServer, folder: Path) -> tuple[str, str]:
-    """right, wrong or open, and what differs."""
+class Did(NamedTuple):
+    """Whether a server came up (None = neither up nor gone in time), and the TID and rows of each table."""
+
+    started: bool | None
+    tables: Mapping[str, tuple[int | None, int]] = {}
+
+    @property
+    def text(self) -> str:
+        """As it is recorded."""
+        return json.dumps(self.started if not self.started else self.tables, sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Did:
+        """Read what was recorded."""
+        value = json.loads(text)
+        return cls(value) if value in (None, False) else cls(True, {name: (*each,) for name, each in value.items()})
+
+
+def started(server: SearchServer, folder: Path) -> tuple[Did, str]:
+    """Start the server; also return its last words."""
     real = sphinx_server.start(folder, server.configuration, server=server.program)
+    if not real.started:
+        return Did(None if real.reason == "no answer" else False), real.reason
+    return Did(True, {name: (real.tids.get(name), count) for name, count in real.counts.items()}), ""
+
+
+def compared(version: int, folder: Path, did: Did) -> tuple[str, str]:
+    """right, wrong or open, and what differs. version: of the logs that the server writes."""
     decisions: list[ReplayDecision] = []
     try:
-        own = {"version": server.version, "tables": {}}  # the server that is started; its tables have saved nothing
+        own = {"version": version, "tables": {}}  # the server that is started; its tables have saved nothing
         (ours,) = binlogtool.replay([folder], format="manticore", against=own, on_decision=decisions.append)
     except UnknownFormatError as error:
-        return "open", f"{real.started} {real.reason}; said {error}"
-    if real.reason == "no answer":
-        return "open" if ours.starts is None else "wrong", f"said {ours.starts}; neither up nor gone in time"
+        return "open", f"{did.started}; said {error}"
     if ours.starts is None:
-        return "open", f"{real.started} {real.reason}; said {list_unchecked(ours)}"
-    if ours.starts != real.started:
-        return "wrong", f"said {ours.starts} {ours.stop}, did {real.started} {real.reason}"
-    if not real.started:
+        return "open", f"{did.started}; said {list_unchecked(ours)}"
+    if ours.starts != did.started:
+        return "wrong", f"said {ours.starts} {ours.stop}, did {did.started}"
+    if not did.started:
         return "right", ""
     tids = {name: max(tids) for file in ours.details["files"] for name, tids in file["recovered"].items()}
-    differ = [f"{name} TID {tids.get(name)}, is {tid}" for name, tid in real.tids.items() if tids.get(name) != tid]
+    differ = [f"{name} TID {tids.get(name)}, is {tid}"
+              for name, (tid, _) in did.tables.items() if tid is not None and tids.get(name) != tid]  # fmt: skip
     keys = _rows(ours, decisions)
     queries = {one.object for one in decisions if one.type.startswith("PQ_")}  # deleted by tags, which the log hashes
-    differ += [f"{name} {keys.get(name, 0)} rows, is {count}" for name, count in real.counts.items()
+    differ += [f"{name} {keys.get(name, 0)} rows, is {count}" for name, (_, count) in did.tables.items()
                if keys.get(name, 0) != count and name not in queries]  # fmt: skip
     if not differ:
         return "right", ""
@@ -201,18 +238,53 @@ def _rows(ours: ReplayResult, decisions: list[ReplayDecision]) -> dict[str, int]
     return {one.name: (one.keys or 0) - (one.name in with_settings) for one in ours.objects}
 
 
-def score(server: SearchServer, seed: int, count: int, *, content: bool) -> Counter[str]:
-    """Start the server so many times; print what is not predicted."""
-    rng, results = random.Random(seed), Counter[str]()
+GENERATORS: Mapping[str, Callable[[random.Random, Files], tuple[str, Files]]] = {
+    "damages": damaged, "contents": with_other_content,
+}  # fmt: skip
+
+
+def changed(logs: Mapping[str, Files], generator: str, number: int) -> tuple[str, Files]:
+    """The files of the random change of a number, and a description."""
+    rng = random.Random(f"{generator} {number}")
+    name = rng.choice([*logs])
+    words, files = GENERATORS[generator](rng, logs[name])
+    return f"{name}: {words}", files
+
+
+def score(server: SearchServer, generator: str, numbers: range) -> tuple[Counter[str], list[Did]]:
+    """Start the server with random changes; print what is not predicted."""
+    results, all_did = Counter[str](), list[Did]()
     with tempfile.TemporaryDirectory() as place:
-        for number in range(count):
-            name = rng.choice([*server.logs])
-            words, files = (with_other_content if content else damaged)(rng, server.logs[name])
-            result, why = compared(server, version7.written(Path(place) / str(number), files))
+        for number in numbers:
+            words, files = changed(server.logs, generator, number)
+            folder = version7.written(Path(place) / str(number), files)
+            did, reason = started(server, folder)
+            result, why = compared(server.version, folder, did)
             results[result] += 1
+            all_did.append(did)
             if result != "right":
-                print(f"{result}: {number} {name}: {words}: {why}", flush=True)
-    return results
+                print(f"{result}: {number} {words}: {why} {reason}", flush=True)
+    return results, all_did
+
+
+RECORDED = Path(__file__).parent / "recorded_starts.json"
+"""What the servers did with each random change, by its number: "outcomes", and which of them as numbers, "did"."""
+
+
+def recorded(server: str, generator: str) -> list[Did]:
+    """Return what a server did with each random change."""
+    known = json.loads(RECORDED.read_text())[f"{server} {generator}"]
+    return [Did.parse(known["outcomes"][int(number)]) for number in known["did"].split()]
+
+
+def _keep(server: str, generator: str, first: int, did: list[Did]) -> None:
+    known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    key = f"{server} {generator}"
+    before = recorded(server, generator)[:first] if key in known else []
+    texts = [one.text for one in (*before, *did)]
+    outcomes = list(dict.fromkeys(texts))
+    known[key] = {"outcomes": outcomes, "did": " ".join(str(outcomes.index(text)) for text in texts)}
+    RECORDED.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n")
 
 
 def main() -> None:
@@ -220,14 +292,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("server", choices=SERVERS)
     parser.add_argument("--corpus", type=Path)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--content", action="store_true")
+    for name in GENERATORS:
+        parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     server = search_server(given.server, given.corpus)
     if server is None:
         parser.error("the server or its logs are not there")
-    print(given.server, dict(score(server, given.seed, given.count, content=given.content)))
+    for name in GENERATORS:
+        results, did = score(server, name, range(given.first, given.first + getattr(given, name)))
+        print(given.server, name, dict(results), flush=True)
+        if given.record and did:
+            _keep(given.server, name, given.first, did)
 
 
 if __name__ == "__main__":

@@ -7,22 +7,14 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from construct import Construct, ConstructError, Struct, Tell
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.payloads.kernels import (
-    skip_cache,
-    skip_commit,
-    skip_payload,
-    skip_pq_add_delete,
-    skip_pq_delete,
-    skip_query,
-    skip_update,
-)
+from binlogtool.formats.manticore.field_types import create_skip_table, skip_fields
 from binlogtool.formats.manticore.schema import OldOp
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, zint
 from tests.formats.manticore.sets import Directory, verified
@@ -163,18 +155,14 @@ def ends(schema_: Construct, data: bytes) -> int | None:
         return None
 
 
-def kernel_ends(skip: Any, *arguments: Any) -> int | None:
-    end = int(skip(*arguments))
+def skipped_end(schema_: Construct, data: bytes) -> int | None:
+    """Where the kernel ends by the table that is made of the schema."""
+    table = create_skip_table(schema_)
+    end = int(skip_fields(data, 0, len(data), table, table[0]))
     return None if end < 0 else end
 
 
-_OLD = {
-    OldOp.COMMIT: lambda data, start, end, version: skip_commit(data, start, end, version, 8),
-    OldOp.UPDATE_ATTRS: lambda data, start, end, version: skip_update(data, start, end, version, 8),
-    OldOp.PQ_ADD: skip_query,
-    OldOp.PQ_DELETE: skip_pq_delete,
-    OldOp.PQ_ADD_DELETE: skip_pq_add_delete,
-}
+_OLD = (OldOp.COMMIT, OldOp.UPDATE_ATTRS, OldOp.PQ_ADD, OldOp.PQ_DELETE, OldOp.PQ_ADD_DELETE)
 
 
 def payloads(samples: Path) -> list[bytes]:
@@ -213,10 +201,10 @@ def mutated(data: bytes, noise: random.Random, count: int) -> Iterator[bytes]:
 def test_payload_kernels_and_schemas_agree(samples: Path) -> None:
     noise, agreed = random.Random(7), 0
     for data in payloads(samples):
-        assert kernel_ends(skip_payload, data, 0, len(data)) == ends(schema.PAYLOAD, data) == len(data)
+        assert skipped_end(schema.PAYLOAD, data) == ends(schema.PAYLOAD, data) == len(data)
         for changed in mutated(data, noise, 40):
             expected = ends(schema.PAYLOAD, changed)
-            assert kernel_ends(skip_payload, changed, 0, len(changed)) == expected, changed.hex()
+            assert skipped_end(schema.PAYLOAD, changed) == expected, changed.hex()
             agreed += expected is not None
     assert agreed > 300
 
@@ -232,13 +220,9 @@ def test_kernels_and_schemas_of_versions_2_to_4_agree(version: int, ids: int) ->
     update = b"\x02\x03gid\x01\x02ab\x05\x02" + bytes(8) + b"\x01" + bytes(ids) + b"\x01" + bytes(4)
     for op, body in ((OldOp.COMMIT, commit), (OldOp.UPDATE_ATTRS, update)):
         for changed in mutated(body, noise, 2000):
-            skipped = (
-                skip_commit(changed, 0, len(changed), version, ids)
-                if op is OldOp.COMMIT
-                else skip_update(changed, 0, len(changed), version, ids)
-            )
-            expected = ends(schema.create_old_payload_schema(version, op, ids), changed)
-            assert (skipped if skipped >= 0 else None) == expected, (op, changed.hex())
+            payload = schema.create_old_payload_schema(version, op, ids)
+            expected = ends(payload, changed)
+            assert skipped_end(payload, changed) == expected, (op, changed.hex())
             agreed += expected is not None
     assert agreed > 100
 
@@ -256,9 +240,10 @@ def test_kernels_and_schemas_of_old_payloads_agree(samples: Path, version: int) 
             op = OldOp(int(frame.op))
             if op in _OLD:
                 for changed in mutated(bytes(frame.body.payload), noise, 6):
-                    for kind, skip in _OLD.items():
-                        expected = ends(schema.create_old_payload_schema(version, kind), changed)
-                        assert kernel_ends(skip, changed, 0, len(changed), version) == expected, (kind, changed.hex())
+                    for kind in _OLD:
+                        payload = schema.create_old_payload_schema(version, kind)
+                        expected = ends(payload, changed)
+                        assert skipped_end(payload, changed) == expected, (kind, changed.hex())
                         agreed += expected is not None
             at += int(frame.covered_end) + 4
         assert agreed > 20
@@ -268,7 +253,7 @@ def test_the_kernel_of_add_cache_and_its_schema_agree() -> None:
     noise = random.Random(3)
     body = add_cache((b"t0", 1, 300, 2), (b"other", 5, 70000, 0))[5:-4]
     for changed in mutated(body, noise, 3000):
-        assert kernel_ends(skip_cache, changed, 0, len(changed), 15) == ends(schema.CACHE, changed), changed.hex()
+        assert skipped_end(schema.CACHE, changed) == ends(schema.CACHE, changed), changed.hex()
 
 
 @pytest.mark.parametrize(

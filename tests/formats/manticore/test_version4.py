@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.format_api.layout import U64
-from binlogtool.format_api.varint import Varint, read_varint
+from binlogtool.format_api.schema_fields import Varint, read_varint
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import infer_id_size
 from tests.cli.invoke import program

@@ -1,7 +1,8 @@
 """Directories of a server's log with one thing wrong, and whether the server comes up with them.
 
-`python -m tests.formats.mysql_binlog.starts mariadb-10.11 [--seed 1 --count 300]` starts the server with each variant,
-or with random damages, and compares what it did with what `diagnose` says; `--record` keeps what the server did.
+`python -m tests.formats.mysql_binlog.starts mariadb-10.11` starts the server with each variant and compares what it did
+with what `diagnose` says. With `--damages 300` or `--contents 300` it does so with random changes, from `--first` on,
+all made from the recorded logs. `--record` keeps what the server did: with the logs, or with more random changes.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import binlogtool
+from binlogtool.repair.diagnosis import Diagnosis
 from tests.byte_damage import change_bytes
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import programs_of
+from tests.formats.mysql_binlog.start_contents import change_content
 
 HERE = Path(__file__).parent
-LOGS, RECORDED = HERE / "start_logs", HERE / "recorded_starts.json"
-"""The logs of each server, closed and after a kill -9; and what it did with the variants."""
+LOGS, RECORDED, RANDOM = HERE / "start_logs", HERE / "recorded_starts.json", HERE / "recorded_random_starts.json"
+"""Logs of each server, closed and after a kill -9; what it did with the variants, and with random changes of them."""
 
 SERVERS = ("mariadb-10.11", "mariadb-11.8", "mysql-9")
 KINDS = ("closed", "crashed")
@@ -213,7 +216,7 @@ VARIANTS: dict[str, Change] = {
 
 
 def damage(rng: random.Random, folder: Path) -> str:
-    """One or two random changes of the newest log, the index or the state; says which."""
+    """Change the newest log, the index or the state once or twice; say how."""
     said = [_damage_log(rng, folder) if rng.random() < 0.6 else _damage_text(rng, folder)]
     if rng.random() < 0.2:
         said.append(_damage_text(rng, folder))
@@ -259,14 +262,32 @@ def _damage_text(rng: random.Random, folder: Path) -> str:
     return f"{path.name} {kind} {at} {number}"
 
 
+GENERATORS: Mapping[str, Callable[[random.Random, Path], str]] = {"damages": damage, "contents": change_content}
+
+
+def kind_of(number: int) -> str:
+    """The kind of logs that a random change is made to."""
+    return KINDS[number % len(KINDS)]
+
+
+def change(generator: str, number: int, folder: Path) -> str:
+    """Make the random change of a number; say which."""
+    return GENERATORS[generator](random.Random(f"{generator} {number}"), folder)
+
+
 # -- the servers -------------------------------------------------------------------------------------------------------
 
 
 class Did(NamedTuple):
-    """Whether the server came up, and, if it did, once more after that. said: its errors."""
+    """Whether the server came up, and, if it did, once more after that.
+
+    said: its errors. gtids, rows: its GTIDs and the rows of the table after the first start; None = they were not read.
+    """
 
     starts: tuple[bool, ...]
     said: str = ""
+    gtids: str = ""
+    rows: int | None = None
 
     @property
     def brief(self) -> str:
@@ -294,8 +315,8 @@ class Home:
         else:
             self.options = (*small, "--log-bin=bin", "--innodb-fast-shutdown=0", "--binlog-format=ROW")
 
-    def make(self) -> None:
-        """The template of each kind."""
+    def make(self, own_logs: bool = True) -> None:
+        """Make the template of each kind; without its own logs, those that were recorded take their place."""
         for kind in KINDS:
             home = self.folder / kind
             home.mkdir(parents=True)
@@ -307,6 +328,10 @@ class Home:
                 assert not server.run(script.encode())
                 if kind == "crashed":
                     server.kill()
+            if not own_logs:
+                for path in (home / "data").glob("bin.*"):
+                    path.unlink()
+                shutil.copytree(LOGS / self.name / kind, home / "data", dirs_exist_ok=True)
 
     def copy(self, kind: str) -> Path:
         """A new data directory of a kind."""
@@ -318,12 +343,12 @@ class Home:
     def starts(self, data: Path) -> Did:
         """Start the server twice, each time ended by a kill."""
         first = self._start(data)
-        if not first[0]:
-            return Did((False,), first[1])
+        if not first.starts[0]:
+            return first
         second = self._start(data)
-        return Did((True, second[0]), second[1])
+        return first._replace(starts=(True, second.starts[0]), said=second.said)
 
-    def _start(self, data: Path) -> tuple[bool, str]:
+    def _start(self, data: Path) -> Did:
         command = [self.programs.server, "--no-defaults", f"--datadir={data}", f"--socket={data.parent}/s"]
         command += [f"--user={getpass.getuser()}", "--innodb-buffer-pool-size=8M", f"--pid-file={data}/pid"]
         command += ["--mysqlx=OFF", "--secure-file-priv=NULL"] if self.programs.mysql else []
@@ -334,22 +359,31 @@ class Home:
         try:
             while process.poll() is None and time.monotonic() < deadline:
                 if b"ready for connections" in log.read_bytes():
-                    return True, ""
+                    return Did((True,), "", *self._ask(data))
                 time.sleep(0.01)
             assert process.poll() is not None, "neither up nor gone in time"
-            return False, " | ".join(line for line in log.read_text("utf-8", "replace").splitlines() if "ERROR" in line)
+            errors = (line for line in log.read_text("utf-8", "replace").splitlines() if "ERROR" in line)
+            return Did((False,), " | ".join(errors))
         finally:
             process.kill()
             process.wait()
 
+    def _ask(self, data: Path) -> tuple[str, int | None]:
+        variable = "gtid_executed" if self.programs.mysql else "gtid_binlog_state"
+        command = [self.programs.client, "--no-defaults", f"--socket={data.parent}/s", "-uroot", "-N", "-B"]
+        query = f"SELECT @@GLOBAL.{variable}; SELECT COUNT(*) FROM d.t"
+        done = subprocess.run([*command, "-e", query], capture_output=True, timeout=30)
+        lines = done.stdout.decode().replace("\\n", "").splitlines()
+        return (",".join(sorted(lines[0].split(","))), int(lines[1])) if len(lines) == 2 else ("", None)
+
 
 @contextmanager
-def home_of(name: str) -> Iterator[Home]:
+def home_of(name: str, own_logs: bool = True) -> Iterator[Home]:
     """A home in memory, for as long as it is needed."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="bt-", dir=place) as folder:
         home = Home(name, Path(folder))
-        home.make()
+        home.make(own_logs)
         yield home
 
 
@@ -358,7 +392,18 @@ def home_of(name: str) -> Iterator[Home]:
 
 def predicted(data: Path) -> str:
     """What `diagnose` says: "n", "Y" and whether the start after that fails, or "?" where it is open."""
+    return _predict(data)[0]
+
+
+def _predict(data: Path) -> tuple[str, str | None]:
+    """The start, and the GTIDs after crash recovery; None where nothing is said of them."""
     (one,) = binlogtool.diagnose([data]).logs
+    details = one.replays[0].details if one.replays else {}
+    gtids = details.get("crash_recovery", {}).get("gtid")
+    return _start_of(one), None if gtids is None else ",".join(sorted(str(gtids).split(",")))
+
+
+def _start_of(one: Diagnosis) -> str:
     if one.start not in ("yes", "no"):
         return "?"
     last = any(found.facts.get("next_start") == "refuse" for replay in one.replays for _, found in replay.findings)
@@ -372,36 +417,61 @@ def verdict(said: str, did: str) -> str:
 
 def logs_of(name: str, kind: str, variant: str, folder: Path) -> Path:
     """The recorded logs of a server with a variant, as if in a data directory; no server is needed."""
-    shutil.copytree(LOGS / name / kind, folder)
-    (folder / "ibdata1").write_bytes(bytes(100))
+    _copy_logs(name, kind, folder)
     VARIANTS[variant](folder)
     return folder
+
+
+def changed_logs_of(name: str, generator: str, number: int, folder: Path) -> str:
+    """Write the recorded logs of a server with the random change of a number; say which."""
+    _copy_logs(name, kind_of(number), folder)
+    return change(generator, number, folder)
+
+
+def _copy_logs(name: str, kind: str, folder: Path) -> None:
+    shutil.copytree(LOGS / name / kind, folder)
+    (folder / "ibdata1").write_bytes(bytes(100))
 
 
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("server", choices=SERVERS)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--count", type=int, default=300)
+    for name in GENERATORS:
+        parser.add_argument(f"--{name}", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
-    count: Counter[str] = Counter()
-    did: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
-    with home_of(given.server) as home:
-        if given.record:
-            _keep_logs(home)
-        for kind, name, data in _cases(home, given.seed, given.count):
-            said, found = predicted(data), home.starts(data)
-            did[kind][name] = found.brief
-            result = verdict(said, found.brief)
-            count[result] += 1
-            if result != "right":
-                print(f"{result}: {kind} {name}: said {said}, did {found.brief} {found.said[:200]}", flush=True)
-    print(given.server, dict(count))
-    if given.record:
-        known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
-        RECORDED.write_text(json.dumps(known | {given.server: did}, indent=0, sort_keys=True) + "\n")
+    counts = {name: count for name in GENERATORS if (count := getattr(given, name))}
+    with home_of(given.server, own_logs=not counts) as home:
+        if not counts:
+            if given.record:
+                _keep_logs(home)
+            did = {kind: dict(_run(home, kind, VARIANTS.items())) for kind in KINDS}
+            if given.record:
+                _keep(RECORDED, given.server, did)
+        for name, count in counts.items():
+            first = given.first
+            letters = "".join(_LETTERS[did] for did in _run_random(home, name, range(first, first + count)))
+            if given.record:
+                key = f"{given.server} {name}"
+                known = json.loads(RANDOM.read_text()).get(key, "") if RANDOM.exists() else ""
+                _keep(RANDOM, key, known[:first] + letters)
+
+
+_LETTERS: Mapping[str, str] = {"YY": "Y", "Yn": "y", "n": "n"}
+"""What a server did, as one letter."""
+
+
+def recorded(server: str, generator: str) -> list[str]:
+    """Return what the server did with each random change, by its number."""
+    words = {letter: did for did, letter in _LETTERS.items()}
+    return [words[letter] for letter in json.loads(RANDOM.read_text())[f"{server} {generator}"]]
+
+
+def _keep(path: Path, key: str, value: object) -> None:
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(known | {key: value}, indent=0, sort_keys=True) + "\n")
 
 
 def _keep_logs(home: Home) -> None:
@@ -412,19 +482,34 @@ def _keep_logs(home: Home) -> None:
             shutil.copy(path, to / path.name)
 
 
-def _cases(home: Home, seed: int | None, count: int) -> Iterator[tuple[str, str, Path]]:
-    if seed is None:
-        for kind in KINDS:
-            for name, change in VARIANTS.items():
-                data = home.copy(kind)
-                change(data)
-                yield kind, name, data
-        return
-    rng = random.Random(seed)
-    for number in range(count):
-        kind = rng.choice(KINDS)
+def _run(home: Home, kind: str, changes: Iterable[tuple[str, Change]]) -> Iterator[tuple[str, str]]:
+    count: Counter[str] = Counter()
+    for name, make_change in changes:
         data = home.copy(kind)
-        yield kind, f"{number}: {damage(rng, data)}", data
+        make_change(data)
+        yield name, _compare(home, data, f"{kind} {name}", count)
+    print(home.name, kind, dict(count), flush=True)
+
+
+def _run_random(home: Home, generator: str, numbers: range) -> Iterator[str]:
+    count: Counter[str] = Counter()
+    for number in numbers:
+        data = home.copy(kind_of(number))
+        yield _compare(home, data, f"{kind_of(number)} {number}: {change(generator, number, data)}", count)
+    print(home.name, generator, dict(count), flush=True)
+
+
+def _compare(home: Home, data: Path, what: str, count: Counter[str]) -> str:
+    said, gtids = _predict(data)
+    did = home.starts(data)
+    result = verdict(said, did.brief)
+    if result == "right" and did.starts[0] and gtids is not None and gtids != did.gtids:
+        count["other GTIDs"] += 1
+        print(f"GTIDs: {what}: said {gtids}, did {did.gtids}", flush=True)
+    count[result] += 1
+    if result != "right":
+        print(f"{result}: {what}: said {said}, did {did.brief} {did.said[:300]}", flush=True)
+    return did.brief
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Generated contents of logs: requests, definitions and constraints, right and wrong ones, with right checksums.
+"""Generated contents of logs, with right checksums, and random damages of the files of a data directory.
 
-`python -m tests.formats.tarantool.contents SEED COUNT` starts Tarantool on each, with and without force_recovery, holds
-the prediction against what the server did, and prints what differs.
+Contents: requests, definitions and constraints, right and wrong ones.
+
+`python -m tests.formats.tarantool.contents contents|damages FIRST COUNT` starts Tarantool on each, with and without
+force_recovery, compares the prediction with what the server did, and prints what differs.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import binlogtool
+from tests.byte_damage import change_bytes
 from tests.formats.tarantool.make import END, block, row
 from tests.formats.tarantool.server import Started, program, start
 
@@ -35,6 +38,17 @@ box.schema.space.create('empty')
 for n = 1, 5 do a:insert{n, 'n' .. n, n * 1.5} b:insert{n, 'x', n} c:insert{'k' .. n, n} d:insert{n, 'v'} end
 box.snapshot() os.exit(0)
 """
+WRITTEN = """
+box.cfg{work_dir = arg[1], log_level = 1, wal_mode = 'write', checkpoint_count = 2, checkpoint_interval = 0}
+local a, c = box.space.a, box.space.c
+for n = 6, 12 do a:insert{n, 'n' .. n, n * 1.5} end
+box.snapshot()
+for n = 6, 20 do c:insert{'k' .. n, n} end
+box.begin() a:insert{13, 'n13', 1} a:update(1, {{'=', 2, 'one'}}) c:delete('k1') box.commit()
+for n = 14, 30 do a:replace{n, 'n' .. n, n} end
+os.exit(0)
+"""
+"""More writes: a second checkpoint and rows after it."""
 A, B, C, D, EMPTY = 512, 513, 514, 515, 516
 INSERT, REPLACE, UPDATE, DELETE, UPSERT, NOP = 2, 3, 4, 5, 9, 12
 _SPACE, _INDEX, _TRUNCATE, _SCHEMA = 280, 288, 330, 272
@@ -52,6 +66,15 @@ def base(folder: Path) -> Path:
     server = program()
     assert server is not None
     subprocess.run([server, "-", str(folder)], input=BASE.encode(), check=True, timeout=60, capture_output=True)
+    return folder
+
+
+def written(folder: Path) -> Path:
+    """A directory with two snapshots and rows after each, written by the server."""
+    server = program()
+    assert server is not None
+    base(folder)
+    subprocess.run([server, "-", str(folder)], input=WRITTEN.encode(), check=True, timeout=60, capture_output=True)
     return folder
 
 
@@ -223,7 +246,51 @@ class Generator:
         return Request(self.pick(1, INSERT, UPDATE, DELETE, UPSERT, 6, 13, 200), full)
 
 
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def damage(rng: random.Random, folder: Path) -> str:
+    """Damage one or two files of a data directory; say how."""
+    words = [_damage_one(rng, folder) for _ in range(1 if rng.random() < 0.85 else 2)]
+    return "; ".join(words)
+
+
+def _damage_one(rng: random.Random, folder: Path) -> str:
+    logs, snapshots = sorted(folder.glob("*.xlog")), sorted(folder.glob("*.snap"))
+    path = rng.choice([*logs, *logs[-1:] * 4, *snapshots, *snapshots[-1:]])
+    if rng.random() < 0.15:
+        return _damage_name(rng, path)
+    content = bytearray(path.read_bytes())
+    at = rng.randrange(min(len(content), 200)) if rng.random() < 0.3 else rng.randrange(len(content) or 1)
+    kind, length = rng.choice(_KINDS), rng.choice((1, 4, 19, 60, 300))
+    change_bytes(content, kind, at, length, rng)
+    path.write_bytes(content)
+    return f"{path.name} {kind} {at}+{length}"
+
+
+_KINDS = ("cut", "cut", "flip", "flip", "zero", "random", "remove", "insert", "zeros-appended", "garbage-appended")
+
+
+def _damage_name(rng: random.Random, path: Path) -> str:
+    kind = rng.choice(("lost", "empty", "inprogress", "renamed", "short"))
+    number = int(path.stem)
+    if kind == "lost":
+        path.unlink()
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "inprogress":
+        path.rename(path.with_name(f"{path.name}.inprogress"))
+    elif kind == "renamed":
+        path.rename(path.with_name(f"{number + rng.choice((-1, 1, 7)):020}{path.suffix}"))
+    else:
+        path.rename(path.with_name(f"{number}{path.suffix}"))
+    return f"{path.name} {kind}"
+
+
 # -- comparison --------------------------------------------------------------------------------------------------------
+
+
+OPEN = "open"
 
 
 def differences(folder: Path, started: Started, policy: str) -> Iterator[str]:
@@ -231,6 +298,7 @@ def differences(folder: Path, started: Started, policy: str) -> Iterator[str]:
     (found,) = binlogtool.replay([folder], policy=policy)
     said = found.stop.why if found.stop else ""
     if found.starts is None:
+        yield f"{OPEN}: server {started.started} ({started.reason[-100:]})"
         return
     if found.starts != started.started:
         yield f"starts: tool {found.starts} ({said}), server {started.started} ({started.reason})"
@@ -257,26 +325,42 @@ def compare(folder: Path, seeds: Iterable[int]) -> Iterator[tuple[int, str, str,
     """For each seed and policy: seed, policy, what differs ("" = nothing), did the server start."""
     for seed in seeds:
         with tempfile.TemporaryDirectory() as name:
-            requests = Generator(seed).requests()
-            made = with_log(folder, requests, Path(name, "data"))
-            for policy, force in (("server", False), ("force", True)):
-                started = start(made, force_recovery=force)
-                yield seed, policy, "; ".join(differences(made, started, policy)), started.started
+            made = with_log(folder, Generator(seed).requests(), Path(name, "data"))
+            for policy, different, started in _compare_policies(made):
+                yield seed, policy, different, started
 
 
-def main(first: int, count: int) -> None:
+def compare_damaged(folder: Path, numbers: Iterable[int]) -> Iterator[tuple[str, str, str, bool]]:
+    """For each random damage and policy: damage, policy, what differs ("" = nothing), did the server start."""
+    for number in numbers:
+        with tempfile.TemporaryDirectory() as name:
+            made = Path(shutil.copytree(folder, Path(name, "data"), copy_function=shutil.copyfile))
+            what = damage(random.Random(f"damages {number}"), made)
+            for policy, different, started in _compare_policies(made):
+                yield f"{number} {what}", policy, different, started
+
+
+def _compare_policies(made: Path) -> Iterator[tuple[str, str, bool]]:
+    for policy, force in (("server", False), ("force", True)):
+        started = start(made, force_recovery=force)
+        yield policy, "; ".join(differences(made, started, policy)), started.started
+
+
+def main(kind: str, first: int, count: int) -> None:
     """Print what differs, and the counts."""
     counts: Counter[str] = Counter()
+    numbers = range(first, first + count)
     with tempfile.TemporaryDirectory() as name:
-        folder = base(Path(name))
-        for seed, policy, different, started in compare(folder, range(first, first + count)):
-            kind = "starts" if started else "stops"
-            counts[f"{policy}: {kind}, {'wrong' if different else 'right'}"] += 1
+        make, run = (base, compare) if kind == "contents" else (written, compare_damaged)
+        for what, policy, different, started in run(make(Path(name)), numbers):
+            kinds = {"": "right", OPEN: "open", "words": "right, other words"}
+            result = kinds.get(different.partition(":")[0], "wrong")
+            counts[f"{policy}: {'starts' if started else 'stops'}, {result}"] += 1
             if different:
-                print(seed, policy, different)
+                print(what, policy, different, flush=True)
     for text, number in sorted(counts.items()):
         print(f"{text}: {number}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

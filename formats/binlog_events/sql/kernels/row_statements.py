@@ -28,6 +28,7 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     RowMemory,
     copy_text,
     count_present_columns,
+    find_bitmaps,
     find_images,
     find_template,
     find_value_bounds,
@@ -75,8 +76,8 @@ from binlogtool.formats.binlog_events.sql.kernels.statements import (
     put_transaction_event,
     put_type_name,
 )
-from binlogtool.formats.binlog_events.sql.literals import put_fixed_literal, put_hex, put_sized_literal
-from binlogtool.formats.binlog_events.values.column_types import FIRST_SIZED, UNSIGNED
+from binlogtool.formats.binlog_events.sql.literals import SQL_QUOTE, SqlValue, put_hex, put_literal
+from binlogtool.formats.binlog_events.values.column_types import UNSIGNED
 from binlogtool.formats.binlog_events.wire_format import (
     COMPRESSED_V1_OFFSET,
     COMPRESSED_V2_OFFSET,
@@ -282,25 +283,11 @@ def write_base64_lines(
 # --- MariaDB's compressed row events, as kernels ---
 
 
-@kernel(load_little_endian)
+@kernel(find_bitmaps)
 def find_block(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
     """Find the compressed block in the row event body `buf[p:n]`; -1 if its header is malformed."""
-    p += id_size + 2
-    if code >= WRITE_COMPRESSED_V2:
-        extra = load_little_endian(buf, p, 2) if n - p >= 2 else 0
-        if extra < 2:
-            return -1
-        p += extra
-    if n - p < 3:
-        return -1
-    columns = buf[p] + 0
-    p += 1
-    if columns == 0xFC:
-        columns = load_little_endian(buf, p, 2)
-        p += 2
-    elif columns > 0xFA:
-        return -1
-    if columns > MAX_COLUMNS:
+    columns, p = find_bitmaps(buf, p + id_size, n, code >= WRITE_COMPRESSED_V2)
+    if columns < 0 or columns > MAX_COLUMNS:
         return -1
     size = (columns + 7) >> 3
     p += 2 * size if (code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
@@ -473,41 +460,24 @@ def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, c
     return put_piece(_IS_NULL if is_null > 0 else _AS_BINARY if cast > 0 else _EQUAL, memory.texts, memory.out, o)
 
 
-@kernel(put_fixed_literal, put_hex, put_sized_literal, load_word)
+@kernel(put_hex, put_literal, load_word)
 def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, o: int) -> int:
     """Write a value that is not NULL, of the column whose template entry is at `texts[c]`."""
     kind = load_word(memory.texts, entry)
     flags = load_word(memory.texts, entry + 32)
-    if kind < FIRST_SIZED:
-        base = load_word(memory.texts, entry + 24)
-        base = base + memory.r if base > 0 and (clause < 2 or flags & NUMBER == 0) else -1
-        if clause == 2 and flags & NUMBER:
-            kind = UNSIGNED
-        return put_fixed_literal(
-            memory.buf,
-            p,
-            memory.n - p,
-            kind,
-            load_word(memory.texts, entry + 4),
-            memory.texts,
-            base,
-            memory.out,
-            o,
-            memory.z,
-        )
+    base = load_word(memory.texts, entry + 24)
+    base = base + memory.r if base > 0 else -1
     if clause == 2 and flags & NO_CONDITION:
         return -2
-    intro = memory.r + load_word(memory.texts, entry + 24)
-    end = put_sized_literal(
+    if clause == 2 and flags & NUMBER:
+        kind = UNSIGNED
+    end = put_literal(
         memory.buf,
         p,
         memory.n,
         kind,
         load_word(memory.texts, entry + 4),
-        memory.texts,
-        intro,
-        load_word(memory.texts, entry + 28),
-        memory.out,
+        SqlValue(SQL_QUOTE, memory.texts, base, load_word(memory.texts, entry + 28), memory.out, memory.z),
         o,
     )
     if end >= 0 and cast > 0 and flags & HEX:

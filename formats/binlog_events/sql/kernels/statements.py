@@ -26,9 +26,9 @@ from binlogtool.formats.binlog_events.rows.json_kernels import (
     find_template,
     has_valid_images,
     load_word,
-    put_padded_digits,
 )
 from binlogtool.formats.binlog_events.sql.kernels.script_memory import EventColumns, ScriptMemory
+from binlogtool.formats.binlog_events.values.text_kernels import put_padded_digits
 from binlogtool.formats.binlog_events.wire_format import (
     ANNOTATE_ROWS,
     ANONYMOUS_GTID,

@@ -45,8 +45,8 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint, skip_text
 from binlogtool.formats.manticore.layout import VERIFIED_VERSIONS, ManticoreLogContext
-from binlogtool.formats.manticore.payloads.kernels import LAST_LOW_VERSION, read_zint, skip_text
 from binlogtool.formats.manticore.schema import NEW_FRAME_VERSION, OldOp, Op, PayloadOp, create_old_body_schema
 
 # --- Kernels that write parts of payloads as JSON ---

@@ -27,8 +27,15 @@ from binlogtool.format_api.json_kernels import (
 )
 from binlogtool.format_api.layout import Batch, Column, Kernel
 from binlogtool.format_api.row_store_kernels import are_bytes_equal, copy_bytes
-from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel, load_uint32
-from binlogtool.format_api.varint import read_varint
+from binlogtool.format_api.schema_fields import (
+    Int64s,
+    MutableInt64s,
+    MutableUInt8s,
+    UInt8s,
+    kernel,
+    load_uint32,
+    read_varint,
+)
 from binlogtool.formats.drizzle.decode import (
     EXAMPLE_WRITER_FROM,
     NANOSECONDS_FROM,
@@ -36,8 +43,7 @@ from binlogtool.formats.drizzle.decode import (
     STATEMENT_NAMES,
     TIMESTAMP_UNITS,
 )
-from binlogtool.formats.drizzle.protobuf.wire_reader import Label, MessageMember
-from binlogtool.formats.drizzle.schema import CATALOG, EntryType, StatementType
+from binlogtool.formats.drizzle.schema import CATALOG, EntryType, Label, MessageMember, StatementType
 
 # --- Kernels that write messages as JSON ---
 

@@ -1,0 +1,229 @@
+"""Find the names in a selection that a log does not have, and those that are like them."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.core.record_blocks import BlockDecoder
+from binlogtool.core.record_filter import (
+    NUMBERED_GTID,
+    RecordFilter,
+    gtid_source,
+    parse_named_sets,
+    resolve_types,
+    split_gtid_position,
+    split_sets,
+)
+from binlogtool.core.record_selection import RecordBlock, Selection
+from binlogtool.errors import UsageError, suggest_names
+from binlogtool.format_api.format import TransactionPredicate
+from binlogtool.format_api.layout import Batch
+
+_MAX_NAMES = 100_000
+_MAX_LISTED = 8
+
+
+class UnmatchedNames(msgspec.Struct, frozen=True):
+    """Names of a selection without a match.
+
+    missing: names that the log does not have, one message each. absent: names that it could have, but nothing was
+    selected.
+    """
+
+    missing: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def require_none(self) -> None:
+        """Check that nothing is missing, for a selection that selected nothing. Raises UsageError: something is."""
+        if self.missing:
+            raise UsageError("; ".join(self.missing))
+
+
+class NameCensus:
+    """Collect the names in a log that a selection could refer to."""
+
+    def __init__(self, selection: Selection, schema: str | None = None) -> None:
+        """Create an empty census. schema: the user's CREATE TABLE statements; names defined there are not misspelt."""
+        self._selection = selection
+        self._schema = schema or ""
+        self._count = 0
+        self._objects, self._types, self._known_types = set[str](), set[str](), set[str]()
+        self._type_names, self._formats = dict[str, frozenset[str]](), set[str]()
+        self._origins, self._matched_transactions = set[int](), set[str]()
+        self._transactions = TransactionRanges()
+
+    @property
+    def is_needed(self) -> bool:
+        """True if the selection names anything."""
+        s = self._selection
+        return bool(s.objects or s.exclude_objects or s.types or s.origins or self._needs_transactions)
+
+    def read_batch(
+        self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
+    ) -> Iterator[RecordBlock]:
+        """Collect the names of the records of a batch; yields nothing (a splitter of `core.open_log`)."""
+        output = decoder.format.output
+        if decoder.format.name not in self._formats:
+            self._formats.add(decoder.format.name)
+            self._known_types.update(output.types.values(), output.type_groups)
+            for name in self._selection.types:
+                types = self._type_names.get(name, frozenset()) | resolve_types((name,), output)
+                self._type_names[name] = types
+        sets = parse_named_sets(self._selection, output.gtid_rules)
+        plain_decoder = replace(decoder, decode="frame", raw=False, script=None, row_condition=None, reader=None)
+        for block in plain_decoder.decode_batch(batch, RecordFilter(Selection())):
+            self._add_envelopes(block.envelope, sets)
+        yield from ()
+
+    def _add_envelopes(self, envelope: Any, sets: Iterable[tuple[str, TransactionPredicate]]) -> None:
+        self._count += len(envelope.type)
+        self._types.update(envelope.type)
+        if self._selection.origins:
+            self._origins.update(one for one in set(envelope.origin) if one is not None)
+        if len(self._objects) < _MAX_NAMES:
+            self._objects.update(one for one in set(envelope.object) if one is not None)
+        txns = [str(one) for one in dict.fromkeys(envelope.txn) if one is not None] if self._needs_transactions else []
+        self._transactions.add_all(txns)
+        for text, predicate in sets:
+            if text not in self._matched_transactions and any(map(predicate, txns)):
+                self._matched_transactions.add(text)
+        if self._selection.xid in txns:
+            self._matched_transactions.add(str(self._selection.xid))
+
+    @property
+    def _needs_transactions(self) -> bool:
+        s = self._selection
+        return not (s.include_gtids is s.exclude_gtids is s.xid is None) or any(
+            split_gtid_position(one) for one in (s.start, s.stop)
+        )
+
+    def track_batch(self, decoder: BlockDecoder, batch: Batch) -> None:
+        """Collect the names of a batch while a stream is read."""
+        for _ in self.read_batch(decoder, batch):
+            pass
+
+    def find_unmatched(self) -> UnmatchedNames:
+        """Return the names that the log does not have."""
+        if not self._count:
+            return UnmatchedNames()
+        s = self._selection
+        unknown = [glob for glob in s.objects if not self._is_in_schema(glob)]
+        missing = [*self._unmatched_objects("object", unknown), *self._unmatched_transactions()]
+        if s.origins and self._origins.isdisjoint(s.origins):
+            text = _join_names(map(str, sorted(self._origins)))
+            missing.append(f"--origin {s.origins[0]}: no record of the log has this origin; they have {text}")
+        absent = [*self._unmatched_objects("exclude-object", s.exclude_objects), *self._unmatched_exclusions()]
+        absent += self._unmatched_objects("object", [glob for glob in s.objects if self._is_in_schema(glob)])
+        for name, types in self._type_names.items():
+            if not self._types.isdisjoint(types):
+                continue
+            if types <= self._known_types:
+                listed = _join_names(sorted(self._types))
+                absent.append(f"--type {name}: the log has no record of this type; it has {listed}")
+            else:
+                text = f"--type {name}: {', '.join(sorted(self._formats))} has no such record type"
+                missing.append(text + suggest_names(name, self._known_types))
+        return UnmatchedNames(tuple(missing), tuple(absent))
+
+    def _is_in_schema(self, glob: str) -> bool:
+        return bool(re.search(rf"\b{re.escape(glob.rpartition('.')[2])}\b", self._schema))
+
+    def _unmatched_objects(self, option: str, globs: Iterable[str]) -> Iterator[str]:
+        for glob in globs:
+            if any(fnmatch.fnmatchcase(name, glob) for name in self._objects):
+                continue
+            candidates, kind = self._objects, "object"
+            if glob.endswith(".*"):
+                candidates, kind = {name.rpartition(".")[0] + ".*" for name in self._objects if "." in name}, "database"
+            text = f"--{option} {glob}: the log has no such {kind}" if kind == "object" else ""
+            text = text or f"--{option} {glob} (--database {glob[:-2]}): the log has no such database"
+            yield text + (suggest_names(glob, candidates) or _describe_names(candidates))
+
+    def _unmatched_transactions(self) -> Iterator[str]:
+        s = self._selection
+        for text in dict.fromkeys(split_sets(s.include_gtids)):
+            if text not in self._matched_transactions:
+                yield f"--include-gtids {text}: the log has no such transaction{self._transactions.suggest(text)}"
+        if s.xid is not None and s.xid not in self._matched_transactions:
+            yield f"--xid {s.xid}: the log has no such transaction{self._transactions.suggest(s.xid)}"
+        for text in split_gtid_position(s.start):
+            if not self._transactions.has_source(text):
+                yield f"--start-position gtid:{text}: the log has no such source{self._transactions.suggest(text)}"
+        for text in split_gtid_position(s.stop):
+            if text not in self._matched_transactions and not self._transactions.is_before_end(text):
+                yield f"--stop-position gtid:{text}: the log ends without it{self._transactions.suggest(text)}"
+
+    def _unmatched_exclusions(self) -> Iterator[str]:
+        """Yield a message if the excluded transactions exclude none."""
+        texts = split_sets(self._selection.exclude_gtids)
+        if texts and self._matched_transactions.isdisjoint(texts):
+            suggestion = self._transactions.suggest(texts[0])
+            yield f"--exclude-gtids {', '.join(texts)}: the log has no such transaction{suggestion}"
+
+
+class TransactionRanges:
+    """The first and last number of the transactions of each source."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, tuple[int, int]] = {}
+        self._unnumbered: dict[str, None] = {}
+
+    def add_all(self, txns: Iterable[str]) -> None:
+        """Add transactions by their names."""
+        for txn in txns:
+            if (match := NUMBERED_GTID.fullmatch(txn)) is None:
+                if len(self._unnumbered) <= _MAX_LISTED:
+                    self._unnumbered[txn] = None
+            elif match[1] in self._ranges or len(self._ranges) < _MAX_NAMES:
+                number = int(match[2])
+                first, last = self._ranges.get(match[1], (number, number))
+                self._ranges[match[1]] = min(first, number), max(last, number)
+
+    def has_source(self, txn: str) -> bool:
+        """Return True if the log has transactions of the domain or UUID of this one."""
+        match = NUMBERED_GTID.fullmatch(txn)
+        return match is None or any(gtid_source(known) == gtid_source(match[1]) for known in self._ranges)
+
+    def is_before_end(self, txn: str) -> bool:
+        """Return True if the log has a transaction of the same domain or UUID with this number or a higher one."""
+        match = NUMBERED_GTID.fullmatch(txn)
+        return match is not None and any(
+            gtid_source(known) == gtid_source(match[1]) and int(match[2]) <= last
+            for known, (_, last) in self._ranges.items()
+        )
+
+    def suggest(self, txn: str) -> str:
+        """Return the transactions that are most like this one, as the end of a message."""
+        if not self._ranges:
+            return _describe_names(self._unnumbered) if self._unnumbered else "; it names no transactions"
+        match = NUMBERED_GTID.fullmatch(txn)
+        sources = sorted(self._ranges)
+        nearest = "" if match is None else self._find_nearest(match[1], int(match[2]))
+        listed = _join_names(
+            f"{source}{first} to {source}{last}" if first != last else f"{source}{first}"
+            for source, (first, last) in ((one, self._ranges[one]) for one in sources)
+        )
+        return f"; it has {listed}{nearest}"
+
+    def _find_nearest(self, source: str, number: int) -> str:
+        """Return a question with the transaction of this number of the most similar source; "" if there is none."""
+        if source in self._ranges:
+            return ""
+        names = [f"{known}{number}" for known, (first, last) in self._ranges.items() if first <= number <= last]
+        return suggest_names(f"{source}{number}", names, 1)
+
+
+def _describe_names(names: Iterable[str]) -> str:
+    sorted_names = sorted(names)
+    return f"; it has {_join_names(sorted_names)}" if sorted_names else "; its records name none"
+
+
+def _join_names(names: Iterable[str]) -> str:
+    name_list = list(names)
+    return ", ".join(name_list[:_MAX_LISTED]) + (", …" if name_list[_MAX_LISTED:] else "")

@@ -1,1 +1,0 @@
-"""Payloads of transactions."""

@@ -1,0 +1,194 @@
+"""Typed rows and messages as tables: the same rows and manifest in one task, in many, in worker processes, on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+import binlogtool
+from binlogtool.core.record_selection import Selection
+from binlogtool.errors import UsageError
+from binlogtool.export import convert as convert_module
+from binlogtool.export import task_planning
+from binlogtool.export.run_tasks import JobOptions, LocalRunner
+from binlogtool.spark.session import SparkJobSession
+from tests.cli.invoke import invoke
+from tests.harness.mysql_writer import MARIADB, Made, binlog, query, rows, table_map, transaction
+
+SKIP = Selection(on_damage="skip")
+LOGS = (
+    "mysql-binlog/generated/mysql-9.7/mixed-ddl",
+    "mysql-binlog/generated/mariadb-10.11/mixed-ddl",
+    "mysql-binlog/generated/mariadb-11.8/mixed-ddl",
+    "tarantool/generated/chain",
+    "drizzle/generated",
+)
+
+
+def tables_of(folder: Path) -> dict[str, pa.Table]:
+    """The rows of each table, in the order of its files."""
+    names = {path.parent for path in folder.rglob("part-*.parquet")}
+    return {
+        str(name.relative_to(folder)): pa.concat_tables(
+            [parquet.ParquetFile(path).read() for path in sorted(name.glob("part-*.parquet"))]
+        )
+        for name in names
+    }
+
+
+def facts_of(manifest: binlogtool.Manifest) -> dict[str, Any]:
+    """A manifest without the names, sizes and hashes of the outputs, and without the way in which rows were decoded."""
+    facts = manifest.to_dict()
+    details = {name: value for name, value in facts["details"].items() if name not in ("general_rows", "spark")}
+    return {**facts, "outputs": sum(one["rows"] for one in facts["outputs"]), "output": None, "details": details}
+
+
+@contextlib.contextmanager
+def open_many_tasks(options: JobOptions, jobs: int) -> Iterator[LocalRunner]:
+    """A runner that asks for many tasks and runs them in this process."""
+    yield LocalRunner(64, options.on_step)
+
+
+@pytest.fixture
+def many_tasks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the next conversions consist of many tasks."""
+
+    def start() -> None:
+        monkeypatch.setattr(convert_module, "open_local_runner", open_many_tasks)
+        monkeypatch.setattr(task_planning, "MIN_SPLIT_SIZE", 256)
+
+    return start
+
+
+def convert_both(paths: list[Path], folder: Path, many_tasks: Any, **options: Any) -> list[binlogtool.Manifest]:
+    """Convert in one task and in many, and compare; return both manifests."""
+    options = {"selection": SKIP, "per_table": True, **options}
+    one = binlogtool.convert(paths, "parquet", folder / "one", **options)
+    many_tasks()
+    many = binlogtool.convert(paths, "parquet", folder / "many", **options)
+    assert facts_of(many) == facts_of(one)
+    assert tables_of(folder / "many") == tables_of(folder / "one")
+    return [one, many]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["rows", "debezium", "maxwell", "canal"])
+@pytest.mark.parametrize("name", LOGS)
+def test_many_tasks_write_the_rows_of_one(name: str, kind: str, corpus: Path, tmp_path: Path, many_tasks: Any) -> None:
+    options = {} if kind == "rows" else {"envelope": {"envelope": kind}}
+    if kind != "rows" and not name.startswith("mysql"):
+        pytest.skip("no messages of this format")
+    convert_both([corpus / name], tmp_path, many_tasks, **options)
+
+
+@pytest.mark.full
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["rows", "debezium"])
+@pytest.mark.parametrize("name", LOGS)
+def test_processes_and_spark_write_the_rows_of_this_process(
+    name: str, kind: str, corpus: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"per_table": True, "selection": SKIP}
+    if kind != "rows":
+        options["envelope"] = {"envelope": kind}
+        if not name.startswith("mysql"):
+            pytest.skip("no messages of this format")
+    here = binlogtool.convert([corpus / name], "parquet", tmp_path / "here", **options)
+    monkeypatch.setattr(task_planning, "MIN_SPLIT_SIZE", 1024)
+    for runner, chosen in (("jobs", {"jobs": 2}), ("spark", {"session": spark_session})):
+        done = binlogtool.convert([corpus / name], "parquet", tmp_path / runner, **options, **chosen)
+        assert facts_of(done) == facts_of(here)
+        assert tables_of(tmp_path / runner) == tables_of(tmp_path / "here")
+    assert here.rows
+
+
+# --- What a task must know that lies before its part ---
+
+
+def rows_event(*images: bytes, columns: int = 1) -> Made:
+    """A WRITE_ROWS event of rows without NULL."""
+    return rows(b"".join(b"\0" + image for image in images), columns)
+
+
+def int32(*values: int) -> bytes:
+    return b"".join(value.to_bytes(4, "little") for value in values)
+
+
+def write_log(folder: Path, *parts: list[Made]) -> list[Path]:
+    """One log file for each part."""
+    paths = [folder / f"log.{number:06}" for number in range(1, len(parts) + 1)]
+    for path, part in zip(paths, parts, strict=True):
+        path.write_bytes(binlog(part, MARIADB))
+    return paths
+
+
+ONE, TWO = table_map(b"\3"), table_map(b"\3\3")
+
+
+def test_columns_that_a_later_task_finds_are_in_the_files_of_earlier_ones(tmp_path: Path, many_tasks: Any) -> None:
+    first = [query(b"create table d.t (a int)"), *transaction(ONE, rows_event(int32(1)), number=1)]
+    second = [query(b"alter table d.t add b int"), *transaction(TWO, rows_event(int32(2, 3), columns=2), number=2)]
+    one, _ = convert_both(write_log(tmp_path, first, second), tmp_path, many_tasks)
+    (table,) = tables_of(tmp_path / "many").values()
+    assert table.select(["a", "b"]).to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
+    assert [change.partition(": ")[2] for change in one.details["tables"][0]["changes"]] == [
+        "the column b (int) is new"
+    ]
+
+
+def test_a_type_that_contradicts_an_earlier_one_is_unfit_in_every_task(tmp_path: Path, many_tasks: Any) -> None:
+    """The column is binary; numbers of a later file do not fit, although a task that began there would take them."""
+    text = table_map(b"\xfc", b"\2")
+    first = [query(b"create table d.t (a blob)"), *transaction(text, rows_event(b"\2\0ab"), number=1)]
+    second = [query(b"alter table d.t modify a int"), *transaction(ONE, rows_event(int32(5)), number=2)]
+    convert_both(write_log(tmp_path, first, second), tmp_path, many_tasks)
+    (table,) = tables_of(tmp_path / "many").values()
+    assert table.select(["a", "unfit"]).to_pylist() == [
+        {"a": b"ab", "unfit": None},
+        {"a": None, "unfit": '{"after.a":5}'},
+    ]
+
+
+def test_a_record_without_rows_is_in_the_table_that_had_rows_in_an_earlier_task(
+    tmp_path: Path, many_tasks: Any
+) -> None:
+    """Not in DAMAGE: there is the first one, whose table had no rows yet."""
+    unreadable = rows(b"\0\1")
+    first = [*transaction(ONE, unreadable, number=1), *transaction(ONE, rows_event(int32(1)), number=2)]
+    second = [*transaction(ONE, unreadable, number=3)]
+    convert_both(write_log(tmp_path, first, second), tmp_path, many_tasks)
+    tables = tables_of(tmp_path / "many")
+    assert {name: table["op"].to_pylist() for name, table in tables.items()} == {
+        "DAMAGE": ["WRITE_ROWS_V2"],
+        "d.t": ["INSERT", "WRITE_ROWS_V2"],
+    }
+
+
+def test_two_tables_of_one_name_are_refused_whichever_tasks_find_them(tmp_path: Path, many_tasks: Any) -> None:
+    plain = table_map(b"\3", name=b"b.c")
+    other = Made(plain.code, plain.body.replace(b"\1d\0\3b.c\0", b"\3d.b\0\1c\0"))
+    parts = [
+        [*transaction(table, rows_event(int32(1)), number=number)] for number, table in enumerate((plain, other), 1)
+    ]
+    paths = write_log(tmp_path, *parts)
+    for name in ("one", "many"):
+        with pytest.raises(UsageError, match="two tables of this name"):
+            binlogtool.convert(paths, "parquet", tmp_path / name, selection=Selection(objects=("d.b.c",)))
+        many_tasks()
+
+
+@pytest.mark.parametrize("words", [("--limit", "2"), ("--skip", "1"), ("--include-gtids", "0-1-2")])
+def test_a_selection_that_counts_is_the_same_in_worker_processes(
+    samples: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    log = str(samples / "guides" / "mariadb" / "mariadb-bin.000001")
+    for name, more in (("one", ()), ("two", ("--jobs", "2"))):
+        command = ("convert", "--to", "parquet", "--per-table", *words, *more, "-o", str(tmp_path / name), log)
+        assert invoke(*command).code == 0
+    assert tables_of(tmp_path / "one") == tables_of(tmp_path / "two")
