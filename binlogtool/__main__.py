@@ -1,4 +1,4 @@
-"""`python -m binlogtool` is the command `binlogtool`."""
+"""Entry point of `python -m binlogtool`, which is the command `binlogtool`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of this package; pyproject.toml has the same one."""
+"""Version of this package; pyproject.toml contains the same version."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def read_hints(
 
     Raises:
         InputOutputError: a file cannot be read.
-        UsageError: a file is larger than such a file can be.
+        UsageError: a file is larger than a file of its kind can be.
     """
     from binlogtool.core.record_selection import read_hints as read
 
@@ -121,7 +121,7 @@ def follow(
     raw: bool = False,
     **read_options: Unpack[ReadOptionArguments],
 ) -> LogFollower:
-    """Follow files and directories that grow; each `look()` of the returned context manager yields what is new.
+    """Follow growing files and directories; each `look()` of the returned context manager yields the new records.
 
     Args:
         paths: files and directories.
@@ -167,7 +167,7 @@ def verify(
 ) -> Report:
     """Check files and log sets and return a report; named files of one log are checked as a set.
 
-    A path that cannot be read or recognised becomes a `Failure` in the report; no exception is raised for it.
+    A path that cannot be read or recognised becomes a `PathFailure` in the report; no exception is raised for it.
 
     Args:
         paths: files and directories.
@@ -195,12 +195,12 @@ def verify_fleet(
     on_step: ProgressCallback | None = None,
     **options: Any,
 ) -> list[Report | None]:
-    """Verify many files on Spark; return one report per path, None where `limits.timeout` (for the whole run) ended it.
+    """Verify many files on Spark; return one report per path, None if the run's `limits.timeout` passed before.
 
     Args:
         paths: files and directories.
         master: Spark's master URL; its executors must see the files under the same paths.
-        on_step: called with the progress.
+        on_step: called with the progress of the run.
         options: those of `verify`; `session` = a running Spark session.
 
     Raises:
@@ -228,7 +228,7 @@ def replay(
     on_step: ProgressCallback | None = None,
     **options: Unpack[ReplayKeywords],
 ) -> list[ReplayResult]:
-    """Predict what the server of each log does with it when it starts or replays it; return one result per log.
+    """Predict what the server does with each log when it starts or replays the log; return one result per log.
 
     Args:
         paths: files and directories.
@@ -275,14 +275,14 @@ def diagnose(
     live: bool = False,
     **read_options: Unpack[ReadOptionArguments],
 ) -> DiagnosisReport:
-    """Diagnose every log in and below the paths: does its server start, what would it lose, what can be kept.
+    """Diagnose every log in and below the paths: whether its server starts, what it would lose, what can be kept.
 
     Nothing is written.
 
     Args:
         paths: files and directories.
         server_version: the server that starts, such as "3.9"; None = the one that wrote the files.
-        live: the files may grow while they are read; files that a process of this host has open are read so anyway.
+        live: the files may grow while they are read; always so for files that a process of this host has open.
         read_options: as for `open`.
 
     Raises:
@@ -303,7 +303,7 @@ def diagnose(
 
 
 def annotate(path: Path, **options: Any) -> Annotation:
-    """Return every byte of a part of one file with the field that it belongs to.
+    """Map every byte in a part of one file to the field that it belongs to.
 
     Args:
         path: the file.
@@ -329,10 +329,10 @@ def annotate_log(log: LogReader, **options: Any) -> LogAnnotation:
 
 
 def compare(left: LogReader, right: LogReader, *, limits: Limits = Limits(), backend: str = "auto") -> LogComparison:
-    """Compare two open logs of one file each: what is the same, what differs, what only one of them has.
+    """Compare two open logs of one file each: records that are equal, that differ, or that only one log has.
 
     Raises:
-        UsageError: they cannot be compared.
+        UsageError: the two logs cannot be compared.
     """
     from binlogtool.annotation.compare_logs import compare_logs as compare
 
@@ -340,7 +340,7 @@ def compare(left: LogReader, right: LogReader, *, limits: Limits = Limits(), bac
 
 
 def prepare_sql_script(selection: Selection, **options: Any) -> tuple[Selection, ScriptOptions]:
-    """Return the selection and the script options that `Log.statements` needs for a script of the selected records.
+    """Return the selection and the options with which `Log.statements` writes the selected records as a script.
 
     Args:
         selection: the records to write.
@@ -367,9 +367,9 @@ def convert(
         paths: files and directories.
         to: the output form, as for `convert --to`.
         output: the file or directory to write.
-        selection: the records to convert; None = all, and damage stops the conversion.
-        options: members of the conversion options, and those of a script or a table. `append` = True writes only what
-            is new since the last run; `final` (only with append) = True marks the last run.
+        selection: the records to convert; None = all, and damage stops the conversion (`Selection.on_damage`).
+        options: members of the conversion options, and the options of a script or a table. `append` = True writes only
+            the records that are new since the last run; `final` (only with append) = True marks the last run.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
@@ -396,7 +396,7 @@ def convert(
 def _open_spark_runner(
     options: JobOptions, master: str | SparkMaster | None, session: SparkJobSession | None
 ) -> AbstractContextManager[TaskRunner]:
-    """Open what runs a conversion's tasks on Spark; see `spark.fleet.open_spark_runner`."""
+    """Open the runner of a conversion's Spark tasks; see `spark.fleet.open_spark_runner`."""
     from binlogtool.spark.fleet import open_spark_runner
 
     return open_spark_runner(options, master, session)
@@ -429,10 +429,10 @@ def plan_truncate(
 
 
 def load_plan(plan_file: Path, paths: Iterable[Path] = (), **read_options: Unpack[ReadOptionArguments]) -> RepairPlan:
-    """Load a saved plan, if the log is still exactly the one that the plan was made for.
+    """Load a saved plan, provided that the log has not changed since the plan was made.
 
     Args:
-        plan_file: a file with what `plan_as_json` returned.
+        plan_file: a file with the output of `plan_as_json`.
         paths: the log, where its path differs from the one in the plan.
         read_options: as for `binlogtool.open`.
 
@@ -456,7 +456,7 @@ def apply_plan(
 ) -> RepairResult:
     """Apply a plan; after a crash at any moment each file has either its old or its new content.
 
-    What is removed is kept in an undo file.
+    The removed bytes are kept in an undo file.
 
     Args:
         plan: the plan.
@@ -498,7 +498,7 @@ def finish_repair(path: Path) -> RepairResult | None:
 
 
 def plan_finish(path: Path) -> FinishPlan | None:
-    """Return what `finish_repair` would write, with paths; None if no repair was interrupted beside `path`.
+    """Return what `finish_repair` would write to which paths; None if no repair was interrupted in `path`'s directory.
 
     Raises:
         RefusedError: the repair must not be finished.
@@ -555,7 +555,7 @@ def render_report(
         report: the result of `verify`.
         kind: "json", "junit", "sarif", "gitlab", "markdown" or "html".
         fail_on: the lowest severity that counts as a failure in junit; None = none does.
-        limits, backend, hints: for html alone, which reads damaged files again for their bytes, and all files for the
+        limits, backend, hints: for html only, which rereads damaged files to show their bytes, and all files to count
             records over time.
 
     Raises:
@@ -575,7 +575,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
 
     Args:
         plan: the plan.
-        result: what was carried out of it; None = nothing yet.
+        result: what was carried out; None = nothing yet.
     """
     from binlogtool.core.json_text import encode_document
     from binlogtool.report.verify_and_plan import plan_to_json

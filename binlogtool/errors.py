@@ -74,7 +74,7 @@ def suggest_names(name: str, known: Iterable[str], max_count: int = 3) -> str:
 
 
 def unknown_name_error(noun: str, name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a name that does not exist: names like it, otherwise all that exist."""
+    """Return the error for a name that does not exist; it lists similar names, otherwise all names."""
     names = tuple(known)
     suggestion = suggest_names(name, names) or f"; known: {', '.join(names)}"
     return UsageError(f"there is no {noun} {name!r}{suggestion}")

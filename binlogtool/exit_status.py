@@ -78,5 +78,5 @@ STATUSES = {
 
 
 def find_status_key(text: str) -> str | None:
-    """Return the key in `STATUSES` of an exit status; None if there is none."""
+    """Return the key of an exit status in `STATUSES`; None if the status is unknown."""
     return next((key for key in STATUSES if text in key.split(", ")), None)

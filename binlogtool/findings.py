@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 
 class Severity(enum.IntEnum):
-    """Severity of a finding, ordered; one at or above `--fail-on` makes the exit status 1."""
+    """Severity of a finding, ordered; a finding at or above `--fail-on` makes the exit status 1."""
 
     NOTE = 0
     WARNING = 1
@@ -434,7 +434,7 @@ def make_finding(
 
 
 class FindingCollector:
-    """Collect findings; beyond the cap of one id they are only counted, and the count is reported."""
+    """Collector of findings; findings beyond the cap of their id are only counted, and the count is reported."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap

@@ -85,31 +85,30 @@ class Limits(msgspec.Struct, frozen=True):
 
 PROGRAM_BYTES = 40 * MIB
 """Memory of the interpreter and the modules, counted by RLIMIT_DATA. A run may use 64 MiB beside `--max-memory`; the
-rest of these are code and tables of program files, which are not counted."""
+rest of the 64 MiB is code and tables of program files, which are not counted."""
 
 _MAX_FREED_BYTES = 32 * MIB
-"""Largest total of freed memory, and largest single block, that stays with the process; glibc allows no more."""
+"""Largest total of freed memory, and largest single block, that stays with the process; the maximum of glibc."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD` (mallopt(3))."""
 
 _soft_limits_before: list[int] = []
-"""The soft limits before `set_ceiling`, the oldest first."""
+"""The soft limits from before each `set_ceiling`, the oldest first."""
 
 RESERVE_BYTES = 8 * MIB
 """Bytes between the ceiling and the limit of the system. Libraries that do not check their allocations use less than
-this between two checks, and the cleanup after a refusal needs some."""
+this between two checks, and the cleanup after a refused allocation needs some of it."""
 
 _CHECK_INTERVAL_S = 0.01
 """Seconds of CPU time between two checks of the memory of this process."""
 
 _CHECKS_SKIPPED_AFTER_REFUSAL = 25
-"""Checks that are skipped after a refusal, while the work is being ended."""
+"""Checks that are skipped after a refused allocation, while the work is being ended."""
 
 _JSON_BYTES_PER_BYTE, _JSON_BYTES_PER_VALUE, _JSON_VALUES_PER_MAP = 48, 112, 3
-"""Upper bounds: bytes of memory per byte of JSON (nested `{"":[`), bytes per value, and how many values a map counts
-as.
-"""
+"""Upper bounds: bytes of memory per byte of JSON (nested `{"":[`), bytes per value, and the number of values that a map
+counts as."""
 
 _CHECKS_SKIPPED_AFTER_RELEASE = 5
 """Checks that are skipped after freed memory was returned to the system."""
@@ -122,9 +121,9 @@ class MemoryCeiling:
 
     Attributes:
         limit: bytes that may be in use; 0 = no ceiling.
-        base: bytes that do not count (those of libraries).
-        resident: count resident pages instead of all private writable memory; libraries that map much and use little of
-            it (Arrow, Java) need this.
+        base: bytes that are not counted (memory of libraries).
+        resident: count resident pages instead of all private writable memory; libraries that map much memory and use
+            little of it (Arrow, Java) need this.
         deferred: checks are postponed, see `defer_checks`.
         requested: the argument of `set_ceiling`; 0 = it was not called.
     """
@@ -135,7 +134,7 @@ class MemoryCeiling:
         self._statm_descriptor: int | None = None
 
     def used_bytes(self) -> int:
-        """Return the bytes in use that count; 0 where the system does not report them."""
+        """Return the counted bytes in use; 0 where the system does not report them."""
         try:
             if self._statm_descriptor is None:
                 self._statm_descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -145,7 +144,7 @@ class MemoryCeiling:
             return 0
 
     def check(self, _signal_number: int, _frame: FrameType | None) -> None:
-        """Raise `MemoryError` while there is still memory to unwind with (a signal handler)."""
+        """Raise `MemoryError` while there is still memory to unwind the stack (a signal handler)."""
         if self._checks_to_skip or self.deferred:
             self._checks_to_skip = max(self._checks_to_skip - 1, 0)
         elif self.limit and (used := self.used_bytes()) > self.limit:
@@ -168,8 +167,8 @@ _ceiling = MemoryCeiling()
 def set_ceiling(max_memory: int) -> None:
     """Limit this process to `max_memory` bytes beside the program itself; an existing lower limit stays.
 
-    Beyond it the work ends with `MemoryError`, and the system refuses memory a little above: not every library survives
-    that.
+    Beyond it the work ends with `MemoryError`. A little above, the system itself refuses memory, which not every
+    library survives.
     """
     _ceiling.requested = max_memory
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -230,7 +229,7 @@ def require_bytes(size: int) -> None:
     """Check that `size` bytes are available, before a library that does not check allocates them.
 
     Raises:
-        MemoryError: they are not.
+        MemoryError: they are not available.
     """
     if size > available_bytes() and not (
         _ceiling.resident and size <= _ceiling.limit - _release_freed_memory(_ceiling.used_bytes)
@@ -254,10 +253,10 @@ def defer_checks() -> Iterator[None]:
 
 
 def require_json_memory(text: bytes) -> None:
-    """Check that there is memory for what msgspec decodes from a JSON text; msgspec does not check its allocations.
+    """Check that there is memory for the values of a JSON text; msgspec does not check its allocations.
 
     Raises:
-        MemoryError: there is not.
+        MemoryError: there is not enough memory.
     """
     free_bytes = available_bytes()
     if _JSON_BYTES_PER_BYTE * len(text) > free_bytes:
@@ -267,7 +266,7 @@ def require_json_memory(text: bytes) -> None:
 
 
 def lift_ceiling() -> None:
-    """Restore the limits from before `set_ceiling`: programs with limits of their own start in or from this process."""
+    """Restore the limits from before `set_ceiling`, for programs with their own limits, such as Java."""
     if _ceiling.limit and threading.current_thread() is threading.main_thread():
         signal.setitimer(signal.ITIMER_PROF, 0)
     _ceiling.limit = 0
@@ -280,7 +279,7 @@ def create_worker_pool(count: int) -> ProcessPoolExecutor:
     """Create worker processes with the memory ceiling of this process.
 
     Raises:
-        OSError, ImportError: the system lacks what processes need to communicate (/dev/shm).
+        OSError, ImportError: the system lacks what worker processes need to communicate (/dev/shm).
     """
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context

@@ -1,7 +1,7 @@
 """Registry of formats: built-in ones in a table, plug-ins by the entry point group `binlogtool.formats`.
 
-A built-in format is a package: its `FILE_PATTERNS` are the file name patterns of such logs and are cheap to import;
-everything else is imported with its `format` module.
+A built-in format is a package: its `FILE_PATTERNS` (file-name patterns of its logs) are cheap to import; everything
+else is imported with its `format` module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BUILT_IN = {
 
 
 def list_names() -> list[str]:
-    """Return all format names, built-in ones first; plug-ins are found by their metadata and not imported."""
+    """Return all format names, built-in ones first; plug-ins are found by metadata and not imported."""
     return [*_BUILT_IN, *_find_plugins()]
 
 
@@ -41,7 +41,7 @@ def load_format(name: str) -> Format:
 
     Raises:
         KeyError: the format is unknown.
-        InputOutputError: it is a plug-in that cannot be loaded.
+        InputOutputError: the format is a plug-in that cannot be loaded.
     """
     if name in _BUILT_IN:
         format_: Format = importlib.import_module(f"{_BUILT_IN[name]}.format").FORMAT
@@ -53,12 +53,12 @@ def load_format(name: str) -> Format:
 
 
 def iter_built_in() -> Iterator[Format]:
-    """Yield the formats of this package."""
+    """Yield the built-in formats."""
     yield from map(load_format, _BUILT_IN)
 
 
 def iter_formats() -> Iterator[Format]:
-    """Yield all formats, built-in ones first, without the plug-ins that cannot be loaded."""
+    """Yield all formats, built-in ones first; plug-ins that cannot be loaded are omitted."""
     yield from iter_built_in()
     loaded = map(_load_plugin, _find_plugins().values())
     yield from (one for one in loaded if not isinstance(one, str))
@@ -71,12 +71,12 @@ def find_broken_plugins() -> dict[str, str]:
 
 
 def is_plugin(name: str) -> bool:
-    """Return True for a plug-in; its kernels always run as Python, as native code is compiled with this package."""
+    """Return whether a format is a plug-in. Its kernels run as Python: only this package is compiled."""
     return name not in _BUILT_IN
 
 
 def read_help_page(name: str) -> str | None:
-    """Return the help page of a format (`help.md` of its package); None if it has none."""
+    """Return the help page of a format (`help.md` in its package); None if there is no page."""
     from importlib.resources import files
 
     package = _BUILT_IN[name] if name in _BUILT_IN else _find_plugins()[name].module.rpartition(".")[0]
@@ -85,9 +85,9 @@ def read_help_page(name: str) -> str | None:
 
 
 def find_by_file_name(file: str) -> Iterator[str]:
-    """Yield the names of formats whose logs have files named like this one (a base name), in the order of `list_names`.
+    """Yield the names of formats whose logs have such a file name (a base name), in the order of `list_names`.
 
-    Plug-ins are searched only after the built-in formats, when the caller keeps iterating.
+    Plug-ins are searched only after the built-in formats, if the caller keeps iterating.
     """
     yield from (name for name in _BUILT_IN if _compile_pattern(name).match(file))
     yield from (
@@ -115,7 +115,7 @@ def _find_plugins() -> dict[str, EntryPoint]:
 
 @cache
 def _load_plugin(entry: EntryPoint) -> Format | str:
-    """Load a plug-in; return its description, or the reason as text: one broken plug-in must not stop the others."""
+    """Load a plug-in; return its description, or an error text: one broken plug-in must not stop the others."""
     from binlogtool.format_api.format import Format
 
     try:

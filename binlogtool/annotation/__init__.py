@@ -1,1 +1,1 @@
-"""Annotated bytes of a log, and the comparison of two logs."""
+"""Annotate the bytes of a log, and compare two logs."""

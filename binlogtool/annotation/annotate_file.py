@@ -1,4 +1,4 @@
-"""Annotate the bytes of a log file: header, frames, damage and tail as rows that leave out no byte."""
+"""Annotate the bytes of a log file: header, frames, damage and tail become rows that cover every byte."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotatio
 # --- Selection of the parts of a file that an annotated dump shows ---
 
 RecordRuns = list[tuple[int, int]] | None
-"""The selected records of a frame, as runs `[first, last)` of records of the batch; None = all."""
+"""Selected records of a frame, as runs `[first, last)` of records of the batch; None = all."""
 
 _INDEX = re.compile(r"(\w+)\[(\d+)\]")
 _POSITION_DEFAULTS = {"start": None, "stop": None, "on_damage": "skip", "live": False}
 
 
 class AnnotationTarget(msgspec.Struct, frozen=True):
-    """The part of a file to show; all None = the whole file.
+    """Part of a file to show; all None = the whole file.
 
     Args:
-        at: the frame (header, damaged range) that contains this position; for an offset, all that overlap the `length`
-            bytes from there on.
-        selection: only what holds selected records (not together with `at`); its `tail` is ignored.
+        at: the frame (header, damaged range) that contains this position; for an offset, all parts that overlap the
+            `length` bytes from there on.
+        selection: only parts with selected records (not together with `at`); its `tail` is ignored.
         field: only rows at or below this path, which may leave out the frame (`header.crc32c`).
         damage_only: damaged ranges with `context` bytes of fields around them.
     """
@@ -77,7 +77,7 @@ class AnnotationTarget(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class AnnotationFilter:
-    """Decide for each part of a file, in file order, whether it is shown.
+    """Filter that decides for each part of a file, in file order, whether it is shown.
 
     context_end: end of the context of the last damage.
     """
@@ -110,7 +110,7 @@ class AnnotationFilter:
         return self._filter is None or self._in_selection(self._filter, start, end)
 
     def _in_selection(self, record_filter: RecordFilter, start: int, end: int) -> bool:
-        """Return True if a range without records is inside a selection by position; other selections have none."""
+        """Return True if a range without records is in a selection by position; other selections have no such range."""
         if record_filter.transactions or replace(record_filter.selection, **_POSITION_DEFAULTS) != Selection():
             return False
         first, last = record_filter.start, record_filter.stop
@@ -123,7 +123,7 @@ class AnnotationFilter:
         if self._frame_number is not None:
             return damage.payload and self._frame_number == self.scan.frames - 1
         at = self.target.at
-        if at is not None and at.kind == "record":  # the record number of its findings
+        if at is not None and at.kind == "record":  # the record number in its findings
             return any(found.record == at.value for found in damage.findings)
         return self.includes_range(damage.start, damage.end)
 
@@ -151,7 +151,7 @@ class AnnotationFilter:
     # -- frames --------------------------------------------------------------------------------------------------
 
     def select_frames(self, batch: Batch) -> Iterator[tuple[int, RecordRuns]]:
-        """Yield the selected frames of a batch as indexes in it, with the selected records of each."""
+        """Yield (index in the batch, selected records) of the selected frames."""
         if self.target.at is not None:
             yield from self._select_at(batch, self.target.at)
         elif self._filter is None:
@@ -161,7 +161,7 @@ class AnnotationFilter:
             yield from (found for found in self._select_by_filter(batch, self._filter) if found[0] in frames)
 
     def _candidate_frames(self, batch: Batch) -> range | dict[int, None]:
-        """Return the frames that the options other than the selection leave."""
+        """Return the frames that match the options other than the selection."""
         count = batch.frames.count
         if self.target.damage_only:
             return self._frames_near_damage(batch)
@@ -171,7 +171,7 @@ class AnnotationFilter:
         return range(count)
 
     def _frames_near_damage(self, batch: Batch) -> dict[int, None]:
-        """Return the frames after the last damage, and those that may precede the next one."""
+        """Return the frames near the last damage, and those that may be near the next damage."""
         offsets, ends, count = batch.frames["offset"], batch.frames["end"], batch.frames.count
         first = bisect_left(offsets, self.context_end - batch.base, 0, count)
         last = bisect_right(ends, int(ends[count - 1]) - self.target.context, 0, count)
@@ -208,7 +208,7 @@ class AnnotationFilter:
             yield batch.frame_index(record), [(record, record + 1)]
 
     def _find_record(self, batch: Batch, position: LogPosition) -> int | None:
-        """Return the record at a position, as an index in the batch."""
+        """Return the index in the batch of the record at a position; None if it is not in the batch."""
         if position.kind == "seq":
             layout = self.file.layout
             numbers = self.file.format.output.decode_envelopes(layout.context, batch, 0, batch.records.count).seq
@@ -220,22 +220,22 @@ class AnnotationFilter:
 # --- Walk over one log file ---
 
 EXCERPT_BYTES = 16 * MIB
-"""Bytes of a damaged range that are read (and shown); the row names the whole range."""
+"""Maximum bytes of a damaged range that are read and shown; the row names the whole range."""
 
 MAX_VALUE_BYTES = 64 * KIB
-"""Longer ranges without fields have no value."""
+"""Maximum bytes of a range without fields that has a value."""
 
 MAX_INNER_FRAMES = 64
-"""Frames that are searched for inside one damaged range."""
+"""Maximum number of frames that are searched for inside one damaged range."""
 
 _TAIL_NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknown": "unmapped"}
 
 
 @dataclass(slots=True)
 class AnnotationWalker:
-    """One pass over the file; makes only the selected pieces.
+    """Pass over a file that annotates only the selected parts.
 
-    folds: rows of good frames may represent several (`schema.annotated_parse_state.FoldedRow`).
+    folds: a row of a good frame may represent several rows (`schema.annotated_parse_state.FoldedRow`).
     """
 
     file: LogFile
@@ -246,14 +246,14 @@ class AnnotationWalker:
     filter: AnnotationFilter = field(init=False)
     frame_name: str = field(init=False)
     _cached_schema: tuple[FrameLevel, Construct] | None = field(init=False, default=None)
-    """The schema of the current frame level, made with this file's context."""
+    """Schema of the current frame level, made with this file's context."""
 
     def __post_init__(self) -> None:
         self.frame_name = self.file.layout.frame.name
         self.filter = AnnotationFilter(self.file, self.target, self.scan)
 
     def iter_pieces(self) -> Iterator[AnnotatedPiece]:
-        """Yield header, frames, damage and gaps."""
+        """Yield the selected pieces: header, frames, damage and gaps."""
         reached = 0
         layout, choice = self.file.layout, self.filter
         if (layout.readable or layout.encrypted_without_key) and layout.frames_at:
@@ -313,7 +313,7 @@ class AnnotationWalker:
 
     @staticmethod
     def bounds(segment: Batch | DamagedRange) -> tuple[int, int]:
-        """Return where a segment begins and ends in the file."""
+        """Return the start and end of a segment in the file."""
         if isinstance(segment, DamagedRange):
             return segment.start, segment.end
         frames = segment.frames
@@ -351,7 +351,7 @@ class AnnotationWalker:
         return trace_record(self._schema(), data, start, self.limits, f"{self.frame_name}[{number}]", fold_rows=folds)
 
     def _annotate_if_selected(self, damage: DamagedRange) -> Iterator[AnnotatedPiece]:
-        """Yield a damaged range; of one that is not selected only the findings."""
+        """Yield a damaged range; if it is not selected, only its findings."""
         if self.filter.includes_damage(damage):
             self.filter.context_end = damage.end + self.target.context
             yield self.annotate_damage(damage, self.scan.frames - 1)
@@ -359,7 +359,7 @@ class AnnotationWalker:
             yield AnnotatedPiece(damage.start, damage.end, [], (), damage.findings)
 
     def annotate_damage(self, damage: DamagedRange, number: int) -> AnnotatedPiece:
-        """Annotate a frame with wrong content, a damaged range, or a tail. number: of the scan's last frame so far."""
+        """Annotate a frame with wrong content, a damaged range, or a tail. number: that of the scan's last frame."""
         start, end = damage.start, damage.end
         data = self._read(start, min(end, start + EXCERPT_BYTES))
         message = "; ".join(found.message for found in damage.findings[:1])
@@ -375,7 +375,7 @@ class AnnotationWalker:
         return self._make_piece(start, end, data, [top, *inside], spaces, damage.findings, not top.ok)
 
     def _trace_inside(self, damage: DamagedRange, data: bytes, name: str) -> tuple[list[FieldRow], list[AddressSpace]]:
-        """Return what the schema finds in a damaged range: whole frames, and the field where parsing fails."""
+        """Return the rows that the schema finds in a damaged range: whole frames, and the field where parsing fails."""
         layout = self.file.layout
         rows: list[FieldRow] = []
         spaces: list[AddressSpace] = []
@@ -398,7 +398,7 @@ class AnnotationWalker:
         return rows, spaces
 
     def annotate_gap(self, start: int, end: int) -> AnnotatedPiece:
-        """Annotate bytes between the frames: the end mark, or everything that is encrypted."""
+        """Annotate bytes between the frames: the end mark, or all encrypted bytes."""
         data = self._read(start, min(end, start + EXCERPT_BYTES))
         is_end_mark = data == self.file.layout.frame.end_mark
         is_encrypted = self.file.layout.encrypted_without_key
@@ -423,7 +423,7 @@ class AnnotationWalker:
         return AnnotatedPiece(start, end, filled, (whole, *(spaces or ())), findings, damaged)
 
     def _read(self, start: int, end: int) -> bytes:
-        """Read bytes of the file; of a stream only what is still in memory."""
+        """Read bytes of the file; for a stream, only those that are still in memory."""
         if not isinstance(self.file.source, FileSource) and self.file.size is None:
             window = self.scan.window or self.file.window
             return bytes(window.view(start, end))
@@ -434,7 +434,7 @@ class AnnotationWalker:
 
 
 def _is_in_ranges(row: FieldRow, starts: list[int], stops: list[int]) -> bool:
-    """Return True if a row of the unpacked bytes is inside one of the ranges, or contains one; these are in order."""
+    """Return True if a row of unpacked bytes is inside one of the ranges, which are in order, or contains one."""
     at = bisect_right(stops, row.start)
     if at == len(stops):
         return False
@@ -452,13 +452,13 @@ def _clip_piece(piece: AnnotatedPiece, low: int, high: int) -> AnnotatedPiece:
 
 
 class AnnotateRequest(msgspec.Struct, frozen=True):
-    """The part of one file to annotate; without arguments the whole file, from the header on.
+    """Part of a file to annotate; without arguments the whole file, from the header on.
 
     Args:
         record: number of a record, from 0.
         at: a position (`0x4f8`, `end-4KiB`, `record:5`, `seq:7`).
-        length: with `at` as an offset (none = 0): all parts that overlap so many bytes from there on.
-        selection: only the frames that hold selected records; of an unpacked payload only the rows of these records.
+        length: with `at` as an offset (not given = 0): all parts that overlap this number of bytes from there on.
+        selection: only the frames with selected records, and in unpacked payloads only the rows of these records.
         field: only rows at or below this path, with or without the frame.
         damage_only: damaged ranges with `context` bytes of fields around them.
     """
@@ -481,13 +481,13 @@ class AnnotateRequest(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str | None:
-        """The file that a position of the request names."""
+        """The file named in a position of the request; None = no file."""
         selected = () if self.selection is None else (self.selection.start, self.selection.stop)
         texts = [text for text in (self.at, *selected) if isinstance(text, str) and not is_gtid_position(text)]
         return next((name for name, _ in map(split_file_prefix, texts) if name is not None), None)
 
     def resolve(self, size: int | None, page: int | None) -> AnnotationTarget:
-        """Resolve the request for a file of this size, with pages of this size (None = it has none).
+        """Resolve the request for a file of this size, with pages of this size (None = no pages).
 
         Raises:
             UsageError: the position is invalid.
@@ -508,11 +508,11 @@ _WHOLE_FILE = AnnotateRequest()
 
 
 class LogAnnotation(msgspec.Struct, frozen=True):
-    """The annotated part of one file, piece by piece in file order, with memory for one piece.
+    """Annotated part of one file, piece by piece in file order, with the memory of one piece.
 
-    `pieces` can be consumed once. Pieces without rows have findings only: about the whole file, and about damage
-    between selected records. Iteration may raise UsageError (there is no such record, position or field) and LimitError
-    (a limit ended the scan).
+    `pieces` can be consumed once. Pieces without rows have only findings: about the whole file, and about damage
+    between selected records. Iteration may raise UsageError (the record, position or field does not exist) and
+    LimitError (a limit ended the scan).
     """
 
     log_file: LogFile
@@ -532,8 +532,8 @@ class LogAnnotation(msgspec.Struct, frozen=True):
         """Return all pieces as one annotation.
 
         Raises:
-            UsageError: there is no such record, position or field.
-            LimitError: more rows than `limits.max_memory` holds, or a limit ended the scan.
+            UsageError: the record, position or field does not exist.
+            LimitError: there are more rows than fit into `limits.max_memory`, or a limit ended the scan.
         """
         file, held = self.log_file, 0
         rows: list[FieldRow] = []
@@ -577,11 +577,11 @@ def annotate_log(
     """Annotate the file of a log, or the member that `at` names (`FILE:POS`).
 
     Args:
-        folds: rows may represent several, as the fast hexdump takes them.
+        folds: a row may represent several rows, as the fast hexdump supports.
         request_options: members of `AnnotateRequest`.
 
     Raises:
-        UsageError: the log has several files and none is named, or the request contradicts itself.
+        UsageError: the log has several files and `at` names none, or the request contradicts itself.
     """
     request = AnnotateRequest(**request_options)
     return annotate_file(_select_file(log, request), request, limits=limits, backend=backend, live=live, folds=folds)
@@ -596,7 +596,7 @@ def annotate_path(
     hints: Hints | None = None,
     **options: Any,
 ) -> Annotation:
-    """Return all rows of a part of one file, in file order; options as in `annotate_log`.
+    """Annotate a part of one file; return all rows in file order. The options are those of `annotate_log`.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
@@ -639,18 +639,18 @@ def _iter_pieces(
 def make_walker(
     file: LogFile, target: AnnotationTarget, limits: Limits, backend: str, *, live: bool = False
 ) -> AnnotationWalker:
-    """Create the walker of one pass over a file, with these memory bounds."""
+    """Create the walker of one pass over a file, within the memory limits."""
     limits = _limit_inflate(limits)
     return AnnotationWalker(file, target, limits, _make_scan(file, limits, backend, live))
 
 
 def _limit_inflate(limits: Limits) -> Limits:
-    """Bound unpacked payloads to a quarter of the memory: they are in memory twice, with their rows."""
+    """Limit unpacked payloads to a quarter of the memory, because they are in memory twice, with their rows."""
     return replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
 
 
 def _make_scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:
-    """Create a scan of the frames; records that span several of them are not joined."""
+    """Create a scan of the frames; records that span several frames are not joined."""
     engine = backends.choose_backend(backend)
     window = file.window if file.size is None else None
     layout = replace(file.layout, make_assembler=None)

@@ -1,13 +1,13 @@
-"""Compare two logs: what is equal, what differs field by field, and what only one of them has.
+"""Compare two logs: find equal records, differing fields, and records that only one log has.
 
-Ranges that are known already are skipped without decoding their frames.
+Ranges that were already compared are skipped without decoding their frames.
 
-Such are logs of two servers that ran the same statements: each record has another number and time. The content of
+In the logs of two servers that ran the same statements, each record has another number and time. So the content of
 records is searched for far ahead, and only a run of records that occurs once counts.
 
-Bytes are compared first; only where they differ, the frames around are aligned in windows: by their bytes, by the
-content of their records, by their types. A record that one side lacks is reported as such, without the records after
-it.
+Bytes are compared first; only where they differ, the surrounding frames are aligned in windows: by their bytes, by the
+content of their records, by their types. A record that one side lacks is reported as missing; the records after it are
+not affected.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from binlogtool.schema.annotation import AnnotatedPiece, FieldRow
 # --- Units of a log file for comparison, in order ---
 
 _MAX_COMPARED_RECORDS = 256
-"""Records of a frame that are decoded to recognise it."""
+"""Maximum number of records that are decoded to recognise a frame."""
 
 
 class DiffUnit(msgspec.Struct, frozen=True):
-    """One unit, `[start, end)` of the file.
+    """Unit of a comparison, `[start, end)` of the file.
 
     Args:
         kind: header, frame, damage or gap.
-        number: of the frame.
-        data: its bytes; None if they are too many.
-        record, record_count: number of the first record in it, and how many it has.
-        content: (type, object, content) of the records, without when and where they were written.
+        number: number of the frame.
+        data: its bytes; None if there are too many.
+        record, record_count: number of the first record in it, and number of records.
+        content: (type, object, content) of the records, without time and place of writing.
     """
 
     kind: str
@@ -64,12 +64,12 @@ class DiffUnit(msgspec.Struct, frozen=True):
 
     @property
     def content_kind(self) -> tuple[Any, ...]:
-        """Types and objects alone."""
+        """The content reduced to types and objects."""
         return (self.kind, *((type_, object_) for type_, object_, _ in self.content))
 
 
 class DiffUnits:
-    """The units of one file in order; those that end at or before `known` are only counted, in `skipped_records`."""
+    """Units of one file in order; those that end at or before `known` are only counted, in `skipped_records`."""
 
     def __init__(self, walk: AnnotationWalker) -> None:
         self._walk = walk
@@ -150,12 +150,12 @@ class DiffUnits:
 
     @staticmethod
     def _first_record(batch: Batch, frame: int) -> int:
-        """Return the first record of a frame, as an index in the batch."""
+        """Return the index in the batch of a frame's first record."""
         return frame if batch.rows is None else bisect_left(batch.rows["span"], frame, 0, batch.rows.count)
 
 
 def _strip_own_values(value: Any, own_values: tuple[Any, ...]) -> Any:
-    """Return a body without the numbers and times that another server would have given the same record."""
+    """Return a body without the numbers and times that differ between servers for the same record."""
     if isinstance(value, dict):
         return {
             name: _strip_own_values(inner, own_values)
@@ -173,22 +173,22 @@ def _unwrap_body(body: Any) -> Any:
 # --- Look-ahead of a comparison ---
 
 _RUN_LENGTH = 8
-"""Consecutive units that must have the same content."""
+"""Number of consecutive units that must have the same content."""
 _MAX_UNITS = 200_000
-"""Units that are read in one search."""
+"""Maximum number of units that are read in one search."""
 _MAX_MISSES = 2
-"""Searches without a result after which the logs have nothing in common."""
+"""Number of searches without a result after which the logs count as having nothing in common."""
 
 
 class DiffLookahead:
-    """Look ahead in one log, from its beginning each time. begin: creates its units again."""
+    """Look-ahead in one log, from its beginning each time. begin: function that creates its units again."""
 
     def __init__(self, begin: Callable[[], DiffUnits]) -> None:
         self._begin = begin
         self._misses = 0
 
     def find(self, reference: Sequence[DiffUnit], offset: int) -> int:
-        """Return the offset, at or after `offset`, of units with the content of some of `reference`; 0 = not found."""
+        """Return the offset, at or after `offset`, of units with the same content as some of `reference`; 0 = none."""
         unique_runs = _find_unique_runs([hash(unit.content) for unit in reference])
         if not unique_runs or self._misses >= _MAX_MISSES:
             return 0
@@ -204,7 +204,7 @@ class DiffLookahead:
 
 
 def _find_unique_runs(content_hashes: Sequence[int]) -> set[tuple[int, ...]]:
-    """Return the runs that occur once: the begin and end of transactions have the same content each time."""
+    """Return the runs that occur only once, as the beginnings and ends of transactions all have the same content."""
     runs = Counter(tuple(content_hashes[i : i + _RUN_LENGTH]) for i in range(len(content_hashes) - _RUN_LENGTH + 1))
     return {run for run, times in runs.items() if times == 1}
 
@@ -212,16 +212,16 @@ def _find_unique_runs(content_hashes: Sequence[int]) -> set[tuple[int, ...]]:
 # --- Comparison of two logs ---
 
 _SMALL_WINDOW, _LARGE_WINDOWS = 32, (256, 4096)
-"""Units of each side that are aligned at once; more if none of the fewer ones match."""
+"""Number of units of each side that are aligned at once; a larger window is used if no units match."""
 _MAX_WINDOW_BYTES = 8 * MIB
-"""Bytes of a window, unless a single unit has more."""
+"""Maximum bytes of a window, unless a single unit has more."""
 _MAX_PROBES, _MIN_PROBE_BYTES, _MAX_LOOKAHEAD_BYTES = 3, 24, 64 * MIB
-"""Units that are searched for far ahead, the bytes that one must have for that, and how far to search."""
+"""Maximum number of units that are searched for far ahead, minimum bytes of such a unit, search distance in bytes."""
 _FIRST_READ, _MAX_READ = 4 * KIB, MIB
 
 
 class EqualRange(msgspec.Struct, frozen=True):
-    """`[start, end)` of A equals the bytes of B from `other_start` on; record_count: number of records in it."""
+    """Range `[start, end)` of A that equals the bytes of B from `other_start` on. record_count: records in it."""
 
     start: int
     end: int
@@ -230,7 +230,7 @@ class EqualRange(msgspec.Struct, frozen=True):
 
 
 class DiffSide(msgspec.Struct, frozen=True):
-    """A unit of one side; its fields are decoded on request."""
+    """Unit of one side; its fields are decoded on request."""
 
     unit: DiffUnit
     make_piece: Callable[[DiffUnit], AnnotatedPiece]
@@ -241,7 +241,7 @@ class DiffSide(msgspec.Struct, frozen=True):
 
 
 class UnitDiff(msgspec.Struct, frozen=True):
-    """A unit of A, and the matching unit of B; None = this side has none."""
+    """Unit of A, and the matching unit of B; None = this side has no such unit."""
 
     a: DiffSide | None
     b: DiffSide | None
@@ -256,7 +256,7 @@ DiffPart = EqualRange | UnitDiff
 
 
 class LogComparison(msgspec.Struct, frozen=True):
-    """Two files, and the differences from the first to the second; `parts` can be consumed once.
+    """Comparison of two files; `parts`, the differences from the first to the second, can be consumed once.
 
     Iteration may raise InputOutputError, and LimitError (a limit ended the reading).
     """
@@ -312,25 +312,25 @@ def _compare_and_check(begin: Sequence[Callable[[], AnnotationWalker]]) -> Itera
 
 
 def _open_stored(file: LogFile, opened: ExitStack) -> Source:
-    """Return the bytes as stored in the file, where a log is read decrypted, or with a corrected bit."""
+    """Return the bytes as stored in the file, even if the log is read decrypted or with a corrected bit."""
     if file.layout.decrypt is None:
         return file.source
     return opened.enter_context(closing(open_source(file.path)))
 
 
 class _DiffCursor:
-    """One side of the comparison: the units in the window, and those after them."""
+    """Cursor of one side of the comparison: the units in the window, and the units after them."""
 
     def __init__(self, units: DiffUnits, source: Source, lookahead: DiffLookahead) -> None:
         self.units, self.source, self.lookahead = units, source, lookahead
         self.window: list[DiffUnit] = []
         self.reported_end = 0
-        """End of what has been reported."""
+        """End offset of the units that have been reported."""
         self.is_at_end = False
         self._remaining = iter(units)
 
     def fill(self, most: int) -> None:
-        """Read units until the window has `most`."""
+        """Read units until the window has `most` units."""
         held = sum(len(unit.data or b"") for unit in self.window)
         while not self.is_at_end and len(self.window) < most and held < _MAX_WINDOW_BYTES:
             unit = next(self._remaining, None)
@@ -356,7 +356,7 @@ class _DiffCursor:
         return records + self.units.skipped_records
 
     def take(self, count: int) -> list[DiffUnit]:
-        """Remove and return the next units, as reported."""
+        """Remove and return the next units, which then count as reported."""
         taken = self.window[:count]
         del self.window[:count]
         self.reported_end = taken[-1].end if taken else self.reported_end
@@ -385,7 +385,7 @@ def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart
             right.skip_to(right_start + equal_bytes)
             if reported_bytes := max(
                 left.reported_end - start, right.reported_end - right_start
-            ):  # if only one side can be read, they differ
+            ):  # if only one side can be read, the files differ
                 yield EqualRange(start, start + reported_bytes, right_start, records)
         pairs = _align_windows(left, right)
         if not left.window and not right.window:
@@ -399,7 +399,7 @@ def _compare_cursors(left: _DiffCursor, right: _DiffCursor) -> Iterator[DiffPart
 
 
 def _align_windows(left: _DiffCursor, right: _DiffCursor) -> list[tuple[int, int]]:
-    """Return the index pairs of matching units in the windows, in order; the windows grow until there are some."""
+    """Return the index pairs of matching units in the windows, in order; the windows grow until units match."""
     pairs: list[tuple[int, int]] = []
     for window_size in (_SMALL_WINDOW, *_LARGE_WINDOWS):
         left.fill(window_size)
@@ -415,7 +415,7 @@ def _align_windows(left: _DiffCursor, right: _DiffCursor) -> list[tuple[int, int
 
 
 def _find_nearest_pair(left_units: Sequence[DiffUnit], right_units: Sequence[DiffUnit]) -> list[tuple[int, int]]:
-    """Return the nearest pair of units that, with the next ones, have the same bytes on both sides."""
+    """Return the nearest pair of units that, together with the next units, have the same bytes on both sides."""
     for skipped in range(_SMALL_WINDOW):
         for i in sorted(range(skipped + 1), key=lambda i: abs(2 * i - skipped)):
             left_pair, right_pair = left_units[i : i + 2], right_units[skipped - i : skipped - i + 2]
@@ -427,7 +427,7 @@ def _find_nearest_pair(left_units: Sequence[DiffUnit], right_units: Sequence[Dif
 
 
 def _find_far_ahead(reference: _DiffCursor, searched: _DiffCursor) -> int:
-    """Return where the next units of one side begin in the other one, far ahead; 0 = not found."""
+    """Return the offset far ahead in one side where the next units of the other side occur; 0 = not found."""
     for unit in reference.window[:: max(1, len(reference.window) // _MAX_PROBES)]:
         mark = unit.data or b""
         found = _find_bytes(searched.source, searched.reported_end + 1, mark) if len(mark) >= _MIN_PROBE_BYTES else 0
@@ -448,7 +448,7 @@ def _find_bytes(source: Source, start: int, mark: bytes) -> int:
 
 
 def _count_equal_bytes(left: Source, start: int, right: Source, right_start: int) -> int:
-    """Return how many bytes from these offsets on are the same."""
+    """Return the number of equal bytes from these offsets on."""
     size, run = _FIRST_READ, 0
     while True:
         left_bytes, right_bytes = read_range(left, start + run, size), read_range(right, right_start + run, size)
@@ -470,7 +470,7 @@ def _common_prefix_size(left: bytes, right: bytes) -> int:
 
 
 def _pair_units(left: Sequence[DiffUnit], right: Sequence[DiffUnit]) -> list[tuple[int, int]]:
-    """Return the index pairs of units that match, in order: by the same bytes, else by the same content."""
+    """Return the index pairs of matching units, in order: with the same bytes, else with the same content."""
     exact = _match_sequences([u.data or u.start for u in left], [u.data or u.start for u in right])
     pairs: list[tuple[int, int]] = []
     low, right_low = 0, 0
@@ -495,7 +495,7 @@ def _match_sequences(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[in
 def _report_windows(
     left_cursor: _DiffCursor, right_cursor: _DiffCursor, pairs: Sequence[tuple[int, int]]
 ) -> Iterator[DiffPart]:
-    """Yield the differences in the windows, up to the last pair; all of it where there is none."""
+    """Yield the differences in the windows, up to the last pair; without pairs, all units."""
     ends = [] if pairs else [(len(left_cursor.window), len(right_cursor.window))]
     low, right_low = 0, 0
     for first, second in [*pairs, *ends]:
@@ -523,8 +523,8 @@ def _diff_unpaired(
 ) -> Iterator[DiffPart]:
     """Yield the differences of units without a sure match.
 
-    Units of the same position and size, or of the same kind in order, are paired, whichever are more; else the first
-    ones.
+    Pair units with the same position and size, or units of the same kind in order, whichever gives more pairs; else
+    pair the first units.
     """
     by_position = _match_sequences(_relative_positions(left), _relative_positions(right))
     by_kind = _match_sequences([unit.content_kind for unit in left], [unit.content_kind for unit in right])
@@ -539,22 +539,22 @@ def _diff_unpaired(
 
 
 def _relative_positions(units: Sequence[DiffUnit]) -> list[tuple[int, int]]:
-    """Return the offset of each unit from the first one, and its size."""
+    """Return (offset from the first unit, size) of each unit."""
     return [(unit.start - units[0].start, unit.end - unit.start) for unit in units]
 
 
 # --- Field differences of two logs ---
 
 _ROOT = re.compile(r"^(?:(?:damaged|torn_tail)\.)?\w+\[\d+\]\.?")
-"""The prefix of a field path that names its frame."""
+"""Pattern of the prefix of a field path that names its frame."""
 _MAX_RANGES = 256
-"""Differing byte ranges of one field that are kept apart; further ones are joined."""
+"""Maximum number of separate differing byte ranges of one field; further ranges are joined."""
 
 Ranges = tuple[tuple[int, int], ...]
 
 
 class FieldDiff(msgspec.Struct, frozen=True):
-    """A field of A and the matching field of B; None = this side has none. ranges: byte ranges in both that differ."""
+    """Field of A and the matching field of B; None = this side has no such field. ranges: differing byte ranges."""
 
     a: FieldRow | None
     b: FieldRow | None
@@ -581,7 +581,7 @@ def match_fields(a: AnnotatedPiece, b: AnnotatedPiece) -> list[FieldDiff]:
 
 
 def path_in_record(row: FieldRow) -> str:
-    """Return the path of a field inside of its record."""
+    """Return the path of a field relative to its record."""
     return _ROOT.sub("", row.path)
 
 
@@ -601,7 +601,7 @@ def _compare_field(left: FieldRow, a: AnnotatedPiece, right: FieldRow, b: Annota
 
 
 def row_bytes(row: FieldRow, piece: AnnotatedPiece) -> bytes:
-    """Return the bytes of a row, as far as the piece has them."""
+    """Return the bytes of a row, as far as the piece contains them."""
     for space in piece.spaces:
         if space.name == row.space and space.base <= row.start <= space.base + len(space.data):
             return space.slice_bytes(row.start, row.end)
@@ -621,7 +621,7 @@ def _find_differing_ranges(left_bytes: Sequence[int], right_bytes: Sequence[int]
 
 
 def join_equal_ranges(parts: Iterable[DiffPart]) -> list[EqualRange]:
-    """Join equal ranges that follow each other in both logs."""
+    """Join equal ranges that are adjacent in both logs."""
     merged: list[EqualRange] = []
     for part in parts:
         assert isinstance(part, EqualRange)

@@ -1,4 +1,4 @@
-"""The command line: one module per command over the public API."""
+"""Command line: one module per command, on top of the public API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command line (default: that of the process), and return its exit status."""
+    """Run one command line (None = that of the process), and return its exit status."""
     from binlogtool.cli.startup import finish_process, prepare_process
 
     if args is None:

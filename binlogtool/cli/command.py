@@ -1,4 +1,4 @@
-"""The click command tree, global options on both sides, defaults from a file, and one run of a command."""
+"""Click command tree, global options before and after the command, defaults from a file, and the run of a command."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 # --- Click classes of the commands ---
 
 CONFIG_META_KEY = "binlogtool.config"
-"""Key in the context's `meta` of the configuration file that was read."""
+"""Key in the context's `meta` for the path of the configuration file that was read."""
 ARGUMENTS_META_KEY = "binlogtool.arguments"
-"""Key in the context's `meta` of all words of the command line."""
+"""Key in the context's `meta` for all words of the command line."""
 
 
 class _CommandWithHelp(click.Command):
@@ -53,7 +53,7 @@ class _CommandWithHelp(click.Command):
         return self._get_help_options()[-1]
 
     def get_help(self, ctx: click.Context) -> str:
-        """Return all of the help, in plain text."""
+        """Return the full help as plain text."""
         return self.render_help(ctx, width=ctx.terminal_width or MAX_WIDTH, is_full=True)
 
     def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
@@ -76,7 +76,7 @@ def _flag_with_callback(
     *,
     hidden: bool = False,
 ) -> click.Option:
-    """Return an option that does its work while the line is parsed, whatever else is wrong with the line."""
+    """Return a flag whose callback runs while the line is parsed, even if the rest of the line is wrong."""
     return option(
         names, is_flag=True, expose_value=False, is_eager=True, callback=callback, help=help, hidden=hidden,
         allow_from_autoenv=False, group="Configuration",
@@ -101,7 +101,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 
 
 def print_help(ctx: click.Context, *, is_full: bool) -> None:
-    """Print the help of the context's command; on a terminal paged, coloured, and as wide as the terminal."""
+    """Print the help of the context's command; on a terminal it is paged, coloured, and as wide as the terminal."""
     from binlogtool.terminal.escape import terminal_columns
 
     command, run = ctx.command, ctx.find_object(CommandRun)
@@ -116,12 +116,12 @@ def print_help(ctx: click.Context, *, is_full: bool) -> None:
 
 
 class Command(_CommandWithHelp):
-    """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
+    """Command whose function takes the run first: `function(run, **own options) -> exit status or None`.
 
     Args:
         options_type: a struct of the command's own options; the function is then `function(run, options)`, see
             `option_structs.collect_options`.
-        help: at most six lines: what it does, what it never does.
+        help: at most six lines: what the command does and what it never does.
         notes: further paragraphs, for the manual page.
         examples: (sentence, command line) pairs for the manual page and the help.
         outputs: values of -O, the default first.
@@ -170,7 +170,7 @@ class Command(_CommandWithHelp):
         return 6 if run.has_unread_files and status in (None, 0) else status
 
     def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
-        """Return the help with the command's own options; the global ones are those of `binlogtool --help`."""
+        """Return the help with the command's own options; global options are described by `binlogtool --help`."""
         return render_command_help(
             self, ctx, params=self.own_params, examples=self.examples, outputs=self.outputs, width=width,
             is_full=is_full, has_colour=has_colour,
@@ -178,7 +178,7 @@ class Command(_CommandWithHelp):
 
 
 class LazyGroup(_CommandWithHelp, click.Group):
-    """Group that knows names and short helps of its commands, and imports a command when it is used.
+    """Command group that knows the names and short helps of its commands, and imports a command when it is used.
 
     lazy: name -> (module, short help). The module's command is called `command`.
     """
@@ -201,17 +201,17 @@ class LazyGroup(_CommandWithHelp, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the words name.
+        """Return the command that the first word names.
 
         Raises:
-            UsageError: there is none; the message names those that are most like it.
+            UsageError: there is no such command; the message suggests similar names.
         """
         if args[0] not in self.lazy and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(str(unknown_name_error("command", args[0], self.lazy)), ctx)
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Load the defaults of the configuration file before parsing, wherever on the line the file is named."""
+        """Load the defaults of the configuration file before parsing, wherever the line names the file."""
         ctx.meta[ARGUMENTS_META_KEY] = tuple(args)
         if not ctx.resilient_parsing:
             path, is_disabled = settings.find_config_options(args)
@@ -223,7 +223,7 @@ class LazyGroup(_CommandWithHelp, click.Group):
         return super().parse_args(ctx, args)
 
     def render_help(self, ctx: click.Context, *, width: int, is_full: bool, has_colour: bool = False) -> str:
-        """Return the help with the commands, which are not imported, and the global options."""
+        """Return the help with the commands (without importing them) and the global options."""
         commands = {title: [(name, self.lazy[name][1]) for name in names] for title, names in COMMAND_GROUPS.items()}
         return render_group_help(
             ctx, text=self.help or "", commands=commands, params=self.get_params(ctx), width=width, is_full=is_full,
@@ -235,15 +235,15 @@ class LazyGroup(_CommandWithHelp, click.Group):
 
 
 class Terminated(BaseException):
-    """SIGTERM was received."""
+    """Raised when SIGTERM is received."""
 
 
 class TimeLimitReached(BaseException):
-    """`--timeout` passed, and the library did not stop by itself in time."""
+    """Raised when `--timeout` has passed and the library has not stopped by itself."""
 
 
 class CommandRun:
-    """Context of a command: the settings, the output, and messages to the user."""
+    """Context of a running command: settings, output, and messages to the user."""
 
     def __init__(self) -> None:
         self.settings = GlobalSettings()
@@ -254,7 +254,7 @@ class CommandRun:
         self.has_unread_files = False
         """True if part of a log was not read, so that the status cannot be 0."""
         self.status = 0
-        """Exit status if the run ends early because the reader closed the pipe."""
+        """Exit status so far; it is used if the run ends early because the reader closed the pipe."""
 
     def start(self, command: str) -> None:
         """Start the progress display, signal handlers and time limit, and apply the memory limit."""
@@ -278,12 +278,12 @@ class CommandRun:
         return self._out
 
     def cancel_time_limit(self) -> None:
-        """Cancel the time limit: what is written from now on is written to its end."""
+        """Cancel the time limit, so that the following output is written completely."""
         if is_main_thread():
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def save_file(self, name: str, data: bytes, *, inputs: Iterable[str] = ()) -> None:
-        """Write a file beside the main output, under the same rules as `--output`."""
+        """Write an additional file, under the same rules as `--output`."""
         with OutputDestination(replace(self.settings, output=name), text=False, inputs=inputs) as out:
             out.write(data)
 
@@ -295,7 +295,7 @@ class CommandRun:
                     sys.stderr.write(f"binlogtool: {escape(text)}\n")
                     sys.stderr.flush()
                 except OSError:
-                    pass  # standard error is gone
+                    pass  # standard error is closed
 
     def confirm(self, question: str) -> bool:
         """Ask a question on standard error; progress is not shown meanwhile."""
@@ -310,7 +310,7 @@ class CommandRun:
             )
 
     def say_skipped_files(self, *, as_server: bool = False) -> None:
-        """Report files of directories that are not logs and were not read, once.
+        """Report, once, the files in directories that were not read because they are no logs.
 
         as_server: the command predicts the server, which does not read compressed files.
         """
@@ -328,13 +328,13 @@ class CommandRun:
                 self.say(line)
 
     def say_work_messages(self) -> None:
-        """Print the messages about the work on a cluster, once."""
+        """Print, once, the messages about the work on a cluster."""
         notes, self.progress.work_messages = self.progress.work_messages, []
         for text in notes:
             self.say(text)
 
     def describe_partial_output(self) -> str:
-        """Return a text about the state of the output after a limit ended the run."""
+        """Return a text that describes the state of the output after a limit ended the run."""
         name = self.settings.output
         if name not in (None, "-"):
             return f"{name} was not written"
@@ -355,7 +355,7 @@ class CommandRun:
         return print_version(self)
 
     def use_colour(self, output: OutputDestination) -> bool:
-        """Return True if colours are to be used."""
+        """Return True if colours are used on this output."""
         if self.settings.color != "auto":
             return self.settings.color == "always"
         if os.environ.get("NO_COLOR"):

@@ -1,4 +1,4 @@
-"""The commands: their modules and short helps."""
+"""Table of the commands, with their modules and short helps."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ COMMAND_GROUPS = {
     "Read and convert": ("dump", "rows", "stats", "flashback", "convert"),
     "Help": ("help", "man", "explain", "formats", "schema", "completion"),
 }
-"""Titles of the groups of commands in the help, and their commands."""
+"""Title of a group in the help -> its commands."""

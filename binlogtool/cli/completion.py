@@ -14,8 +14,8 @@ from binlogtool.errors import UsageError
 
 
 class BashCompletion(BashComplete):
-    """Bash completion for values with `=`: Bash splits words there, expects only the rest, and must not append a space
-    after an incomplete value.
+    """Bash completion for values with `=`: Bash splits words at `=`, expects only the part after it, and must not
+    append a space to an incomplete value.
     """
 
     source_template = BashComplete.source_template.replace(
@@ -25,7 +25,7 @@ class BashCompletion(BashComplete):
     )
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the one to complete, and that one, after joining what Bash split at `=`."""
+        """Return the words before the incomplete word, and that word, rejoined where Bash split them at `=`."""
         words = split_arg_string(os.environ["COMP_WORDS"])
         position = int(os.environ["COMP_CWORD"])
         words = words[: position + 1] if position < len(words) else [*words, ""]
@@ -38,7 +38,7 @@ class BashCompletion(BashComplete):
         return joined[1:-1], joined[-1]
 
     def complete(self) -> str:
-        """Return the completions, one a line."""
+        """Return the completions, one per line."""
         args, incomplete = self.get_completion_args()
         completions = [(item.type, item.value) for item in self.get_completions(args, incomplete)]
         is_after_equals = "=" in incomplete and not _is_inside_quotes(os.environ["COMP_WORDS"])
@@ -58,7 +58,7 @@ def _is_inside_quotes(line: str) -> bool:
 
 
 def _strip_before_equals(value: str) -> str:
-    """Return the part of a value after the `=` that the line contains already."""
+    """Return the part of a value after the `=`, as the line already contains the rest."""
     return value if value.endswith("=") else value.rpartition("=")[2]
 
 

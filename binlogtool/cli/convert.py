@@ -200,17 +200,17 @@ def _choose_master(options: ConvertCommandOptions, to: str) -> str | binlogtool.
 
 
 def _refuse_command_line_option(name: str, text: str) -> None:
-    """Refuse an option that is on the command line; in a configuration file it is meant for other commands.
+    """Refuse an option on the command line; in a configuration file it is allowed, as it may be for other commands.
 
     Raises:
-        UsageError: it is on the command line.
+        UsageError: the option is on the command line.
     """
     if _find_option_source(name) is ParameterSource.COMMANDLINE:
         raise click.UsageError(f"{text}.")
 
 
 def _find_option_source(name: str) -> ParameterSource | None:
-    """Return where the value of an option comes from; the command line, also of the group, takes precedence."""
+    """Return where the value of an option comes from; the command line (of command or group) takes precedence."""
     context: click.Context | None = click.get_current_context()
     sources = list[ParameterSource | None]()
     while context is not None:
@@ -220,7 +220,7 @@ def _find_option_source(name: str) -> ParameterSource | None:
 
 
 def summary_lines(manifest: Manifest) -> Iterator[str]:
-    """Yield the lines about a conversion: what was read, checked, found, lost and written."""
+    """Yield the summary lines of a conversion: what was read, checked, found, lost and written."""
     from binlogtool.report.wording import format_count, format_quantity, format_size
     from binlogtool.terminal.escape import escape
 

@@ -1,4 +1,4 @@
-"""`binlogtool diagnose`: why a database does not start, and what to do, on one screen."""
+"""`binlogtool diagnose`: show, on one screen, why a database does not start and what to do."""
 
 from __future__ import annotations
 

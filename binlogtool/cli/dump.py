@@ -116,7 +116,7 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
                 for piece in value_filler.fill(writer.encode_block(part), part.long_values):
                     out.write(piece)
             else:
-                out.flush()  # diagnostics appear after the records before them
+                out.flush()  # keeps diagnostics after the records that precede them
                 report_trouble(run, part)
         for piece in value_filler.fill(writer.finish(), {}):
             out.write(piece)
@@ -128,7 +128,7 @@ def _run_dump(run: CommandRun, options: DumpOptions) -> int:
 
 
 def _has_default_style(options: DumpOptions) -> bool:
-    """Return True if no option is used that only the general writer supports."""
+    """Return True if the fast writer supports all options in use."""
     has_defaults = (options.bytes, options.decode, options.with_offsets) == ("hex", "full", True)
     return has_defaults and not (options.fields or options.hex)
 
@@ -170,11 +170,11 @@ def read_parts(
     prints_findings: bool = False,
     in_pieces: bool = False,
 ) -> Iterator[DumpPart]:
-    """Yield blocks, finished lines, texts and findings until the time limit.
+    """Yield blocks, written lines, texts and findings, until the time limit.
 
     Args:
-        read: reads the parts of an open log.
-        log_hints: hints.
+        read: function that reads the parts of an open log.
+        log_hints: information that the logs do not contain themselves; None = none.
         record_selection: the selection; if nothing is selected, its names must exist in the log.
         prints_findings: print the findings of records.
         in_pieces: long values are taken out of the blocks (`core.record_blocks`); selected members and columns need
@@ -218,7 +218,7 @@ def read_parts(
 
 
 def _part_findings(part: DumpPart) -> Iterator[Finding]:
-    """Yield the findings of a part; damage may hide what a selection names."""
+    """Yield the findings of a part; damage may hide names that a selection refers to."""
     from binlogtool.core.record_selection import FileFinding, RecordBlock
 
     if isinstance(part, FileFinding):
@@ -233,7 +233,7 @@ def _check_names_exist(
     """Report names in the selection that the log does not contain.
 
     Raises:
-        UsageError: nothing was selected because of that.
+        UsageError: nothing was selected because the log lacks a name.
     """
     from binlogtool.core.record_selection import is_partial
 
@@ -273,7 +273,7 @@ def _print_findings(run: CommandRun, file: str, findings: tuple[Finding, ...]) -
 
 
 _ACTION_FINDINGS = ("statement-large",)
-"""The log is fine, but the user has to act before sending the script to a server."""
+"""Findings that are no fault of the log, but require action before the script is sent to a server."""
 
 
 def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
@@ -284,7 +284,7 @@ def _update_status(run: CommandRun, findings: tuple[Finding, ...]) -> None:
 
 
 def _create_writer(run: CommandRun, form: str, options: DumpOptions, out: OutputDestination) -> RecordWriter:
-    """Return the writer of an output format."""
+    """Return the writer of an output format (`form`)."""
     from binlogtool.format_api.json_values import JsonStyle
     from binlogtool.report import dump
     from binlogtool.report.dump import FieldJsonEncoder, RecordJsonEncoder

@@ -63,7 +63,7 @@ def follow_logs(
 def _find_unmatched_names(
     run: CommandRun, paths: Sequence[str], selection: Selection, options: FollowOptions
 ) -> tuple[str, ...]:
-    """Return texts about names in the selection that the files do not contain yet."""
+    """Return a message for each name in the selection that the files do not contain yet."""
     settings = run.settings
     try:
         with binlogtool.open(

@@ -23,7 +23,7 @@ STATUS_INTERRUPTED, STATUS_TERMINATED, STATUS_INTERNAL_ERROR = 130, 143, 70
 
 
 _MODULE_EXTRAS = dict.fromkeys(("numpy", "pyspark", "py4j", "pyarrow", "fastavro"), "spark")
-"""Modules that the base installation lacks, with the extra that installs them."""
+"""Module that the base installation lacks -> the extra that installs it."""
 
 _OTHER_WORDS = {"table": "object", "space": "object", "server": "origin", "gtid": "transaction"}
 """What people type for a choice that has another name."""
@@ -37,7 +37,7 @@ def run_command_line(args: Sequence[str] | None = None) -> int:
     current = CommandRun()
     current.owns_process = args is None
     if current.owns_process:
-        os.environ["PYTHONSAFEPATH"] = "1"  # child Pythons must not import from the working directory
+        os.environ["PYTHONSAFEPATH"] = "1"  # Python subprocesses must not import from the working directory
     arguments = list(sys.argv[1:] if args is None else args)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # the help has characters that some locales lack
@@ -125,7 +125,7 @@ def _report_error(current: CommandRun, error: Exception, *, debug: bool) -> int:
 
 
 def _error_text(error: Exception) -> str:
-    """Return an error's message; Spark's errors get it from Java, which may have ended with its session."""
+    """Return an error's message; Spark's errors fetch it from Java, which may have ended with its session."""
     try:
         return str(error)
     except Exception:
@@ -141,7 +141,7 @@ def _report_usage_error(current: CommandRun, error: click.ClickException) -> int
 
 
 def _suggest_choice(error: click.ClickException) -> str:
-    """Return the choices that are most like the value that an option does not have."""
+    """Return a suggestion of similar choices for an invalid value of an option; "" if there is none."""
     kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
     value = _QUOTED_VALUE.match(error.message)
     if not isinstance(kind, click.Choice) or value is None:
@@ -153,7 +153,7 @@ def _suggest_choice(error: click.ClickException) -> str:
 
 
 def _write_crash_report(error: Exception) -> str:
-    """Write the traceback to a file, and return a text that names it."""
+    """Write the traceback to a file, and return a text that names the file."""
     import traceback
 
     text = "".join(traceback.format_exception(error))
@@ -177,7 +177,7 @@ def _reserve_standard_descriptors() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this descriptor
 
 
 def _flush_stream(stream: TextIO | None) -> None:

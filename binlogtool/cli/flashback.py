@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 1 << 20
 _QUIET_LABELS = ("read", "check", "wrote")
-"""Lines of the summary that say that all is well; they are for -v where the script is on standard output."""
+"""Labels of summary lines without problems; if the script is on standard output, they are shown only with -v."""
 _NOT_FOR_TRANSACTIONS = ("limit", "skip", "tail", "type", "on_damage")
-"""Options that select single records, or go on after damage: transactions are reversed whole or not at all."""
+"""Options that select single records or continue after damage: transactions are reversed completely or not at all."""
 
 
 class FlashbackOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ def _run_flashback(run: CommandRun, options: FlashbackOptions) -> int:
 
 
 def _write_file(run: CommandRun, options: FlashbackOptions, output: str, form: str) -> int:
-    """Write the script to a file, and the account of the work to standard output."""
+    """Write the script to a file, and the summary to standard output."""
     import binlogtool
 
     settings = replace(run.settings, output=None)
@@ -78,7 +78,7 @@ def _write_file(run: CommandRun, options: FlashbackOptions, output: str, form: s
 
 
 def _print_script(run: CommandRun, options: FlashbackOptions, path: str) -> int:
-    """Print the script when it is complete; the account of the work goes to standard error."""
+    """Print the script when it is complete; the summary goes to standard error."""
     from binlogtool.report.dump import SqlWriter
 
     with run.open_output(text=False, inputs=options.paths) as out:

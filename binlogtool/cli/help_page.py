@@ -1,6 +1,6 @@
-"""Help of commands: `-h`, what people use, on one screen; `--help`, everything, in named groups with examples.
+"""Help of commands: `-h` shows the usual options on one screen, `--help` everything, in named groups with examples.
 
-An own formatter on click: cloup adds 60 ms to each start and rich-click 100 ms, more than all of `--help` takes here.
+A custom formatter for click: cloup adds 60 ms to each start, and rich-click 100 ms, more than `--help` takes here.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import click
 
 GROUPS = ("Selection", "Output", "Tables", "Messages", "SQL", "Damage", "Input", "Spark", "Limits", "Configuration")
-"""Titles of the groups of options, in this order; a command's own options are before them."""
+"""Titles of the option groups, in this order; a command's own options come before them."""
 
 OWN_GROUP = "Options"
 MAX_WIDTH = 100
 _NARROW_COLUMNS = 60
-"""On narrower terminals an explanation is below its term."""
+"""Minimum terminal width, in columns, for explanations beside their terms; otherwise they are below."""
 _TERM_COLUMNS, _NARROW_TERM = 30, 10
 _HEADING, _TERM = "1", "36"
 _SENTENCE_END = re.compile(r"(?<=[.;])\s(?![^()]*\))")
@@ -26,14 +26,14 @@ _STATUS_LINE = "`binlogtool explain STATUS` describes each"
 
 
 class _PageWriter:
-    """Collects the lines of a help page. width: columns. has_colour: write colour codes."""
+    """Writer that collects the lines of a help page. width: columns. has_colour: write colour codes."""
 
     def __init__(self, width: int, *, has_colour: bool) -> None:
         self.lines: list[str] = []
         self._width, self._has_colour = width, has_colour
 
     def write_usage(self, program: str, pieces: Sequence[str]) -> None:
-        """Write the line with the usage."""
+        """Write the usage line."""
         self.lines += self._wrap(" ".join((program, *pieces)), "Usage: ", " " * 9)
 
     def write_heading(self, title: str) -> None:
@@ -51,7 +51,7 @@ class _PageWriter:
         self.lines += ["", *self._wrap(text, "", "  ")]
 
     def write_terms(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Write terms with their explanations: beside them, or below them where there is no room."""
+        """Write terms with their explanations: beside them, or below them if they do not fit."""
         longest = max((len(term) for term, _ in rows if len(term) <= _TERM_COLUMNS), default=0)
         is_narrow = self._width < max(_NARROW_COLUMNS, longest + 24) and longest > _NARROW_TERM
         indent = " " * (longest + 4 if longest and not is_narrow else 6)
@@ -65,7 +65,7 @@ class _PageWriter:
             self.lines += lines
 
     def write_examples(self, examples: Iterable[tuple[str, str]]) -> None:
-        """Write command lines that can be pasted, each below its sentence."""
+        """Write command lines that can be pasted, each below the sentence that describes it."""
         for sentence, command_lines in examples:
             self.write_text(f"{sentence[:1].upper()}{sentence[1:]}:".replace("?:", "?"))
             for line in command_lines.splitlines():
@@ -82,7 +82,7 @@ class _PageWriter:
         yield line.rstrip()
 
     def _wrap(self, text: str, first_indent: str, indent: str) -> list[str]:
-        """Wrap at blanks only: names of options have hyphens."""
+        """Wrap text at blanks only, because option names contain hyphens."""
         lines, start = list[str](), first_indent
         for word in text.split():
             if lines and len(lines[-1]) + len(word) < self._width:
@@ -115,7 +115,7 @@ def fold_command(line: str, width: int, indent: str) -> list[str]:
 
 
 def group_options(params: Iterable[click.Parameter]) -> dict[str, list[click.Option]]:
-    """Return the visible options by the title of their group, a command's own first."""
+    """Return the visible options by the title of their group; a command's own options come first."""
     groups: dict[str, list[click.Option]] = {title: [] for title in (OWN_GROUP, *GROUPS)}
     for param in params:
         if isinstance(param, click.Option) and not param.hidden:
@@ -124,7 +124,7 @@ def group_options(params: Iterable[click.Parameter]) -> dict[str, list[click.Opt
 
 
 def describe_option(param: click.Option, context: click.Context) -> tuple[str, str]:
-    """Return names and value, and the explanation of an option."""
+    """Return an option's names with its value, and its explanation."""
     record = param.get_help_record(context)
     return (record[0] if record else "", param.help or "")
 
@@ -147,7 +147,7 @@ def render_command_help(
         examples: sentences with command lines.
         outputs: values of -O; the first is the default.
         width: columns.
-        is_full: all options with full explanations; False = those that people use, on one screen.
+        is_full: show all options with full explanations; False = only the usual ones, on one screen.
         has_colour: write colour codes.
     """
     page = _PageWriter(width, has_colour=has_colour)
@@ -180,7 +180,7 @@ def render_command_help(
 
 
 def _write_end(page: _PageWriter, examples: Sequence[tuple[str, str]], outputs: Sequence[str]) -> None:
-    """Write what follows the options of `--help`."""
+    """Write the end of a `--help` page, after the options."""
     from binlogtool.exit_status import STATUSES
 
     if outputs:
@@ -205,7 +205,7 @@ def render_group_help(
     is_full: bool,
     has_colour: bool = False,
 ) -> str:
-    """Return the help of the program: commands by group and, in full, the global options, once for all commands."""
+    """Return the help of the program: the commands by group and, if `is_full`, the global options."""
     page = _PageWriter(width, has_colour=has_colour)
     page.write_usage(context.command_path, ["[OPTIONS]", "COMMAND", "[OPTIONS]", "[PATH...]"])
     page.lines.append("")

@@ -1,4 +1,4 @@
-"""`binlogtool hexdump-annotate`: print bytes with the field that each belongs to, also of two logs side by side."""
+"""`binlogtool hexdump-annotate`: print bytes with the field that each belongs to, or two logs side by side."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _refuse_selection(options: HexdumpCommandOptions) -> None:
 
 
 def _with_diff_progress(run: CommandRun, comparison: LogComparison) -> Iterator[Any]:
-    """Yield the parts, and report progress."""
+    """Yield the parts of the comparison, and report progress."""
     for part in comparison.parts:
         yield part
         if part.end is not None:
@@ -212,7 +212,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
             from binlogtool.report.annotated_bytes import check_page_size
 
             check_page_size(annotated_log.file, size)
-        if form == "json" and size is None:  # the size precedes the fields
+        if form == "json" and size is None:  # the SVG needs its size before the fields
             annotation = annotated_log.to_annotation(settings.limits)
             size, pieces = annotation.size, iter(annotation.as_pieces())
         if form == "svg":
@@ -231,7 +231,7 @@ def _run_hexdump(run: CommandRun, options: HexdumpCommandOptions) -> int:
 
 
 def _annotate_options(options: HexdumpCommandOptions) -> dict[str, Any]:
-    """Return the options for the library; no selection if it would select everything."""
+    """Return the options for the library, without a selection if it would select everything."""
     from binlogtool.core.record_selection import Selection
 
     record_selection = options.selection.build(on_damage="skip")

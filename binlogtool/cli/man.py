@@ -1,6 +1,6 @@
 """`binlogtool man`: show manual pages, and write them from the command tree.
 
-They have the same help texts and options; a test compares the committed pages byte for byte.
+Pages and `--help` share texts and options; a test compares the committed pages byte for byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from binlogtool.exit_status import STATUSES
 # --- Manual pages from the command group ---
 
 EXIT_STATUS = tuple((code, known.meaning) for code, known in STATUSES.items())
-"""With several inputs the most severe status is returned: 70, 7, 5, 4, 3, 6, 1, 0."""
+"""(status, meaning) pairs. With several inputs the most severe status is returned: 70, 7, 5, 4, 3, 6, 1, 0."""
 
 ENVIRONMENT = (
     ("BINLOGTOOL_OPTION, BINLOGTOOL_COMMAND_OPTION", "The value of an option, e.g. BINLOGTOOL_VERIFY_FAIL_ON=warning. "
@@ -193,7 +193,7 @@ def _run_man(run: CommandRun, name: str | None, path: bool) -> int:
 
 
 def _find_page_files(name: str) -> Iterator[Path]:
-    """Yield existing paths of the page: from the package's file list, in this prefix, beside the source."""
+    """Yield existing paths of a page: from the package's file list, below the prefix, beside the source."""
     try:
         installed = [Path(str(f.locate())) for f in files("binlogtool") or () if f.name == name]
     except PackageNotFoundError:

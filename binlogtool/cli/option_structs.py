@@ -1,4 +1,4 @@
-"""Typed options of commands: structs that are filled from click's flat values."""
+"""Typed options of commands: structs filled from click's flat values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def collect_options(struct: type[S], values: Mapping[str, Any]) -> S:
-    """Build an options struct: a field that is itself a struct of options takes its fields from the same values.
+    """Build an options struct; a field that is itself an options struct is filled from the same values.
 
-    An option that the command does not have keeps the default of its field.
+    The field of an option that the command lacks keeps its default.
     """
     chosen: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):

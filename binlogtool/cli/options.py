@@ -1,4 +1,4 @@
-"""Options that many commands share: values, shell completion of values, and the `Selection` built from them."""
+"""Options that several commands share: parsing, shell completion, and the `Selection` built from their values."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def complete_condition(ctx: click.Context, _param: click.Parameter, incomplete: 
     """
     from binlogtool.query.grammar import BODY_MEMBERS, MEMBERS
 
-    before, word = _LAST_WORD.fullmatch(incomplete).groups()  # type: ignore[union-attr]  # it fits every text
+    before, word = _LAST_WORD.fullmatch(incomplete).groups()  # type: ignore[union-attr]  # it matches any text
     if before.count("'") % 2 or "`" in word:
         return []
     inside, dot, _ = word.partition(".")
@@ -139,7 +139,7 @@ def complete_command_name(_ctx: click.Context, _param: click.Parameter, incomple
 def _find_names_in_log(ctx: click.Context, inside: str) -> list[str]:
     """Return names of body members or columns in the first records of the log on the line.
 
-    Only plain names: others would need quoting in the shell.
+    Names that would need quoting in the shell are left out.
     """
     import binlogtool
     from binlogtool.errors import BinlogtoolError
@@ -167,7 +167,7 @@ def _body_keys(body: Any, inside: str) -> Iterator[str]:
 
 
 _MAX_SCANNED_RECORDS = 2000
-"""Number of records that are searched for names, as the user waits for the completion."""
+"""Maximum number of records that are searched for names, because the user waits for the completion."""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -263,7 +263,7 @@ def _is_compact_date(text: str) -> bool:
 
 
 class ParsedType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Click type of a value parsed by a function of its text; the function's UsageError becomes click's error."""
+    """Click type of a value that a function parses from text; the function's UsageError becomes click's error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -287,7 +287,7 @@ class Option(click.Option):
 
     Args:
         group: title of the group in the help (see `help_page.GROUPS`); None = the command's own options.
-        is_common: one of the options that people use, which `-h` shows.
+        is_common: `-h` shows this option.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ option = Option
 
 
 def in_group(title: str, params: Iterable[click.Parameter]) -> list[click.Parameter]:
-    """Put new options into a group of the help, unless they name another one."""
+    """Assign new options to a group of the help, unless they already have a group."""
     params = list(params)
     for param in params:
         if isinstance(param, Option):
@@ -333,7 +333,7 @@ def _parse_limit(text: str) -> tuple[str, int]:
 
 
 def _output_options() -> list[click.Parameter]:
-    """Return the options about what is written, and where."""
+    """Return the options about the output: its format and destination."""
     return in_group("Output", [
         option(
             ["-O", "--output-format"],
@@ -435,7 +435,7 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 
 def hint_options() -> list[click.Parameter]:
-    """Return new options that name files with what a log does not contain; `pop_hints` reads them."""
+    """Return new options that name files with information that a log lacks; `pop_hints` reads them."""
     return in_group("Input", [
         option(
             ["--schema"],
@@ -489,7 +489,7 @@ def script_options() -> list[click.Parameter]:
 
 
 def envelope_options() -> list[click.Parameter]:
-    """Return new options of change messages."""
+    """Return new options for change messages (Debezium, Maxwell, Canal)."""
     return in_group("Messages", [
         option(
             ["--envelope"],
@@ -544,7 +544,7 @@ def envelope_options() -> list[click.Parameter]:
 
 
 def level_option() -> click.Parameter:
-    """Return a new option: what counts as a record; `pop_hints` reads it."""
+    """Return a new option `--level`: which units count as records; `pop_hints` reads it."""
     return option(
         ["--level"],
         group="Input",
@@ -554,7 +554,7 @@ def level_option() -> click.Parameter:
 
 
 def redo_option() -> click.Parameter:
-    """Return a new option: the redo log; `pop_hints` reads it."""
+    """Return a new option that names the redo log; `pop_hints` reads it."""
     return option(
         ["--redo"],
         is_common=True,
@@ -566,7 +566,7 @@ def redo_option() -> click.Parameter:
 
 
 def server_version_option() -> click.Parameter:
-    """Return a new option: the server version whose rules apply to the replay."""
+    """Return a new option for the server version whose rules apply to the replay."""
     return option(
         ["--server-version"],
         is_common=True,
@@ -670,7 +670,7 @@ def selection_options() -> list[click.Parameter]:
 
 
 def where_option() -> click.Parameter:
-    """Return a new option: a condition on records; `cli.options` reads it."""
+    """Return a new option for a condition on records; `build_selection` reads it."""
     return option(
         ["--where"],
         group="Selection",
@@ -700,7 +700,7 @@ MASTER_HELP = "Run on Spark: local[*] (embedded), or spark://HOST:PORT, a cluste
 
 
 def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[click.Parameter]:
-    """Return new option objects. help: of --master; default: its value if it is not given."""
+    """Return new options for Spark. help, default: help text and default value of --master."""
     return in_group("Spark", [
         option(["--master"], default=default, metavar="URL", is_common=True, help=help),
         option(
@@ -715,7 +715,7 @@ def spark_options(help: str = MASTER_HELP, default: str | None = None) -> list[c
 
 
 WAIT_SETTING = "spark.binlogtool.waitExecutors"
-"""Setting of our own: how long a cluster may be without executors."""
+"""Spark setting of binlogtool: how long a cluster may be without executors."""
 
 
 def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
@@ -724,7 +724,7 @@ def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
 
 
 def build_master(url: str | None, conf: tuple[str, ...]) -> str | binlogtool.SparkMaster | None:
-    """Return the master of `--master` and `--conf`; None = do not use Spark.
+    """Build the master from `--master` and `--conf`; None = do not use Spark.
 
     Raises:
         UsageError: settings without a master, or an invalid setting.
@@ -745,10 +745,10 @@ SCRIPT_OPTIONS = tuple(param.name or "" for param in script_options())
 
 
 def require_paths(paths: tuple[str, ...]) -> None:
-    """Check that the command line names a path, as click does for a required argument.
+    """Check that the command line names at least one path, as click does for a required argument.
 
     Raises:
-        click.UsageError: it names none.
+        click.UsageError: it names no path.
     """
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
@@ -765,7 +765,7 @@ def pop_hints(command_options: dict[str, Any]) -> binlogtool.Hints | None:
 
 
 def script_values(command_options: dict[str, Any], selection_values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `script_options` by the names of `ScriptOptions`.
+    """Return the values of `script_options`, renamed to the members of `ScriptOptions`.
 
     selection_values: see `split_selection`.
     """
@@ -774,7 +774,7 @@ def script_values(command_options: dict[str, Any], selection_values: dict[str, A
 
 
 class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Values of `selection_options` and `where_option`; a command that lacks one of them has its default."""
+    """Values of `selection_options` and `where_option`; an option that the command lacks has its default."""
 
     start_position: str | None = None
     stop_position: str | None = None
@@ -847,7 +847,7 @@ class SqlScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
-    """Return new options of which `-h` shows only these: for a command that has many."""
+    """Mark the options so that `-h` shows only those with these names; for a command with many options."""
     params = list(params)
     for param in params:
         if isinstance(param, Option):
@@ -856,7 +856,7 @@ def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.
 
 
 def without_options(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
-    """Return the options of a group without some of them."""
+    """Return the options except those with these names."""
     return [param for param in params if param.name not in names]
 
 
@@ -867,7 +867,7 @@ def split_selection(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 
 def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selection:
-    """Build the selection. on_damage: default of this command.
+    """Build the selection. on_damage: the command's default for `--on-damage`.
 
     Raises:
         UsageError: a time is invalid, or the options contradict each other.
@@ -900,7 +900,7 @@ def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selec
 
 
 def _table_patterns(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the object patterns for `--database` and `--table`: tables have a database prefix, spaces do not."""
+    """Return the object patterns for `--database` and `--table`; Tarantool's spaces have no database prefix."""
     if not tables:
         return tuple(f"{database}.*" for database in databases)
     if databases:
@@ -934,7 +934,7 @@ def print_record_types(run: CommandRun, paths: tuple[str, ...]) -> int:
 
 
 def print_formats(run: CommandRun) -> int:
-    """Print all formats, one a line."""
+    """Print all formats, one per line."""
     from binlogtool import formats
 
     known_formats = list(formats.iter_formats())

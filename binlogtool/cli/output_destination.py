@@ -1,4 +1,4 @@
-"""Output destinations: standard output, a pager, or a file that appears when it is complete."""
+"""Output destinations: standard output, a pager, or a file that appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STANDARD_INPUT, _STANDARD_OUTPUT = 0, 1
 class _NamedFile(NamedTuple):
     """A file that an option names.
 
-    identity: device and inode; None = it does not exist. real_path: its path without links.
+    identity: device and inode; None = the file does not exist. real_path: its path with links resolved.
     """
 
     option: str
@@ -45,15 +45,15 @@ class _NamedFile(NamedTuple):
     real_path: str
 
     def is_same_file(self, other: _NamedFile) -> bool:
-        """Return True if both are one file, or would be."""
+        """Return True if both names refer to the same file, or will once it exists."""
         return self.real_path == other.real_path or (self.identity is not None and self.identity == other.identity)
 
 
 def refuse_collisions(params: Sequence[click.Parameter], values: Mapping[str, Any], config: str | None) -> None:
-    """Check the files that a command line names. config: the configuration file that was read.
+    """Check that no output on a command line replaces an input or another output. config: the configuration file read.
 
     Raises:
-        RefusedError: an output is a file that is read.
+        RefusedError: an output is also an input.
         UsageError: two outputs are the same file.
     """
     outputs = [_identify_file(option, path) for option, path in _list_outputs(params, values)]
@@ -147,14 +147,14 @@ def _redirected_output() -> Iterator[_NamedFile]:
 
 
 def _replace_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace our own special characters by ASCII in encodings that lack them, other characters by escapes."""
+    """Replace characters that an encoding lacks: binlogtool's own by ASCII, others by escapes (an error handler)."""
     assert isinstance(error, UnicodeEncodeError)
     replacement = _ASCII_REPLACEMENTS.get(error.object[error.start])
     return (replacement, error.start + 1) if replacement is not None else codecs.backslashreplace_errors(error)
 
 
 _LINES_PER_WRITE = 256
-"""Number of lines that are written at once."""
+"""Number of lines per write."""
 
 _ENCODE_FALLBACK = "binlogtool.otherwise"
 _ASCII_REPLACEMENTS = {"·": "-", "…": "...", "│": "|", "─": "-"}
@@ -162,13 +162,13 @@ codecs.register_error(_ENCODE_FALLBACK, _replace_unencodable)
 
 
 class OutputDestination:
-    """Context manager; `write` takes UTF-8 bytes. Leaving it normally completes the output, an exception discards it.
+    """Destination of UTF-8 bytes; a context manager: a normal exit completes the output, an exception discards it.
 
     Args:
-        text: the bytes are text for people: written in the terminal's encoding, paged on a terminal.
+        text: the bytes are text for people: convert it to the terminal's encoding, and page it on a terminal.
         progress: progress display to hide when output and progress may appear on the same screen.
-        defers_errors: for commands that change files: do not stop when the output cannot be written; report that at the
-            end.
+        defers_errors: for commands that change files: if the output cannot be written, continue and report the error at
+            the end.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class OutputDestination:
     ) -> None:
         self._defers_errors = defers_errors
         self.write_error: OSError | None = None
-        """Error after which nothing more is written."""
+        """First write error; nothing more is written after it. None = no error."""
         self._encoding: str | None = None
         self._pager: subprocess.Popen[bytes] | None = None
         self._progress = progress
@@ -245,7 +245,7 @@ class OutputDestination:
 
     @property
     def ascii(self) -> bool:
-        """True if box characters must be avoided: by the user's choice, or because they cannot be shown."""
+        """True if box-drawing characters must be avoided, by the user's choice or because they cannot be shown."""
         from binlogtool.terminal.escape import can_draw_boxes
 
         return self._ascii or not can_draw_boxes(self._encoding or "utf-8", self.isatty())
@@ -264,7 +264,7 @@ class OutputDestination:
         self._run_write(lambda: self._stream.write(data))
 
     def write_line(self, text: str, *, fits: bool = False) -> None:
-        """Write one line of escaped text, wrapped to the width of the terminal. fits: do not wrap."""
+        """Write one line of escaped text, wrapped to the width of the terminal. fits: do not wrap it."""
         if self.columns is not None and not fits:
             from binlogtool.terminal.escape import fold_line
 
@@ -302,7 +302,7 @@ class OutputDestination:
         """Sleep, but stop when the reader closes the pipe.
 
         Raises:
-            BrokenPipeError: it did.
+            BrokenPipeError: the reader closed the pipe.
         """
         import select
 
@@ -359,12 +359,12 @@ class OutputDestination:
                 self._stream.close()
             self._pager.wait()
         elif self.name != "standard output":
-            with suppress(OSError):  # a device that refused data refuses the rest of it, too; that was reported
+            with suppress(OSError):  # the device refused data before, which was reported
                 self._stream.close()
 
 
 def _is_input(name: str, target: Path, status: os.stat_result) -> bool:
-    """Return True if the input `name` is this file, or its directory, where it may be a member of a log."""
+    """Return True if the input `name` is this file, or its directory, as the file may be a member of the log there."""
     try:
         input_status = os.stat(name)
         return os.path.samestat(input_status, status) or os.path.samestat(input_status, target.resolve().parent.stat())

@@ -87,7 +87,7 @@ def _compute_status(run: CommandRun, results: list[ReplayResult]) -> int:
 
 
 class _ReplayCaller:
-    """Calls the library's replay with the options of the command line."""
+    """Caller of the library's replay with the options of the command line."""
 
     def __init__(self, run: CommandRun, options: ReplayOptions, next_command_options: GivenReadOptions) -> None:
         settings = run.settings
@@ -199,7 +199,7 @@ def _print_explanation(
 
 
 def _parse_record(text: str) -> tuple[str | None, int]:
-    """Parse `N`, `record:N` or `FILE:N` into (file, number)."""
+    """Parse `N`, `record:N` or `FILE:N` into (file or None, record number)."""
     file, _, number = text.rpartition(":")
     try:
         return (None if file in ("", "record") else file.removesuffix(":record")), int(number, 0)

@@ -1,4 +1,4 @@
-"""`binlogtool rows`: print the changed rows of tables, with the columns and types of their table."""
+"""`binlogtool rows`: print the changed rows of tables, with the columns and types of each table."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _open_tables(
     """Return the rows of the selected tables by name.
 
     Raises:
-        UsageError: the log has no such table, or there are several and the output holds one.
+        UsageError: the log has no such table, or several tables are selected for an output that holds only one.
     """
     columns = [name for text in options.columns for name in text.split(",") if name]
     row_selection = replace(selection, objects=(), exclude_objects=())
@@ -127,7 +127,7 @@ def _open_tables(
 
 
 def _has_table(rows: binlogtool.LogRows) -> bool:
-    """Return whether the selected records have a table of exactly this name; False for a pattern."""
+    """Return True if the selected records have a table with exactly this name; False for a pattern."""
     try:
         return bool(rows.schema.names)
     except UsageError:
@@ -135,7 +135,7 @@ def _has_table(rows: binlogtool.LogRows) -> bool:
 
 
 def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Selection) -> list[str]:
-    """Return the names of the selected tables that the selected records describe.
+    """Return the names of the selected tables that occur in the selected records.
 
     Raises:
         UsageError: the log has no such table.
@@ -175,7 +175,7 @@ def _report_no_tables(run: CommandRun, log: binlogtool.OpenedLog) -> None:
 
 
 def _filter_tables(names: Sequence[str], selection: Selection) -> list[str]:
-    """Return the names that the patterns of the selection include; a name without a sign `*?[` is itself."""
+    """Return the names that match the object patterns of the selection; one without `*?[` matches only itself."""
 
     def is_among(name: str, globs: Sequence[str]) -> bool:
         return any(name == glob or fnmatch.fnmatchcase(name, glob) for glob in globs)

@@ -1,4 +1,4 @@
-"""`binlogtool schema`: the JSON Schema of an output."""
+"""`binlogtool schema`: print the JSON Schema of an output."""
 
 from __future__ import annotations
 

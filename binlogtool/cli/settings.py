@@ -20,7 +20,7 @@ COMMAND_LINE_ONLY = frozenset({"apply", "yes", "allow_discard_valid"})
 
 
 def user_config_path() -> str:
-    """Return the path of the user's configuration file; it need not exist."""
+    """Return the path of the user's configuration file, which may not exist."""
     path = os.environ.get("BINLOGTOOL_CONFIG")
     if path:
         return path
@@ -33,7 +33,7 @@ def load_config(path: str | None) -> dict[str, Any]:
 
     Raises:
         InputOutputError: the given file cannot be read.
-        UsageError: it is not valid TOML, or sets an option that cannot be set there.
+        UsageError: the file is not valid TOML, or sets an option that a file cannot set.
     """
     name = path or user_config_path()
     must_exist = bool(path or os.environ.get("BINLOGTOOL_CONFIG"))
@@ -71,7 +71,7 @@ def _to_option_names(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_config_options(args: Sequence[str]) -> tuple[str | None, bool]:
-    """Return the file that --config names, and True if --no-config is given; before any other option is parsed."""
+    """Return the file that --config names (None = not given), and True if --no-config is given, before parsing."""
     path, is_disabled = None, False
     for position, word in enumerate(args):
         if word == "--":
@@ -85,7 +85,7 @@ def find_config_options(args: Sequence[str]) -> tuple[str | None, bool]:
 
 
 def find_display_settings(args: Sequence[str]) -> GlobalSettings:
-    """Return colour and paging as given on a command line that is not parsed, because it asks for help."""
+    """Return the settings for colour and paging from a command line that is not parsed because it asks for help."""
     color = "auto"
     for position, word in enumerate(args):
         if word == "--color" and position + 1 < len(args):
@@ -116,10 +116,10 @@ def check_option_names(table: Mapping[str, Any], command: str, params: Iterable[
 
 
 def check_table_names(tables: Iterable[str], commands: Iterable[str]) -> None:
-    """Check that every table is named like a command.
+    """Check that every table of the configuration file has the name of a command.
 
     Raises:
-        UsageError: one is not.
+        UsageError: a table has another name.
     """
     for name in set(tables) - set(commands):
         suggestion = suggest_names(name, commands)
@@ -185,7 +185,7 @@ class GlobalSettings(msgspec.Struct, frozen=True):
 
 
 def merge_global_values(context: click.Context, names: Sequence[str]) -> dict[str, Any]:
-    """Return the values of the global options: command line, environment, file; the command's before the group's."""
+    """Return the values of the global options: command line before environment before file, command before group."""
     outer = context.parent or context
     return {
         name: (context if _source_rank(context, name) <= _source_rank(outer, name) else outer).params.get(name)

@@ -1,4 +1,4 @@
-"""Start-up of a process that runs one command line: lazy standard modules, garbage collector; not used as a library."""
+"""Start-up of a process that runs one command line: lazy standard modules, garbage collector; not for library use."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Any
 
 _GC_THRESHOLD = 100_000
-"""New objects between two garbage collections: objects of the start-up live to the end."""
+"""Number of new objects between two garbage collections; high, because objects of the start-up live to the end."""
 
 _LAZY_MODULES = ("hashlib", "inspect", "pdb", "pickle", "platform", "textwrap", "traceback")
-"""Standard modules that click, construct and msgspec import, but that few runs use."""
+"""Standard modules that click, construct and msgspec import, but few runs use."""
 
 _PRESET_ATTRIBUTES = {"platform": {"system": lambda: os.uname().sysname}} if hasattr(os, "uname") else {}
-"""Attributes that are used during import, so that the rest of `platform` stays unloaded."""
+"""Module attributes that other modules use during import, set in advance so that `platform` is not loaded."""
 
 _OPTIONAL_MODULE = "typing_extensions"
 """Backport of `typing`. msgspec imports it first, and if it is not installed, uses `typing` for the same names."""
@@ -26,13 +26,13 @@ _loading = RLock()
 
 
 class LazyModule(ModuleType):
-    """Module that is executed when one of its attributes is first used."""
+    """Module whose code runs when one of its attributes is first used."""
 
     def __getattr__(self, name: str) -> Any:
         with _loading:
             spec = self.__spec__
             if not self.__dict__.get("__ran__") and not name.startswith("__") and spec is not None and spec.loader:
-                self.__dict__["__ran__"] = True  # its own imports may import it
+                self.__dict__["__ran__"] = True  # modules that it imports may import it again
                 spec.loader.exec_module(self)
         try:
             return self.__dict__[name]

@@ -84,7 +84,7 @@ def _print_transactions(run: CommandRun, options: StatsOptions) -> int:
 
 
 def _render_chart(name: str, figures: LogStats, title: str) -> bytes:
-    """Render the chart in the format that the file name asks for."""
+    """Render the chart in the format given by the suffix of the file name."""
     from binlogtool.report.stats import render_chart
     from binlogtool.report.verify_html import render_chart_page
 
@@ -121,7 +121,7 @@ def _read_blocks(run: CommandRun, options: StatsOptions, *, reads_rows: bool) ->
 
 
 class _RowSums:
-    """Changed rows by group."""
+    """Counter of changed rows by group."""
 
     def __init__(self, by: str) -> None:
         from binlogtool.report.transaction_stats import RowCounter
@@ -149,7 +149,7 @@ def _count_transactions(run: CommandRun, options: StatsOptions) -> TransactionSt
 
 
 _DEFAULT_TOP = 10
-"""Transactions that are shown in each order."""
+"""Number of transactions shown in each ranking."""
 
 
 command = Command(

@@ -68,7 +68,7 @@ def _check_options(options: TruncateOptions, format_: str) -> None:
 
 
 def has_terminal() -> bool:
-    """Return True if a confirmation can be asked on a terminal."""
+    """Return True if there is a terminal for the confirmation prompt."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
@@ -79,7 +79,7 @@ def _check_can_confirm(options: TruncateOptions) -> None:
 
 
 def report_unprinted_changes(run: CommandRun, applied: RepairResult) -> None:
-    """Report on standard error what was changed, if the normal output could not be written."""
+    """Report the changes on standard error, if the normal output could not be written."""
     for file in applied.files:
         run.say(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
     if applied.undo is not None:
@@ -132,7 +132,7 @@ class TruncateOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TruncateRunner:
-    """Plans and repairs one or several logs."""
+    """Planner and repairer of one or several logs."""
 
     def __init__(self, run: CommandRun, options: TruncateOptions, as_json: bool, has_several_paths: bool) -> None:
         settings = run.settings
@@ -148,7 +148,7 @@ class _TruncateRunner:
         }
 
     def process_path(self, out: OutputDestination, path: str) -> None:
-        """Plan one log, and do with the plan what the options ask for."""
+        """Plan the repair of one log, and print, save or apply the plan as the options request."""
         try:
             self._plan_and_process(out, path)
         except BinlogtoolError as error:
@@ -174,7 +174,7 @@ class _TruncateRunner:
         self._process_plan(out, binlogtool.load_plan(plan_file, self._options.paths, **self._read_options))
 
     def _finish_interrupted_repair(self, path: str) -> None:
-        """Finish an interrupted repair in the directory of `path`, after the user confirmed what it writes."""
+        """Finish an interrupted repair in the directory of `path`, after the user confirmed the changes."""
         import binlogtool
         from binlogtool.report.wording import quote_for_shell
 

@@ -1,4 +1,4 @@
-"""Verify paths in this process, in several ones or on Spark, with a time limit and a state file of earlier runs."""
+"""Verify paths in this process, in other processes or on Spark, with a time limit and a state file of earlier runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class VerifyOptions(msgspec.Struct, frozen=True):
-    """Options of verifying each path.
+    """Options for verifying each path.
 
-    state: results of earlier runs. max_duration: seconds. master: of the Spark to use; None = this process.
+    state: results of earlier runs. max_duration: seconds. master: the Spark to use; None = no Spark.
     """
 
     depth: str
@@ -40,7 +40,7 @@ class VerifyOptions(msgspec.Struct, frozen=True):
 
 
 class VerifyCall(msgspec.Struct, frozen=True):
-    """Arguments of one library call; can be sent to another process. more_paths: files to check together with it."""
+    """Arguments of one library call, to be sent to a process. more_paths: files to check together with `path`."""
 
     path: str
     format: str
@@ -58,7 +58,7 @@ class VerifyCall(msgspec.Struct, frozen=True):
         return binlogtool.verify([self.path, *self.more_paths], times=self.times, **self.to_options())
 
     def to_options(self) -> dict[str, Any]:
-        """Return the arguments that every kind of call takes."""
+        """Return the arguments that local and Spark calls have in common."""
         other = ("path", "more_paths", "times")
         return {name: getattr(self, name) for name in self.__struct_fields__ if name not in other}
 
@@ -110,7 +110,7 @@ def _build_call(run: CommandRun, paths: Sequence[str], options: VerifyOptions, d
 def _verify_sequentially(
     run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None
 ) -> Iterator[Report]:
-    """Yield a report for each path, or for named files of one directory together, until the deadline."""
+    """Yield a report for each path, or one for consecutive files of the same directory, until the deadline."""
     number = 0
     for unit in _split_paths(paths, options):
         if deadline is not None and time.monotonic() >= deadline:
@@ -122,7 +122,7 @@ def _verify_sequentially(
 
 
 def _split_paths(paths: Sequence[str], options: VerifyOptions) -> Iterator[list[str]]:
-    """Yield paths that follow each other, and name files of one directory, together; with a state each by itself."""
+    """Yield groups of consecutive paths of files in the same directory; with a state file, each path by itself."""
     if options.state is not None:
         yield from ([path] for path in paths)
         return

@@ -1,6 +1,6 @@
-"""`verify --state`: results of earlier runs. One line of JSON per path and run; lines are only ever appended.
+"""`verify --state`: results of earlier runs, one JSON line per path and run; lines are only ever appended.
 
-A last line that was torn by a crash is removed before the next one is appended.
+A last line torn by a crash is removed before the next line is appended.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LINE_PREFIX = b'{"schema": "binlogtool/state/1"'
 _DEPTHS = ("frame", "checksum", "payload", "set")
 _CHUNK_BYTES = 1 << 20
 _MAX_DEPTH = 4
-"""Levels of directories below a path that are searched, as in the search for logs."""
+"""Number of directory levels below a path that are searched, as in the search for logs."""
 
 RESULT_NEUTRAL_OPTIONS = frozenset(
     {
@@ -38,14 +38,14 @@ RESULT_NEUTRAL_OPTIONS = frozenset(
         "ascii", "progress", "verbose", "quiet", "timeout", "jobs", "config", "no_config", "debug", "version",
     }
 )  # fmt: skip
-"""Options of verify that do not affect a stored result: where what is printed, and how the work is divided.
-The depth is compared separately; a result that a time limit ended is never stored."""
+"""Options of verify that do not affect a stored result: those about output, and about how the work is divided. The
+depth is compared separately; a result that a time limit ended is never stored."""
 SECRET_OPTIONS = frozenset({"keyfile_secret"})
 """Options that name a secret file: only its size, time and inode are part of the fingerprint."""
 
 
 class _FilePrefix(msgspec.Struct, frozen=True):
-    """Durable beginning of a file when it was verified. steady: its hash without the bytes that a server rewrites."""
+    """Durable part of a file when it was verified. steady: its hash without the bytes that a server rewrites."""
 
     path: str
     end: int
@@ -96,8 +96,8 @@ class VerifyState:
         """Read the state in a file, or start an empty one. options: fingerprint of this command line.
 
         Raises:
-            InputOutputError: it cannot be read.
-            UsageError: it is another kind of file, or was modified.
+            InputOutputError: the file cannot be read.
+            UsageError: the file is of another kind, or was modified.
         """
         file, entries = Path(path), dict[str, _StateLine]()
         try:
@@ -119,7 +119,7 @@ class VerifyState:
         return cls(file, entries, options)
 
     def find_unchanged(self, call: VerifyCall) -> Report | None:
-        """Return the earlier report if nothing about the path has changed since and it was at least as deep; else None.
+        """Return the earlier report if its depth suffices and neither files nor options have changed since; else None.
 
         Raises:
             UsageError: the stored result is not a report.
@@ -138,7 +138,7 @@ class VerifyState:
             raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
 
     def add_result(self, call: VerifyCall, report: Report) -> Report:
-        """Add findings about changed beginnings of files to the report, store it if complete, and return it."""
+        """Add findings about changed durable parts of files to the report, store it if complete, and return it."""
         entry = self._entries.get(_path_key(call.path))
         old_prefixes = {one.path: one for one in entry.prefixes} if entry is not None else {}
         changed = [_check_prefix(f, old_prefixes.get(f.path)) for f in report.files]
@@ -172,10 +172,10 @@ class VerifyState:
 
 
 def _parse_line(line: bytes) -> _StateLine:
-    """Parse one line.
+    """Parse one line of the state file.
 
     Raises:
-        ValueError: it was not written by --state.
+        ValueError: the line was not written by --state.
     """
     try:
         return msgspec.convert(json.loads(line), _StateLine, strict=True)
@@ -186,7 +186,7 @@ def _parse_line(line: bytes) -> _StateLine:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Return True if an unterminated last line begins as --state writes it."""
+    """Return True if an unterminated last line is the beginning of a line that --state writes."""
     return line.startswith(_LINE_PREFIX) or _LINE_PREFIX.startswith(line)
 
 
@@ -212,7 +212,7 @@ def _check_report(report: Report) -> Report:
     """Return the report after checking that its members have the types that every output relies on.
 
     Raises:
-        ValueError, TypeError, LookupError, AttributeError, RecursionError: they do not.
+        ValueError, TypeError, LookupError, AttributeError, RecursionError: a member has a wrong type.
     """
     from binlogtool.report.verify_and_plan import encode_verify_report, render_verify_text
 

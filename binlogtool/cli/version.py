@@ -1,4 +1,4 @@
-"""`--version`, and with -v: formats, dependencies and the checksum kernels in use."""
+"""`--version`: print the version; with -v also formats, dependencies and the checksum kernels in use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _detail_lines() -> Iterator[str]:
 
 
 def _describe_backend() -> str:
-    """Return the backend that runs the kernels; plug-ins have no native code, which is built with the package."""
+    """Describe the backend that runs the kernels; kernels of plug-ins always run as Python."""
     import binlogtool
     from binlogtool import formats
 

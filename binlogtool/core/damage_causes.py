@@ -1,7 +1,7 @@
 """Infer the most likely cause of a damaged range from the bytes around it.
 
 Pure functions: bytes in, verdict out. A verdict needs evidence: a checksum that matches again, a sector of zeros with
-sharp edges, a sector that is also elsewhere in the file, the head of another file, records at another distance.
+sharp edges, a sector that also occurs elsewhere in the file, the head of another file, shifted records.
 Bounded: at most MAX_REGION_BYTES of a region, MAX_SHIFTED_FRAME of a frame, SEARCH_DISTANCE of the file around it.
 """
 
@@ -41,7 +41,7 @@ class DamageCause(NamedTuple):
         kind: flipped-bit, zeroed-sector, stale-sector, foreign-bytes, inserted-bytes, removed-bytes, torn-write,
             truncated.
         offset, length: the affected bytes of the file.
-        words: one clause of the message.
+        words: the cause as a clause of the finding's message.
         more: additional facts.
     """
 
@@ -58,14 +58,14 @@ class DamageCause(NamedTuple):
 
 
 class DamagedRegion(NamedTuple):
-    """The bytes `[start, end)` without a record; at `end` is a proven record, the end mark, or the end of the file.
+    """Bytes `[start, end)` without a record, up to a proven record, the end mark, or the end of the file.
 
     Args:
         declared: where the damaged frame ends by its own length; -1 = unknown.
-        before: offset of a good frame before it; -1 = there is none.
-        tail: nothing provable follows.
-        flip: byte and bit of a finding that explain its checksum.
-        covered: number of bytes under that checksum.
+        before: offset of a good frame before the region; -1 = none.
+        tail: True if nothing provable follows.
+        flip: byte and bit that explain the checksum of the damaged frame, if known.
+        covered: number of bytes that this checksum covers.
     """
 
     start: int
@@ -78,18 +78,18 @@ class DamagedRegion(NamedTuple):
 
 
 class DamageEvidence(msgspec.Struct):
-    """Readers of one file, and what was found so far, for the search for causes of damage.
+    """Access to one file for the search for causes of damage, and the results so far.
 
     Args:
         read: reads `[offset, offset + size)`, shorter at the end.
-        size: of the file, in bytes.
+        size: bytes of the file.
         proven_size: bytes -> size of the frame at their start, if a checksum proves it; else 0.
         checksum_difference: a frame -> stored xor computed checksum and the covered range; None if it has no checksum.
-        poly: of the checksum (crcmod's convention).
+        poly: polynomial of the checksum (crcmod's convention).
         align: frames start at multiples of it.
         claimed_offset: first bytes of a frame -> the file offset that the writer stored in it.
         foreign_format: bytes of a sector -> name of the log format whose files start like that.
-        frame_size: like `proven_size`, where there are no checksums.
+        frame_size: like `proven_size`, for files without checksums.
         regions: number of regions examined so far.
         last_cause: the cause of the last region.
     """
@@ -109,7 +109,7 @@ class DamageEvidence(msgspec.Struct):
     last_cause: DamageCause | None = None
 
     def find_copies(self, sector: bytes, offset: int) -> list[int]:
-        """Return other offsets near `offset` with the bytes of a sector; the index is built on first use."""
+        """Return the other offsets near `offset` where the same sector occurs; the index is built on first use."""
         low, high = self._indexed_range
         if not low <= offset < high:
             self._build_index(max(0, offset - SEARCH_DISTANCE) // SECTOR * SECTOR, offset + SEARCH_DISTANCE)
@@ -129,39 +129,39 @@ class DamageEvidence(msgspec.Struct):
 
 BLOCK_BYTES = 4096
 MAX_REGION_BYTES = 256 * KIB
-"""Bytes of a region that are examined."""
+"""Maximum number of bytes of a region that are examined."""
 MAX_SHIFTED_FRAME = 32 * KIB
-"""Longest frame in which inserted or removed bytes are searched for."""
+"""Longest frame in which inserted or removed bytes are searched for, in bytes."""
 MAX_FOREIGN_SEARCH = 32 * KIB
-"""Bytes of a region in which the head of another file is searched for."""
+"""Number of bytes of a region that are searched for the head of another file."""
 MAX_REGIONS, MAX_FLIP_REGIONS = 4, 2
-"""Regions of a file that are examined; and the first of them, in which every bit of the frame head is tried."""
+"""Maximum number of regions examined in a file, and of those in which every bit of the frame head is tried."""
 MAX_FLIPPED_FRAME = 64 * KIB
-"""Longest frame for which the bits of its head are tried: each try checks the frame."""
+"""Longest frame whose head bits are tried, in bytes: each try checks the frame."""
 
 _HEAD_BYTES = 32
 _LENGTH_HEAD_SIZES = (8, 13, 20)
-"""Sizes of frame heads up to the length field, in the known formats: gaps are searched for after them."""
+"""Sizes of frame heads up to the length field, in the known formats; gaps are searched for after them."""
 _MAX_ONE_MISSING_FRAME = 1024
-"""Longest frame in which one missing byte is searched for: a false match has a probability of 1 in 16,000."""
+"""Longest frame in which one missing byte is searched for, in bytes; a false match has a probability of 1 in 16,000."""
 _SHARP_EDGE, _SHARP_PAGE_EDGE = 16, 4
-"""Most bytes by which zeros may extend beyond a sector boundary; pages have zeros of their own."""
+"""Maximum bytes by which zeros may extend beyond a sector boundary; less for pages, which contain zeros themselves."""
 _MAX_OWN_ZEROS = 64
-"""Up to so many zeros at the end of a file may belong to a truncated record head: they do not prove a torn write."""
+"""Maximum zeros at the end of a file that may belong to a truncated record head and do not prove a torn write."""
 _MIN_DISTINCT_BYTES = 8
 _MAX_SHIFT = 1 << 20
 _MAX_PAGE_SHIFT = 256
-"""Longest distance from its place at which a page is searched for, in bytes."""
+"""Maximum shift by which a page is searched for, in bytes."""
 _ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
 _MAX_MISSING = SECTOR
-"""Most bytes that can be missing in a record for a verdict."""
+"""Maximum number of missing bytes in a record for a verdict."""
 _MAX_MISSING_UNCHECKED = 127
-"""Most bytes that can be missing in a record for a verdict, where there are no checksums."""
+"""Maximum number of missing bytes in a record for a verdict, in files without checksums."""
 _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 _MAX_END_MARK = 8
 """Longest end mark of a file, in bytes."""
 _MAX_RECORDS_CHECKED = 32
-"""Records after the damage that are checked, up to the next block."""
+"""Maximum number of records after the damage that are checked, up to the next block."""
 _FOREIGN_MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "ELF program"), (b"SQLite format 3\0", "SQLite database"), (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive"), (b"\x1f\x8b\x08", "gzip data"),
@@ -169,7 +169,7 @@ _FOREIGN_MAGICS: tuple[tuple[bytes, str], ...] = (
 
 
 def find_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
-    """Return the likely cause of damage; None without evidence, or after enough regions of this file were examined."""
+    """Return the likely cause of damage; None without evidence, or if MAX_REGIONS of this file were examined before."""
     evidence.regions += 1
     if evidence.regions > MAX_REGIONS or region.end <= region.start:
         return None
@@ -198,8 +198,8 @@ def find_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause |
 def find_tail_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
     """Return the cause of a tail that is an incomplete record.
 
-    A flipped bit of its length, a write that was interrupted or never happened (old bytes, or those of another file,
-    are there), or truncation.
+    The cause is a flipped bit in its length, a write that was interrupted or never happened (old bytes, or bytes of
+    another file, are in its place), or truncation.
     """
     evidence.regions += 1
     if evidence.regions > MAX_REGIONS:
@@ -216,7 +216,7 @@ def find_tail_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCa
         return None  # a write may have been interrupted there
     if evidence.align > 1 and (
         -evidence.size % evidence.align <= _MAX_PAGE_SHIFT or not _is_page(evidence, region.start - evidence.align)
-    ):  # so little is missing, or the page before is not whole either: bytes may be missing anywhere
+    ):  # little is missing, or the previous page is not whole either: bytes may be missing anywhere
         return _find_shifted_last_page(evidence, region)
     words = f"the file was truncated, or not written further, at {region.end:#x}"
     return DamageCause(
@@ -229,7 +229,7 @@ def find_tail_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCa
 
 
 def _earlier_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
-    """Return the cause of an earlier region that extends into this one: there were records between."""
+    """Return the cause of an earlier region if it also covers this one, with records in between; else None."""
     last_cause = evidence.last_cause
     return (
         last_cause
@@ -239,7 +239,7 @@ def _earlier_cause(evidence: DamageEvidence, region: DamagedRegion) -> DamageCau
 
 
 def _find_shifted_last_page(evidence: DamageEvidence, region: DamagedRegion) -> DamageCause | None:
-    """Find a whole page at the end of a file whose size is not a multiple of pages: bytes before it are missing."""
+    """Find a whole page at the end of a file whose size is no multiple of the page size: earlier bytes are missing."""
     return (
         _make_shift_cause(region, -(-evidence.size % evidence.align))
         if _is_page(evidence, evidence.size - evidence.align)
@@ -262,7 +262,7 @@ def _make_flip_cause(byte: int, bit: int) -> DamageCause:
 
 
 def _find_head_flip(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
-    """Find one bit of the head with which the frame is whole and reaches to the next one."""
+    """Find one bit of the frame head whose correction makes the frame whole, ending at the next frame."""
     corrected, size = bytearray(data), region.end - region.start
     if evidence.regions > MAX_FLIP_REGIONS or size > MAX_FLIPPED_FRAME:
         return None
@@ -291,7 +291,7 @@ def _find_zeroed_sectors(evidence: DamageEvidence, region: DamagedRegion, data: 
         start, end = -(-first // SECTOR) * SECTOR, last // SECTOR * SECTOR
         at_end = last == evidence.size
         if at_end and 0 <= region.declared <= first:
-            continue  # the record was there, and the rest of the file is filler
+            continue  # the record was written, and the rest of the file is filler
         if start - first >= edge or not max(start, region.start) < max(end, last * at_end) or start >= region.end:
             continue
         if at_end and start > region.start and last - start < _MAX_OWN_ZEROS:
@@ -311,7 +311,7 @@ def _find_zeroed_sectors(evidence: DamageEvidence, region: DamagedRegion, data: 
 
 
 def _find_stale_sectors(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
-    """Find sectors that are also elsewhere in the file, while their neighbours are not."""
+    """Find sectors that also occur elsewhere in the file, while their neighbours do not."""
     low, high = _sector_bounds(region, data)
     nearby_bytes = evidence.read(low, high - low)
     for at in range(0, len(nearby_bytes) - SECTOR + 1, SECTOR):
@@ -327,7 +327,7 @@ def _find_stale_sectors(evidence: DamageEvidence, region: DamagedRegion, data: b
 
 
 def _count_common_bytes(evidence: DamageEvidence, first: int, second: int) -> int:
-    """Return how many bytes two places have in common, if that starts and ends at sector boundaries; else 0."""
+    """Return the length of the equal bytes around two offsets, if it starts and ends at sector boundaries; else 0."""
     back = min(_SHARP_EDGE, first, second)
     before, before_other = evidence.read(first - back, back), evidence.read(second - back, back)
     if back and before == before_other:
@@ -344,7 +344,7 @@ def _count_common_bytes(evidence: DamageEvidence, first: int, second: int) -> in
 def _find_foreign_head(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find the head of another file at a sector boundary."""
     low, high = _sector_bounds(region, data)
-    if evidence.poly is None:  # it may have begun where there is no checksum
+    if evidence.poly is None:  # the foreign bytes may have begun where no checksum covers them
         low = max(0, low - BLOCK_BYTES + SECTOR)
     nearby_bytes = evidence.read(low, high - low)
     for at in range(0 if low else SECTOR, min(len(nearby_bytes), MAX_FOREIGN_SEARCH), SECTOR):
@@ -392,7 +392,7 @@ def _find_removed_byte(evidence: DamageEvidence, region: DamagedRegion, data: by
 
 
 def _find_removed_bytes(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
-    """Find missing bytes: by its length the record ends after the start of the next one, which is intact."""
+    """Find missing bytes: the record's length reaches beyond the start of the next record, which is intact."""
     missing, size = region.declared - region.end, region.end - region.start
     if evidence.claimed_offset is not None or evidence.align > 1 or region.tail or not 0 < missing <= _MAX_MISSING:
         return None
@@ -410,8 +410,8 @@ def _find_removed_bytes(evidence: DamageEvidence, region: DamagedRegion, data: b
 def _find_removed_bytes_unchecked(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
     """Find missing bytes where nothing has a checksum.
 
-    By its length, the record before ends after the start of one that reaches exactly to the next one. A length with one
-    or two flipped bits looks the same: no verdict then.
+    The length of a record reaches beyond the start of the next one, which ends exactly where another begins. A length
+    with one or two flipped bits looks the same and gives no verdict.
     """
     low, size = max(region.before + 1, region.start - _MAX_MISSING_UNCHECKED), region.end - region.start
     if (
@@ -434,12 +434,12 @@ def _find_removed_bytes_unchecked(evidence: DamageEvidence, region: DamagedRegio
 
 
 def _reaches_end(evidence: DamageEvidence, data: bytes, at: int) -> bool:
-    """Return True if one record reaches from this offset to the end."""
+    """Return True if one record extends from this offset exactly to the end of the data."""
     return evidence.frame_size(data[at:]) == len(data) - at
 
 
 def _is_explained_by_flips(evidence: DamageEvidence, data: bytes, missing: int) -> bool:
-    """Return True if records tile the data with one bit of the first head changed, or two that are the length."""
+    """Return True if records tile the data after one bit of the first head, or two bits of its length, are changed."""
     changes = [bytes([1 << bit]) for bit in range(8)]
     if missing.bit_count() <= 2:
         changes += [missing.to_bytes(2, order) for order in _ORDERS]
@@ -453,7 +453,7 @@ def _is_explained_by_flips(evidence: DamageEvidence, data: bytes, missing: int) 
 
 
 def _is_tiled(evidence: DamageEvidence, data: bytes) -> bool:
-    """Return True if records tile the data."""
+    """Return True if the data is a sequence of whole records without gaps."""
     at = 0
     for _ in range(_MAX_RECORDS_CHECKED):
         size = evidence.frame_size(data[at:])
@@ -464,7 +464,7 @@ def _is_tiled(evidence: DamageEvidence, data: bytes) -> bool:
 
 
 def _has_records_to_next_block(evidence: DamageEvidence, at: int) -> bool:
-    """Return True if the records from `at` on are whole up to the next block; else they may be copies of others."""
+    """Return True if the records from `at` on are whole up to the next block; otherwise they may be stale copies."""
     block = at // BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES
     for _ in range(_MAX_RECORDS_CHECKED):
         if at >= min(block, evidence.size):
@@ -478,7 +478,7 @@ def _has_records_to_next_block(evidence: DamageEvidence, at: int) -> bool:
 
 
 def _is_explained_by_length(evidence: DamageEvidence, data: bytes, missing: int) -> bool:
-    """Return True if the record is whole when a number in its head, its length, is `missing` less."""
+    """Return True if the record is whole once its length, a number in its head, is reduced by `missing`."""
     size = len(data)
     for width, order in product((1, 2, 4), _ORDERS):
         for at in range(min(_HEAD_BYTES, size) - width + 1):
@@ -494,11 +494,11 @@ def _is_explained_by_length(evidence: DamageEvidence, data: bytes, missing: int)
 def _locate_gap(
     evidence: DamageEvidence, frame: bytes, head: int, differences: Iterator[int], spare: int
 ) -> int | None:
-    """Return where in a frame the gap is, if not at `head`: the first offset for which the checksum matches.
+    """Return the position of the gap in a frame, from `head` on: the first offset where the checksum matches.
 
     Args:
-        differences: for each byte after `head`, the xor if the gap is after it.
-        spare: what one more unknown byte can explain.
+        differences: for each byte after `head`, its xor with the stored byte if the gap comes after it.
+        spare: largest remaining difference that one more unknown byte can explain; 0 = no such byte.
     """
     difference_and_range = evidence.checksum_difference(frame) if evidence.poly is not None else None
     if difference_and_range is None or evidence.poly is None:
@@ -515,7 +515,7 @@ def _locate_gap(
 
 
 def _find_shifted_records(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
-    """Find records after the damage whose distance from their stored position differs from that of those before it."""
+    """Find a shift of the records after the damage, relative to those before it, from the positions stored in them."""
     if evidence.claimed_offset is None or region.tail or region.before < 0:
         return None
     claimed_before, claimed_after = (
@@ -525,7 +525,7 @@ def _find_shifted_records(evidence: DamageEvidence, region: DamagedRegion, data:
         return None
     shift = (region.end - claimed_after) - (region.before - claimed_before)
     if region.before != claimed_before and not evidence.proven_size(evidence.read(region.before, MAX_FLIPPED_FRAME)):
-        return None  # nothing proves it
+        return None  # unproven
     if not _is_provable_record(evidence, region.end, region.end - claimed_after):
         return None
     if shift % SECTOR == 0:  # mixed-up sectors also move records by whole sectors
@@ -534,7 +534,7 @@ def _find_shifted_records(evidence: DamageEvidence, region: DamagedRegion, data:
 
 
 def _is_provable_record(evidence: DamageEvidence, at: int, distance: int) -> bool:
-    """Return True for a record with a matching checksum, or followed by one at the same distance from its position."""
+    """Return True for a record with a matching checksum, or followed by a record shifted by the same distance."""
     data = evidence.read(at, MAX_FLIPPED_FRAME)
     if evidence.proven_size(data):
         return True
@@ -548,7 +548,7 @@ def _is_provable_record(evidence: DamageEvidence, at: int, distance: int) -> boo
 
 
 def _find_shifted_page(evidence: DamageEvidence, region: DamagedRegion, data: bytes) -> DamageCause | None:
-    """Find the next page, whole, at another distance."""
+    """Find the next page, whole but shifted."""
     page = evidence.align
     if page == 1 or not region.tail or region.start + 2 * page > evidence.size:
         return None
@@ -573,7 +573,7 @@ _CHECKSUM_RIGHT = 1
 
 
 class CauseFinder:
-    """Search for causes in one file; what it learns about the file (sectors) serves all of its findings."""
+    """Search for causes of damage in one file; its index of sectors is shared by all findings."""
 
     def __init__(self, source: Source, format: str, frame: FrameLevel, backend: Backend) -> None:
         assert source.size is not None
@@ -592,7 +592,7 @@ class CauseFinder:
         low, high = item.facts.get("covered", (0, 0))
         region = region._replace(flip=flip, covered=high - low)
         likely = (find_tail_cause if item.id == "torn-tail" else find_cause)(self._evidence, region)
-        if likely is None or (item.id == "garbage-tail" and likely.kind == "torn-write"):  # no record broke off there
+        if likely is None or (item.id == "garbage-tail" and likely.kind == "torn-write"):  # no torn record here
             return item
         is_in_message = flip is not None and likely.kind == "flipped-bit"
         message = item.message if is_in_message else f"{item.message}; likely cause: {likely.words}"
@@ -600,17 +600,17 @@ class CauseFinder:
 
 
 def find_end_past_file(scanner: Scanner, data: memoryview, position: int, size: int) -> int:
-    """Return where the frame at `position` would end beyond the file; -1 = it does not say.
+    """Return where the frame at `position` would end beyond the file; -1 = unknown.
 
     Args:
-        data: its first bytes.
-        size: its declared size at least.
+        data: first bytes of the frame.
+        size: minimum declared size of the frame.
     """
     if not 0 <= size <= MAX_FLIPPED_FRAME:
         return -1
     padded = bytearray(data).ljust(size + HEAD_BYTES, b"\0")
     table, stop = scanner.scan(padded, 0, len(padded), False)
-    if table.count:  # its checksum may be zero, and then it has none
+    if table.count:  # a checksum of zero means that there is none
         return position + int(table["end"][0])
     return position + stop.need if stop.reason == StopReason.CHECKSUM else -1
 
@@ -635,14 +635,14 @@ def _find_foreign_format(own_format: str, data: bytes) -> str | None:
 # --- Frames hidden by one flipped bit ---
 
 MAX_FRAME_BYTES = 64 * KIB
-"""Bytes that are examined."""
+"""Maximum number of bytes that are examined."""
 _FLIPPED_HEAD_BYTES = 64
 _MAX_ENDS = 64
 _CHECKSUM_BYTES = 4
 
 
 class HiddenFrame(NamedTuple):
-    """The frame with the bit corrected, the offset of its byte in the frame, and the bit number."""
+    """Frame with the flipped bit corrected, the offset of the bit's byte in the frame, and the bit number."""
 
     frame: bytes
     byte: int
@@ -650,7 +650,7 @@ class HiddenFrame(NamedTuple):
 
 
 def find_hidden_frame(level: FrameLevel, probe: Scanner, data: bytes) -> HiddenFrame | None:
-    """Find the frame at the start of these bytes, which end at a good frame or after further lost ones."""
+    """Find the frame at the start of these bytes, which may hold more lost frames; None = no single bit explains it."""
     result = next(
         (
             candidate
@@ -663,7 +663,7 @@ def find_hidden_frame(level: FrameLevel, probe: Scanner, data: bytes) -> HiddenF
 
 
 def _iter_possible_ends(level: FrameLevel, data: bytes) -> Iterator[int]:
-    """Yield where the frame may end: at the end of the bytes, and where others could begin."""
+    """Yield the possible ends of the frame: the end of the bytes, and offsets where other frames could begin."""
     yield len(data)
     if level.sync is not None:
         matches = re.compile(level.sync, re.DOTALL).finditer(data, level.min_size)
@@ -673,8 +673,8 @@ def _iter_possible_ends(level: FrameLevel, data: bytes) -> Iterator[int]:
 def candidate_bits(level: FrameLevel) -> range:
     """Return the bits of a head that `find_hidden_frame` tries, each with a check of the frame.
 
-    Those of the length, where one field holds it (with the right length, the checksum locates every other bit); else
-    all.
+    These are the bits of the length field, if there is one (with the right length, the checksum locates every other
+    bit); otherwise all bits.
     """
     if level.length_field is None:
         return range(8 * _FLIPPED_HEAD_BYTES)
@@ -683,7 +683,7 @@ def candidate_bits(level: FrameLevel) -> range:
 
 
 def _find_by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> HiddenFrame | None:
-    """Find the bit from the checksum at the end of a frame, whatever the bit means."""
+    """Locate the flipped bit, anywhere in the frame, from the checksum at its end."""
     first, end = level.trailing, len(frame) - _CHECKSUM_BYTES
     if first is None or end <= first:
         return None
@@ -700,7 +700,7 @@ def _find_by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> Hidden
 
 
 def _find_by_head(level: FrameLevel, probe: Scanner, data: bytes) -> HiddenFrame | None:
-    """Try the bits of the head; another frame must be able to begin where the frame then ends."""
+    """Try each bit of the head; another frame must be able to begin where the corrected frame ends."""
     corrected = bytearray(data)
     for number in candidate_bits(level):
         if number >= 8 * len(data):
@@ -715,6 +715,6 @@ def _find_by_head(level: FrameLevel, probe: Scanner, data: bytes) -> HiddenFrame
 
 
 def _scanned_frame_size(probe: Scanner, data: bytes | bytearray) -> int:
-    """Return the size of the frame at the start, if its checksum matches; else 0."""
+    """Return the size of the frame at the start of the data, if its checksum matches; else 0."""
     table, _ = probe.scan(data, 0, len(data))
     return int(table["end"][0]) if table.count and int(table["checksum"][0]) == _CHECKSUM_RIGHT else 0

@@ -1,10 +1,10 @@
 """Follow logs that grow: appended bytes, new, renamed and removed files.
 
 Each call reads from the last split point (`core.open_log`), with a new layout and source. A held descriptor keeps the
-file readable when its name is gone, and prevents its inode from being reused.
+file readable after its name was removed, and prevents its inode from being reused.
 
-A file is held open from the listing that finds it, so that one that is removed or replaced meanwhile is still read to
-its end. State is kept only for existing files.
+A file is held open from the listing that finds it, so that it is read to its end even if it is removed or replaced
+meanwhile. State is kept only for existing files.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ FileIdentity = tuple[int, int]
 """Device and inode."""
 
 _REREAD_BYTES = 64 * KIB
-"""Up to so many bytes are read again instead of searching them for a split point."""
+"""Maximum number of bytes that are reread rather than searched for a split point."""
 
 _MTIME_TICK_NS = 100_000_000
-"""Nanoseconds in which a file can change twice with the same modification time."""
+"""Period in nanoseconds within which a file can change twice and keep the same modification time."""
 
 _MAX_WRITE_S = 1.0
 """Longest assumed duration of a write, in seconds."""
 
 PendingFindings = dict[tuple[str, int | None], tuple[float, FileFinding]]
-"""Id and offset of a finding -> since when it is known, and the finding."""
+"""Id and offset of a finding -> the time when it was first seen, and the finding."""
 
 _COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
@@ -79,8 +79,8 @@ _COMPRESSED_MAGIC = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 class FollowReadOptions(NamedTuple):
     """Read options that all followed files share.
 
-    filter: started once for each file (`RecordFilter.start_file`). columns: those that the condition names; None =
-    there is none.
+    filter: started once for each file (`RecordFilter.start_file`). columns: the columns in the condition; None = there
+    is no condition.
     """
 
     filter: RecordFilter
@@ -96,14 +96,14 @@ class FollowedFile(msgspec.Struct):
     """State of one file.
 
     Attributes:
-        identity: device and inode when it was found.
+        identity: device and inode when the file was found.
         size, stamp: size and modification time of the content that was read.
-        records: number of its records then.
+        records: number of records in that content.
         head_hash: size and hash of its head.
         resume_point: where to resume.
-        shared_before: what was learned in the files before it.
+        shared_before: state that earlier files share with it (`FileHead.shared`), from before it was read.
         file_selection: the part of the selection that applies to it.
-        pending: damage that may be a write in progress; reported when it is still there later.
+        pending: damage that may be a write in progress; it is reported if it persists.
     """
 
     path: str
@@ -132,7 +132,7 @@ class FollowedFile(msgspec.Struct):
             self.handle = os.open(os.path.realpath(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return False
-        except OSError:  # forbidden, or too many open files: reported when it is read
+        except OSError:  # forbidden, or too many open files: reported when the file is read
             return True
         status = os.fstat(self.handle)
         if (status.st_dev, status.st_ino) == self.identity:
@@ -167,7 +167,7 @@ class FollowedFile(msgspec.Struct):
     def read_new(
         self, options: FollowReadOptions, shared: dict[str, Any]
     ) -> Iterator[RecordBlock | FileFinding | FollowLoss]:
-        """Yield what is new. shared: what was learned in other files, and here.
+        """Yield the new records and findings. shared: state that all files share (`FileHead.shared`).
 
         Raises:
             BinlogtoolError: the file cannot be read.
@@ -177,14 +177,14 @@ class FollowedFile(msgspec.Struct):
             yield from self.report_pending()
             return
         just_now = abs(time.time_ns() - status.st_mtime_ns) < _MTIME_TICK_NS
-        self.stamp = -1 if just_now else status.st_mtime_ns  # it may change again within the same tick
+        self.stamp = -1 if just_now else status.st_mtime_ns  # the file may change again within the same tick
         source = self._open_source()
         old_size = self.size
         self.size = status.st_size if source.size is None else source.size
         yield from self._read_from_source(source, options, shared, old_size)
 
     def report_pending(self, *, gone: bool = False) -> Iterator[FileFinding]:
-        """Yield pending findings that are still there after a while; gone: nothing will be written any more."""
+        """Yield pending findings that have persisted for a while. gone: the file was removed, so it does not change."""
         pending_items = list(self.pending.values())
         self.pending = {}
         for since, file_finding in pending_items:
@@ -201,7 +201,7 @@ class FollowedFile(msgspec.Struct):
     def _read_from_source(
         self, source: Source, options: FollowReadOptions, shared: dict[str, Any], old_size: int
     ) -> Iterator[RecordBlock | FileFinding | FollowLoss]:
-        """Read on, with the file opened again."""
+        """Continue reading from a newly opened source."""
         self.shared_before = dict(shared) if self.shared_before is None else self.shared_before
         learned = {**shared, **self.shared_before} if self.resume_point is None else shared
         file = open_file(
@@ -220,7 +220,7 @@ class FollowedFile(msgspec.Struct):
             file.source.close()
 
     def _is_different_file(self, file: LogFile) -> bool:
-        """Return True if this is not the file that was read so far, although it has its inode."""
+        """Return True if this is another file than the one read so far, although it has the same inode."""
         size, head_hash = self.head_hash
         return size > 0 and ((file.size or 0) < size or hash_file_identity(file, size) != head_hash)
 
@@ -230,7 +230,7 @@ class FollowedFile(msgspec.Struct):
         self.pending.clear()
 
     def _advance_resume_point(self, file: LogFile, options: FollowReadOptions, old_size: int) -> None:
-        """Find a later resume point in what was read before."""
+        """Find a later resume point in the content that was already read."""
         end = min(old_size, file.size or 0)
         resume_offset = 0 if self.resume_point is None else self.resume_point.offset
         if end < resume_offset:
@@ -255,7 +255,7 @@ class FollowedFile(msgspec.Struct):
     def _read_records(
         self, file: LogFile, options: FollowReadOptions, *, shortened: bool
     ) -> Iterator[RecordBlock | FileFinding | FollowLoss]:
-        """Yield the records after those that are known."""
+        """Yield the records after those that were already returned."""
         filter_, known_records = self._get_filter(file, options.filter), self.records
         scan = self._make_scan(file, options)
         scan = (
@@ -294,7 +294,7 @@ class FollowedFile(msgspec.Struct):
     def _report_certain(
         self, file_findings: list[FileFinding], old_pending: PendingFindings, *, is_certain: bool = False
     ) -> Iterator[FileFinding]:
-        """Yield findings that are certain, or have been there for a while; the others wait for the next call."""
+        """Yield findings that are certain or have persisted for a while; keep the others for the next call."""
         now = time.monotonic()
         for file_finding in file_findings:
             since, _ = old_pending.get(_finding_key(file_finding), (now, file_finding))
@@ -321,10 +321,10 @@ def _finding_key(file_finding: FileFinding) -> tuple[str, int | None]:
 FollowedItem = RecordBlock | FileFinding | FollowLoss
 
 MAX_IDLE_FILES = 200
-"""Number of files that are held open between reads: those that changed last."""
+"""Maximum number of files held open between reads: those that changed last."""
 
 MAX_HELD_FILES = 600
-"""Number of open files, including those that wait to be read. The usual limit of a process is 1,024."""
+"""Maximum number of open files, including those that wait to be read. The usual limit of a process is 1,024."""
 
 _LIST_INTERVAL_S = 0.1
 """Seconds between two listings while files are read."""
@@ -343,7 +343,7 @@ class _ListedFile(NamedTuple):
 class LogFollower:
     """Follow files and directories by name; use as a context manager.
 
-    selection: as for `Log.blocks`, without `limit` and `skip`; `tail` = begin with the last records of what exists.
+    selection: as for `Log.blocks`, without `limit` and `skip`; `tail` = begin with the last existing records.
     """
 
     def __init__(
@@ -375,10 +375,10 @@ class LogFollower:
         self._is_first_look = True
 
     def look(self) -> Iterator[FollowedItem]:
-        """Return what is new since the last call: records, damage, and what can no longer be read.
+        """Return everything new since the last call: records, damage, and losses (parts that can no longer be read).
 
         Raises:
-            BinlogtoolError: the first call finds nothing to follow.
+            BinlogtoolError: the first call finds no log to follow.
             UsageError: the selection is invalid.
         """
         items = self._read_all_new()
@@ -398,7 +398,7 @@ class LogFollower:
 
     @property
     def unknown_column(self) -> str | None:
-        """A message about a column of the condition that no table described so far has; None = all are known."""
+        """Message about a column of the condition that is in no table described so far; None = all are known."""
         return None if self._options.columns is None else self._options.columns.unknown_message
 
     def _list_while_reading(self, parts: Iterator[FollowedItem]) -> Iterator[FollowedItem]:
@@ -420,7 +420,7 @@ class LogFollower:
             if file.handle is None and (path in self._newest_paths or (file.size < 0 and held_count < MAX_HELD_FILES)):
                 held_count += 1
                 if not file.hold() and file.size < 0:
-                    del self._followed[path]  # it appeared and vanished
+                    del self._followed[path]  # the file appeared and vanished
         self._listed_at = time.monotonic()
 
     # -- available files -------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ class LogFollower:
                     raise UsageError(f"{path}: only files and directories can be followed")
 
     def _iter_members(self, path: str) -> Iterator[tuple[str, Format | None, str]]:
-        """Yield name, format and path of each file, without the temporary files of a server."""
+        """Yield name, format and path of each file, except the temporary files of a server."""
         if not os.path.isdir(path):
             yield path, None if self._format == "auto" else open_file_module.find_format(self._format), path
             return
@@ -451,7 +451,7 @@ class LogFollower:
         except BinlogtoolError:
             if not self._listed_at:
                 raise
-            return  # all its files are gone at the moment
+            return  # the directory has no log files at the moment
         for group in log_groups:
             temporary = () if group.format is None else group.format.files.temporary_patterns
             for name in group.names:
@@ -459,7 +459,7 @@ class LogFollower:
                     yield name, group.format, group.member_path(name)
 
     def _adopt_listing(self, listed: Sequence[_ListedFile]) -> list[FollowedFile]:
-        """Follow the listed files, in this order; return the files that no name leads to any more."""
+        """Follow the listed files, in this order; return the followed files that no longer have a name."""
         old_files, self._followed = self._followed, {}
         kept_paths = {
             one.path for one in listed if (old_file := old_files.get(one.path)) and old_file.identity == one.identity
@@ -478,7 +478,7 @@ class LogFollower:
         return list(orphans.values())
 
     def _split_selection(self) -> None:
-        """Decide in which of the new files each position applies; files after a stop position are not followed."""
+        """Decide to which of the new files each position applies; files after a stop position are not followed."""
         selection, new_files = self._selection, [one for one in self._followed.values() if one.file_selection is None]
         if not new_files or (selection.start is None and selection.stop is None and not self._is_stopped):
             for file in new_files:
@@ -500,7 +500,7 @@ class LogFollower:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _read_rest(self, file: FollowedFile) -> Iterator[FollowedItem]:
-        """Yield the rest of a file that is gone."""
+        """Yield the rest of a file that was removed."""
         if file.handle is not None:
             yield from self._read_new(file)
             yield from file.report_pending(gone=True)
@@ -520,10 +520,10 @@ class LogFollower:
                 raise
             if isinstance(
                 error, FileVanishedError
-            ):  # it was not held open; if it was read, the next listing is without it
+            ):  # the file was not held open; if it was read, the next listing does not contain it
                 yield from [self._make_missed_loss(file)] if file.size < 0 else []
                 return
-            if not isinstance(error, UnknownFormatError) or file.size >= HEAD_BYTES:  # else it is still too short
+            if not isinstance(error, UnknownFormatError) or file.size >= HEAD_BYTES:  # else: still too short
                 loss = FollowLoss(file.path, str(error).removeprefix(f"{file.path}: "), error.exit_code)
                 if self._is_news(loss):
                     yield loss
@@ -534,7 +534,7 @@ class LogFollower:
         return FollowLoss(file.path, "removed before it was read", FileVanishedError.exit_code)
 
     def _is_news(self, loss: FollowLoss) -> bool:
-        """Return True if this loss was not reported before."""
+        """Return True if this loss was not reported before, and note it."""
         if self._reported.get(loss.file) == loss.reason:
             return False
         self._reported[loss.file] = loss.reason
@@ -557,7 +557,7 @@ def _mtime(file: _ListedFile) -> int:
 
 
 def _is_file_known(position: str | None, plan: Sequence[tuple[str, str, Format | None]]) -> bool:
-    """Return True if the file in which a position applies is known; never for one that applies in all files."""
+    """Return True if the file to which a position applies is known; False for a position that applies to all files."""
     if position is None or is_gtid_position(position) or is_sequence_position(position):
         return False
     name, _ = split_file_prefix(position)

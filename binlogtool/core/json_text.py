@@ -1,9 +1,9 @@
 """Bodies and findings as JSON text, written by msgspec within the memory limit.
 
-msgspec's own buffer is not checked when it cannot grow, and the process crashes; a bytearray raises `MemoryError`.
+If msgspec's own buffer cannot grow, the process crashes; a bytearray raises `MemoryError` instead.
 
-msgspec writes values in C, but writes bytes as base64 without a marker; so the types inside are collected first, and
-values with anything but plain JSON take the slower path through `JsonStyle`.
+msgspec writes values in C, but writes bytes as base64 without a marker; so the types of all nested values are collected
+first, and values with anything but plain JSON take the slower path through `JsonStyle`.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def encode_json_lines(values: Iterable[Any]) -> bytes:
 _NESTED_TYPES = {dict, list, tuple}
 _PLAIN_TYPES = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED_TYPES}
 _EXPONENT = re.compile(r"\de[+-]\d")
-"""A float in Python's form (1e+16): msgspec writes another form, and one number must not have two."""
+"""Float with an exponent in Python's form (1e+16); msgspec writes it differently, and outputs must not differ."""
 
 
 def collect_types(values: Sequence[Any]) -> set[type]:
-    """Return the types of all values inside; complex represents floats that JSON may lack (infinities, NaN).
+    """Return the types of all nested values; `complex` represents floats that JSON cannot express (infinities, NaN).
 
     Needs one call into C per level of nesting, whatever the number of values.
     """
@@ -87,7 +87,7 @@ class BodyEncoder:
 
     @cached_property
     def _json(self) -> JSONEncoder:
-        """The encoder; most runs need none, so it is imported and created on first use."""
+        """The slower encoder; most runs do not need it, so it is imported and created on first use."""
         from json.encoder import JSONEncoder
 
         return JSONEncoder(default=self._encode_other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
@@ -116,7 +116,7 @@ class BodyEncoder:
         return msgspec.Raw(encode_json(self._style.to_json_value(body)))
 
     def encode_texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
-        """Return the JSON text of each body; None where there is none, or where it could not be decoded."""
+        """Return the JSON text of each body; None for a record without a body, or with an undecodable one."""
         values = self.encode(bodies)
         try:
             lines = escape_unsafe(encode_json_lines(values))
@@ -139,7 +139,7 @@ def to_json_text(value: Any) -> str:
 
 
 def encode_bodies(bodies: Sequence[Any]) -> list[bytes | None]:
-    """Return the JSON of each body; None where there is none, or where it could not be decoded (it has a finding)."""
+    """Return the JSON of each body; None for a record without a body, or with an undecodable body (see its finding)."""
     return _DEFAULT_ENCODER.encode_texts(bodies)
 
 
@@ -149,7 +149,7 @@ def findings_to_json(findings: Sequence[Finding]) -> str | None:
 
 
 def finding_to_value(item: Finding) -> dict[str, Any]:
-    """Return a finding as one member of `findings`."""
+    """Return a finding as a dictionary, an item of `findings` in JSON outputs."""
     return {
         "id": item.id,
         "severity": item.severity.label,

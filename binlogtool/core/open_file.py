@@ -1,6 +1,7 @@
 """Open one file for reading: bounded access to its bytes, format detection, decryption, layout from its header.
 
-Nothing is mapped: a file that another process truncates while it is read gives a finding, not a SIGBUS.
+Files are not memory-mapped: if another process truncates a file while it is read, the result is a finding, not a
+SIGBUS.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Source(Protocol):
     size: int | None
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fill `view` from `offset`, as far as there are bytes; return how many."""
+        """Fill `view` with the bytes from `offset` on; return their number."""
 
     def skip_hole(self, offset: int) -> int:
         """Return the first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
@@ -67,7 +68,7 @@ class Source(Protocol):
 
 
 class FileSource(Source):
-    """A regular file, opened read-only; its size is the one at opening.
+    """A regular file, opened read-only; its size is that at the time of opening.
 
     handle: a descriptor of the file that is already open elsewhere.
     """
@@ -187,7 +188,7 @@ class StreamSource(Source):
 
 
 class TruncatedSource(Source):
-    """A source that seems to end at an offset."""
+    """View of a source that ends at an offset."""
 
     def __init__(self, source: Source, end: int) -> None:
         self.name = source.name
@@ -237,7 +238,7 @@ def _open_read_only(path: str) -> int:
 
 
 def make_open_error(path: str, error: OSError) -> InputOutputError:
-    """Create the error that says why a file cannot be opened."""
+    """Create the error with the reason why a file cannot be opened."""
     error_class = FileVanishedError if isinstance(error, FileNotFoundError) else InputOutputError
     return error_class(f"{path}: cannot be opened: {error.strerror}")
 
@@ -266,7 +267,7 @@ def list_remote_names(url: str) -> list[str] | None:
     """Return the files below a remote directory, relative to it; None = the URL is not a directory.
 
     Raises:
-        InputOutputError: it cannot be listed.
+        InputOutputError: the directory cannot be listed.
         UsageError: the kind of URL is not supported.
     """
     names: list[str] | None = importlib.import_module(_REMOTE_MODULE).list_remote_files(url)
@@ -274,12 +275,12 @@ def list_remote_names(url: str) -> list[str] | None:
 
 
 def open_source(path: str) -> Source:
-    """Open a path that the user named; `-` is standard input; compressed content is decompressed on the fly.
+    """Open a path given by the user; `-` is standard input; compressed content is decompressed on the fly.
 
     A symbolic link that the user names is followed once, here; its target is then opened without following links.
 
     Raises:
-        InputOutputError: it cannot be opened or read.
+        InputOutputError: the path cannot be opened or read.
     """
     if path == "-":
         return _open_standard_input()
@@ -346,7 +347,7 @@ def _decompress_source(source: Source) -> Source:
 
 
 def _has_content(path: str) -> bool:
-    """Return True if a file of size 0 can be read, as those of /proc."""
+    """Return True if a file of size 0 has content nevertheless, as files in /proc have."""
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
         return bool(file.read(1))
     return False
@@ -367,7 +368,7 @@ def _decompress_stream(name: str, stream: StreamSource) -> Source:
 
 
 class _SequentialReader(io.RawIOBase):
-    """Read a source from its beginning to its end."""
+    """Stream that reads a source from its beginning to its end."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -415,13 +416,13 @@ def make_reopening_reader(path: str) -> Callable[[int, int], bytes]:
 # --- The piece of a source that is in memory ---
 
 _EXTRA_BYTES = 4096
-"""Extra space in a large buffer, so that the checksum after a record does not need another one."""
+"""Extra space in a large buffer, so that the checksum after a record fits into the same buffer."""
 
 
 class Window:
     """`buffer[0:length]` holds the source's bytes `[base, base + length)`. `ended`: the source has no more bytes.
 
-    held: file offset from which on bytes are kept, while they are no more than `room`; None = none are.
+    held: file offset from which bytes are kept, as long as they are at most `room` bytes; None = none are kept.
     """
 
     def __init__(self, source: Source, chunk: int) -> None:
@@ -445,7 +446,7 @@ class Window:
         return self._source.size
 
     def load(self, start: int, upto: int) -> None:
-        """Drop the bytes before `start` and read at least up to the file offset `upto`, if there are so many."""
+        """Drop the bytes before `start` and read at least up to the file offset `upto`, or to the end of the source."""
         if upto <= self.end or self.ended:
             return
         if (
@@ -480,7 +481,7 @@ class Window:
 
 
 class WindowSource(Source):
-    """The part of a stream that a window has in memory, as a source: to read it again before the window moves."""
+    """Source of the part of a stream that a window has in memory, to read it again before the window moves."""
 
     def __init__(self, name: str, window: Window) -> None:
         self.name = name
@@ -500,10 +501,10 @@ CERTAIN_SCORE = 100
 
 
 def find_format(name: str) -> Format:
-    """Return the format that the user named; `NAME:VARIANT` fixes the variant, which `layout` would otherwise detect.
+    """Return the format called `name`; `NAME:VARIANT` fixes the variant, which `layout` would otherwise detect.
 
     Raises:
-        UsageError: there is no format or variant of that name.
+        UsageError: no format or variant has that name.
     """
     base, colon, variant = name.partition(":")
     try:
@@ -522,7 +523,7 @@ def find_format(name: str) -> Format:
 
 
 def detect_format(head: FileHead) -> Format:
-    """Return the format that fits best. Raises UnknownFormatError: none fits, or two fit equally well."""
+    """Return the best matching format. Raises UnknownFormatError: no format matches, or two match equally well."""
     scored = []
     for format_ in _iter_likely_first(base_name(head.name)):
         match = format_.reading.detect(head)
@@ -563,7 +564,7 @@ def _require_unpacked(source: Source) -> None:
 
 
 def _iter_likely_first(name: str) -> Iterator[Format]:
-    """Yield all formats, those that match the file name first, so that usually no other one is imported."""
+    """Yield all formats, those that match the file name first, so that usually no other format is imported."""
     likely = set()
     for format_name in formats.find_by_file_name(name):
         likely.add(format_name)
@@ -591,10 +592,10 @@ class LogFile(msgspec.Struct, frozen=True):
     source: Source
     window: Window
     head: bytes = b""
-    """The first bytes of the file when it was opened, up to the end of those that its server changes later."""
+    """The first bytes of the file when it was opened, up to the last byte that its server may change later."""
 
     def find_change(self) -> Finding | None:
-        """Return a finding if the file changed since it was opened, other than by its server closing it."""
+        """Return a finding if the file changed since it was opened, except by a server that closes it."""
         change = self.source.find_change()
         if change is None or not self.head or self.size is None:
             return change
@@ -615,8 +616,8 @@ class SiblingFiles(msgspec.Struct, frozen=True):
     """Access to the other files of a log.
 
     Args:
-        shared: the same dictionary for all of them (see `FileHead`).
-        read_sibling: reader of other files of the directory, where they are not those on the disk.
+        shared: a dictionary that all files of the log share (see `FileHead`).
+        read_sibling: reader of other files of the directory, if they must not be read from the disk.
         preceding: see `FileHead`.
     """
 
@@ -675,7 +676,7 @@ def open_file(
 
 
 def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayout:
-    """Return the layout of the file; for a damaged header that one flipped bit explains, that of the corrected one."""
+    """Return the layout of the file; if one flipped bit explains a damaged header, use the corrected header."""
     flips = (
         ()
         if format_.reading.find_header_flips is None or head.size is None
@@ -689,14 +690,14 @@ def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayo
 
 
 def total_size(paths: Iterable[str]) -> int:
-    """Return the total size of these files in bytes; files that are not local count as 0."""
+    """Return the total size of these files in bytes; remote files and streams count as 0."""
     return sum(map(_file_size, paths))
 
 
 def _file_size(path: str) -> int:
     try:
         status = os.stat(path)
-    except OSError:  # it may have vanished meanwhile
+    except OSError:  # the file may have vanished meanwhile
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
@@ -724,7 +725,7 @@ def _make_url_sibling_reader(url: str, name: str) -> RangeReader | None:
 
 
 def make_readable_file(path: str) -> ReadableFile:
-    """Return a file that the user named; it is opened for each read. Raises InputOutputError: it cannot be opened."""
+    """Return a reader of a file given by the user, which opens it for each read. Raises InputOutputError: it cannot."""
     source = FileSource(path)
     source.close()
     return ReadableFile(make_reopening_reader(path), source.size or 0)
@@ -753,9 +754,9 @@ def _decrypt_source(source: Source, layout: LogFileLayout) -> Source:
 
 
 class DecryptedSource(Source):
-    """The underlying source, decrypted (`LogFileLayout.decrypt`) as it is read.
+    """Source that decrypts an underlying source as it is read (`LogFileLayout.decrypt`).
 
-    A stream works as long as the decryptor needs no bytes other than those that are read.
+    The underlying source may be a stream if the decryptor needs no bytes other than those that are read.
     """
 
     def __init__(self, source: Source, make_decryptor: Callable[[RangeReader], BufferDecryptor]) -> None:
@@ -765,7 +766,7 @@ class DecryptedSource(Source):
         self._decrypt = make_decryptor(self._read_encrypted)
 
     def read_at(self, offset: int, view: memoryview) -> int:
-        """Fill `view` from `offset` with decrypted bytes, as far as there are bytes; return how many."""
+        """Fill `view` with the decrypted bytes from `offset` on; return their number."""
         done = self._source.read_at(offset, view)
         self._decrypt(offset, view[:done])
         return done

@@ -1,8 +1,8 @@
 """Open a log for reading: one file, the files of a set in order, or parts of a big file; report names in a selection
-that no record has.
+that do not occur in the log.
 
-They are planned by one pass over the frames: a part begins at a split point (`format_api.layout`), with the state that
-holds there. After the first damage there are no splits.
+The parts are planned by one pass over the frames: a part begins at a split point (`format_api.layout`), with the
+reader's state at that point. After the first damage there are no splits.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ if TYPE_CHECKING:
 # --- Splits of a big file ---
 
 _READS_PER_PART = 8
-"""Reads per part, so that split points are found near its end."""
+"""Number of reads per part: split points are looked for after each read, so near the end of the part."""
 
 MIN_READ_BYTES = 16 * KIB
 
 
 class ResumePoint(msgspec.Struct, frozen=True):
-    """Position at which reading can start: file offset, numbers of the next record and frame, and the state there."""
+    """Position at which reading can start: file offset, numbers of the next record and frame, and reader state."""
 
     offset: int
     record: int
@@ -103,7 +103,7 @@ class ResumePoint(msgspec.Struct, frozen=True):
 class FilePart(msgspec.Struct, frozen=True):
     """The bytes `[start, end)` of a file.
 
-    start: None = its beginning, with the findings about its header. end: None = all that is there.
+    start: None = its beginning, with the findings about its header. end: None = the end of the file.
     """
 
     start: ResumePoint | None = None
@@ -118,12 +118,12 @@ class FilePart(msgspec.Struct, frozen=True):
         return None if after > before >= self.end else change
 
     def make_scan(self, full_scan: Scan, format_: Format, layout: LogFileLayout) -> Scan:
-        """Create the pass over this part; restores the state of its start into the layout's context."""
+        """Create the pass over this part; restore the state of its start into the layout's context."""
         source = full_scan.source if self.end is None else TruncatedSource(full_scan.source, self.end)
         if self.start is None:
             return replace(full_scan, source=source)
         split_finder = None if format_.reading.split_finder is None else format_.reading.split_finder(layout)
-        assert split_finder is not None  # it made the resume point
+        assert split_finder is not None  # this file made the resume point
         level = split_finder.resume(self.start.carried, self.start.record)
         return replace(
             full_scan, source=source, begin=self.start.offset, account=ByteAccount(), records=self.start.record,
@@ -139,8 +139,8 @@ class ResumePointFinder(msgspec.Struct):
     """Find the resume points of one file in one pass.
 
     Args:
-        read_bytes: bytes that are read at a time.
-        skips_damage: continue after damage.
+        read_bytes: number of bytes to read at a time.
+        skips_damage: continue after damage; otherwise no resume points are found after it.
     """
 
     full_scan: Scan
@@ -186,7 +186,7 @@ def _make_resume_point(batch: Batch, split_point: SplitPoint, split_finder: Spli
 def compute_carried_state(full_scan: Scan, part: FilePart = WHOLE_FILE) -> Any:
     """Return the state after the last record of a file that continues in the next file; None if there is none.
 
-    Reads the bytes of `part`, the last one of the file.
+    Reads the bytes of `part`, which must be the last part of the file.
     """
     format_, layout = full_scan.format, full_scan.layout
     split_finder = (
@@ -214,7 +214,7 @@ def split_file(full_scan: Scan, size: int) -> list[FilePart]:
 
 
 def split_range(full_scan: Scan, size: int, begin: ResumePoint | None, end: int | None) -> list[FilePart]:
-    """Split `[begin, end)`. begin: None = the beginning of the file; end: None = all that is there."""
+    """Split `[begin, end)` into parts. begin: None = the beginning of the file; end: None = the end of the file."""
     stop = full_scan.source.size if end is None else end
     first = full_scan.layout.frames_at if begin is None else begin.offset
     if stop is None or stop - first <= size:
@@ -267,11 +267,11 @@ class LogFiles:
 
     @cached_property
     def is_stream(self) -> bool:
-        """True if one of the files can be read only once; cached, as it is asked for each of thousands of files."""
+        """True if one of the files can be read only once; cached, as it is needed for each of thousands of files."""
         return any(is_stream_path(path) for path, _, _ in self._plan)
 
     def reopen(self, hints: Hints | None = None) -> Self:
-        """Return the same log unopened, for a pass beside this one. hints: in place of those it was opened with.
+        """Return the same log unopened, for a second pass at the same time. hints: replace those of this log.
 
         Raises:
             UsageError: one of the files is a stream.
@@ -291,14 +291,14 @@ class LogFiles:
         return open_file(path, name, format_, self._limits, siblings=siblings, hints=hints)
 
     def export_carried_state(self, number: int) -> str | None:
-        """Return the state that earlier files carry over to file `number`, as `Hints.earlier`; None = there is none."""
+        """Return the state that earlier files carry over to file `number`, as `Hints.earlier`; None = no state."""
         state = self._get_carried_state(number) if number else None
         if not state:
             return self._hints.earlier if not number else None
         return msgspec.json.encode({"name": base_name(self._plan[number - 1][0]), "carried": state}).decode()
 
     def _get_carried_state(self, number: int) -> Any:
-        """Return the state that earlier files carry over to file `number`; reads those not yet read for it."""
+        """Return the state that earlier files carry over to file `number`; read the files that were not read yet."""
         while len(self._carried_states) < number:
             self._carried_states.append(self._compute_carried_state(len(self._carried_states)))
         return self._carried_states[number - 1]
@@ -315,7 +315,7 @@ class LogFiles:
             file.source.close()
 
     def _iter_files(self) -> Iterator[LogFile]:
-        """Yield the files in order; those that were not open before are closed again: a set may have thousands."""
+        """Yield the files in order; close again those that were not open before, as a set may have thousands."""
         for number in range(len(self._plan)):
             if number < len(self._opened_files):
                 yield self._opened_files[number]
@@ -393,7 +393,7 @@ T = TypeVar("T")
 S = TypeVar("S", bound=RecordBlock | RowBatch | SqlFragment | FileFinding)
 L = TypeVar("L", bound="LogReader")
 Splitter = Callable[[BlockDecoder, Batch, RecordFilter], Iterator[T]]
-"""Turns a batch into the items that a pass yields."""
+"""Function that turns a batch into the items that a pass yields."""
 
 
 def _block_splitter(_file: LogFile) -> Splitter[RecordBlock]:
@@ -432,9 +432,9 @@ class LogReader(LogFiles):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
     _column_tracker: ColumnTracker | None = None
-    """Columns of the condition that were found while reading a stream."""
+    """Tracker of the condition's columns while a stream is read; None = not needed."""
     _name_census: NameCensus | None = None
-    """Names that were found while reading a stream."""
+    """Census of the names in a stream while it is read; None = not needed."""
     _last_filter: RecordFilter | None = None
     """The filter of the last pass."""
 
@@ -446,14 +446,14 @@ class LogReader(LogFiles):
         raw: bool = False,
         part: FilePart = WHOLE_FILE,
     ) -> Iterator[RecordBlock | FileFinding]:
-        """Yield blocks of the selected records; damage between them is a `FileFinding`. part: of a log of one file."""
+        """Yield blocks of the selected records; damage between them is a `FileFinding`. part: for a log of one file."""
         items = self._run_pass(selection, PassOptions(_block_splitter, decode, raw), part)
         return items if selection.tail is None else take_last(items, selection.tail)
 
     def record_ranges(
         self, selection: Selection = Selection(), *, decode: str = "full", part: FilePart = WHOLE_FILE
     ) -> Iterator[RecordRange | RecordBlock | FileFinding]:
-        """Yield record ranges in place of blocks, in files that are worth compiled code (`core.record_blocks`)."""
+        """Yield record ranges instead of blocks, for files that are worth compiled code (`core.record_blocks`)."""
         if selection.tail is not None:
             return self.blocks(selection, decode=decode, part=part)
         return self._run_pass(selection, PassOptions(self._range_splitter, decode), part)
@@ -463,8 +463,7 @@ class LogReader(LogFiles):
     ) -> Iterator[RecordBlock | SqlFragment | ScriptText | FileFinding]:
         """Yield the selected records as an SQL script: blocks whose bodies are text, and text between them.
 
-        With a condition (`Selection.where`) all records are read that have rows it selects; the other rows are not
-        written.
+        With a condition (`Selection.where`), only the rows for which it is true are written.
 
         Raises:
             UsageError: the records of this format are not statements, the last ones are requested, or no table has a
@@ -512,7 +511,7 @@ class LogReader(LogFiles):
             make_writer: creates the writer of the messages.
 
         Raises:
-            UsageError: the format has no row changes, or single records are requested.
+            UsageError: the format has no row changes, or a condition (`Selection.where`) is given.
         """
         refuse_salvage(selection, "change messages")
         refuse_where(selection, "change messages")
@@ -537,7 +536,7 @@ class LogReader(LogFiles):
         """Yield the selected records as one text.
 
         Args:
-            start_script: creates the writer; there is one for each format.
+            start_script: creates the writer of a format.
             reads_on: see `PassOptions`.
         """
         scripts: dict[str, ScriptWriter] = {}
@@ -571,15 +570,15 @@ class LogReader(LogFiles):
 
         Args:
             known_tables: table descriptions from other files.
-            is_selected: rows of other tables may be left out; None = all are selected.
+            is_selected: whether the rows of a table are needed; others may be left out; None = all are needed.
 
         Raises:
-            UsageError: the format has no tables, or unproven records are requested.
+            UsageError: the format has no tables, or salvaged records are requested.
         """
         return self._read_tables(selection, BlockDecoder.decode_batch, known_tables, is_selected, part)
 
     def require_columns(self, where: str) -> None:
-        """Check that a table of the log has each column that a condition names; for a condition that selected nothing.
+        """Check that each column in a condition exists in some table of the log; for a condition that selected nothing.
 
         Reads the log again; a stream must have been read with this condition.
 
@@ -605,7 +604,7 @@ class LogReader(LogFiles):
         self._name_census = census if self.is_stream and census.is_needed else None
 
     def find_unmatched(self, selection: Selection, selected_count: int) -> UnmatchedNames:
-        """Return what the selection names and this log does not have, after a pass; reads the log again where needed.
+        """Return the names in the selection that this log does not have, after a pass; reread the log where needed.
 
         selected_count: how many records the pass selected.
         """
@@ -631,9 +630,9 @@ class LogReader(LogFiles):
         condition: Condition | None = None,
         cells: bool = True,
     ) -> Iterator[RowBatch | RecordBlock | FileFinding]:
-        """Yield table rows as `table_rows` does, and many records at once in compiled code.
+        """Yield table rows as `table_rows` does, or as row batches of many records where compiled code can read them.
 
-        condition: sets `RowBatch.row_marks`; rows of blocks are not selected. cells: these may be yielded as cells.
+        condition: sets `RowBatch.row_marks`; it is not applied to the rows of blocks. cells: batches may hold cells.
         """
         from binlogtool.core.where_filter import CompiledRowCondition
 
@@ -796,7 +795,7 @@ class LogReader(LogFiles):
 
 
 def _make_file_finding(path: str, item: Finding, is_after_selection: bool) -> FileFinding:
-    """Create a finding for a file. is_after_selection: nothing there is selected; it is read for later changes only."""
+    """Create a finding for a file. is_after_selection: no selected record follows; only later changes are read."""
     return FileFinding(
         path, _make_unread_finding(item.message) if is_after_selection and item.severity is Severity.ERROR else item
     )
@@ -816,12 +815,12 @@ def _iter_findings(part: RecordBlock | SqlFragment | ScriptText | FileFinding) -
 
 
 def _format_range(item: Finding) -> str:
-    """Return the byte range of a finding as text."""
+    """Return the byte range of a finding as text for a message."""
     return "" if item.offset is None else f"bytes {item.offset:,} to {item.offset + item.length:,}: "
 
 
 def take_last(blocks: Iterator[RecordBlock | T], count: int) -> Iterator[RecordBlock | T]:
-    """Yield the last `count` records, as blocks of one; findings are passed on at once."""
+    """Yield the last `count` records, each as its own block; findings are passed on at once."""
     last_records: deque[tuple[RecordBlock, int]] = deque(maxlen=count)
     for block in blocks:
         if isinstance(block, RecordBlock):

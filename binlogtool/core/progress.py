@@ -1,4 +1,4 @@
-"""Report how far reading is and which files it skips to a `ProgressListener`."""
+"""Report the progress of reading and the skipped files to a `ProgressListener`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE, LINK, COMPRESSED, UNREADABLE = "file", "symbolic link", "compressed file",
 
 
 class SkippedFile(NamedTuple):
-    """One skipped file, relative to the directory. kind: file, symbolic link, FIFO, compressed file, …"""
+    """One skipped file. name: relative to the directory. kind: file, symbolic link, FIFO, compressed file, …"""
 
     name: str
     kind: str
@@ -28,7 +28,7 @@ COMPRESSED_SUFFIXES = (*READABLE_COMPRESSED_SUFFIXES, ".lzma", ".Z", ".zip", ".7
 
 
 def is_compressed_log(skipped: SkippedFile) -> bool:
-    """Return True for a compressed file that is named like a file of a log, so that a part of the log is not read."""
+    """Return True for a compressed file with the name of a log file: then a part of the log is not read."""
     end = next((one for one in COMPRESSED_SUFFIXES if skipped.name.endswith(one)), None)
     if skipped.kind != COMPRESSED or end is None:
         return False
@@ -39,10 +39,10 @@ def is_compressed_log(skipped: SkippedFile) -> bool:
 
 
 class ProgressListener(Protocol):
-    """Receives progress. The calls are made during the work and must return quickly."""
+    """Receiver of progress reports. Its methods are called during the work and must return quickly."""
 
     def start_pass(self, total: int) -> None:
-        """Start a pass over the files of a log; total: their bytes, 0 = unknown."""
+        """Start a pass over the files of a log. total: their size in bytes, 0 = unknown."""
 
     def advance(self, file: str, end: int, read: int) -> None:
         """Advance by `read` bytes of a file, up to the offset `end`."""
@@ -59,7 +59,7 @@ _watcher: ContextVar[ProgressListener | None] = ContextVar("watcher", default=No
 
 @contextmanager
 def progress_listener(listener: ProgressListener) -> Iterator[None]:
-    """Return a context manager; what is read inside it (in this thread) is reported to the listener."""
+    """Return a context manager; reads inside it (in this thread) are reported to the listener."""
     token = _watcher.set(listener)
     try:
         yield

@@ -1,13 +1,13 @@
 """Turn batches into blocks of records, row batches of tables, SQL fragments and transactions, by compiled code where
 possible.
 
-The writer of the body needs to know nothing of it. Placeholders are random: nothing in a log can be one.
+Long values are replaced by placeholders while a body is written. Placeholders are random, so that no log contains one.
 
-Compiled code writes records until it meets one that it does not support. That one is decoded by Python; where many are,
-Python takes runs of growing length, since each switch costs as much as many records.
+Compiled code writes records until it meets one that it does not support, which Python decodes. Where this is frequent,
+Python decodes runs of growing length, since each switch costs as much as many records.
 
-That is several times as fast as decoding events one by one. Bodies that plain JSON cannot express (bytes, and
-everything else with a `$` marker) and records that compiled code refuses are decoded by Python.
+This is several times as fast as decoding events one by one. Bodies that plain JSON cannot express (bytes, and
+everything else with a `$` marker) are also decoded by Python.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ if TYPE_CHECKING:
 _PLACEHOLDER_BYTES = 16
 _PLACEHOLDER = re.compile(rb"@[0-9a-f]{32}@")
 _BASE64_GROUP = 3
-"""Bytes that base64 encodes as one group."""
+"""Number of bytes that base64 encodes as one group."""
 
 
 def extract_long_values(body: Any, max_bytes: int) -> tuple[Any, dict[str, LongValue]]:
-    """Return the body with placeholders for values of more than `max_bytes` bytes, and these values by placeholder."""
+    """Return the body with placeholders for values of more than `max_bytes` bytes, and the values by placeholder."""
     extracted: dict[str, LongValue] = {}
     return _replace_long(body, max_bytes, extracted), extracted
 
@@ -121,7 +121,7 @@ def _replace_long(value: Any, max_bytes: int, extracted: dict[str, LongValue]) -
 
 
 def _to_long_value(value: str | bytes) -> LongValue | str | bytes:
-    """Return the value as one that is read in pieces; unchanged if it is a text that cannot be encoded."""
+    """Return the value as a `LongValue`, which is read in pieces; unchanged if it is a text that cannot be encoded."""
     if isinstance(value, bytes):
         return LongValue(split_into_pieces(value), False)
 
@@ -137,7 +137,7 @@ def _to_long_value(value: str | bytes) -> LongValue | str | bytes:
 
 
 class LongValueWriter:
-    """Write the values in place of their placeholders. doubles_quotes: double the quotation marks, as in a CSV cell."""
+    """Writer of long values instead of their placeholders. doubles_quotes: double the quotes, as in CSV cells."""
 
     def __init__(self, style: JsonStyle = DEFAULT_STYLE, *, doubles_quotes: bool = False) -> None:
         self._style = style
@@ -147,7 +147,7 @@ class LongValueWriter:
     def fill(self, data: bytes, extracted: Mapping[str, LongValue]) -> Iterator[bytes]:
         """Yield the text of some records with the values extracted from them.
 
-        The text of a record may also come later, with that of others.
+        The text of a record may also come in a later call, with the text of other records.
         """
         self._waiting.update((mark.encode(), value) for mark, value in extracted.items())
         at = 0
@@ -164,7 +164,7 @@ class LongValueWriter:
         return text.replace(b'"', b'""') if self._doubles_quotes else text
 
     def _iter_encoded(self, value: LongValue) -> Iterator[bytes]:
-        """Yield the text between the quotation marks."""
+        """Yield the encoded text of a value, to be put between quotation marks."""
         texts = _iter_text(value) if value.is_text else map(self._style.encode_bytes, _iter_groups(value))
         return (escape_unsafe(encode_json(text))[1:-1] for text in texts)
 
@@ -191,18 +191,18 @@ def _iter_groups(value: LongValue) -> Iterator[bytes]:
 _CHECKSUM_ABSENT = 2
 
 _MEMORY_FRACTION = 16
-"""Table rows of a block take at most 1/16 of the memory, unless they are those of one record."""
+"""Fraction of the memory (1/16) that the table rows of a block may take, unless they belong to one record."""
 
 
 class BlockDecoder(msgspec.Struct, frozen=True):
-    """Turn the batches of one file into blocks of records.
+    """Decoder of the batches of one file into blocks of records.
 
     Args:
         decode: "frame" (no envelope body), "header" or "full".
         raw: also return the raw bytes of each record.
-        script: the bodies are its statements.
+        script: writer of statements, which are the bodies.
         row_condition: selects the rows of these statements.
-        reader: the bodies are its table rows.
+        reader: reader of table rows, which are the bodies.
     """
 
     file: str
@@ -225,7 +225,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         yield from self.decode_range(batch, record_filter, reached, batch.records.count)
 
     def decode_range(self, batch: Batch, record_filter: RecordFilter, start: int, stop: int) -> Iterator[RecordBlock]:
-        """Yield the selected ones among the records `[start, stop)`."""
+        """Yield the selected records among `[start, stop)`."""
         at = start
         for first, last, envelope in self.select_runs(batch, record_filter, start, stop):
             self._skip_in_script(batch, at, first)
@@ -234,7 +234,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         self._skip_in_script(batch, at, stop)
 
     def _skip_in_script(self, batch: Batch, start: int, stop: int) -> None:
-        """Show the script the records that are not selected: they may define tables."""
+        """Pass records that are not selected to the script writer: they may define tables."""
         if self.script is not None and start < stop:
             self.script.skip_records(self.layout.context, batch, start, stop, self.limits)
 
@@ -256,7 +256,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
     def _select_by_envelope(
         self, batch: Batch, record_filter: RecordFilter, start: int, stop: int
     ) -> Iterator[tuple[int, int, EnvelopeColumns]]:
-        """Yield the selected ones among the records `[start, stop)`, whose envelopes are all decoded."""
+        """Decode all envelopes of the records `[start, stop)`, and yield the selected runs."""
         envelope = self.decode_envelopes(batch, start, stop)
         condition, narrow = record_filter.where, None
         if condition is not None:
@@ -297,7 +297,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
     ) -> Iterator[RecordRange | RecordBlock]:
         """Yield the selected records of a batch, as blocks where the selection had to decode them.
 
-        inside: also yield ranges of records that are inside others.
+        inside: also yield ranges of records that are inside containers.
         """
         if not batch.inner and can_select_compiled(batch, record_filter):
             for runs, envelope in self._select_compiled(batch, record_filter, 0, batch.records.count):
@@ -325,7 +325,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
             self._learn_from(batch, start, stop)
 
     def _learn_from(self, batch: Batch, start: int, stop: int) -> None:
-        """Decode envelopes of records that are not selected: a format learns names from them."""
+        """Decode envelopes of records that are not selected, as formats learn names from them."""
         if start < stop:
             self.decode_envelopes(batch, start, stop)
 
@@ -334,7 +334,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
         return self.format.output.decode_envelopes(self.layout.context, batch, start, stop)
 
     def make_blocks(self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns) -> Iterator[RecordBlock]:
-        """Yield the records `[start, stop)` of a batch, with at most a part of the memory in one block."""
+        """Yield the records `[start, stop)` of a batch in blocks of limited memory."""
         if self.decode != "full" or self.reader is None:
             yield self.make_block(batch, start, stop, envelope)
             return
@@ -412,7 +412,7 @@ class BlockDecoder(msgspec.Struct, frozen=True):
 
 
 def can_select_compiled(batch: Batch, record_filter: RecordFilter) -> bool:
-    """Return True if compiled code can evaluate the selection for most records of a batch; ask in file order."""
+    """Return True if compiled code can evaluate the selection for most records of a batch; call in file order."""
     return (
         record_filter.is_by_condition_only
         and record_filter.lines is not None
@@ -436,7 +436,7 @@ class RecordLocations:
         return to_int_list(column[self._first : self._last + 1])
 
     def _frame_indexes(self) -> list[int]:
-        """Return the frame of each record, counted from the first one."""
+        """Return the index of each record's frame, counted from the frame of the first record."""
         return [span - self._first for span in self._record_column("span")]
 
     def offsets(self) -> list[int]:
@@ -460,7 +460,7 @@ class RecordLocations:
         ]
 
     def sizes(self) -> list[int]:
-        """Return the bytes of the file that each record (or its packed container) takes."""
+        """Return the size in the file of each record, or of its container when the container is packed."""
         if self._batch.container is not None:
             return [self._batch.container.size] * (self._stop - self._start)
         if self._batch.positions is not None:
@@ -519,7 +519,7 @@ class RecordLocations:
 def member_columns(
     names: Iterable[str], layout: LogFileLayout, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns
 ) -> ColumnValues:
-    """Return these members of the records `[start, stop)` as columns; their envelopes are given."""
+    """Return these members of the records `[start, stop)` as columns. envelope: their decoded envelopes."""
     from binlogtool.query.evaluate import to_timestamps
 
     locations, columns = None, dict[str, Sequence[Any]]()
@@ -535,9 +535,9 @@ def member_columns(
 
 
 class ConditionNarrower(msgspec.Struct, frozen=True):
-    """Apply a condition to the records of a batch from `start` on, whose envelopes are given.
+    """Applies a condition to the records of a batch from `start` on, using their decoded envelopes.
 
-    lines: compiled condition that decides most of their rows.
+    lines: compiled condition for the records that compiled code supports.
     """
 
     decoder: BlockDecoder
@@ -548,14 +548,14 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
     lines: CompiledCondition | None = None
 
     def select_runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of the records `[first, last)`; only bodies that the envelope does not rule out are decoded."""
+        """Yield runs of the records `[first, last)`; decode a body only if its envelope does not rule it out."""
         envelope, condition = self.envelope.part(first - self.start, last - self.start), self.condition
         columns = member_columns(condition.members, self.decoder.layout, self.batch, first, last, envelope)
         marks = condition.find_candidates(columns, last - first)
         return find_runs(self._decide_marks(columns, first, marks) if condition.needs_body else marks, first)
 
     def _decide_marks(self, columns: ColumnValues, first: int, marks: Sequence[bool]) -> Iterator[bool]:
-        """Yield for each record whether it is selected, given the candidates."""
+        """Yield for each record whether it is selected. marks: the records that the envelope does not rule out."""
         at = 0
         for low, high in join_runs(marks, 0 if self.lines is None else MAX_GAP):
             yield from repeat(False, low - at)
@@ -563,7 +563,7 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
             at = high
 
     def _evaluate(self, columns: ColumnValues, first: int, low: int, high: int) -> Iterator[bool]:
-        """Yield whether the condition is true of each record; a body that cannot be decoded could match anything."""
+        """Yield for each record whether the condition is true; a body that cannot be decoded counts as a match."""
         run = _BODIES_AT_ONCE if self.lines is None else 1
         while low < high:
             if self.lines is not None:
@@ -592,13 +592,13 @@ class ConditionNarrower(msgspec.Struct, frozen=True):
 
 
 _BODIES_AT_ONCE = 256
-"""Bodies that are decoded at once: few of them are wasted when a limit is reached."""
+"""Number of bodies decoded at once; small, so that few are decoded in vain when a limit is reached."""
 
 
 # --- Row batches ---
 
 MIN_COMPILED_RUN = 32
-"""Shorter runs of compiled records do not pay for the switch to Python and back."""
+"""Minimum number of records in a compiled run that makes up for the switch from Python and back."""
 
 
 class RowMatcher(Protocol):
@@ -611,7 +611,7 @@ class RowMatcher(Protocol):
 
 
 class RowBatchSplitter:
-    """The splitter of a pass (`core.open_log.Splitter`). matcher: evaluates the condition on rows; None = none."""
+    """Splitter of batches into row batches (`core.open_log.Splitter`). matcher: evaluates a condition; None = none."""
 
     def __init__(self, matcher: RowMatcher | None = None) -> None:
         self._matcher = matcher
@@ -631,7 +631,7 @@ class RowBatchSplitter:
             if stop:
                 yield from self._read_range(RecordRange(decoder, batch, start, stop, marks[start:stop]), reader)
             else:
-                reader.read_column(context, batch, "type", 0, 0)  # notes what later batches need
+                reader.read_column(context, batch, "type", 0, 0)  # collects state for later batches
             return
         for part in decoder.split_batch(batch, record_filter, inside=True):
             if isinstance(part, RecordRange):
@@ -677,7 +677,7 @@ def _make_row_batch(
 
 
 class SqlFragmentSplitter:
-    """The splitter of one file (`core.open_log.Splitter`)."""
+    """Splitter of the batches of one file into SQL fragments (`core.open_log.Splitter`)."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -698,7 +698,7 @@ class SqlFragmentSplitter:
                 yield part
 
     def _write_flat(self, decoder: BlockDecoder, run: FlatRecords) -> Iterator[SqlFragment | RecordBlock]:
-        """Yield a run of records with those inside them; part by part where it cannot be written as a whole."""
+        """Yield a run of records and the records inside them; in parts if it cannot be written as a whole."""
         position, script = 0, decoder.script
         assert script is not None
         while position < run.count:
@@ -742,7 +742,7 @@ _NO_BYTES = memoryview(b"")
 
 
 class SelectedEventGroup(NamedTuple):
-    """A part of a file; a finding replaces an incomplete transaction. selected: the selection includes it."""
+    """An event group of a file, or the finding about an incomplete transaction. selected: it is in the selection."""
 
     file: str
     part: PortableEventGroup | PriorGtids | Finding
@@ -755,7 +755,7 @@ def read_event_groups(
     """Yield the event groups of one file, up to the last selected one.
 
     Raises:
-        UsageError: files of this format, or of this kind, have none.
+        UsageError: files of this format or kind have no event groups.
     """
     if scan.format.reading.event_groups is None:
         raise UsageError(f"{path}: the records of {scan.format.name} are not events of a server's binary log")
@@ -790,7 +790,7 @@ def _mark_selected(
 
 
 def _is_selected(record_filter: RecordFilter, group: PortableEventGroup) -> bool:
-    """Apply the selection to an event group as if it were a record; a FORMAT_DESCRIPTION is always selected."""
+    """Return True if the selection includes the group, treated as one record; always for a FORMAT_DESCRIPTION."""
     if group.type == "FORMAT_DESCRIPTION":
         return True
     envelope = EnvelopeColumns([group.type], [group.seq], [group.time], [None], [group.origin], [group.txn])
@@ -809,14 +809,14 @@ class CompiledWriter(Protocol[D_co]):
     """Compiled code for the records of one file."""
 
     def locate_batch(self, batch: Batch) -> Any:
-        """Return what `write` needs of a batch, valid as long as the batch; None if the batch is not supported."""
+        """Prepare a batch for `write`; the result is valid as long as the batch. None if the batch is not supported."""
 
     def write(self, prepared: Any, start: int, stop: int, mask: bytes | None = None) -> WrittenRecords[D_co]:
-        """Write as many of the records `[start, stop)` of a batch as possible. mask: selected ones, from `start`."""
+        """Write as many of the records `[start, stop)` as possible. mask: a byte per record from `start`, 0 = skip."""
 
 
 class CompiledRun(NamedTuple, Generic[D]):
-    """The records `[start, stop)` of a batch, and the output for the selected ones; valid until the next run."""
+    """The records `[start, stop)` of a batch, and the output for the selected records; valid until the next run."""
 
     record_range: RecordRange
     start: int
@@ -825,7 +825,7 @@ class CompiledRun(NamedTuple, Generic[D]):
 
 
 class CompiledSplitter(Generic[D]):
-    """Turn record ranges into compiled runs. make_writer: creates the writer of a file whose format has kernels."""
+    """Turns record ranges into compiled runs. make_writer: creates the writer of a file whose format has kernels."""
 
     def __init__(self, make_writer: Callable[[JsonLine, BlockDecoder], CompiledWriter[D]]) -> None:
         self._make_writer = make_writer
@@ -834,11 +834,11 @@ class CompiledSplitter(Generic[D]):
         self._python_run = 1
 
     def is_current_file(self, decoder: BlockDecoder) -> bool:
-        """Return True if the last records were those of this file."""
+        """Return True if the last records came from this file."""
         return decoder is self._decoder
 
     def split_range(self, record_range: RecordRange) -> Iterator[CompiledRun[D] | RecordBlock]:
-        """Yield the range in order: finished runs, and blocks decoded by Python."""
+        """Yield the records of the range in order: compiled runs, and blocks decoded by Python."""
         writer = self._get_writer(record_range.decoder)
         if writer is None:
             yield from record_range.decode_blocks(record_range.start, record_range.stop)
@@ -886,13 +886,13 @@ _MARKER_PREFIX = b'"$'
 """Start of the member names for values that JSON cannot express; rare enough in ordinary text."""
 
 MIN_COMPILED_RECORDS = 256
-"""For fewer records of a file compiled code is not worth its buffers, which each file needs again."""
+"""Minimum number of records of a file that is worth the buffers of compiled code, which each file needs anew."""
 
 _decode_json_list = json.Decoder(list[Any]).decode
 
 
 class CompiledBodyDecoder:
-    """Make blocks of record ranges, file by file. min_records: fewer records of a file are decoded by Python."""
+    """Makes blocks of record ranges, file by file. min_records: with fewer records, a file is decoded by Python."""
 
     def __init__(self, min_records: int = MIN_COMPILED_RECORDS) -> None:
         self._min_records = min_records

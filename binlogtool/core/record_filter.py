@@ -1,4 +1,4 @@
-"""Apply a selection to envelopes in one pass; record types by the names that users write."""
+"""Apply a selection to envelopes in one pass; find record types by the names that users write."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 # --- Record types by the names that users write ---
 
 _UNKNOWN_TYPE = re.compile(r"(?:TYPE_)?\d+\Z")
-"""The name of a type that the format does not know."""
+"""Pattern of the names of types that the format does not know: their numbers."""
 
 _FILE_TYPES = frozenset({"ENCRYPTED"})
-"""The type of encrypted records without a key."""
+"""Record types that every format can have: that of encrypted records without a key."""
 
 
 def resolve_types(names: Sequence[str], output: OutputRules) -> frozenset[str]:
-    """Return the types of a format that these names include. Raises UsageError: no format has a type of this name."""
+    """Return the types of a format that match these names. Raises UsageError: no format has a type of that name."""
     types_by_name = {name.upper(): frozenset({name}) for name in (*output.types.values(), *_FILE_TYPES)}
     types_by_name |= {name.upper(): types for name, types in output.type_groups.items()}
     resolved = frozenset[str]()
@@ -58,10 +58,10 @@ def _require_known(name: str, format_names: Iterable[str]) -> None:
 # --- Selection of records in one pass over envelopes ---
 
 ColumnReader = Callable[[str, int, int], Sequence[Any]]
-"""Returns a column of the envelopes of the records `[first, last)`."""
+"""Function (name, first, last) that returns an envelope column of the records `[first, last)`."""
 
 RunNarrower = Callable[[int, int], Iterator[tuple[int, int]]]
-"""Returns runs of records inside a run."""
+"""Function that returns the selected runs of records inside a run."""
 
 _GTID = "gtid:"
 
@@ -76,11 +76,11 @@ def find_runs(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
 
 
 MAX_GAP = 16
-"""Gaps of at most so many records cost compiled code less than another call."""
+"""Maximum gap, in records, for which it is cheaper to let compiled code read the gap than to call it again."""
 
 
 def join_runs(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of set marks; those with at most `gap` others between them are joined."""
+    """Yield runs of set marks; join runs with at most `gap` unset marks between them."""
     low = high = 0
     for start, stop in find_runs(marks, 0):
         if start - high > gap:
@@ -95,7 +95,7 @@ def join_runs(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
 
 
 def _locate_record(batch: Batch, kind: str, index: int) -> int:
-    """Return the number or the offset of a record; for one inside another, its container's."""
+    """Return the number or the offset of a record; for a record inside a container, that of the container."""
     container = batch.container_position(index)
     return container.record if kind == "record" else container.offset
 
@@ -114,11 +114,11 @@ class RecordFilter(msgspec.Struct):
     """Select the records of one file. `taken` and `skipped` continue over the files of a set: share one instance.
 
     Attributes:
-        start, stop: the positions in the current file.
+        start, stop: the parsed positions in the current file.
         transactions: conditions on the transaction of a record, from GTID positions and sets.
-        started, over: where times are applied `once`: whether the first, the last one was reached.
-        lines: compiled `where` for the current file.
-        types: the selected types of its format.
+        started, over: with times applied `once`: whether the start time, the stop time was reached.
+        lines: the compiled `where` condition for the current file.
+        types: the selected types of the current file's format.
         matched: the object globs, and the sets of included transactions, that some record matched so far.
     """
 
@@ -172,9 +172,10 @@ class RecordFilter(msgspec.Struct):
         """Start the next file of the log.
 
         Args:
-            file_selection: the part of the selection that applies to it (`core.record_selection.split_selection`).
-            output: of its format.
-            page_size: bytes of its pages, see `LogFileLayout.page_size`.
+            file_selection: the part of the selection that applies to this file
+                (`core.record_selection.split_selection`).
+            output: the output rules of the file's format.
+            page_size: bytes of a page of the file, see `LogFileLayout.page_size`.
 
         Raises:
             UsageError: a position, set or type is invalid, or the format has no GTIDs.
@@ -192,12 +193,12 @@ class RecordFilter(msgspec.Struct):
 
     @property
     def is_by_number_only(self) -> bool:
-        """True when only the number of a record decides, so that envelopes are not needed."""
+        """True when the selection depends only on record numbers, so that envelopes are not needed."""
         return self.where is None and self.is_by_condition_only
 
     @property
     def is_by_condition_only(self) -> bool:
-        """True when nothing but `where` looks at records."""
+        """True when `where` is the only condition."""
         return not self._checks_envelopes and self.start is None and self.stop is None
 
     @property
@@ -221,7 +222,7 @@ class RecordFilter(msgspec.Struct):
         """Yield runs `[first, last)` of selected records among `[start, stop)` of the batch.
 
         Args:
-            envelope: None if `is_by_number_only`.
+            envelope: the envelopes of the records; None if `is_by_number_only`.
             narrow: applies `where` to a run.
         """
         if envelope is None or self.is_by_number_only:
@@ -234,18 +235,18 @@ class RecordFilter(msgspec.Struct):
 
     @property
     def is_by_envelope_only(self) -> bool:
-        """True when neither a condition nor the number of a record decides."""
+        """True when the selection depends on neither `where` nor record numbers."""
         return self.where is None and self.selection.limit is None and self.skipped >= self.selection.skip
 
     def mark_records(self, batch: Batch, read_column: ColumnReader) -> bytes:
-        """Return a byte for each record of the batch, 1 for the selected ones; for `is_by_envelope_only`."""
+        """Return a byte for each record of the batch, 1 for the selected ones; requires `is_by_envelope_only`."""
         marks = bytearray(batch.records.count)
         for index in self._find_selected(batch, 0, batch.records.count, read_column):
             marks[index] = 1
         return bytes(marks)
 
     def limit_runs(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Apply skip and limit to runs that everything else has selected."""
+        """Apply skip and limit to runs that are selected by all other options."""
         for run in runs:
             yield from self._limit_run(*run)
             if self._is_limit_reached:
@@ -254,7 +255,7 @@ class RecordFilter(msgspec.Struct):
     def _select_by_envelope(
         self, batch: Batch, start: int, stop: int, envelope: EnvelopeColumns
     ) -> Iterator[tuple[int, int]]:
-        """Yield the runs that all options but counts and the condition leave."""
+        """Yield the runs that match all options except counts and the condition."""
         if not self._checks_envelopes and self.start is None and self.stop is None:
             return iter(((start, stop),))
 
@@ -276,7 +277,7 @@ class RecordFilter(msgspec.Struct):
             yield first, last
 
     def _find_selected(self, batch: Batch, start: int, stop: int, read_column: ColumnReader) -> Sequence[int]:
-        """Return the indexes of the records `[start, stop)` that all options but counts and the condition leave."""
+        """Return the indexes of the records `[start, stop)` that match all options except counts and the condition."""
         indexes = self._find_between_positions(batch, start, stop, read_column)
         for name, matches in self._iter_tests():
             if not indexes:
@@ -303,7 +304,7 @@ class RecordFilter(msgspec.Struct):
         return indexes
 
     def _iter_tests(self) -> Iterator[tuple[str, Callable[[Any], bool]]]:
-        """Yield the columns of envelopes that decide, each with its test."""
+        """Yield the envelope columns that the selection depends on, each with its test."""
         s = self.selection
         if s.start_time is not None or s.stop_time is not None:
             yield "time", self._is_between_times if s.once else self._is_in_time
@@ -378,7 +379,7 @@ _MAX_CACHED = 1024
 
 
 def gtid_selection(selection: Selection) -> GtidSelection | None:
-    """Return the GTID texts of a selection; None = it has none that would leave out a part of a log."""
+    """Return the GTID texts of a selection; None = no GTID option that leaves out a part of a log."""
     result = GtidSelection(
         _strip_gtid_prefix(selection.start), _strip_gtid_prefix(selection.stop), selection.include_gtids
     )
@@ -390,7 +391,7 @@ def _strip_gtid_prefix(position: str | None) -> str | None:
 
 
 def _make_predicates(selection: Selection, gtids: GtidParsers | None) -> Iterator[TransactionPredicate]:
-    """Yield predicates for GTID positions and sets; formats without GTID parsers have sets of names."""
+    """Yield predicates for GTID positions and sets; in formats without GTID parsers, sets are names."""
     for option, text in (("--start-position", selection.start), ("--stop-position", selection.stop)):
         if text is not None and is_gtid_position(text):
             if gtids is None:
@@ -405,7 +406,7 @@ def _make_predicates(selection: Selection, gtids: GtidParsers | None) -> Iterato
 
 
 def split_sets(gtids: str | None) -> list[str]:
-    """Split a list of transaction sets."""
+    """Split the text of a list of transaction sets."""
     return [] if gtids is None else [one for one in map(str.strip, gtids.split(",")) if one]
 
 
@@ -462,17 +463,17 @@ def _negate(excluded: TransactionPredicate) -> TransactionPredicate:
 # --- Record ranges ---
 
 MAX_BLOCK_RECORDS = 2048
-"""Records in one block, at most."""
+"""Maximum number of records in one block."""
 
 
 class RecordRange(msgspec.Struct, frozen=True):
     """The records `[start, stop)` of a batch before they are decoded; valid as long as the batch.
 
-    It must be consumed in order: by `blocks`, or by code that knows which records teach their format nothing
-    (`format_api.format.JsonLine`).
+    It must be consumed in order: by `decode_blocks`, or by code that knows which records the format learns no state
+    from (`format_api.format.JsonLine`).
 
     Args:
-        marks: a byte for each record, 1 for the selected ones; the others teach their format nothing. None = all are
+        marks: a byte for each record, 1 if it is selected; the format learns no state from the others. None = all are
             selected.
     """
 
@@ -534,7 +535,7 @@ def next_python_run(last_run: int, compiled_count: int, min_compiled_run: int) -
 
     Args:
         last_run: the number returned by the last call.
-        compiled_count: records that compiled code has done since; if that is `min_compiled_run` or more, one record is
-            enough, else the number doubles, as switching costs too much.
+        compiled_count: records that compiled code has read since; from `min_compiled_run` on the result is 1, otherwise
+            the number doubles, because switching is expensive.
     """
     return min(2 * last_run, MAX_BLOCK_RECORDS) if compiled_count < min_compiled_run else 1

@@ -1,6 +1,4 @@
-"""Records as values, the options to read them, and the selection of the wanted ones: positions, times, objects, types,
-transactions.
-"""
+"""Records as values, options for reading them, and their selection by position, time, object, type, transaction."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RecordChecksum(NamedTuple):
-    """The checksum of a record's frame. ok: None = the file stores none here ("not computed")."""
+    """The checksum of a record's frame. ok: None = the file stores no checksum here ("not computed")."""
 
     algorithm: str
     stored: int
@@ -42,7 +40,7 @@ class InnerPosition(NamedTuple):
 
 
 class FileFinding(NamedTuple):
-    """A finding about a file, in order with its records: damage between them."""
+    """A finding about a file, such as damage, in file order with the records."""
 
     file: str
     finding: Finding
@@ -57,7 +55,7 @@ class FollowLoss(NamedTuple):
 
 
 class SqlFragment(NamedTuple):
-    """Part of a script that is made of these records of a file. offset: of the last one.
+    """Part of a script, with the records of a file that it was made of. offset: offset of the last record.
 
     data: valid until the next part is requested.
     """
@@ -74,9 +72,9 @@ class RowBatch(NamedTuple):
     Args:
         record: number in the file of the batch's first record.
         base: file offset of the batch's window.
-        end: where the last record ends.
-        row_marks: a byte for each row, in the order of the log, 0 for those that a condition rules out; None = there is
-            no condition.
+        end: file offset of the end of the last record.
+        row_marks: a byte for each row, in the order of the log, 0 for rows that a condition rules out; None = no
+            condition.
     """
 
     file: str
@@ -89,14 +87,14 @@ class RowBatch(NamedTuple):
 
 
 class ScriptSummary(NamedTuple):
-    """Content of a finished script. row_changes: None = they are not counted. is_empty: nothing of the log is in it."""
+    """Content of a finished script. row_changes: None = not counted. is_empty: it contains nothing from the log."""
 
     row_changes: int | None
     is_empty: bool
 
 
 class ScriptText(NamedTuple):
-    """Part of a script of statements that belongs to no record. end: set for the last one."""
+    """Part of a script that belongs to no record. end: the summary of the script, set for its last part."""
 
     data: bytes
     end: ScriptSummary | None = None
@@ -107,7 +105,7 @@ class RecordBlock(DecodedRecords, frozen=True, kw_only=True):
 
     Args:
         raw: the record's bytes in its own address space.
-        long_values: long values extracted from the bodies, which have placeholders for them (`core.record_blocks`).
+        long_values: placeholder -> long value extracted from the bodies (`core.record_blocks`).
     """
 
     file: str
@@ -121,7 +119,7 @@ class RecordBlock(DecodedRecords, frozen=True, kw_only=True):
         return (self.record_at(i) for i in range(len(self.record)))
 
     def part(self, start: int, stop: int) -> RecordBlock:
-        """Return the records `[start, stop)` of this block as a block of their own."""
+        """Return the records `[start, stop)` of this block as a separate block."""
         cut = slice(start, stop)
         return replace(
             self,
@@ -180,7 +178,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def when(self) -> datetime | None:
-        """`time` as a datetime in UTC; None also where it is out of range for a `datetime`."""
+        """`time` as a datetime in UTC; None if there is no time, or if it is out of range for a `datetime`."""
         from datetime import UTC, datetime, timedelta
 
         try:
@@ -208,7 +206,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     Args:
         format: a format name, or "auto".
         backend: "auto", "native" or "python".
-        hints: what the logs do not contain themselves.
+        hints: information that the logs do not contain themselves (`binlogtool.read_hints`).
     """
 
     format: str = "auto"
@@ -235,11 +233,11 @@ def read_hints(
     level: str | None = None,
     redo: Path | None = None,
 ) -> Hints:
-    """Read the files of `binlogtool.read_hints`.
+    """Read the files for `binlogtool.read_hints`.
 
     Raises:
         InputOutputError: a file cannot be read.
-        UsageError: a file is larger than such a file can be.
+        UsageError: a file is larger than a file of its kind can be.
     """
     statements = _read_limited(
         schema, MAX_SCHEMA_BYTES, "for CREATE TABLE statements (`mysqldump --no-data` writes them)"
@@ -276,12 +274,13 @@ class Selection(msgspec.Struct, frozen=True):
     Args:
         start, stop: positions as in `--start-position` and `--stop-position`.
         start_time, stop_time: microseconds since 1970-01-01 UTC; start is inclusive, stop exclusive.
-        skip, limit, tail: leave out the first records, end after so many, keep the last ones, of what the others leave.
+        skip, limit, tail: of the records that match all else, leave out the first, end after this number, keep the
+            last.
         whole: paths of files in which a `stop` that names no file is ignored.
-        once: apply times once, as scripts need it: take all records from the first one at start_time on, whatever their
-            times, up to the first one at stop_time.
-        where: a condition (`core.where_filter`) on what the other options leave; skip, limit and tail count what it
-            leaves.
+        once: apply times once, as scripts need it: select all records from the first record at start_time to the first
+            record at stop_time, whatever their times.
+        where: a condition (`core.where_filter`) on the records that match the other options; skip, limit and tail count
+            the records for which it is true.
     """
 
     start: str | None = None
@@ -307,7 +306,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def refuse_salvage(selection: Selection, output_name: str) -> None:
-    """Check that no unproven records are requested, for outputs that cannot mark them. Raises UsageError: they are."""
+    """Raise UsageError if salvaged records are requested, for outputs that cannot mark unproven records."""
     if selection.on_damage == "salvage":
         raise UsageError(f"--on-damage salvage: {output_name} cannot mark unproven records; use --on-damage skip")
 
@@ -320,10 +319,10 @@ def check_where(text: str) -> None:
 
 
 def refuse_where(selection: Selection, output_name: str) -> None:
-    """Check that no condition is given, for outputs that consist of whole transactions.
+    """Check that the selection has no condition, for outputs that consist of whole transactions.
 
     Raises:
-        UsageError: single records are requested.
+        UsageError: the selection has a condition, which selects single records.
     """
     if selection.where is not None:
         raise UsageError(
@@ -337,7 +336,7 @@ def is_partial(selection: Selection) -> bool:
 
 
 def can_miss_later_changes(selection: Selection) -> bool:
-    """Return True if later records of the same objects may be left out."""
+    """Return True if the selection may leave out later records of the same objects."""
     options = selection
     limiting_options = (
         options.include_gtids,
@@ -356,7 +355,7 @@ def read_everything(selection: Selection) -> Selection:
 
 
 def add_selection_hints(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
-    """Return the hints for a selection: objects are matched at the level where records have one.
+    """Return the hints for a selection: object patterns need the level at which records have an object.
 
     script: statements are requested.
     """
@@ -382,14 +381,14 @@ class LogPosition(msgspec.Struct, frozen=True):
 
 
 def parse_position(text: str, size: int | None, page_size: int | None = None) -> LogPosition:
-    """Parse `1272`, `0x4f8`, `end-4KiB`, `record:N`, `page:N`, `seq:N` or `FILE:POS`; `gtid:…` is no single position.
+    """Parse `1272`, `0x4f8`, `end-4KiB`, `record:N`, `page:N`, `seq:N` or `FILE:POS`; `gtid:…` is parsed elsewhere.
 
     Args:
         size: bytes of the file, None for a stream.
-        page_size: bytes of one of its pages; None = it has none.
+        page_size: bytes of one page; None = the file has no pages.
 
     Raises:
-        UsageError: the text is not a position, or counts from an end that is not known.
+        UsageError: the text is not a position, or counts from the end of a stream.
     """
     if is_gtid_position(text):
         raise UsageError(f"position {text!r}: a GTID can only start or stop a selection")
@@ -405,7 +404,7 @@ def parse_position(text: str, size: int | None, page_size: int | None = None) ->
 
 
 def split_file_prefix(text: str) -> tuple[str | None, str]:
-    """Split a position into the file that it names (None: it names none), and the position in it."""
+    """Split a position into the file that it names (None = no file) and the position in the file."""
     head, _, rest = text.rpartition(":")
     file, _, kind = head.rpartition(":")
     if kind in _NUMBERED_KINDS:
@@ -454,13 +453,14 @@ def split_selection(
     """Return the part of a selection that applies to each file of a log; positions no longer name a file.
 
     A position without a file applies to the first file for `start` and to the last for `stop`, as in the servers' own
-    tools; a sequence number or GTID applies to all. There are no entries for files after the stop position.
+    tools; a sequence number or GTID applies to all. Files after the stop position get no entry.
 
     Args:
-        holds_records: can the file of this number hold records? The others are lists of files and the like.
+        holds_records: whether the file with this number can hold records; an index file, for instance, cannot.
 
     Raises:
-        UsageError: a position names a file that does not exist (with `live`: it may appear), or could be several.
+        UsageError: a position names a file that does not exist (except with `live`: it may appear), or an ambiguous
+            name.
     """
     first = _find_file(selection.start, paths, holds_records, last=False)
     last = _find_file(selection.stop, paths, holds_records, last=True)
@@ -477,7 +477,7 @@ _NO_SUCH_FILE = -1
 def _find_file(
     text: str | None, paths: Sequence[str], holds_records: Callable[[int], bool], *, last: bool
 ) -> int | None:
-    """Return the number of the only file to which a position applies; None = all; `_NO_SUCH_FILE` = none."""
+    """Return the number of the only file to which a position applies; None = all files; `_NO_SUCH_FILE` = no file."""
     if text is None or is_gtid_position(text):
         return None
     name, position = split_file_prefix(text)
@@ -491,7 +491,7 @@ def _find_file(
 
 
 def _find_files_by_name(text: str, name: str, paths: Sequence[str]) -> list[int]:
-    """Return the files with this path, else those with this name."""
+    """Return the numbers of the files with this path, otherwise of those with this name."""
     for names in (list(paths), [os.path.basename(path) for path in paths]):
         numbers = [number for number, one in enumerate(names) if one == name]
         if len({paths[number] for number in numbers}) > 1:

@@ -1,4 +1,4 @@
-"""Logs in object stores and other file systems, by URL (s3://, gs://, hdfs://, file://, …): ranges read by pyarrow.
+"""Read logs in object stores and other file systems by URL (s3://, gs://, hdfs://, file://, …), using pyarrow.
 
 The endpoint and credentials of S3 come from the usual variables AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so
 on, on the driver and on the executors; or from the URL of a file (`?endpoint_override=HOST:PORT&scheme=http`).
@@ -23,7 +23,7 @@ from binlogtool.findings import Finding, make_finding
 from binlogtool.limits import KIB, MIB
 
 BLOCK_BYTES = 256 * KIB
-"""Bytes fetched for a small read; larger reads are fetched unchanged."""
+"""Bytes fetched for a small read; larger reads are fetched as requested."""
 
 _MAX_CACHED_BLOCKS = 8
 _HASH_CHUNK_BYTES = 8 * MIB
@@ -111,7 +111,7 @@ def open_remote(url: str) -> RemoteSource:
     """Open the file that a URL names.
 
     Raises:
-        InputOutputError: it cannot be opened.
+        InputOutputError: the file cannot be opened.
         UsageError: this kind of URL is not supported.
     """
     return RemoteSource(url)
@@ -121,7 +121,7 @@ def open_remote(url: str) -> RemoteSource:
 def translate_errors(url: str, action: str = "read") -> Iterator[None]:
     """Convert errors of the file system to InputOutputError with a one-line message.
 
-    action: participle for the message.
+    action: past participle of the failed action for the message.
     """
     try:
         yield
@@ -153,7 +153,7 @@ def resolve_filesystem(url: str) -> tuple[Any, str]:
 
 
 def _limit_gcs_retries(url: str) -> str:
-    """Limit how long Google Cloud Storage is retried; pyarrow's default is a quarter of an hour."""
+    """Return a gs:// URL that limits the time of retries; pyarrow's default is 15 minutes."""
     if not url.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_RETRY_LIMIT_S}"
@@ -196,7 +196,7 @@ def list_remote_files(url: str) -> list[str] | None:
     """Return the files below a directory, relative to it and quoted for a URL, sorted; None if it is not a directory.
 
     Raises:
-        InputOutputError: it cannot be listed, or has too many files.
+        InputOutputError: the directory cannot be listed, or has too many files.
         UsageError.
     """
     fs, path = resolve_filesystem(url)
@@ -220,7 +220,7 @@ def list_remote_files(url: str) -> list[str] | None:
 
 
 def read_remote_stamp(url: str) -> tuple[int, int, int, int]:
-    """Return values that change when the file does: size, modification time in ns, 0, 0."""
+    """Return values that change when the file changes: size, modification time in ns, 0, 0 (no inode or device)."""
     fs, path = resolve_filesystem(url)
     with translate_errors(url):
         info = fs.get_file_info(path)

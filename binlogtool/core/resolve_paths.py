@@ -53,11 +53,11 @@ from binlogtool.limits import MIB, Limits
 _DIGITS = re.compile(r"\d+")
 
 NewestByKind = Mapping[str, tuple[tuple[int, ...], str]]
-"""Name with digits replaced -> the highest numbers, and the file that has them."""
+"""Name with digits replaced -> the highest numbers in such a name, and the file that has them."""
 
 
 def find_newest(names: Iterable[str]) -> NewestByKind:
-    """Return the newest files of a log."""
+    """Return the newest file of each rotated log, by the numbers in the names."""
     newest_by_kind: dict[str, tuple[tuple[int, ...], str]] = {}
     for name in names:
         kind, numbers = _split_numbers(name)
@@ -66,7 +66,7 @@ def find_newest(names: Iterable[str]) -> NewestByKind:
 
 
 def find_later(name: str, newest_by_kind: NewestByKind) -> str | None:
-    """Return the newest file with the same name except for higher numbers, if it is not this one."""
+    """Return the newest file with the same name except for higher numbers; None if this file is the newest."""
     kind, number = _split_numbers(name)
     numbers, other = newest_by_kind.get(kind, (number, name))
     return other if numbers > number else None
@@ -79,7 +79,7 @@ def _split_numbers(name: str) -> tuple[str, tuple[int, ...]]:
 # --- Proof that a file is a log ---
 
 NASCENT_SCORE = 20
-"""Score of a `FormatMatch` from which on a server may leave such a file."""
+"""Minimum score of a `FormatMatch` for a file that a server may leave (empty or torn)."""
 SEARCHED_BYTES = 4 * MIB
 """Bytes of a file without a valid head that are searched for a record."""
 
@@ -90,9 +90,9 @@ class FileProof(msgspec.Struct, frozen=True):
     Args:
         proven: the format that is proven.
         nascent: the formats whose server may leave a file like this (empty or torn).
-        error: why it cannot be read.
-        is_compressed: it is compressed.
-        is_gone: it was removed since it was listed.
+        error: why the file cannot be read.
+        is_compressed: the file is compressed.
+        is_gone: the file was removed since it was listed.
     """
 
     proven: Format | None = None
@@ -134,7 +134,7 @@ def _prove_source(source: Source, path: str, candidates: Sequence[Format]) -> Fi
 
 
 def _holds_record(source: Source, head: FileHead, format_: Format) -> bool:
-    """Return True if a record is proven among the first bytes of a file whose head is no proof."""
+    """Return True if the first bytes of a file, whose head proves nothing, contain a proven record."""
     try:
         layout = format_.reading.layout(head, Limits())
     except BinlogtoolError:
@@ -150,7 +150,7 @@ def _holds_record(source: Source, head: FileHead, format_: Format) -> bool:
 
 
 def _is_proof(batch: Batch, layout: LogFileLayout) -> bool:
-    """Return True for a matching checksum, or, if the writer stored none, for the format's own proof."""
+    """Return True if the checksum matches, or, where the writer stored none, if the format's own proof succeeds."""
     count = batch.frames.count
     if any(batch.frames["checksum"][i] == CHECKSUM_RIGHT for i in range(count)):
         return True
@@ -163,9 +163,9 @@ def _is_proof(batch: Batch, layout: LogFileLayout) -> bool:
 MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
 OWN_FILE_MARKER = ".binlogtool-"
-"""In the name of all files that repairs leave beside a log (undo files); they are not members of it."""
+"""Part of the name of all files that repairs leave beside a log (undo files); they are not members of the log."""
 _PARALLEL_PROBES = 16
-"""Remote files that are probed at the same time."""
+"""Number of remote files that are probed at the same time."""
 
 
 class LogMembers(NamedTuple):
@@ -181,32 +181,33 @@ class LogMembers(NamedTuple):
 
 
 class DirectoryListing(NamedTuple):
-    """The content of a directory: its logs, and the files that belong to none."""
+    """Content of a directory: its logs, and the files that belong to no log."""
 
     logs: list[LogMembers]
     skipped: list[SkippedFile]
 
 
 def find_logs(directory: str, only_format: Format | None) -> DirectoryListing:
-    """Find the logs in a directory and below it, grouped by format. only_format: only this format.
+    """Find the logs in a directory and below it, grouped by format. only_format: the only format to look for; None =
+    all.
 
-    A file takes part if a head or a record in it is proven, or if it is named like a file of a log that is proven
-    there, and is empty or torn as a server leaves it.
+    A file is a member if its head or a record in it is proven, or if it has a name of a log that is proven in the same
+    directory and is empty, torn as a server may leave it, or unreadable.
 
     Raises:
         InputOutputError: the directory cannot be read.
-        UnknownFormatError: there is no log in it.
+        UnknownFormatError: the directory contains no log.
     """
     candidates = _candidate_formats((name for name, _ in _walk_directory(directory)), only_format)
     is_named = only_format is not None
-    entries = list(_walk_directory(directory))  # listed again, now that the formats are loaded: files appear and vanish
+    entries = list(_walk_directory(directory))  # again, now that the formats are loaded: files come and go
     skipped = [SkippedFile(name, kind) for name, kind in entries if kind != FILE]
     listing = _group_files(directory, [name for name, kind in entries if kind == FILE], candidates, is_named)
     return DirectoryListing(listing.logs, sorted([*listing.skipped, *skipped]))
 
 
 def list_compressed_logs(directory: str) -> list[SkippedFile]:
-    """Return the compressed files in a directory that are named like files of a log; none where it is no directory."""
+    """Return the compressed files with names of log files in a directory; an empty list if it is not a directory."""
     if is_url(directory) or not os.path.isdir(directory):
         return []
     compressed = (SkippedFile(name, COMPRESSED) for name, kind in _walk_directory(directory) if kind == FILE)
@@ -214,7 +215,7 @@ def list_compressed_logs(directory: str) -> list[SkippedFile]:
 
 
 def find_logs_among(directory: str, names: list[str], only_format: Format | None) -> DirectoryListing:
-    """Find the logs among files with these names in a directory (or its URL)."""
+    """Find the logs among the named files of a directory (or its URL)."""
     return _group_files(directory, names, _candidate_formats(names, only_format), only_format is not None)
 
 
@@ -250,7 +251,7 @@ def _group_files(directory: str, names: list[str], formats_: list[Format], is_na
 
 
 def _make_no_log_error(directory: str, probe_results: dict[str, FileProof], all_names: list[str]) -> BinlogtoolError:
-    """Create the error that says why there is no log in a directory."""
+    """Create the error that explains why a directory contains no log."""
     trouble = next((seen.error for seen in probe_results.values() if seen.error is not None), None)
     if trouble is not None:
         return InputOutputError(trouble)
@@ -291,7 +292,7 @@ def _probe_files(directory: str, candidates: dict[str, list[Format]]) -> dict[st
 
 
 class _LogGrouper:
-    """Assign files to logs: first those that are proven, then those that go with them."""
+    """Assign files to logs: first the proven ones, then those that belong to the same logs."""
 
     def __init__(self) -> None:
         self.skipped: list[SkippedFile] = []
@@ -300,7 +301,7 @@ class _LogGrouper:
         self._stems: set[tuple[str, str, str]] = set()
 
     def add_if_proven(self, name: str, result: FileProof) -> None:
-        """Add a file that is proven."""
+        """Add the file if it is proven."""
         if result.proven is not None:
             self._member_names.setdefault(_log_key(name, result.proven), []).append(name)
             stem = result.proven.files.name_stem(os.path.basename(name))
@@ -308,7 +309,7 @@ class _LogGrouper:
                 self._stems.add((*_log_key(name, result.proven), stem))
 
     def add_if_unproven(self, name: str, result: FileProof, candidates: list[Format]) -> None:
-        """Add a file that is not proven."""
+        """Add the file if it is not proven."""
         if result.proven is not None:
             return
         matching_format = next((one for one in candidates if self._belongs_to_proven_log(name, one)), None)
@@ -329,12 +330,12 @@ class _LogGrouper:
                 self._member_names.setdefault(_log_key(one.name, format_), []).append(one.name)
 
     def _belongs_to_proven_log(self, name: str, format_: Format) -> bool:
-        """Return True if the file is named like a file of a log that is proven there."""
+        """Return True if the file has a name of a log of this format that is proven in its directory."""
         stem = format_.files.name_stem(os.path.basename(name))
         return stem is not None and (*_log_key(name, format_), stem) in self._stems
 
     def iter_logs(self, directory: str, format_: Format) -> Iterator[LogMembers]:
-        """Yield the logs of one format, by the directory that each of their files belongs to."""
+        """Yield the logs of one format, grouped by the directory of the log that each file belongs to."""
         sort_names = format_.files.sort_names or sorted
         for format_name, log_directory in sorted(self._member_names):
             if format_name == format_.name:
@@ -363,7 +364,7 @@ _FILE_KINDS = (
 
 
 def _file_kind(entry: os.DirEntry[str]) -> str | None:
-    """Return the kind of a directory entry; None: it no longer exists."""
+    """Return the kind of a directory entry (file, symbolic link, …); None if it no longer exists."""
     try:
         mode = entry.stat(follow_symlinks=False).st_mode
     except OSError:
@@ -372,7 +373,7 @@ def _file_kind(entry: os.DirEntry[str]) -> str | None:
 
 
 def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
-    """Yield everything that is not a directory, with its kind."""
+    """Yield all entries below a directory except directories, as path and kind."""
     entry_count = 0
     pending = [("", 0)]
     while pending:
@@ -380,7 +381,7 @@ def _walk_directory(directory: str) -> Iterator[tuple[str, str]]:
         try:
             entries = sorted(os.scandir(os.path.join(directory, subdirectory)), key=lambda entry: entry.name)
         except OSError as error:
-            if subdirectory and isinstance(error, FileNotFoundError):  # a directory of the log that vanished meanwhile
+            if subdirectory and isinstance(error, FileNotFoundError):  # a subdirectory that vanished meanwhile
                 continue
             raise InputOutputError(
                 f"{os.path.join(directory, subdirectory)}: cannot be listed: {error.strerror}"
@@ -405,7 +406,7 @@ class LogGroup(msgspec.Struct, frozen=True):
 
     strays: files with names of this log whose content does not belong to it; they are skipped.
     compressed: member -> the name of its compressed file.
-    unnamed: files of this log that exist beside the named ones.
+    unnamed: existing files of this log that the user did not name.
     """
 
     path: str
@@ -422,7 +423,7 @@ class LogGroup(msgspec.Struct, frozen=True):
 
 
 class ResolvedPath(NamedTuple):
-    """The logs that a path names, and the files of a directory that belong to none of them."""
+    """The logs that a path names, and the files of its directory that belong to none of them."""
 
     groups: list[LogGroup]
     skipped: list[SkippedFile]

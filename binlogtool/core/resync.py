@@ -1,4 +1,4 @@
-"""Resynchronization: find the next proven frame after damage. Always moves forward, with bounded work."""
+"""Resynchronize: find the next proven frame after damage. Always moves forward, with bounded work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHECKSUM_RIGHT = 1
 class ResyncPoint(msgspec.Struct, frozen=True):
     """Offset after damage where the chain of frames continues.
 
-    There is a proven frame, or (`closing`) the end mark that is the file's last bytes.
+    At this offset is a proven frame, or (`closing`) the end mark at the very end of the file.
     """
 
     offset: int
@@ -56,14 +56,14 @@ class Resynchronizer:
         return next((offset for offset in self._iter_candidates(start, end) if self._is_proven_in_memory(offset)), None)
 
     def _is_proven_in_memory(self, offset: int) -> bool:
-        """Return what `is_proven` does, without reading bytes that are not in memory."""
+        """Return True if the bytes at `offset` are a proven frame that is completely in memory; reads nothing."""
         start = offset - self._window.base
         self._count_work(0)
         table, _ = self._probe.scan(self._window.buffer, start, self._window.length)
         return self._is_proven_frame(table, start)
 
     def is_proven(self, offset: int) -> bool:
-        """Return True if the bytes at `offset` form a frame beyond doubt (checksum, or the format's own proof)."""
+        """Return True if the bytes at `offset` are a proven frame (by its checksum, or the format's own proof)."""
         window = self._window
         start = offset - window.base
         if start < 0 or start >= window.length:
@@ -77,7 +77,7 @@ class Resynchronizer:
         return self._is_proven_frame(table, start)
 
     def _grow_window(self, start: int, need: int) -> bool:
-        """Read more for the frame at `buffer[start]`, if allowed. need: up to where; -1 = twice as much."""
+        """Read more bytes of the frame at `buffer[start]`, if allowed. need: where to stop; -1 = double the bytes."""
         window = self._window
         available = window.length - start
         needed = need - start if need >= 0 else min(2 * available, self._max_frame)
@@ -87,7 +87,7 @@ class Resynchronizer:
         return True
 
     def _is_proven_frame(self, table: ColumnTable, start: int) -> bool:
-        """Return True if the frame of the table, which begins at `buffer[start]`, is beyond doubt."""
+        """Return True if the only frame of the table, which begins at `buffer[start]`, is proven."""
         if table.count == 0:
             return False
         end = int(table["end"][0])
@@ -100,7 +100,7 @@ class Resynchronizer:
         return self._is_plausible_end(self._window.base + end)
 
     def _is_plausible_end(self, offset: int) -> bool:
-        """Return True if the file ends here or another frame can start: required of a frame without a checksum."""
+        """Return True if the file ends or a frame can start at `offset`: required after a frame without a checksum."""
         window = self._window
         window.load(window.base, offset + _OVERLAP_BYTES)
         rest = bytes(window.view(offset, offset + _OVERLAP_BYTES))
@@ -128,7 +128,7 @@ class Resynchronizer:
         """Return the first resync point after the damage at `damage`.
 
         declared_end: where the damaged frame ends by its own length, all of it in memory (-1 = unknown). A good frame
-        there does not prove the length: other frames may precede it, and end there at the latest.
+        at that offset does not prove the length: other frames may come before it, and end there at the latest.
         """
         if declared_end > damage and self._is_resync_point(declared_end):
             inner_offset = self._find_within(damage + 1, declared_end)
@@ -140,14 +140,14 @@ class Resynchronizer:
         return self._search(damage)
 
     def _is_resync_point(self, offset: int) -> bool:
-        """Return True if there is a proven frame, or the final end mark, at this offset."""
+        """Return True if a proven frame, or the final end mark, is at this offset."""
         if offset - self._window.base > self._max_frame:
             return False
         self._window.load(self._window.base, offset + self._frame.min_size)
         return self._is_final_end_mark(offset) or self.is_proven(offset)
 
     def _find_within(self, start: int, end: int) -> int | None:
-        """Return the first proven frame among bytes in memory that ends at `end` at the latest; with bounded work."""
+        """Return the offset of the first proven frame in memory that ends at or before `end`; the work is bounded."""
         window, work_before = self._window, self._work
         bound = work_before + _MIN_WORK + _WORK_PER_BYTE * (end - start)
         result = None
@@ -170,7 +170,7 @@ class Resynchronizer:
         self.data_end = damage
         self._update_data_end(damage)
         while not self.exhausted:
-            window.load(position - 1, position + _READ_BYTES)  # of a stream, small damage stays in memory
+            window.load(position - 1, position + _READ_BYTES)  # small damage in a stream stays in memory
             self._update_data_end(position)
             piece_end = window.end if window.ended else window.end - _OVERLAP_BYTES
             for offset in self._iter_candidates(position, piece_end):
@@ -186,13 +186,13 @@ class Resynchronizer:
         return None
 
     def _update_data_end(self, start: int) -> None:
-        """Update `data_end` from the non-zero bytes between `start` and the end of what is in memory."""
+        """Update `data_end` from the last non-zero byte between `start` and the end of the bytes in memory."""
         data = bytes(self._window.view(start, self._window.end)).rstrip(b"\0")
         if data:
             self.data_end = max(start, self._window.base) + len(data)
 
     def _iter_candidates(self, start: int, end: int, limit: int | None = None) -> Iterator[int]:
-        """Yield offsets in `[start, end)` where a frame may begin. limit: the frame ends there at the latest."""
+        """Yield offsets in `[start, end)` where a frame may begin. limit: latest end of the frame."""
         if self._frame.align > 1:
             yield from range(start + (self._frames_at - start) % self._frame.align, end, self._frame.align)
         elif self._pattern is not None:
@@ -204,7 +204,7 @@ class Resynchronizer:
     def _filter_by_length(
         self, length_field: LeadingNumber, offsets: Iterator[int], limit: int | None
     ) -> Iterator[int]:
-        """Yield the offsets whose frame, by its length field, fits: into memory, or into what may be read for it."""
+        """Yield the offsets whose frame, by its length field, fits into memory or into the bytes that may be read."""
         window = self._window
         for offset in offsets:
             bound = limit
@@ -215,7 +215,7 @@ class Resynchronizer:
                 yield offset
 
     def _iter_matches(self, pattern: re.Pattern[bytes], start: int, end: int) -> Iterator[int]:
-        """Yield offsets in `[start, end)` where the pattern matches, also inside another match."""
+        """Yield offsets in `[start, end)` where the pattern matches, including overlapping matches."""
         window = self._window
         base = window.base
         low = start - base

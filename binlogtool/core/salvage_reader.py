@@ -1,8 +1,8 @@
-"""Salvage: well-framed records in damaged ranges that nothing proves, each marked with the reason.
+"""Salvage: read well-framed but unproven records in damaged ranges, each marked with the reason.
 
 A frame is well framed if everything but its checksum is right: its fields, its content, the format's own proof, and
-what follows it. Then its checksum is stale, or one flipped bit explains the difference: the record is shown with this
-bit corrected, and a finding says so.
+what follows it. Then its checksum is stale, or one flipped bit explains the difference; in that case the record is
+shown with the bit corrected, and a finding reports it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from binlogtool.schema.scanner import Scanner, StopReason
 _READ_BYTES = 1 << 20
 _LOOKAHEAD_BYTES = 64
 _MIN_BIT_TRIES, _BYTES_PER_TRY = 16_384, 256
-"""Bits that are tried in a whole file to find hidden frames; and one more for so many bytes of the file."""
+"""Budget of bits tried per file to find hidden frames: a minimum, plus one bit per this number of bytes."""
 STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
 class SalvageReader:
     """Find well-framed records in the damaged ranges of one scan (`core.scan.UnprovenReader`).
 
-    Records of several frames are found also where one of these is unproven.
+    Records that span several frames are found even if one of the frames is unproven.
     """
 
     def __init__(self, scan: Scan) -> None:
@@ -55,7 +55,7 @@ class SalvageReader:
         self._payloads = PayloadReader(layout, scan.backend, scan.limits)
 
     def read_damage(self, damage: DamagedRange) -> Iterator[SalvagedRecords]:
-        """Yield the frames of a damaged range, or the records that end in them; of a stream only what is in memory."""
+        """Yield the frames of a damaged range, or the records that end in them; for a stream, only those in memory."""
         if self._frame_level is not self.scan.layout.frame:
             self._adopt_layout()
         source, assembler = self._get_source(damage), self._assembler
@@ -76,7 +76,7 @@ class SalvageReader:
         return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.feed(batch))
 
     def finish(self) -> Iterator[SalvagedRecords]:
-        """Yield what is left at the end of the file; see `UnprovenReader`."""
+        """Yield the remaining records at the end of the file; see `UnprovenReader`."""
         return iter(()) if self._assembler is None else self._to_salvaged(self._assembler.finish())
 
     def _read_assembled(
@@ -106,14 +106,14 @@ class SalvageReader:
         return None
 
     def _iter_corrected(self, data: bytes, at: int, item: Finding) -> Iterator[tuple[str, bytes]]:
-        """Yield the frame with the flipped bit corrected, and with the checksum recomputed."""
+        """Yield the frame with the flipped bit corrected, then the frame with the checksum recomputed."""
         if (corrected := unpack_payloads.correct_bit(data, at, item)) is not None:
             yield CORRECTED, corrected
         if (corrected := unpack_payloads.recompute_checksum(self.scan.layout, data, item)) is not None:
             yield STALE, corrected
 
     def _get_source(self, damage: DamagedRange) -> Source | None:
-        """Return a source where the bytes of the range can be read again."""
+        """Return a source from which the bytes of the range can be read again; None if there is none."""
         source, window = self.scan.source, self.scan.window
         if source.size is not None:
             return source
@@ -170,7 +170,7 @@ class SalvageReader:
         return None
 
     def _salvage_hidden_frame(self, window: Window, at: int, end: int, number: int) -> SalvagedRecords | None:
-        """Return the frame at `at`, if one flipped bit hides where it begins or ends."""
+        """Return the frame at `at`, if its start or end is hidden by one flipped bit."""
         layout = self.scan.layout
         if self._tries_left <= 0 or layout.frame.checksum is None or layout.frame.align > 1:
             return None
@@ -241,7 +241,7 @@ class SalvageReader:
 
 
 def decode_all_rows(damage: DamagedRange, decoder: BlockDecoder, record_filter: RecordFilter) -> Iterator[RecordBlock]:
-    """Yield the good rows of a frame, and between them those that cannot be decoded, each of these with its finding."""
+    """Yield the rows of a frame in order: good rows decoded, bad but framed rows with their finding and no body."""
     good_rows, framed_rows, reached = damage.good_records, damage.framed_records, 0
     if good_rows is None or framed_rows is None:
         return
@@ -258,9 +258,9 @@ def decode_all_rows(damage: DamagedRange, decoder: BlockDecoder, record_filter: 
 
 
 class SalvageMarker:
-    """Make marked records of salvaged ones.
+    """Decoder of salvaged records that marks them as unproven.
 
-    What they teach the format applies to the records after them up to the next proven one, which must not depend on it.
+    State that the format learns from them (such as names) applies only up to the next proven record.
     """
 
     def __init__(self, decoder: BlockDecoder, record_filter: RecordFilter) -> None:
@@ -268,7 +268,7 @@ class SalvageMarker:
         self._salvage_decoder: BlockDecoder | None = None
 
     def decode_salvaged(self, salvaged: SalvagedRecords) -> Iterator[RecordBlock]:
-        """Yield the marked records. Compiled conditions follow the proven records only, and are not used for these."""
+        """Yield the marked records. Compiled conditions are not used here: their state follows proven records only."""
         if self._salvage_decoder is None:
             clone_context, layout = self._decoder.format.reading.clone_context, self._decoder.layout
             context = layout.context if clone_context is None else clone_context(layout.context)

@@ -30,13 +30,13 @@ class DamagedRange(msgspec.Struct, frozen=True):
     """The bytes `[start, end)` of the file, without a provable record.
 
     Args:
-        tail: a class of the byte account.
-        is_followed: the chain continues at `end`; False = this is how the file ends.
-        payload: the frame is whole, its content is not.
+        tail: the class of these bytes in the byte account.
+        is_followed: the chain of frames continues at `end`; False = nothing provable follows.
+        payload: the frame is whole, but its content is invalid.
         hollow: the frame ends in zeros and its stored checksum is zero: if only zeros follow, its write was
             interrupted.
-        good_records: the good records of a frame that also has others.
-        framed_records: those of the others that are well framed; the last findings are about them, in order.
+        good_records: the good records of a frame that also has bad records.
+        framed_records: the bad records that are well framed; the last findings are about them, in order.
     """
 
     start: int
@@ -51,7 +51,7 @@ class DamagedRange(msgspec.Struct, frozen=True):
 
 
 class SalvagedRecords(NamedTuple):
-    """Records that are well framed, and why nothing proves them. data: bytes of the frame, if it is a single one."""
+    """Well-framed records without proof, and the reason. data: bytes of the frame, if there is only one."""
 
     batch: Batch
     reasons: tuple[Finding, ...]
@@ -59,20 +59,20 @@ class SalvagedRecords(NamedTuple):
 
 
 class UnprovenReader(Protocol):
-    """Read unproven records beside a scan."""
+    """Reader of unproven records during a scan."""
 
     def read_damage(self, damage: DamagedRange) -> Iterator[SalvagedRecords]:
-        """Yield what is well framed in a damaged range."""
+        """Yield the well-framed records in a damaged range."""
 
     def read_batch(self, batch: Batch) -> Iterator[SalvagedRecords]:
-        """Yield what is partly in damaged ranges and ends in these frames."""
+        """Yield the records that begin in damaged ranges and end in these frames."""
 
     def finish(self) -> Iterator[SalvagedRecords]:
-        """Yield what is left at the end of the file."""
+        """Yield the remaining records at the end of the file."""
 
 
 class ByteAccount(msgspec.Struct):
-    """Bytes per class; their sum is the number of bytes read."""
+    """Number of bytes in each class; their sum is the number of bytes read."""
 
     header: int = 0
     record: int = 0
@@ -94,7 +94,7 @@ class ByteAccount(msgspec.Struct):
 def merge_by_offset(
     proven: Iterator[Batch | DamagedRange], unproven: Iterator[SalvagedRecords]
 ) -> Iterator[Batch | DamagedRange | SalvagedRecords]:
-    """Merge both by the offsets of their first records; damage is yielded where it is met."""
+    """Merge both iterators by the offsets of the first records; damage keeps its place in `proven`."""
     waiting = next(unproven, None)
     for item in proven:
         while waiting is not None and isinstance(item, Batch) and _start_offset(waiting.batch) < _start_offset(item):
@@ -122,7 +122,7 @@ class ScanAccounting(msgspec.Struct):
     Args:
         rows: False = do not look inside the frames (depth frame and checksum).
         begin: offset of the first frame; None = the start of the frames.
-        causes: findings name the likely cause of damage (`binlogtool.core.damage_causes`).
+        causes: findings contain the likely cause of damage (`binlogtool.core.damage_causes`).
         salvage_reader: see `read_segments`.
     """
 
@@ -149,7 +149,7 @@ class ScanAccounting(msgspec.Struct):
     tail_findings: tuple[Finding, ...] = ()
     incomplete: str | None = None
     unread_bytes: int = 0
-    """Bytes at the end that were not read because of a limit; they count as unknown."""
+    """Number of bytes at the end that were not read because of a limit; they count as unknown."""
     over_limit: str | None = None
     _cause_finder: CauseFinder | None = None
     _last_frame_offset: int = -1
@@ -177,12 +177,12 @@ class ScanAccounting(msgspec.Struct):
             yield item
 
     def file_tail(self) -> FileTail:
-        """Return how the file ended; to be called after the segments are consumed."""
+        """Return how the file ended; call it after the segments are consumed."""
         return FileTail(self.good_end, self.end, self.closed, self.first_damage, self.tail_findings)
 
     @property
     def max_frame_bytes(self) -> int:
-        """The limit of one frame in bytes."""
+        """Maximum size of one frame in bytes."""
         return self.limits.max_record or self.layout.frame.max_size
 
     def _account_torn_tail(self, hollow: DamagedRange, end: int) -> DamagedRange:
@@ -206,7 +206,7 @@ class ScanAccounting(msgspec.Struct):
         )  # fmt: skip
 
     def _account_partial_frame(self, window: Window, partial: PartialFrame, view: memoryview) -> DamagedRange:
-        """Account for a frame some of whose rows are good: they count, and the frame is damage."""
+        """Account for a frame in which only some rows are good: these count as records, the frame as damage."""
         start, end = window.base + partial.start, window.base + partial.end
         data = view[partial.start : partial.end]
         findings = tuple(
@@ -226,7 +226,7 @@ class ScanAccounting(msgspec.Struct):
         return {i: batch.with_first_record(self.records + i) for i, batch in inner.items()} if inner else inner
 
     def _account_bad_payload(self, window: Window, bad: BadPayload) -> DamagedRange:
-        """Account for a frame at its declared position, complete by its checksum, whose content is wrong."""
+        """Account for a complete frame at its declared position whose content is wrong."""
         start, end = window.base + bad.start, window.base + bad.end
         item = self._explain_payload(window, bad)
         self._note_damage(start)
@@ -249,7 +249,7 @@ class ScanAccounting(msgspec.Struct):
         if observe is not None and self.rows:
             observe(self.layout.context, batch)
         if self.layout.make_assembler is not None and self.rows:
-            count = 0  # `_count_records` counts the records that are made of these frames
+            count = 0  # `_count_records` counts the records that are assembled from these frames
         self.records += count
         if self.first_damage is None:
             self.good_end = batch.base + int(batch.frames["end"][frames - 1])
@@ -373,10 +373,10 @@ class ScanAccounting(msgspec.Struct):
 # --- One pass over one file ---
 
 _CHUNK_BYTES = {"python": MIB, "native": 2 * MIB}
-"""Bytes read at a time where the content of frames is read; otherwise 1 MiB, which is still in the processor's cache
-when its checksums are computed."""
+"""Bytes per read if the content of frames is read; otherwise 1 MiB, which still is in the processor's cache when its
+checksums are computed."""
 _HELD_FRACTION = 4
-"""A damaged range of a stream that is read again may take one part in so many of the memory limit."""
+"""Fraction of the memory limit (1/4) for a damaged range of a stream that is kept to be read again."""
 
 
 class Scan(ScanAccounting):
@@ -394,7 +394,7 @@ class Scan(ScanAccounting):
         return (one for one in self.read_segments() if not isinstance(one, SalvagedRecords))
 
     def read_segments(self) -> Iterator[Batch | DamagedRange | SalvagedRecords]:
-        """Yield the segments, and what the salvage reader finds, in order."""
+        """Yield the segments and the salvaged records in file order."""
         layout = self.layout
         self.window = self.window or Window(self.source, self._chunk_bytes())
         self._deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
@@ -443,20 +443,20 @@ class Scan(ScanAccounting):
                 yield from (
                     items if salvage_reader is None else merge_by_offset(items, salvage_reader.read_batch(segment))
                 )
-                self.records = assembler.next_number  # at level `event` the items are parts of some of them
+                self.records = assembler.next_number  # at level `event` the items are parts of some records
         if self.incomplete is None:
             items = self._count_records(assembler.finish())
             yield from items if salvage_reader is None else merge_by_offset(items, salvage_reader.finish())
 
     def _chunk_bytes(self) -> int:
-        """Return the bytes read at a time: at most one record, so that longer ones are noticed, and at most a file."""
+        """Return the number of bytes per read: at most the size of a record, to notice longer ones, and of the file."""
         chunk = _CHUNK_BYTES.get(self.backend.name, MIB) if self.rows else MIB
         if self.source.size is not None:
             chunk = min(chunk, max(self.source.size, HEAD_BYTES) + 1)
         return chunk if self.limits.max_record is None else max(min(chunk, self.limits.max_record), HEAD_BYTES)
 
     def _account_unreadable(self, start: int) -> Iterator[Batch | DamagedRange]:
-        """Account for a file that cannot be walked: every byte is damaged."""
+        """Account for a file whose frames cannot be located: every byte is damaged."""
         window = self.window
         assert window is not None
         self._read_to_end(window, None)
@@ -487,7 +487,7 @@ class Scan(ScanAccounting):
             yield self._account_torn_tail(hollow, hollow.end) if hollow.end == self.window.end else hollow
 
     def _read_to_end(self, window: Window, resynchronizer: Resynchronizer | None) -> None:
-        """Read to the end, for the byte account only."""
+        """Read to the end of the file, for the byte account only."""
         if resynchronizer is not None and resynchronizer.exhausted:
             self.incomplete = "the work limit of the search for the next provable record was reached"
         while not window.ended:
@@ -517,7 +517,7 @@ class Scan(ScanAccounting):
                 if needed_end - position <= self.max_frame_bytes and not self._is_past_end(needed_end):
                     need = max(need, needed_end)
                     continue
-                if not self._is_past_end(needed_end):  # it fits into the file, but exceeds the limit
+                if not self._is_past_end(needed_end):  # the frame fits into the file, but exceeds the limit
                     stop = stop._replace(reason=StopReason.BOUNDS, need=needed_end - window.base)
                     self.over_limit = (
                         f"a record of {needed_end - position:,} bytes is over the limit (--max record=SIZE)"
@@ -531,7 +531,7 @@ class Scan(ScanAccounting):
             position, need = resumed_at, resumed_at + 1
 
     def _get_scanner(self) -> Scanner:
-        """Return the scanner of the current level; only frame boundaries are scanned where the content is not read."""
+        """Return the scanner of the current level; it finds only frame boundaries if the content is not read."""
         frame = self.layout.frame
         level_and_scanner = self._scanners.get(id(frame.schema))
         if level_and_scanner is None:
@@ -549,7 +549,7 @@ class Scan(ScanAccounting):
         if new_level is None or new_level is frame:
             return False
         self.layout, self._level_changed_at = replace(self.layout, frame=new_level), position
-        self._resynchronizer = self._payload_reader = self._cause_finder = None  # they use the old layout
+        self._resynchronizer = self._payload_reader = self._cause_finder = None  # these frames use the old layout
         return True
 
     def _is_past_end(self, offset: int) -> bool:
@@ -565,7 +565,7 @@ class Scan(ScanAccounting):
     ) -> Generator[Batch | DamagedRange, None, int | None]:
         """Yield batches of proven frames; a frame whose content is wrong is separated as damage.
 
-        Returns where the chain continues instead: at a proven frame inside one whose length was wrong.
+        Returns the offset where the chain continues: a proven frame inside a frame whose length was wrong; else None.
         """
         view = memoryview(window.buffer)
         if not self.rows:
@@ -607,7 +607,7 @@ class Scan(ScanAccounting):
                 self._get_scanner(), window.view(position, window.end), position, stop.need - stop.at
             )
         resynchronizer = self._get_resynchronizer(window)
-        if self.salvage_reader is not None and self.source.size is None:  # it can be read only once
+        if self.salvage_reader is not None and self.source.size is None:  # a stream can be read only once
             window.kept_from, window.max_kept_bytes = position, self.limits.max_memory // _HELD_FRACTION
         resync_point = resynchronizer.find(position, declared_end)
         if resync_point is None:

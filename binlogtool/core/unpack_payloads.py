@@ -36,7 +36,7 @@ EXCERPT_BYTES = 64 * KIB
 
 
 def explain_checksum_mismatch(layout: LogFileLayout, data: bytes, offset: int, record: int) -> Finding:
-    """Create the finding for a frame whose stored and computed checksums differ. data: the frame as its length says."""
+    """Create the finding for a frame whose stored and computed checksums differ. data: frame, by its length field."""
     verified = _find_checksum_result(layout.frame.schema.parse(data))
     facts: dict[str, Any] = {}
     message = "stored and computed checksum differ"
@@ -60,7 +60,7 @@ def explain_checksum_mismatch(layout: LogFileLayout, data: bytes, offset: int, r
 def explain_hidden_frame(
     layout: LogFileLayout, corrected_frame: bytes, data: bytes, offset: int, record: int, flip: tuple[int, int]
 ) -> Finding:
-    """Create the finding for a frame that one flipped bit hides. flip: byte in the corrected frame, and bit."""
+    """Create the finding for a frame hidden by one flipped bit. flip: byte offset in the corrected frame, and bit."""
     verified, (byte, bit) = _find_checksum_result(layout.frame.schema.parse(corrected_frame)), flip
     assert verified is not None
     stored, computed = verified.stored, layout.frame.checksum(data[verified.start : verified.end])
@@ -82,7 +82,7 @@ def explain_hidden_frame(
 
 
 def correct_bit(data: bytes, offset: int, item: Finding) -> bytes | None:
-    """Return the frame with the flipped bit corrected that explains its checksum; None where none does."""
+    """Return the frame with the flipped bit corrected that explains its checksum; None if no bit does."""
     if "flipped_byte" not in item.facts:
         return None
     fixed_frame = bytearray(data)
@@ -91,7 +91,7 @@ def correct_bit(data: bytes, offset: int, item: Finding) -> bytes | None:
 
 
 def recompute_checksum(layout: LogFileLayout, data: bytes, item: Finding) -> bytes | None:
-    """Return the frame with the checksum of its present bytes; None where the field is not found."""
+    """Return the frame with its checksum recomputed from its current bytes; None if the field is not found."""
     if "stored" not in item.facts:
         return None
     stored, computed = int(item.facts["stored"], 16), int(item.facts["computed"], 16)
@@ -104,12 +104,12 @@ def recompute_checksum(layout: LogFileLayout, data: bytes, item: Finding) -> byt
 
 
 def _find_checksum_row(rows: Iterable[Any], stored: int) -> Any:
-    """Return the field that holds the checksum: the last one with this value."""
+    """Return the field that holds the checksum: the last field with this value."""
     return next((r for r in reversed(list(rows)) if r.leaf and r.unit == "file" and _holds_checksum(r, stored)), None)
 
 
 def checksum_difference(frame: FrameLevel, data: bytes) -> tuple[int, int, int] | None:
-    """Return stored xor computed checksum of a frame, and the range that it covers; None where there is none."""
+    """Return stored xor computed checksum of a frame, and the range that it covers; None if it has no checksum."""
     try:
         verified = _find_checksum_result(frame.schema.parse(data))
     except (ConstructError, OverflowError, ValueError):
@@ -202,11 +202,11 @@ def explain_undecodable(layout: LogFileLayout, data: bytes, offset: int) -> Find
 
 
 def explain_bad_row(schema: Construct, stop: ScanStop, row: bytes, offset: int, size: int, inner: int) -> Finding:
-    """Create the finding for a payload that rows of this schema do not tile.
+    """Create the finding for a payload that is not a sequence of whole rows of this schema.
 
     Args:
         row: bytes from the failing row on.
-        inner: its offset in the payload.
+        inner: offset of the failing row in the payload.
     """
     message, position, own_id = _explain_with_schema(schema, row[:EXCERPT_BYTES])
     message = message or f"{stop.field or 'row'}: {stop.reason.name.lower()}"
@@ -215,12 +215,12 @@ def explain_bad_row(schema: Construct, stop: ScanStop, row: bytes, offset: int, 
 
 
 def _trace_rows(schema: Any, data: bytes) -> Any:
-    """Return the fields that are in the file; nothing is unpacked for them."""
+    """Return the fields as stored in the file, without unpacking anything."""
     return _trace(schema, data, unpacks=False).rows
 
 
 def _trace(schema: Any, data: bytes, *, unpacks: bool = True) -> Any:
-    from binlogtool.schema.annotated_parse import trace_record  # most files do not need it
+    from binlogtool.schema.annotated_parse import trace_record  # rarely needed
 
     return trace_record(schema, data, 0, Limits(), decompress=unpacks)
 
@@ -246,11 +246,11 @@ _MAX_ARENA_BYTES = 8 * MIB
 _CHECKSUM_ABSENT = 2
 _INNER_CAPACITY = 4096
 _MAX_EXPLAINED_ROWS = 16
-"""Bad rows of a frame that are explained by the schema; further ones only briefly."""
+"""Maximum number of bad rows of a frame that are explained in terms of the schema; further ones only briefly."""
 
 
 class FrameRun(NamedTuple):
-    """A run of frames and, where the format has them, their rows and the records inside them (see `Batch`)."""
+    """A run of frames, with their rows and inner records in formats that have them (see `Batch`)."""
 
     frames: ColumnTable
     arena: memoryview
@@ -263,7 +263,7 @@ class FrameRun(NamedTuple):
 class BadPayload(NamedTuple):
     """A frame `[start, end)` of the window whose content is wrong.
 
-    stored: its stored checksum, 0 = none. framed: the checksum proves its end; otherwise its length may be wrong, too.
+    stored: its stored checksum, 0 = none. framed: the checksum proves its end; otherwise its length may also be wrong.
     """
 
     start: int
@@ -274,12 +274,12 @@ class BadPayload(NamedTuple):
 
 
 class PartialFrame(NamedTuple):
-    """A frame `[start, end)` of the window, whole by its checksum, some of whose rows are invalid.
+    """A frame `[start, end)` of the window whose checksum matches, but some of whose rows are invalid.
 
     Args:
         good_rows: the good rows.
-        framed_rows: those of the others whose beginning can be read.
-        findings: about these; their record numbers count from the first good row.
+        framed_rows: the invalid rows whose beginning can be read.
+        findings: findings about the invalid rows; their record numbers count from the first good row.
         lost_bytes: bytes of the payload that are not good rows.
     """
 
@@ -292,7 +292,7 @@ class PartialFrame(NamedTuple):
 
 
 class PayloadSpans(NamedTuple):
-    """Payloads of consecutive frames in one arena. bad: the frame after them cannot be unpacked."""
+    """Payloads of consecutive frames in one buffer. bad: set if the next frame cannot be unpacked."""
 
     frame_count: int
     arena: memoryview
@@ -308,7 +308,7 @@ def slice_table(table: ColumnTable, start: int, stop: int) -> ColumnTable:
 
 
 def _copy_tables(*tables: ColumnTable) -> ColumnTable:
-    """Copy the entries of several tables into one that stays valid when the scanner continues."""
+    """Copy the entries of several tables into one table that stays valid when the scanner continues."""
     if len(tables) == 1:
         table = tables[0]
         return ColumnTable(
@@ -330,7 +330,7 @@ def _join_rows_of_frame(tables: Sequence[ColumnTable]) -> ColumnTable:
 
 
 class PayloadReader(msgspec.Struct):
-    """The second stage of a scan: the content of frames. Only its scanners and buffers are kept between calls."""
+    """Reader of the content of frames, the second stage of a scan. It keeps only scanners and buffers between calls."""
 
     layout: LogFileLayout
     backend: Backend
@@ -343,7 +343,7 @@ class PayloadReader(msgspec.Struct):
     def read_frames(
         self, view: memoryview, base: int, table: ColumnTable
     ) -> Iterator[FrameRun | BadPayload | PartialFrame]:
-        """Yield the frames of a table in order. view: the window; base: its file offset."""
+        """Yield the frames of a table in order. view: the bytes in memory; base: their file offset."""
         for frames, bad in self._prove_frames(view, base, table):
             if frames.count and self.layout.inner is not None:
                 yield from self._read_with_inner(view, base, frames, self.layout.inner)
@@ -357,7 +357,7 @@ class PayloadReader(msgspec.Struct):
     def _prove_frames(
         self, view: memoryview, base: int, table: ColumnTable
     ) -> Iterator[tuple[ColumnTable, BadPayload | None]]:
-        """Yield runs of frames; one without a checksum must pass the format's own proof."""
+        """Yield runs of proven frames; a frame without a checksum must pass the format's own proof."""
         prove = self.layout.frame.prove
         if prove is None:
             yield table, None
@@ -456,7 +456,7 @@ class PayloadReader(msgspec.Struct):
                 first += 1
 
     def _unpack_payloads(self, view: memoryview, base: int, table: ColumnTable, level: RowLevel) -> PayloadSpans:
-        """Return the ranges of the payloads: in the window when nothing is packed, else copied into an arena."""
+        """Return the ranges of the payloads: in the window if nothing is packed, else in a buffer of unpacked bytes."""
         starts, ends = table[level.start], table[level.end]
         column = None if level.selector is None else table[level.selector]
         if column is None or not has_any_value(column, level.codecs.keys()):
@@ -492,7 +492,7 @@ class PayloadReader(msgspec.Struct):
         boundaries: list[int],
         packed: list[bool],
     ) -> PayloadSpans:
-        """Return a payload that fills an arena alone, without copying it; the frames before it are returned first."""
+        """Return a large payload without copying it to the buffer; earlier payloads in it are returned first."""
         if index:
             return PayloadSpans(index, memoryview(arena), boundaries[:-1], boundaries[1:], packed)
         return PayloadSpans(1, memoryview(payload), [0], [len(payload)], [True])
@@ -500,7 +500,7 @@ class PayloadReader(msgspec.Struct):
     def _split_rows(
         self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, level: RowLevel
     ) -> Iterator[FrameRun | BadPayload | PartialFrame]:
-        """Split payloads into rows; a payload that rows do not tile exactly is bad."""
+        """Split payloads into rows; a payload that is not exactly a sequence of rows is bad."""
         first = 0
         while first < table.count:
             self._row_scanner = scanner = self._row_scanner or self.backend.make_scanner(level.schema, level.columns)
@@ -519,7 +519,7 @@ class PayloadReader(msgspec.Struct):
     def _split_bad_frame(
         self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, index: int, level: RowLevel
     ) -> BadPayload | PartialFrame:
-        """Return the good rows of a frame that rows do not tile, and the findings about the others."""
+        """Return the good rows of a frame with invalid rows, and the findings about the invalid ones."""
         walker = _RowWalker(self, level, spans.arena, int(spans.starts[index]), int(spans.ends[index]))
         low, high = int(table["offset"][0]), int(table["end"][0])
         walker.walk(base + low, high - low)
@@ -536,7 +536,7 @@ class PayloadReader(msgspec.Struct):
         return PartialFrame(low, high, pieces[0], pieces[1], tuple(walker.findings), walker.lost_bytes)
 
     def row_scanners(self, level: RowLevel) -> tuple[Scanner, Scanner | None]:
-        """Return the scanners of single rows, and of rows of which only the beginning is understood."""
+        """Return the scanner of rows, and that of rows whose beginning alone can be read (None = not supported)."""
         self._single_row_scanner = self._single_row_scanner or self.backend.make_scanner(level.schema, level.columns)
         if self._framed_row_scanner is None and level.framed is not None:
             self._framed_row_scanner = self.backend.make_scanner(level.framed, level.columns, 1)
@@ -548,7 +548,7 @@ class PayloadReader(msgspec.Struct):
 
 
 class _RowWalker:
-    """The rows of one frame, one after the other, also after one that does not fit.
+    """Walker over the rows of one frame that continues after an invalid row.
 
     good, framed: tables of the rows; findings: one for each bad row, the first ones explained by the schema.
     """
@@ -562,7 +562,7 @@ class _RowWalker:
         self._row_scanner, self._framed_scanner = payloads.row_scanners(level)
 
     def walk(self, offset: int, size: int) -> None:
-        """Walk all rows. offset, size: of the frame in the file."""
+        """Walk over all rows. offset, size: position and size of the frame in the file."""
         position = self._start
         while position < self._end:
             table, stop = self._row_scanner.scan(self._arena, position, self._end)
@@ -576,7 +576,7 @@ class _RowWalker:
                 position = row_end
 
     def _find_row_end(self, at: int) -> int:
-        """Return where the bad row at `at` ends; the end of the payload where that is unknown."""
+        """Return where the bad row at `at` ends; the end of the payload if that is unknown."""
         if self._framed_scanner is None:
             return self._end
         table, _ = self._framed_scanner.scan(self._arena, at, self._end)

@@ -1,7 +1,7 @@
 """Apply a --where condition to records by compiled code and to row changes; report columns that no table has.
 
-It writes what the condition names of each record as a JSON line, and equal lines are evaluated once. What it does not
-write is evaluated by Python, as are values that are not single ones or have no exact form in JSON.
+Compiled code writes the members of each record that the condition names as a JSON line; equal lines are evaluated once.
+Records that it cannot write, nested values and values without an exact JSON form are evaluated by Python.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from binlogtool.schema.json_line_codegen import MemberPicker
 
 
 class RowCondition(msgspec.Struct):
-    """The row condition of one script; it gets the members of records before their statements are requested.
+    """The row condition of one script; set the members of records before requesting their statements.
 
-    text: its expression. found: it was true of some row.
+    text: its expression. found: it was true for some row.
     """
 
     text: str
@@ -50,7 +50,7 @@ class RowCondition(msgspec.Struct):
         return self.condition.columns
 
     def apply_to(self, options: ScriptOptions) -> ScriptOptions:
-        """Return the script options with this condition: no row is written of tables that it rules out."""
+        """Return the script options with this condition; tables that it rules out are skipped altogether."""
         includes_table, can_match_object = options.includes_table, self.condition.can_match_object
         return replace(
             options,
@@ -64,7 +64,7 @@ class RowCondition(msgspec.Struct):
         self._marks = self.condition.find_candidates(members, stop - start)
 
     def set_block(self, block: RecordBlock) -> None:
-        """Set the members of the next records, those of a block, counted from 0."""
+        """Set the members of the next records: those of a block, counted from 0."""
         envelope, names = block.envelope, self.condition.members
         block_columns = {
             "offset": block.offset,
@@ -91,7 +91,7 @@ class RowCondition(msgspec.Struct):
 
 
 def make_row_condition(text: str) -> RowCondition:
-    """Create the row condition of an expression. Raises UsageError: it is invalid; the message names the column."""
+    """Create a row condition from its text. Raises UsageError: it is invalid; the message names the column."""
     return RowCondition(text, compile_condition(text))
 
 
@@ -104,7 +104,7 @@ _UNNAMED_COLUMN = "@1"
 class ColumnTracker:
     """Compare the columns that a condition names with those that the tables of a log have.
 
-    Only formats whose records have row images describe columns; for others nothing is known.
+    Only formats with row images describe columns; for other formats the comparison has no result.
     """
 
     def __init__(self, condition: str) -> None:
@@ -112,7 +112,7 @@ class ColumnTracker:
 
     @property
     def missing_columns(self) -> frozenset[str]:
-        """Columns that no table is known to have."""
+        """Columns of the condition that were found in no table so far."""
         return self._condition_columns - self._table_columns
 
     def add_columns(self, names: Iterable[str]) -> None:
@@ -122,7 +122,7 @@ class ColumnTracker:
     def read_batch(
         self, decoder: BlockDecoder, batch: Batch, _record_filter: RecordFilter | None = None
     ) -> Iterator[RecordBlock]:
-        """Yield the records of a batch that describe tables, fully decoded (a splitter of `core.open_log`)."""
+        """Yield those records of a batch that describe tables, fully decoded (a `core.open_log.Splitter`)."""
         table_support = decoder.format.tables
         if table_support is None or decoder.format.output.start_changes is None or not self.missing_columns:
             return
@@ -139,7 +139,7 @@ class ColumnTracker:
 
     @property
     def unknown_message(self) -> str | None:
-        """The message about a column that no table has; None = there is none, or no table is known."""
+        """Message about a column that no table has; None = all columns were found, or no table is known."""
         return (
             _make_message(min(self.missing_columns), self._table_columns)
             if self.missing_columns and self._table_columns
@@ -147,7 +147,7 @@ class ColumnTracker:
         )
 
     def require_known(self) -> None:
-        """Check that some table has each column that the condition names. Raises UsageError: no table has one."""
+        """Check that each column of the condition is in some table. Raises UsageError: a column is in no table."""
         if self.unknown_message is not None:
             raise UsageError(self.unknown_message)
 
@@ -188,7 +188,7 @@ class CompiledCondition:
 
     @cached_property
     def _queries(self) -> tuple[_CompiledQuery | None, _CompiledQuery] | None:
-        """Queries on members alone, and on the whole condition; None = compiled code does not support the file."""
+        """Compiled queries: on members only (None = pointless), and on the whole condition; None = not supported."""
         make_line, decoder, condition = self._decoder.format.output.json_line, self._decoder, self._condition
         line = None if make_line is None else make_line(decoder.layout.context)
         if line is None or line.depth > decoder.limits.max_depth:
@@ -199,7 +199,7 @@ class CompiledCondition:
         )
 
     def supports_batch(self, batch: Batch) -> bool:
-        """Return True if compiled code supports the batch; `evaluate` then refers to it. Ask in file order."""
+        """Return True if compiled code supports the batch; `evaluate` then applies to it. Call in file order."""
         if batch is not self._batch:
             is_supported = self._queries is not None and not batch.inner and batch.container is None
             self._batch, self._candidate_cache = batch, (0, [], False)
@@ -209,9 +209,10 @@ class CompiledCondition:
         return self._is_supported
 
     def evaluate(self, start: int, stop: int) -> tuple[list[bool], bool]:
-        """Return truths of the records from `start` on, and whether compiled code refuses the record after them.
+        """Return for each record from `start` on if the condition is true, and if compiled code refuses the next
+        record.
 
-        There may be fewer answers than records before that one; at least one, where there is no such record.
+        The list may end early, before a refused record; if no record is refused, it has at least one item.
         """
         assert self._queries is not None
         member_query, full_query = self._queries
@@ -223,7 +224,7 @@ class CompiledCondition:
         return marks, refused
 
     def evaluate_rows(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
-        """Return truths as `evaluate` does, for each record those of its rows: a single one applies to all of them."""
+        """Return as `evaluate`, but for each record the truth values of its rows; a single value applies to all."""
         assert self._queries is not None
         member_query, full_query = self._queries
         if member_query is None:
@@ -234,7 +235,7 @@ class CompiledCondition:
         return [(one,) for one in marks], refused
 
     def _find_candidates(self, member_query: _CompiledQuery, start: int, stop: int) -> tuple[list[bool], bool]:
-        """Return what members say of the records from `start` on; evaluated once."""
+        """Evaluate the query on members for the records from `start` on; see `evaluate`. The result is cached."""
         first, marks, refused = self._candidate_cache
         if not first <= start < first + len(marks):
             first, (marks, refused) = start, member_query.evaluate(start, stop)
@@ -243,7 +244,7 @@ class CompiledCondition:
 
 
 class _CompiledQuery:
-    """A condition, or (early) what members say of it."""
+    """A compiled condition, or (early) the part of it that depends on members only."""
 
     def __init__(self, condition: Condition, decoder: BlockDecoder, line: JsonLine, *, early: bool = False) -> None:
         paths = () if early else condition.paths
@@ -252,7 +253,7 @@ class _CompiledQuery:
         self._column_names: dict[Any, str] = {path: f"c{i}" for i, path in enumerate(paths)}
         rows_only = all(path[0] != "body" for path in paths)
         body = line.body if line.narrow is None or early else line.narrow(condition.columns, rows_only)
-        names = self._members | {"object"} | ({"body"} if paths else set())  # it refuses records that define objects
+        names = self._members | {"object"} | ({"body"} if paths else set())  # refuses records that define objects
         self._picker = MemberPicker(line, decoder.layout, to_json_bytes, names, body)
         self._decoder: Any = msgspec.json.Decoder(_make_line_type(self._picker.order, self._column_names))
         self._prepared: BatchAddresses | None = None
@@ -263,19 +264,19 @@ class _CompiledQuery:
         return self._prepared is not None
 
     def evaluate(self, start: int, stop: int) -> tuple[list[bool], bool]:
-        """Return truths; see `CompiledCondition.evaluate`."""
+        """Return truth values of records; see `CompiledCondition.evaluate`."""
         truths, refused = self.evaluate_rows(start, stop)
         return [True in one for one in truths], refused
 
     def evaluate_rows(self, start: int, stop: int) -> tuple[list[Sequence[bool]], bool]:
-        """Return truths of rows; see `CompiledCondition.evaluate_rows`."""
+        """Return truth values of rows; see `CompiledCondition.evaluate_rows`."""
         assert self._prepared is not None
         data, reached, refused = self._picker.write(self._prepared, start, stop)
         truths = self._evaluate_lines(bytes(data).split(b"\n")[:-1]) if reached > start else []
         return ([], True) if truths is None else (truths, refused)
 
     def _evaluate_lines(self, lines: list[bytes]) -> list[Sequence[bool]] | None:
-        """Return the truths of each line's rows; None = Python must evaluate them."""
+        """Return the truth values of each line's rows; None = Python must evaluate them."""
         distinct_lines = dict.fromkeys(lines)
         truths = self._evaluate_distinct(b"\n".join(distinct_lines))
         if truths is None or len(distinct_lines) == len(lines):
@@ -309,7 +310,7 @@ class _CompiledQuery:
         return [tuple(islice(remaining, count)) for count in counts]
 
     def _row_columns(self, rows: list[Any], bodies: list[Any]) -> dict[Any, Sequence[Any]] | None:
-        """Return each column of the rows, and of their bodies; None = some values are not exactly those of the log."""
+        """Return the columns of the rows and of their bodies; None = some values have no exact JSON form."""
         columns: dict[Any, Sequence[Any]] = {}
         for path, name in self._column_names.items():
             is_body = path[0] == "body"
@@ -357,7 +358,7 @@ class CompiledRowCondition:
         return bytes(marks)
 
     def _match_record(self, decoder: BlockDecoder, batch: Batch, record: int) -> Sequence[bool]:
-        """Return the truths of the rows of one record, decoded by Python."""
+        """Decode one record in Python, and return the truth values of its rows."""
         condition, output, context = self._condition, decoder.format.output, decoder.layout.context
         envelope = decoder.decode_envelopes(batch, record, record + 1)
         columns = member_columns(condition.members, decoder.layout, batch, record, record + 1, envelope)
@@ -373,14 +374,14 @@ def _add_row_marks(marks: bytearray, truths: Sequence[bool], count: int) -> None
 
 
 def compile_row_condition(decoder: BlockDecoder, condition: Condition | None) -> CompiledCondition | None:
-    """Compile a condition; None = it names nothing, or more of bodies than columns and plain members."""
+    """Compile a condition; None = there is none, or it needs more of bodies than columns and plain members."""
     if condition is None or not condition.is_simple or not (condition.members or condition.paths):
         return None
     return CompiledCondition(condition, decoder)
 
 
 def _make_line_type(order: Sequence[str], names: Mapping[Any, str]) -> type[msgspec.Struct]:
-    """Return the type of a line with these members and columns; a missing image has NULL in all of them."""
+    """Return the type of a line with these members and columns; a missing row image has NULL in all columns."""
     members: list[Any] = [(name, Any) if name != "body" else (name, _make_body_type(names)) for name in order]
     return _make_struct_type("line", members, array_like=True)
 

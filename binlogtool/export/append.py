@@ -1,11 +1,11 @@
-"""`convert --append`: add what is new since the last run to an output that grows.
+"""`convert --append`: add the records that are new since the last run to a growing output.
 
-Rows have one member more than those of other conversions: `generation`, the number of earlier files that had the name.
+Rows have one member more than in other conversions: `generation`, the number of earlier files with the same name.
 (generation, file, record, offset within the record) is the key of a row.
 
-A run continues where the last commit ends (`commits`), as a streaming query does (`growing`): whole transactions of
-files that grow, rotate and are purged. It writes one file, proves it by reading it back, moves it into place and then
-writes its commit; a run that is killed earlier has no effect.
+A run continues where the last commit ends (`export.incremental`), like a streaming query: it reads whole transactions
+of files that grow, rotate and are purged. It writes one file, checks it by reading it back, moves it into place and
+then writes its commit; a run that is killed earlier has no effect.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class ContentHashes(msgspec.Struct, frozen=True):
-    """SHA-256 hashes of the first bytes of a file. steady: without the bytes that a server rewrites later."""
+    """SHA-256 hashes of the first bytes of a file. steady: hash without the bytes that a server rewrites later."""
 
     all: str
     steady: str
@@ -104,7 +104,7 @@ def hash_prefix(path: str, end: int, rewritten: tuple[int, int], previous: Commi
         path: the file.
         end: number of bytes.
         rewritten: byte range [first, last) that servers rewrite, see `Format`.
-        previous: what was recorded of the same file by the last run.
+        previous: the state of the same file recorded by the last run.
 
     Raises:
         RefusedError: the bytes that were read before have changed.
@@ -139,11 +139,11 @@ def _exclude_range(data: bytes, offset: int, rewritten: tuple[int, int]) -> byte
 # --- File added by one `--append` run ---
 
 RowKeyTuple = tuple[int, str, int, int]
-"""Generation, file, record, offset within the record (-1 = the row is the whole record)."""
+"""(generation, file, record, offset within the record); offset -1 = the row is the whole record."""
 
 
 class RunFile(NamedTuple):
-    """A finished file of a run. target: its path in the output."""
+    """Finished file of a run. target: its path in the output."""
 
     path: Path
     target: str
@@ -151,7 +151,7 @@ class RunFile(NamedTuple):
 
 
 class RunFileWriter(Protocol):
-    """Writer of one run's files. rows: rows written so far. finding_tally: findings."""
+    """Writer of the files of one run. finding_tally: findings so far."""
 
     finding_tally: FindingTally
 
@@ -160,23 +160,23 @@ class RunFileWriter(Protocol):
         """Number of rows so far."""
 
     def write_part(self, log: LogReader, selection: Selection, part: FilePart, generation: int, closed: bool) -> None:
-        """Write the records of a part of the log's only file. closed: nothing will follow the part."""
+        """Write the records of a part of the log's only file. closed: no bytes will follow the part."""
 
     def write_finding(self, file: str, format: str, file_finding: Finding, generation: int) -> None:
-        """Report a finding in place of records, as a row if the format has rows for that."""
+        """Report a finding about a file, as a row if the output form has rows for findings."""
 
     def close(self) -> None:
         """Complete the files."""
 
     def check_output(self) -> str:
-        """Compare the files on the disk with what was written, and return the figures as text.
+        """Compare the files on the disk with the written data, and return the figures as text.
 
         Raises:
-            InputOutputError: they differ.
+            InputOutputError: the files differ from the written data.
         """
 
     def list_files(self) -> list[RunFile]:
-        """Return the finished files; those without rows are left out."""
+        """Return the finished files, except files without rows."""
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
         """Yield the keys of all rows of each table, read from the disk."""
@@ -293,7 +293,7 @@ class MessageRunFile(LinesRunFile):
         self.rows += sum(one.count for one in scripts)
 
     def read_keys(self) -> Iterator[Iterator[RowKeyTuple]]:
-        """Yield nothing: a run begins where the last one ended, and messages have no key of their own."""
+        """Yield nothing: a run begins where the last run ended, and messages have no unique key."""
         return iter(())
 
 
@@ -309,7 +309,7 @@ class _LineKey(msgspec.Struct):
 
 
 class TableRunFile:
-    """Rows as in `binlogtool.export.record_rows`, in any table format."""
+    """Writer of rows of records (`binlogtool.export.record_rows`) in any table format."""
 
     def __init__(self, folder: Path, number: int, file_options: TableFileOptions, limits: Limits) -> None:
         import pyarrow as pa
@@ -458,7 +458,7 @@ class TypedRunFiles:
         self._router.summary.check_columns_exist(self._kind.options)
 
     def check_output(self) -> str:
-        """Return the figures: `close` has compared the files with what was written."""
+        """Return the figures; `close` has already compared the files with the written data."""
         counted = sum(one.output.rows for files in self._finished.values() for one in files)
         return f"{self.rows:,} rows made, {counted:,} counted in the output, in {len(self._finished):,} tables"
 
@@ -492,7 +492,7 @@ class TypedRunFiles:
 
 
 def _part_name(number: int, i: int, file_options: TableFileOptions) -> str:
-    """Return the name of a file of a run, mostly the only one. i: its index."""
+    """Return the name of a file of a run. i: its index in the run, mostly 0."""
     return f"part-{number:08d}{f'-{i}' if i else ''}{_file_suffix(file_options)}"
 
 
@@ -517,17 +517,17 @@ def _read_row_keys(
 APPEND_TARGETS = ("jsonl", *COMPRESSIONS)
 _UNSPLIT_SIZE = 1 << 62
 _ROW_NEUTRAL_FIELDS = ("on_damage", "live", "whole", "once")
-"""Fields of a selection that do not change which rows are read."""
+"""Fields of a selection that do not affect which rows are read."""
 
 LastRowKeys = dict[str, tuple[int, int, int]]
-"""Per file: generation, record and index within the record of its last row."""
+"""File -> (generation, record, index within the record) of its last row."""
 
 
 class AppendJob(msgspec.Struct, frozen=True):
     """One run of `--append`.
 
-    final: the log is complete; also take what comes after the last whole transaction. typed_options,
-    message_options: of typed rows or change messages; None = records are written.
+    final: the log is complete; also read the records after the last whole transaction. typed_options,
+    message_options: options of typed rows or change messages; None = records are written.
     """
 
     shape: TableFileOptions
@@ -543,12 +543,12 @@ class AppendJob(msgspec.Struct, frozen=True):
     message_options: EnvelopeOptions | None = None
 
     def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
-        """Append what is new in the log to `output`.
+        """Append the new records of the log to `output`.
 
         Raises:
             UsageError: an option cannot be used with --append, or no file can have records.
-            RefusedError: another process is writing, the output was not made by --append, was made with other
-                options, or an input was replaced meanwhile.
+            RefusedError: another process writes the output, it was not made by --append or with the same options, or an
+                input was replaced meanwhile.
             UnknownFormatError, InputOutputError, LimitError.
         """
         self._check_arguments(paths, output := Path(output))
@@ -582,7 +582,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         return ReadRequest((), 1, self.backend, self.limits, self.selection, _UNSPLIT_SIZE)
 
     def _row_options(self, format: str) -> dict[str, Any]:
-        """Return the options that determine the rows; all runs of an output must have the same."""
+        """Return the options that determine the rows; they must be the same in all runs of an output."""
         hints, defaults = self.hints or Hints(), asdict(Selection())
         chosen = {n: v for n, v in asdict(self.selection).items() if v != defaults[n] and n not in _ROW_NEUTRAL_FIELDS}
         schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
@@ -670,7 +670,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         return TypedRunFiles(folder, number, self, kind, last_commit.tables)
 
     def _find_unreadable_files(self, source: IncrementalInput, after: ReadPositions) -> Iterator[GrowingFileFinding]:
-        """Yield a finding for each file of which nothing can be read.
+        """Yield a finding for each file that cannot be read at all.
 
         Files that have only just been started are skipped.
         """
@@ -697,7 +697,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         """Write the new rows, and return the hashes of each file's bytes up to the position reached.
 
         Raises:
-            RefusedError: what was read of a file before is no longer there.
+            RefusedError: bytes of a file that were read earlier have changed.
         """
         hashes, done_bytes = dict[str, ContentHashes](), 0
         total = sum(one.member.size for one in pieces if isinstance(one, PlannedRead))
@@ -736,7 +736,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         """Build the manifest of a run.
 
         Args:
-            unreadable: findings about files of which nothing can be read.
+            unreadable: findings about files that cannot be read at all.
             lost_files: number of files that lost records.
         """
         return Manifest(
@@ -817,7 +817,7 @@ def _open_if_present(source: IncrementalInput, name: str, format: str) -> Iterat
 def _drop_removed_files(before: ReadPositions, after: ReadPositions, present: set[str]) -> None:
     """Remove purged files from `after`: not on disk, while their directory still has other files.
 
-    A directory without any files may only be unavailable. The last files of a log that was reset count as removed, too.
+    A directory without any files may just be unavailable. The last files of a log that was reset also count as removed.
     Files that were not named in this run are left unchanged.
     """
     folders = set(map(os.path.dirname, present))
@@ -831,7 +831,7 @@ def _drop_removed_files(before: ReadPositions, after: ReadPositions, present: se
 def _check_not_moved(
     source: IncrementalInput, known_inputs: Mapping[str, CommittedInput], after: ReadPositions
 ) -> None:
-    """Raise RefusedError if a new file was read before under another path: its records would be appended twice."""
+    """Raise RefusedError if a new file was already read under another path: its records would be appended twice."""
     inputs_by_name = dict[str, list[CommittedInput]]()
     for committed in known_inputs.values():
         if committed.last is not None:
@@ -866,12 +866,12 @@ def _last_keys_of(commit: AppendCommit) -> LastRowKeys:
 def _check_unique_keys(
     tables: Iterable[Iterator[RowKeyTuple]], before: LastRowKeys
 ) -> tuple[LastRowKeys, Counter[str]]:
-    """Return the last row key of each file and the number of new rows per file.
+    """Check that row keys are unique; return the last row key and the number of new rows of each file.
 
-    In each table keys must increase within each file, beginning after those of earlier runs, so no row is there twice.
+    In each table, keys must increase within each file, beginning after those of earlier runs, so no row is repeated.
 
     Raises:
-        InputOutputError: a key is not greater than the one before.
+        InputOutputError: a key is not greater than the previous key.
     """
     counts, last_keys = Counter[str](), dict(before)
     for keys in tables:
@@ -895,7 +895,7 @@ def _build_inputs(
     hashes: Mapping[str, ContentHashes],
     last_keys: LastRowKeys,
 ) -> Iterator[CommittedInput]:
-    """Yield the state of each input after this run; removed files stay listed, as the name may be used again."""
+    """Yield the state of each input after this run; removed files stay listed, as their names may be used again."""
     for name in {**before, **after}:
         previous = known_inputs.get(name)
         if name in removed and previous is not None:

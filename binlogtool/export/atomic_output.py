@@ -1,11 +1,11 @@
-"""Output that appears whole or not at all, locally or in an object store.
+"""Publish an output as a whole or not at all, locally or in an object store.
 
 Each temporary output has a lock file beside it that its writer keeps locked. Only an output whose lock file names this
-program, machine and user, and which no process holds locked, is removed. Other files with such names are reported and
-kept.
+program, machine and user, and which no process holds locked, is removed. Other files with names of temporary outputs
+are reported and kept.
 
-Such systems cannot publish many files in one step. So `_SUCCESS` is uploaded last, the convention of table readers: a
-directory without it is unfinished. What was uploaded before a failure is removed.
+Object stores cannot publish many files in one step. So `_SUCCESS` is uploaded last, the convention of table readers: a
+directory without it is unfinished. Files that were uploaded before a failure are removed.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ def _lock_path(stage: Path) -> Path:
 
 @contextlib.contextmanager
 def hold_lock_file(stage: Path) -> Iterator[None]:
-    """Keep the lock file of `stage` for the duration of a block.
+    """Hold the lock file of `stage` for the duration of a `with` block.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the lock file cannot be created.
     """
     path = _lock_path(stage)
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        with contextlib.suppress(OSError):  # not every file system has locks
+        with contextlib.suppress(OSError):  # not every file system supports locks
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(handle, json.dumps({"schema": SCHEMA, "stage": stage.name, "host": socket.gethostname()}).encode())
         yield
@@ -65,7 +65,7 @@ def hold_lock_file(stage: Path) -> Iterator[None]:
 
 
 def remove_dead_stages(output: Path) -> list[str]:
-    """Remove what killed runs left of this output; return messages about what was removed and what was kept."""
+    """Remove what killed runs left beside this output; return messages about removed and kept files."""
     messages = []
     names = re.compile(rf"{re.escape(output.name)}\.(tmp|old)-[0-9a-f]{{8}}")
     try:
@@ -101,7 +101,7 @@ def _remove_orphaned_locks(output: Path, names: re.Pattern[str], present: set[st
 
 @contextlib.contextmanager
 def create_work_folder() -> Iterator[Path]:
-    """Create a temporary directory for the duration of a block; first remove those of killed runs."""
+    """Create a temporary directory for the duration of a `with` block; first remove those of killed runs."""
     temp_root = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError):
         for name in os.listdir(temp_root):
@@ -116,7 +116,7 @@ def create_work_folder() -> Iterator[Path]:
 
 
 def _is_dead(stage: Path) -> bool:
-    """Return True if this program made it, for this user, on this machine, and its writer is gone."""
+    """Return True if this program made `stage`, for this user and on this machine, and its writer ended."""
     try:
         return _is_own_file(os.lstat(stage)) and _is_unlocked(stage)
     except OSError:
@@ -124,7 +124,7 @@ def _is_dead(stage: Path) -> bool:
 
 
 def _is_unlocked(stage: Path) -> bool:
-    """Return True if its lock file is from this program, user and machine, and no process holds it locked."""
+    """Return True if the lock file of `stage` is from this program, user and machine, and is not locked."""
     try:
         handle = os.open(_lock_path(stage), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -164,13 +164,13 @@ _PARTITION_PREFIXES = tuple(f"{column}=" for column in RECORD_PARTITIONS)
 
 @contextlib.contextmanager
 def stage_output(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Path]:
-    """Provide a temporary path beside `output`; what exists there at the end of the block becomes `output`.
+    """Provide a temporary path beside `output`; at the end of the block, the file or directory there becomes `output`.
 
-    If the block raises, or leaves nothing there, `output` stays unchanged.
+    If the block raises an exception, or creates nothing, `output` stays unchanged.
 
     Raises:
         RefusedError: `output` exists and `overwrite` is False, or replacing it would delete other files.
-        InputOutputError: it cannot be put into place.
+        InputOutputError: the output cannot be moved into place.
     """
     _check_replaceable(output, overwrite=overwrite, inputs=inputs)
     stage = output.with_name(f"{output.name}.tmp-{_random_suffix()}")
@@ -200,11 +200,11 @@ def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Ite
     Args:
         output: a directory (it ends with a slash, or exists), where the files get the base name `binlog`; otherwise
             directory and base name.
-        suffixes: matches what follows the base name in file names of such a set.
+        suffixes: pattern of the rest of the file names after the base name.
 
     Raises:
         RefusedError: files with this base name exist.
-        InputOutputError: the files cannot be put into place.
+        InputOutputError: the files cannot be moved into place.
     """
     folder, base = _split_set_path(output)
     folder_exists = folder.is_dir()
@@ -231,7 +231,7 @@ def stage_log_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Ite
 
 
 def remove_leftovers(output: str | PathLike[str], *, is_set: bool) -> list[str]:
-    """Remove what killed runs left of this output, and return what was done as messages.
+    """Remove the temporary outputs that killed runs left for this output; return messages about them.
 
     is_set: `output` is a log set, as for `stage_log_set`.
     """
@@ -243,7 +243,7 @@ def remove_leftovers(output: str | PathLike[str], *, is_set: bool) -> list[str]:
 
 
 def _split_set_path(output: str | PathLike[str]) -> tuple[Path, str]:
-    """Return the directory and the base name that an output path of a log set means."""
+    """Split the output path of a log set into directory and base name."""
     text = fspath(output)
     path = Path(text)
     is_folder = text.endswith("/") or path.is_dir()
@@ -264,7 +264,7 @@ def _check_no_set_files(folder: Path, base: str, suffixes: re.Pattern[str]) -> N
 
 
 def _move_files(stage: Path, folder: Path) -> None:
-    """Move every file of `stage` into `folder`, or none."""
+    """Move all files of `stage` into `folder`, or none if one fails."""
     moved: list[Path] = []
     try:
         for path in sorted(stage.iterdir()):
@@ -282,7 +282,7 @@ def _random_suffix() -> str:
 
 
 def _check_replaceable(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
-    """Raise unless `output` can be created, or replaced without deleting anything but an earlier output."""
+    """Raise an error unless `output` can be created, or replaced without deleting anything but an earlier output."""
     if not output.parent.is_dir():
         raise InputOutputError(f"{output.parent}: no such directory")
     if not os.path.lexists(output):
@@ -305,7 +305,7 @@ def _check_replaceable(output: Path, *, overwrite: bool, inputs: list[Path]) -> 
 
 
 def _read_table_directories(output: Path) -> set[str]:
-    """Return the table directories that the output's own list names, and the name of that list."""
+    """Return the table directories in the output's TABLES_FILE, and the name of that file."""
     try:
         listing = json.loads((output / TABLES_FILE).read_text())
         return {TABLES_FILE, *(str(one["directory"]) for one in listing["tables"])}
@@ -341,7 +341,7 @@ def _sync_tree(stage: Path) -> None:
 
 
 def discard_stage(stage: Path) -> None:
-    """Delete what was written so far, so that nothing is published."""
+    """Delete a temporary output, so that nothing is published."""
     if stage.is_dir():
         shutil.rmtree(stage, ignore_errors=True)
     else:
@@ -356,14 +356,14 @@ _CHUNK_BYTES = 8 * MIB
 
 @contextlib.contextmanager
 def stage_upload(url: str, *, overwrite: bool, on_step: ProgressCallback | None = None) -> Iterator[Path]:
-    """Provide a temporary local path; the directory that is there at the end of the block is uploaded to `url`.
+    """Provide a temporary local path; at the end of the block, the directory there is uploaded to `url`.
 
-    If the block raises, or leaves nothing there, nothing is uploaded.
+    If the block raises an exception, or creates nothing, nothing is uploaded.
 
     Raises:
         RefusedError: `url` exists.
         UsageError: `overwrite` is set, which needs a replacement in one step.
-        InputOutputError: it cannot be written, or not read back as it was written.
+        InputOutputError: the files cannot be written, or differ when they are read back.
     """
     if overwrite:
         raise UsageError(f"{url}: --overwrite only works for local output; name another URL")
@@ -389,7 +389,7 @@ def stage_upload(url: str, *, overwrite: bool, on_step: ProgressCallback | None 
 
 
 def _upload_files(stage: Path, url: str, on_step: ProgressCallback | None) -> None:
-    """Upload every file, or none."""
+    """Upload all files, or none if one fails."""
     fs, place = resolve_filesystem(url)
     paths = (path for path in stage.rglob("*") if path.is_file() and not path.name.startswith("."))
     files = sorted(paths, key=lambda path: (path.name == _SUCCESS_FILE, path))

@@ -1,7 +1,7 @@
 """Convert logs to files with a manifest that accounts for every row.
 
-Everything is written in this process; tables of records also in worker processes or, with a master, on Spark. An
-output appears whole or not at all, and damage stops the work unless the selection says otherwise.
+All outputs are written in this process, except that tables of records can be written in worker processes or on Spark.
+An output appears whole or not at all, and damage stops the work unless the selection says otherwise.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ STOP_AT_DAMAGE = Selection(on_damage="stop")
 
 
 class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
-    """Options of a conversion, and how the logs are read.
+    """Options of a conversion, including the options for reading the logs.
 
-    master, session: of Spark, which writes tables of records; None = no Spark, but `jobs` processes (1 = this one).
-    manifest: where to write it as JSON. lines: encodes a block as lines of jsonl; compiled_lines: the same for ranges
-    of records. max_binlog_size: bytes of a file of a log. allow_rule_breaks: see `BinlogJob`. partition_by,
-    compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
+    master, session: the Spark that writes tables of records; None = no Spark, but `jobs` processes (1 = this process).
+    manifest: path for the manifest as JSON. lines: encoder of a block as lines of jsonl; compiled_lines: the same for
+    ranges of records. max_binlog_size: maximum bytes of a binary log file. allow_rule_breaks: see `BinlogJob`.
+    partition_by, compression, csv_safe, target_file_size: see `TableFileOptions`. envelope: see
     `parse_envelope_options`.
     """
 
@@ -97,7 +97,7 @@ class ConvertOptions(ReadOptions, frozen=True, kw_only=True):
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[ConvertOptions, dict[str, Any]]:
-    """Split options into those of every conversion, and those of one kind of output."""
+    """Split options into the common options of conversions, and the options of one kind of output."""
     common_names = set(ConvertOptions.__struct_fields__)
     kind_options = {name: value for name, value in options.items() if name not in common_names}
     return ConvertOptions(**{name: value for name, value in options.items() if name in common_names}), kind_options
@@ -136,12 +136,12 @@ def convert(
         to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.export.record_rows`),
             jsonl (one file), raw (the bytes of the records), sql or flashback (a script), or mysql-binlog (a log of
             whole transactions; `output` as in `atomic_output.stage_log_set`).
-        open_spark_runner: opens what runs tasks on Spark, for the options of a job, a master and a session.
-        options: fields of `ConvertOptions`; for scripts those of `scripts.ScriptOptions`; for typed rows per_table and
-            image. Selecting objects for a table format also gives typed rows.
+        open_spark_runner: function (job options, master, session) that opens a runner of tasks on Spark.
+        options: fields of `ConvertOptions`; for scripts, fields of `sql_scripts.ScriptRequest`; for typed rows,
+            per_table and image. Selecting objects for a table format also gives typed rows.
 
-    With `on_damage` "stop", nothing is published if there is damage of severity error, or a change that a script cannot
-    express.
+    With `on_damage` "stop", nothing is published if there is damage with severity error, or a change that a script
+    cannot express.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
@@ -203,10 +203,10 @@ def append(
     final: bool = False,
     **options: Any,
 ) -> Manifest:
-    """Append what is new since the last run to `output`, a directory of jsonl or table files (see `AppendJob`).
+    """Append the records that are new since the last run to `output`, a directory of jsonl or table files.
 
-    final: the log is complete (see `AppendJob`). The rest is as for `convert`; options that do not fit one file per run
-    are refused.
+    final: the log is complete (see `AppendJob`). The other options are those of `convert`, except options that do not
+    fit an output with one file per run.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
@@ -251,7 +251,7 @@ def _write_log_set(
     *,
     live: bool,
 ) -> Manifest:
-    """Write binary log files with one base name. job_arguments: arguments of `BinlogJob`."""
+    """Write binary log files with a common base name. job_arguments: arguments of `BinlogJob`."""
     from binlogtool.export.copy_transactions import BinlogJob
 
     job = BinlogJob(*job_arguments)
@@ -296,9 +296,9 @@ def _make_table_job(
 def _with_name_checks(
     write_job: _WriteJob, to: str, settings: ConvertOptions, typed: TypedRowOptions | None
 ) -> _WriteJob:
-    """Wrap a job: if it selected nothing and read everything, raise UsageError for columns or names that do not exist.
+    """Wrap a job so that it raises UsageError for unknown columns or names if it read everything and selected nothing.
 
-    Typed rows are excepted, as their tables may have columns that no record names.
+    Typed rows are an exception, because their tables may have columns that no record names.
     """
 
     def write_and_check(inputs: list[ManifestInput], stage: Path) -> Manifest:
@@ -314,7 +314,7 @@ def _with_name_checks(
 
 
 def _is_table_in_process(to: str, row_options: TypedRowOptions | EnvelopeOptions | None) -> bool:
-    """Return True if table rows are built in this process, because they are not records."""
+    """Return True if the rows must be built in this process, because they are not rows of records."""
     return to in TABLE_TARGETS and row_options is not None
 
 
@@ -327,8 +327,8 @@ def _typed_options(
 ) -> TypedRowOptions | None:
     """Return the options of typed rows; None = records are written.
 
-    Typed rows are written if tables are selected, unless a record level is given; of messages for a single table or
-    with --per-table. Removes per_table and image from `options`.
+    Typed rows are written if tables are selected, unless a record level is given; for messages, if a single table is
+    selected or with --per-table. Removes per_table and image from `options`.
     """
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
     if messages is not None and to in TABLE_TARGETS:
@@ -349,7 +349,7 @@ def _typed_options(
 
 
 def _message_table_options(selection: Selection, image: str | None, *, per_table: bool) -> TypedRowOptions | None:
-    """Return the options for tables of messages; None = one table for all messages."""
+    """Return the row options for tables of change messages; None = one table for all messages."""
     if image is not None:
         raise UsageError("--image cannot be combined with --envelope, which determines the images")
     typed_options = build_typed_options(replace(selection, where=None), None, per_table=per_table)
@@ -381,7 +381,7 @@ def _write_and_publish(
 def _save_manifest(
     result: Manifest, leftovers: list[str], manifest_path: str | PathLike[str] | None, *, overwrite: bool
 ) -> Manifest:
-    """Add leftovers of killed runs to the manifest, and write it where the user asked for it."""
+    """Add leftovers of killed runs to the manifest, and write it to the path that the user named."""
     result = replace(result, details={**result.details, "leftovers": leftovers}) if leftovers else result
     if manifest_path is not None:
         _write_manifest(result, Path(manifest_path), overwrite=overwrite)
@@ -389,7 +389,7 @@ def _save_manifest(
 
 
 def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], stage: Path, *, live: bool) -> Manifest:
-    """Run the job and return the manifest of what may be published, with the hashes that the job did not compute.
+    """Run the job; return the manifest, completed with the hashes that the job did not compute.
 
     Raises:
         RefusedError: an input changed while it was read.
@@ -417,7 +417,7 @@ def _run_job(write_job: Callable[[], Manifest], inputs: list[ManifestInput], sta
 
 
 def _mark_unreadable_inputs(manifest: Manifest) -> Manifest:
-    """Return the manifest with the inputs that could not be read, or not to the end, marked and listed."""
+    """Return the manifest with inputs marked and listed that could not be read, or not to the end."""
     inputs = tuple(i if i.trouble else replace(i, trouble=_describe_removed(i.path)) for i in manifest.inputs)
     unreadable = [f"{i.path}: {i.trouble.removeprefix(f'{i.path}: ')}" for i in inputs if i.trouble]
     return replace(
@@ -432,7 +432,7 @@ def _describe_removed(path: str) -> str:
 
 
 def _stamp_if_readable(path: str) -> FileStamp | None:
-    """Return the stamp of a file; None if it cannot be read, which its reader reports."""
+    """Return the stamp of a file; None if it cannot be read (its reader reports that)."""
     try:
         return read_stamp(path)
     except InputOutputError:
@@ -440,7 +440,7 @@ def _stamp_if_readable(path: str) -> FileStamp | None:
 
 
 def _refuse_options(to: str, output: str, shape: TableFileOptions, request: sql_scripts.ScriptRequest) -> None:
-    """Raise UsageError for an option that does not belong to the target."""
+    """Raise UsageError for an option that does not apply to the output form."""
     if to not in TARGETS:
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
     if to in TABLE_TARGETS:
@@ -460,7 +460,7 @@ def _message_options(
     """Return the options of change messages; None = records are written.
 
     Raises:
-        UsageError: messages cannot be written to this target, or `lines` is missing or superfluous.
+        UsageError: messages cannot be written in this form, or `lines` is missing or superfluous.
     """
     options = parse_envelope_options(envelope)
     if options is not None:
@@ -475,7 +475,7 @@ def _message_options(
 def _script_wording(
     to: str, output: str, shape: TableFileOptions, selection: Selection, script_options: Mapping[str, Any]
 ) -> ScriptOptions:
-    """Return the form of a script; its sidecar files go beside the output. Refuse options of other targets."""
+    """Return the form of a script, whose sidecar files go beside the output. Refuse options of other output forms."""
     request = sql_scripts.ScriptRequest(**script_options)
     _refuse_options(to, output, shape, request)
     if to == "sql" and not request.load_files:

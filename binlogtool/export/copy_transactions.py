@@ -1,4 +1,4 @@
-"""Copy the transactions of a log to new files of a MariaDB binary log, and prove that they are there."""
+"""Copy the transactions of a log to new files of a MariaDB binary log, and verify the copy."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _MAX_LISTED_GTIDS = 1000
 
 
 class BinlogJob(msgspec.Struct):
-    """One conversion to a binary log.
+    """Job that converts a log to a new binary log.
 
     limit: bytes of a file (see `BinlogWriter`); None = the servers' default.
-    allow_rule_breaks: also write transactions that break the log's rules, if the input itself is not damaged.
+    allow_rule_breaks: also write transactions that violate the log's rules, if the input is not damaged.
     """
 
     limits: Limits
@@ -77,8 +77,8 @@ class BinlogJob(msgspec.Struct):
         """Write the files into `folder`, read them back and compare.
 
         Raises:
-            UsageError: the inputs are not such a log.
-            InputOutputError: what was read back differs.
+            UsageError: the inputs are no server's binary log.
+            InputOutputError: the files that were read back differ.
         """
         stop = self.selection.on_damage == "stop"
         if stop:
@@ -161,7 +161,7 @@ class BinlogJob(msgspec.Struct):
                 self._skip_transaction(part, writer)
 
     def _record_incomplete_transaction(self, file: str, finding_: Finding) -> None:
-        """Record a transaction that is not complete, and its GTID if it is known."""
+        """Record an incomplete transaction, with its GTID if it is known."""
         self._record_finding(file, finding_)
         gtid = finding_.facts.get("gtid")
         if isinstance(gtid, str):
@@ -183,7 +183,7 @@ class BinlogJob(msgspec.Struct):
         self.written_groups[file] += self.group_digest.bundles - before
 
     def _skip_transaction(self, bundle: PortableEventGroup, writer: BinlogWriter) -> None:
-        """Count an unselected transaction; those before the first selected one enter the writer's GTID state."""
+        """Count an unselected transaction; before the first selected one, also add it to the writer's GTID state."""
         self.excluded_groups += 1
         if bundle.txn is not None and not self.group_digest.bundles:
             record_gtid(writer.state, *parse_gtid(bundle.txn))
@@ -194,7 +194,7 @@ class BinlogJob(msgspec.Struct):
         """Read the new files back, and yield the checks that they passed.
 
         Raises:
-            InputOutputError: they do not hold what was read.
+            InputOutputError: they do not contain the transactions that were read.
         """
         paths, digest_back = [str(writer.folder / one.name) for one in writer.written], TransactionDigest()
         with open_log(
@@ -223,7 +223,7 @@ class BinlogJob(msgspec.Struct):
         yield self._verify_output(writer)
 
     def _verify_output(self, writer: BinlogWriter) -> ManifestCheck:
-        """Verify the new log like any other; faults of the old log that were copied are reported again."""
+        """Verify the new log like any other log; copied faults of the old log are reported again."""
         counts = Counter[Severity]()
         for path, finding_ in self._verify_log([writer.folder], "mysql-binlog", None):
             counts[finding_.severity] += 1
@@ -263,10 +263,10 @@ class BinlogJob(msgspec.Struct):
 
 
 def check_log_selection(selection: Selection) -> None:
-    """Check that a selection leaves whole transactions, as a log needs.
+    """Check that a selection selects whole transactions, as a log requires.
 
     Raises:
-        UsageError: the selection chooses single events, or the last ones.
+        UsageError: the selection selects single events, or the last ones.
     """
     event_options = [name.rstrip("s").replace("_", "-") for name in _EVENT_FILTERS if getattr(selection, name)]
     if event_options:

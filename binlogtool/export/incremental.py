@@ -1,15 +1,14 @@
-"""Incremental export: how far each growing log was read, and the commits of what each run added.
+"""Incremental export: the position up to which each growing log was read, and the commits of each run's additions.
 
-A record that a crash left unfinished at the end of a closed file is lost: it counts as damage, not as a note, in tables
-and in streams.
+A record that a crash left unfinished at the end of a closed file is lost: in tables and streams it counts as damage,
+not as a note.
 
-A file is always read up to a point where no transaction is open (`stream_offset.ReadPosition`); what comes after the
-last such point waits. Once a later file of the log was written to, a file is read to its end, whatever its content: it
-is done.
+A file is always read up to a point where no transaction is open (`ReadPosition`); later bytes wait for the next such
+point. Once a later file of the log was written to, a file is read to its end, whatever its content, and is finished.
 
 The output consists of the files that the highest commit lists, and no others. A part file is moved into place before
-its commit appears; what a killed run left is not part of the output, and the next run removes it. A lock keeps a second
-writer out.
+its commit appears; files that a killed run left are not part of the output, and the next run removes them. A lock
+prevents a second writer.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ from binlogtool.publish_file import sync_path
 _FILE_START = ResumePoint(0, 0, 0)
 _MIN_PIECE_BYTES = 4 * KIB
 _PIECES_PER_LIMIT = 8
-"""Number of possible end points within a byte limit."""
+"""Number of reads, and so of possible end points, within a byte limit."""
 
 
 class ReadBudget(msgspec.Struct):
@@ -91,9 +90,9 @@ class ReadPosition(msgspec.Struct, frozen=True):
     """Position up to which one file was read.
 
     Args:
-        place: position; offset 0 = nothing yet. Of a finished file, `carried` is what it carries over to the next one.
+        place: position; offset 0 = nothing was read yet. For a finished file, `carried` is its state for the next file.
         done: the file was read to its end.
-        mark: identity of the file, see `mark_of`; "" while no record was read.
+        mark: identity of the file, see `file_mark`; "" while no record was read.
         born: number of earlier files that had this name.
     """
 
@@ -105,7 +104,7 @@ class ReadPosition(msgspec.Struct, frozen=True):
 
     @property
     def begin(self) -> ResumePoint | None:
-        """Position where reading continues; None = at the beginning of the file."""
+        """Position where reading continues; None = the beginning of the file."""
         return self.place if self.place.offset else None
 
     def bytes_since(self, previous: ReadPosition | None) -> int:
@@ -114,13 +113,11 @@ class ReadPosition(msgspec.Struct, frozen=True):
         return self.place.offset - (previous.place.offset if is_same_file and previous is not None else 0)
 
     def without_definitions(self) -> ReadPosition:
-        """Return a finished file's position without what it carries over, which is not needed once the next file was
-        started.
-        """
+        """Return a finished file's position without its carried state, not needed once the next file was started."""
         return replace(self, place=replace(self.place, carried=None)) if self.done else self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the position as Spark stores it: texts and numbers."""
+        """Return the position in the form that Spark stores: texts and numbers."""
         values = asdict(self.place) | {"carried": json.dumps(self.place.carried, separators=(",", ":"))}
         return values | {"format": self.format, "done": self.done, "mark": self.mark, "born": self.born}
 
@@ -134,7 +131,7 @@ class ReadPosition(msgspec.Struct, frozen=True):
 def advance_position(
     log: LogReader, position: ReadPosition, end: int, max_bytes: int | None, *, closed: bool
 ) -> ReadPosition | None:
-    """Return how far the file of a log can be read, not beyond `end`; None = unchanged.
+    """Return the position up to which the file of a log can be read, at most `end`; None = unchanged.
 
     max_bytes: maximum bytes, but at least up to the next possible point. closed: the file will not grow beyond `end`.
     """
@@ -152,7 +149,7 @@ def advance_position(
 
 
 def has_end_mark(log: LogReader, place: ResumePoint, end: int) -> bool:
-    """Return True if the mark by which a server ends a file for good is between `place` and the end of the file."""
+    """Return True if the mark with which a server finally closes a file is between `place` and the end of the file."""
     file = log.files[0]
     mark = file.layout.frame.end_mark if file.layout.final else None
     if mark is None or not place.record or (place.offset + len(mark), file.size) != (end, end):
@@ -170,7 +167,7 @@ def _finish_file(log: LogReader, position: ReadPosition, end: int) -> ReadPositi
 
 
 def extend_position(log: LogReader, position: ReadPosition, end: int) -> ReadPosition:
-    """Return the position of the same file with its end at `end`."""
+    """Return the position extended to the end of the file, at `end`."""
     end = max(end, position.place.offset)
     return replace(position, place=replace(position.place, offset=end), mark=file_mark(log, end))
 
@@ -182,14 +179,14 @@ def has_split_points(log: LogReader) -> bool:
 
 
 def has_resume_point(log: LogReader, end: int) -> bool:
-    """Return True if there is such a point after a record and before `end`."""
+    """Return True if there is a point to continue reading after a record and before `end`."""
     return any(place.record for place in _resume_points(log, None, end, MIB))
 
 
 def _find_furthest_point(
     log: LogReader, begin: ResumePoint | None, end: int, max_bytes: int | None
 ) -> ResumePoint | None:
-    """Return the last point at most `max_bytes` bytes after `begin`, otherwise the first one."""
+    """Return the last resume point at most `max_bytes` after `begin`, otherwise the first; None if there is none."""
     offset, furthest = 0 if begin is None else begin.offset, None
     piece = MIB if max_bytes is None else min(MIB, max(_MIN_PIECE_BYTES, max_bytes // _PIECES_PER_LIMIT))
     for place in _resume_points(log, begin, end, piece) if end > offset else ():
@@ -211,12 +208,12 @@ def _resume_points(log: LogReader, begin: ResumePoint | None, end: int, piece: i
 
 
 def file_mark(log: LogReader, offset: int) -> str:
-    """Return what distinguishes the log's file from another file of the same name (`core.open_file`)."""
+    """Return a hash that distinguishes the log's file from another file with the same name (`core.open_file`)."""
     return open_file_module.hash_file_identity(log.files[0], offset)
 
 
 def is_other_file(position: ReadPosition, log: LogReader) -> bool:
-    """Return True if the log's file is not the one that was read before."""
+    """Return True if the log's file is another file than the one that was read earlier."""
     offset = position.place.offset
     return (log.files[0].size or 0) < offset or (position.mark != "" and file_mark(log, offset) != position.mark)
 
@@ -262,8 +259,8 @@ def is_closed(member: TaskFile, members: Iterable[TaskFile], open_file: Callable
     """Return True if a later file of the same log was written to.
 
     Args:
-        members: all files that exist.
-        open_file: opens one of them.
+        members: all existing files.
+        open_file: function that opens one of them.
     """
     log, number = log_key(member.path), sequence_numbers(member.path)
     later_members = [one for one in members if log_key(one.path) == log and sequence_numbers(one.path) > number]
@@ -282,7 +279,7 @@ def _has_records(member: TaskFile, open_file: Callable[[TaskFile], LogReader]) -
 
 
 def is_damage(finding: Finding, is_file_closed: Callable[[], bool]) -> bool:
-    """Return True if a finding about bytes of a file means that they could not be read as they should be.
+    """Return True if a finding about bytes of a file means that these bytes could not be read correctly.
 
     is_file_closed: returns True if the file is closed; only called if the answer depends on it.
     """
@@ -295,14 +292,14 @@ def is_damage(finding: Finding, is_file_closed: Callable[[], bool]) -> bool:
 
 ReadPositions = dict[str, ReadPosition]
 LogFiles = list[tuple[str, str]]
-"""The files of one log in its order, with the names of their formats."""
+"""(name, format name) of the files of one log, in log order."""
 
 _STABLE_MTIME_NS = 2_000_000_000
-"""A file with a younger modification time may be written again without changing it."""
+"""Age in nanoseconds of a modification time from which a later write changes it for certain."""
 
 
 class PlannedRead(msgspec.Struct, frozen=True):
-    """Bytes of a file that one task reads.
+    """Byte range of a file that one task reads.
 
     reached: the file's position after this read. earlier: state carried over from earlier files, see `Hints`.
     """
@@ -314,7 +311,7 @@ class PlannedRead(msgspec.Struct, frozen=True):
 
 
 class GrowingFileFinding(msgspec.Struct, frozen=True):
-    """A finding that is reported for a file in place of records."""
+    """Finding that is reported for a file instead of records."""
 
     file: str
     format: str
@@ -322,7 +319,7 @@ class GrowingFileFinding(msgspec.Struct, frozen=True):
 
 
 class IncrementalInput:
-    """The growing logs in given paths.
+    """Growing logs at the given paths.
 
     final: no file will grow any more. strict: raise if a file cannot be read; otherwise its position stays unchanged.
     """
@@ -355,10 +352,10 @@ class IncrementalInput:
             return 0
 
     def advance(self, positions: ReadPositions, budget: ReadBudget) -> None:
-        """Move the position of each file to where it can be read to now; drop files that their server removed.
+        """Move the position of each file as far as it can be read now; drop files that their server removed.
 
-        With a budget, the oldest files of a log come first, and logs take turns. The bytes between two points without
-        an open transaction may exceed the budget: something is always read.
+        With a budget, the oldest files of a log come first, and logs take turns. The bytes up to the next point without
+        an open transaction may exceed the budget, so that reading always advances.
 
         Raises:
             BinlogtoolError: a file cannot be read, if `strict`.
@@ -377,11 +374,11 @@ class IncrementalInput:
         self._unchanged = {name: seen for name, seen in self._unchanged.items() if name in positions}
 
     def list_files(self) -> Iterator[tuple[str, str]]:
-        """Yield all files that exist and are not empty, with the names of their formats."""
+        """Yield (name, format name) of all files that exist and are not empty."""
         return ((name, format_) for log in self._list_logs() for name, format_ in log if self._file_size(name))
 
     def _list_logs(self) -> Iterator[LogFiles]:
-        """Yield groups of files that a server writes one after the other: their names differ only in numbers."""
+        """Yield groups of files that a server writes one after another; their names differ only in numbers."""
         logs: dict[str, dict[str, str]] = {}
         for path in self.paths:
             try:
@@ -417,7 +414,7 @@ class IncrementalInput:
     def _find_last_written(self, log: LogFiles, positions: ReadPositions) -> int:
         """Return the index of the last file that was written to.
 
-        Files before it are complete, as are their parts in it (.ibb).
+        Files before it are complete, and so are their parts in this file (MariaDB's .ibb files).
         """
         indexes = (i for i in reversed(range(1, len(log))) if self._is_written(*log[i], positions.get(log[i][0])))
         return next(indexes, 0)
@@ -433,7 +430,7 @@ class IncrementalInput:
 
     @staticmethod
     def _carried_state(name: str, positions: Mapping[str, ReadPosition]) -> str | None:
-        """Return what the completed files of a log carry over to one of its files, as `Hints.earlier`."""
+        """Return the state that the finished files of a log carry over to one of its files, as `Hints.earlier`."""
         log, number = carried_log_key(name), carried_order(name)
         last_by_kind: dict[str, str] = {}
         for one in sorted(positions, key=carried_order):
@@ -448,7 +445,7 @@ class IncrementalInput:
     def _next_position(
         self, name: str, before: ReadPosition, closed: bool, max_bytes: int | None, earlier: str | None
     ) -> ReadPosition | None:
-        """Return how far a file is to be read; None = unchanged.
+        """Return the position up to which a file is read next; None = unchanged.
 
         closed: the file will not grow any more. max_bytes: maximum number of bytes.
         """
@@ -489,7 +486,7 @@ class IncrementalInput:
         """Open one file. earlier: state carried over from the files before it.
 
         Raises:
-            BinlogtoolError: it cannot be read.
+            BinlogtoolError: the file cannot be read.
         """
         request, hints = self.request, self.hints
         if earlier is not None:
@@ -503,7 +500,7 @@ class IncrementalInput:
     def list_reads(
         self, before: Mapping[str, ReadPosition], after: Mapping[str, ReadPosition]
     ) -> list[PlannedRead | GrowingFileFinding]:
-        """Return what is new between two sets of positions: byte ranges to read, file by file, and findings."""
+        """Return the new byte ranges between two sets of positions, file by file, and findings."""
         new = [
             piece
             for name, one in after.items()
@@ -555,7 +552,7 @@ class IncrementalInput:
             return [FilePart(before.begin, end)]
 
     def is_as_planned(self, piece: PlannedRead) -> bool:
-        """Return False if the file was replaced since the read was planned; True also if it cannot be opened."""
+        """Return False if the file was replaced since the read was planned; True if not, or if it cannot be opened."""
         try:
             with self.open_file(piece.member.path, piece.member.format) as log:
                 mark = piece.reached.mark
@@ -565,7 +562,7 @@ class IncrementalInput:
 
 
 def _is_temporary(name: str, path: str, format: str) -> bool:
-    """Return True for files that the server only has for a moment, unless such a file was named itself."""
+    """Return True for a temporary file of a server, unless the user named this file."""
     patterns = () if name == path or format == "auto" else open_file_module.find_format(format).files.temporary_patterns
     return any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in patterns)
 
@@ -575,7 +572,7 @@ def _changed_finding(reached: ReadPosition, text: str) -> Finding:
 
 
 def _drop_purged(log: LogFiles, positions: ReadPositions, before: Iterable[str]) -> None:
-    """Drop those of the files `before` that are missing while a later file of their log exists, as after a purge.
+    """Drop the files of `before` that are missing while a later file of their log exists, as after a purge.
 
     Nothing is dropped if all or the last files are missing: the file system may be unavailable, or the server was
     reset.
@@ -591,7 +588,7 @@ def _drop_purged(log: LogFiles, positions: ReadPositions, before: Iterable[str])
 SCHEMA = "binlogtool/append/1"
 COMMIT_FOLDER = "_binlogtool"
 MAX_KEPT_COMMITS = 8
-"""Number of commits that are kept; each lists the whole output, older ones are for reference only."""
+"""Number of commits that are kept; each lists the whole output, so older commits are for reference only."""
 
 _COMMIT_NAME = re.compile(r"([1-9]\d*)\.json")
 _PART_NAME = re.compile(r"part-(\d{8,})(?:-\d+)?\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
@@ -604,14 +601,14 @@ class CommittedInput(msgspec.Struct, frozen=True, rename={"begin": "from", "end"
 
     Args:
         generation: number of earlier files that had this name.
-        mark: identifies the file among those of the same name.
+        mark: identity of the file among files with the same name.
         begin, end: byte range that the last run with new records read.
-        sha256: hash of the bytes [0, end).
-        done: nothing more will be read from it.
-        gone: the server removed it, which was reported if records were lost.
-        place: where to continue.
-        last: record number and index within the record (-1 = the record itself) of its last row.
-        steady: as sha256, without bytes that a server rewrites later; "" = unknown.
+        sha256: hash of the bytes `[0, end)`.
+        done: nothing more will be read from the file.
+        gone: the server removed the file; if records were lost, that was reported.
+        place: position where reading continues.
+        last: record number and index within the record (-1 = the record itself) of the file's last row.
+        steady: like sha256, without bytes that a server rewrites later; "" = unknown.
     """
 
     name: str
@@ -629,7 +626,7 @@ class CommittedInput(msgspec.Struct, frozen=True, rename={"begin": "from", "end"
 
     @property
     def end_position(self) -> ReadPosition:
-        """The position reached, in the form that the reader needs."""
+        """The position reached, as the reader needs it."""
         return ReadPosition.from_dict({**self.place, "format": self.format, "done": self.done, "mark": self.mark,
                                   "born": self.generation})  # fmt: skip
 
@@ -652,7 +649,7 @@ class ParentCommit(msgspec.Struct, frozen=True):
 
 
 class KnownTable(msgspec.Struct, frozen=True):
-    """A table as far as it was written: its directory, its columns with their types, and its key."""
+    """Table of the output so far: its directory, its columns with their types, and its key."""
 
     name: str
     directory: str
@@ -663,8 +660,8 @@ class KnownTable(msgspec.Struct, frozen=True):
 class AppendCommit(msgspec.Struct, frozen=True):
     """State of the output after one run.
 
-    rows: rows of the whole output; new: rows of this run. tables: the tables of typed rows so far. check: SHA-256 of
-    the commit file without these digits; "" = unknown.
+    rows: number of rows in the whole output; new: rows of this run. tables: the tables of typed rows so far. check:
+    SHA-256 of the commit file without these digits; "" = unknown.
     """
 
     number: int = 0
@@ -691,7 +688,7 @@ class AppendCommit(msgspec.Struct, frozen=True):
 
 
 class CommitStore(msgspec.Struct, frozen=True):
-    """The commit directory of an output, locked for this process."""
+    """Commit directory of an output, locked for this process."""
 
     output: Path
 
@@ -702,7 +699,7 @@ class CommitStore(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def open_pending(self, number: int) -> Iterator[Path]:
-        """Provide the directory where a run writes its files before they are moved into place; it is removed then."""
+        """Provide a directory for the files of a run before they are moved into place; it is removed at the end."""
         folder = self.folder / f"{_PENDING_PREFIX}part-{number:08d}"
         folder.mkdir()
         try:
@@ -721,14 +718,14 @@ class CommitStore(msgspec.Struct, frozen=True):
         return added
 
     def pending_path(self, path: Path) -> Path:
-        """Return where a file is written before it is moved into place; readers that look for *.json do not see it."""
+        """Return the path of a file before it is moved into place; readers that look for *.json do not see it."""
         return self.folder / f"{_PENDING_PREFIX}{path.name.removesuffix('.json')}"
 
     def read_last(self) -> AppendCommit:
         """Read the highest commit; return an empty commit with number 0 if there is none yet.
 
         Raises:
-            InputOutputError: it is damaged, or does not match the files that it lists.
+            InputOutputError: the commit is damaged, or does not match the files that it lists.
         """
         numbers = self._list_numbers()
         return self._read_commit(max(numbers)) if numbers else AppendCommit()
@@ -764,10 +761,10 @@ class CommitStore(msgspec.Struct, frozen=True):
         return commit
 
     def remove_uncommitted(self, last: AppendCommit) -> list[str]:
-        """Remove what the run after the last commit left, and return what was removed as messages.
+        """Remove the files of a killed run after the last commit; return messages about them.
 
         Raises:
-            RefusedError: there are files of later runs, so commits are missing; those files may be the only copy of
+            RefusedError: there are files of later runs, so commits are missing; these files may be the only copy of
                 their logs.
         """
         pending = [path for path in self.folder.iterdir() if _is_pending_name(path.name)]
@@ -812,8 +809,8 @@ def open_commit_store(output: Path) -> Iterator[CommitStore]:
     """Open the commit directory of an output, creating it if necessary, and lock it for this process.
 
     Raises:
-        RefusedError: the output is something else, or another process writes it.
-        InputOutputError: it cannot be written.
+        RefusedError: the path is no output of --append, or another process writes to it.
+        InputOutputError: the output cannot be written.
     """
     store = CommitStore(output)
     try:

@@ -1,6 +1,4 @@
-"""The inputs of a conversion, the parts that each task reads, and the manifest that accounts for rows, findings and
-outputs.
-"""
+"""Inputs of a conversion, the parts that each task reads, and the manifest of all rows, findings and outputs."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ NATIVE_BACKEND = "native"
 
 
 class SparkJobStats:
-    """Statistics of the Spark jobs of one piece of work.
+    """Statistics of the Spark jobs of one command.
 
     tried_again: number of retried tasks. lost: messages about lost executors. engines: backends that the executors
       used.
@@ -56,7 +54,7 @@ class SparkJobStats:
         self.backends: set[str] = set()
 
     def start_group(self) -> str:
-        """Return the name of a new Spark job group of this work."""
+        """Return the name of a new Spark job group for this command."""
         self._groups.append(f"binlogtool-{next(_GROUP_NUMBERS)}")
         return self._groups[-1]
 
@@ -78,7 +76,7 @@ class SparkJobStats:
                     yield f"executor {executor.id()} on {executor.hostPort()}: {_to_single_line(reason)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the statistics as JSON values."""
         return {"tried_again": self.retried_tasks, "lost": list(self.lost_executors), "engines": sorted(self.backends)}
 
 
@@ -118,12 +116,12 @@ ProgressCallback = Callable[[ProgressStep], None]
 
 
 class WeightedProgress:
-    """Report the progress of consecutive stages as parts of one whole; the reported amount never decreases.
+    """Reporter of consecutive stages as parts of the whole work; the reported amount never decreases.
 
     Args:
         report: receives the combined steps.
-        weights: share of the whole work of each stage, in order.
-        total: bytes of the whole.
+        weights: stages in order, each with its share of the whole work.
+        total: bytes of the whole work.
     """
 
     def __init__(self, report: ProgressCallback, weights: Mapping[str, float], total: int) -> None:
@@ -145,9 +143,9 @@ class WeightedProgress:
 
 
 class FindingTally(msgspec.Struct):
-    """Findings as JSON objects with their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
+    """Findings as JSON objects that name their file: all are counted, the first MAX_LISTED_FINDINGS are kept.
 
-    damage_rows: findings about bytes that could not be read. errors: those of them that stop a conversion.
+    damage_rows: number of findings about bytes that could not be read. errors: number of those that stop a conversion.
     """
 
     listed: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
@@ -156,7 +154,7 @@ class FindingTally(msgspec.Struct):
     errors: int = 0
 
     def add(self, file: str, finding: Mapping[str, Any], *, damage: bool) -> None:
-        """Count one finding. damage: it is about bytes that could not be read, not about a record."""
+        """Count one finding. damage: True if it is about bytes that could not be read, not about a record."""
         self.counts[finding["id"]] += 1
         self.damage_rows += damage
         self.errors += damage and (finding["severity"] == Severity.ERROR.label or finding["id"] == ENCRYPTED)
@@ -179,7 +177,7 @@ SCHEMA = "binlogtool/manifest/1"
 class ManifestInput(msgspec.Struct, frozen=True):
     """One input file. size: bytes; records: number of its records that were converted.
 
-    trouble: why it could not be read; format and sha256 are "" then.
+    trouble: why the file could not be read; format and sha256 are then "".
     """
 
     path: str
@@ -191,7 +189,7 @@ class ManifestInput(msgspec.Struct, frozen=True):
 
 
 class ManifestOutput(msgspec.Struct, frozen=True):
-    """One output file: path relative to the output, number of rows, size in bytes, hash of its bytes."""
+    """One output file: path relative to the output, number of rows, size in bytes, and hash."""
 
     path: str
     rows: int
@@ -200,18 +198,19 @@ class ManifestOutput(msgspec.Struct, frozen=True):
 
 
 class ManifestCheck(msgspec.Struct, frozen=True):
-    """A statement that was checked on the finished output, with its figures."""
+    """A property that was checked on the finished output, with its figures."""
 
     name: str
     detail: str
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The account of one conversion (JSON schema binlogtool/manifest/1).
+    """Account of one conversion (JSON schema binlogtool/manifest/1).
 
-    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: all rows of the output.
-    damage: rows for bytes that could not be read. findings: JSON objects with their file. finding_counts: exact, even
-    if `findings` was truncated. details: additional facts that depend on `to`.
+    complete: False = damage stopped it and nothing was published: no outputs, no rows. rows: number of rows in the
+    output.
+    damage: number of rows for bytes that could not be read. findings: JSON objects with their file. finding_counts:
+    exact, even if `findings` was truncated. details: additional facts that depend on `to`.
     """
 
     to: str
@@ -279,12 +278,12 @@ _NEEDS_FILES = "convert needs regular files, which it reads twice; save the log 
 
 
 def find_inputs(paths: Iterable[str | PathLike[str]], format: str, *, lenient: bool = False) -> list[ManifestInput]:
-    """Return every file once, directories as their members in the log's own order, without `sha256` and `records`.
+    """Return every input file once, without `sha256` and `records`; directories give their members in log order.
 
     lenient: a file that cannot be read becomes an input with its `trouble`.
 
     Raises:
-        UsageError: standard input, the same file twice, or no path at all.
+        UsageError: a path is standard input, a file is named twice, or there is no path.
         UnknownFormatError, InputOutputError.
     """
     inputs = [one for path in paths for one in _expand_path(os.fspath(path), format, lenient=lenient)]
@@ -303,7 +302,7 @@ def _expand_path(path: str, format: str, *, lenient: bool) -> list[ManifestInput
 
 
 def list_files(path: str, format: str) -> list[tuple[str, str]]:
-    """Return each file that a path names, in the log's own order, with its format ("auto" = not detected yet).
+    """Return (file, format) for each file that a path names, in log order; format "auto" = not detected yet.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
@@ -316,7 +315,7 @@ def list_files(path: str, format: str) -> list[tuple[str, str]]:
 
 
 def check_columns_exist(files: Sequence[str], where: str | None, read_options: ReadOptions) -> None:
-    """Check that some table has the columns that a condition names, after it selected nothing.
+    """Check that each column of a condition exists in some table; for a condition that selected nothing.
 
     Raises:
         UsageError: no table has such a column.
@@ -327,7 +326,7 @@ def check_columns_exist(files: Sequence[str], where: str | None, read_options: R
 
 
 def check_names_exist(files: Sequence[str], selection: Selection, read_options: ReadOptions) -> None:
-    """Check that the names in a selection exist in these files, after it selected nothing.
+    """Check that the names in a selection exist in these files; for a selection that selected nothing.
 
     Raises:
         UsageError: a name does not exist.
@@ -349,7 +348,7 @@ def _describe_input(path: str, format: str, *, lenient: bool) -> ManifestInput:
 
 
 def resolve_format(path: str, format: str) -> str:
-    """Return the name of a file's format. format: as the user named it, or "auto" to detect it.
+    """Return the name of a file's format. format: the name given by the user, or "auto" to detect it.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
@@ -365,12 +364,12 @@ def resolve_format(path: str, format: str) -> str:
 
 
 def absolute_path(path: str) -> str:
-    """Return a path that other processes understand; URLs are unchanged."""
+    """Return an absolute path, which is valid in other processes too; URLs are unchanged."""
     return path if is_url(path) else os.path.abspath(path)
 
 
 def read_stamp(path: str) -> FileStamp:
-    """Return values that change when the file does: size, modification time in ns, device, inode (0 if unknown)."""
+    """Return values that change when the file changes: size, modification time in ns, device, inode (0 if unknown)."""
     if is_url(path):
         from binlogtool.core.remote_files import read_remote_stamp
 
@@ -400,7 +399,7 @@ def hash_file(path: str) -> str:
 T = TypeVar("T")
 
 GROUPS_PER_CORE = 4
-"""Tasks per core: keeps all cores busy although some tasks take longer than others."""
+"""Tasks per core; several, to keep all cores busy although some tasks take longer than others."""
 
 
 def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
@@ -420,7 +419,7 @@ def balance_by_size(sizes: Sequence[int], groups: int) -> list[list[int]]:
 def group_by_size(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
     """Distribute items over at most `groups` groups of similar size.
 
-    Items keep their order, groups that of their first item.
+    Items keep their order, and groups are ordered by their first item.
     """
     return [[items[i] for i in share] for share in sorted(balance_by_size(sizes, groups), key=min)]
 
@@ -434,12 +433,12 @@ class TaskFile(msgspec.Struct, frozen=True):
     """One input file of a Spark job.
 
     Args:
-        path: where to open it.
-        name: file name in its rows.
+        path: path to open.
+        name: file name in the rows.
         size: bytes.
-        selection: the request's selection as it applies to this file, if positions make a difference.
-        trouble: why it was found unreadable.
-        earlier: index of its state in `ReadRequest.histories`.
+        selection: the part of the request's selection for this file, if positions make it different.
+        trouble: why the file is unreadable.
+        earlier: index of its carried state in `ReadRequest.histories`.
     """
 
     path: str
@@ -459,7 +458,7 @@ class TaskPiece(msgspec.Struct, frozen=True):
 
 
 def can_split(selection: Selection) -> bool:
-    """Return True if records can be selected independently of earlier ones: no counting, no GTID filter."""
+    """Return True if records can be selected independently of earlier records: no counting, no GTID filter."""
     counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
     return not counted and gtid_selection(selection) is None
 
@@ -470,7 +469,7 @@ Parts = tuple[FilePart, ...]
 def plan_tasks(
     members: Sequence[TaskFile], parts_by_member: Sequence[Parts | None], groups: int
 ) -> list[tuple[TaskPiece, ...]]:
-    """Return the tasks: one for each part of a split file.
+    """Return the tasks, each with its pieces; every part of a split file is a task.
 
     Unsplit files (None in `parts_by_member`) share at most `groups` tasks.
     """
@@ -502,7 +501,7 @@ def piece_size(piece: TaskPiece) -> int:
 
 
 def group_files(members: Sequence[TaskFile], groups: int) -> list[tuple[TaskFile, ...]]:
-    """Return the files of each of at most `groups` groups, in the order of the request."""
+    """Distribute files over at most `groups` groups, keeping the order of the request."""
     return list(map(tuple, group_by_size(members, [member.size for member in members], groups)))
 
 
@@ -527,7 +526,7 @@ UNSIGNED_MODES = ("data", "decimal")
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """Description of what a Spark job reads; serialised as one JSON option.
+    """Request of a Spark job: what it reads; serialised as one JSON option.
 
     groups: maximum number of partitions for files that are not split. split_size: files larger than this many bytes are
     split. histories: state that earlier files carry over to members (`read_members`), each as `Hints.earlier`. columns,
@@ -548,7 +547,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
     histories: tuple[str, ...] = ()
 
     def member_hints(self, member: TaskFile, hints: Hints | None) -> Hints | None:
-        """Return the hints for one member: the user's, with what earlier files carry over to it."""
+        """Return the hints for one member: the user's hints, with the state that earlier files carry over to it."""
         if member.earlier is None:
             return hints
         return replace(hints or Hints(), earlier=self.histories[member.earlier])
@@ -569,7 +568,7 @@ def hints_to_json(hints: Hints) -> str:
 
 
 def parse_hints(options: Mapping[str, str]) -> Hints | None:
-    """Return the hints in the options: as a whole, or as keyfile, keyfileSecret, schema and level; None without any.
+    """Return the hints in the options: HINTS_OPTION, or keyfile, keyfileSecret, schema and level; None without any.
 
     Raises:
         InputOutputError, UsageError: see `read_hints`.
@@ -585,16 +584,17 @@ def parse_hints(options: Mapping[str, str]) -> Hints | None:
 
 
 def parse_options(options: Mapping[str, str], *, files: bool = True) -> ReadRequest:
-    """Build the request of a query from its options. files: look up the files that the paths name.
+    """Build the request of a query from its options. files: also find the files that the paths name.
 
     Options: format: as `--format`. columns: names, separated by commas. payload: decoded, raw or none. splitSize: such
-    as `64MiB`. object: see `objects`. types, objects: names, separated by commas. startTime, stopTime: microseconds
-    since 1970. unsigned: types of unsigned fields (Tarantool): data = bigint unless a record needs more, decimal =
-    holds every allowed value. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
+    as `64MiB`. object: the table or space whose typed rows are read. types, objects: names, separated by commas.
+    startTime, stopTime: microseconds since 1970. unsigned: type of unsigned fields (Tarantool): data = bigint unless a
+    record needs more, decimal = a type for every allowed value. where: a condition, as `--where`. engine: native,
+    python or auto. maxRecord: bytes.
 
     Raises:
         UsageError: an option is unknown or has an invalid value, or no path was given.
-        InputOutputError: nothing has such a path.
+        InputOutputError: a path does not exist.
     """
     if "request" in options:
         return ReadRequest.from_json(options["request"])
@@ -650,7 +650,7 @@ def _expand_pattern(path: str) -> list[str]:
     """Return the paths that a path or a pattern names.
 
     Raises:
-        InputOutputError: there are none.
+        InputOutputError: there is no such path.
     """
     if is_url(path) or os.path.lexists(path):
         return [path]
@@ -662,7 +662,7 @@ def _expand_pattern(path: str) -> list[str]:
 
 
 def _check_condition(text: str | None) -> str | None:
-    """Return the condition after checking it; it is compiled again where records are read."""
+    """Check a condition, and return its text; it is compiled again where records are read."""
     if text is not None:
         check_where(text)
     return text
@@ -673,10 +673,10 @@ def _split_names(text: str | None) -> tuple[str, ...]:
 
 
 def parse_paths(options: Mapping[str, str]) -> list[str]:
-    """Return the paths that `load` was given: one or several.
+    """Return the paths, one or several, that were passed to Spark's `load`.
 
     Raises:
-        UsageError: none was given.
+        UsageError: no path was given.
     """
     if "paths" in options:
         return [str(path) for path in json.loads(options["paths"])]
@@ -686,7 +686,7 @@ def parse_paths(options: Mapping[str, str]) -> list[str]:
 
 
 def list_members(path: str, format: str) -> list[TaskFile]:
-    """Return the files that a path names. One that cannot be opened is a member, too, and is read as a DAMAGE row."""
+    """Return the files that a path names, including files that cannot be opened: they are read as DAMAGE rows."""
     members = []
     for name, format_name in list_files(path, format):
         try:

@@ -1,6 +1,6 @@
 """Rows of a log for notebooks.
 
-An object with `__arrow_c_stream__` is a table for DuckDB, polars, pandas and delta-rs; nothing is copied on the way.
+DuckDB, polars, pandas and delta-rs read an object with `__arrow_c_stream__` as a table, without copying.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class RecordRowSource:
-    """Yields one row for each record (`pipeline.rows`); damage is not a row."""
+    """Source of one row for each record (`export.record_rows`); damage gives no row."""
 
     def __init__(self, view: RowLayout, selection: Selection) -> None:
         self._view, self._selection = view, selection
@@ -69,7 +69,7 @@ OnFinding = Callable[[FileFinding], None]
 
 
 class ChangedRowSource:
-    """Yields the changed rows of one table; damage and records that cannot be decoded are not rows."""
+    """Source of the changed rows of one table; damage and records that cannot be decoded give no rows."""
 
     def __init__(self, name: str, options: TypedRowOptions, selection: Selection) -> None:
         self._name, self._options, self._selection = name, options, selection
@@ -81,7 +81,7 @@ class ChangedRowSource:
         """Find the schema in one pass over the log; see `notebook.RowSource`.
 
         Raises:
-            UsageError: the log contains no such table.
+            UsageError: the log does not contain the table.
         """
         self._known_tables = read_older_tables(log.paths, log.limits, log.backend, log.hints)
         self._table = None
@@ -105,7 +105,7 @@ class ChangedRowSource:
     def _add_definitions(
         self, content: RecordTableRows | EventRows, evolution: TableEvolution, seen: dict[str, TableSchema]
     ) -> None:
-        """Take table definitions; a definition is final where it has rows, earlier ones may be incomplete."""
+        """Collect table definitions; a definition with rows is final, earlier ones may be incomplete."""
         seen.update({table.name: table for table in content.described})
         rows = () if isinstance(content, EventRows) else content.rows
         for table in {id(row.table): row.table for row in rows}.values() if rows else content.described:
@@ -137,7 +137,7 @@ class ChangedRowSource:
 
 
 class _BatchCollector:
-    """`gather.TableRowSink` of one table. on_finding: receives findings."""
+    """`TableRowSink` for one table. on_finding: receives findings."""
 
     def __init__(self, on_finding: OnFinding) -> None:
         self._on_finding, self._batches = on_finding, deque[TableBatch]()
@@ -168,17 +168,17 @@ _MERGE_BYTES = 8 << 20
 
 
 class RowSource(Protocol):
-    """Reads a log as rows."""
+    """Source of the rows of a log."""
 
     def read_schema(self, log: Log) -> pa.Schema:
-        """Return the schema of the rows; called before any rows are read."""
+        """Return the schema of the rows; it is called before rows are read."""
 
     def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one pass. on_finding: receives findings with their file."""
 
 
 class LogRows:
-    """Rows of a log, all with one schema. Each iteration, export and query reads the log anew.
+    """Rows of a log, all with the same schema. Each iteration, export and query reads the log again.
 
     Damage is skipped and reported in `findings`: the content of a file raises no exception.
     """
@@ -191,10 +191,10 @@ class LogRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns; those of a table are found by one pass over the log.
+        """Names and types of the columns; the columns of a table are found in one pass over the log.
 
         Raises:
-            UsageError: there is no such table or column.
+            UsageError: the table or a column does not exist.
             InputOutputError: a file cannot be read.
         """
         if self._schema is None:
@@ -206,7 +206,7 @@ class LogRows:
     def findings(self) -> tuple[FileFinding, ...]:
         """Findings about the log, as (file, finding); at most 1000.
 
-        They are those of the last complete pass; if there was none yet, one is made.
+        They come from the last complete pass; if there was none yet, the log is read once.
 
         Raises:
             As `schema`.
@@ -253,17 +253,17 @@ class LogRows:
         """Yield the rows as bytes while they are read. form: jsonl, csv or arrow (an Arrow IPC stream).
 
         Raises:
-            UsageError: there is no such form; and as `schema`.
+            UsageError: the form is unknown; and as `schema`.
         """
         from binlogtool.export.row_streams import encode_batches
 
         return encode_batches(form, self._title, self.schema, self.batches())
 
     def text_rows(self, size: int, image: str = "after") -> Iterator[tuple[list[str], list[list[str | None]]]]:
-        """Yield (column names, at most `size` rows of texts) for people; None = NULL.
+        """Yield (column names, at most `size` rows of texts) for display; None = NULL.
 
-        Of the columns about a change only `op` and `time` are there, and the key and operations of changes that were
-        logged without a row, unless columns were named. image: the row image that the rows were read with.
+        Unless columns were named, the columns about a change are only `op`, `time`, and the key and operations of
+        changes that were logged without a row. image: the row image with which the rows were read.
         """
         from binlogtool.export.row_streams import select_shown_columns, select_used_details, to_text_rows
 
@@ -273,7 +273,7 @@ class LogRows:
 
     @property
     def row_count(self) -> int | None:
-        """Number of rows of the last complete pass; None = there was none yet."""
+        """Number of rows in the last complete pass; None = no pass was completed yet."""
         return self._row_count
 
     def to_arrow(self) -> pa.Table:
@@ -298,7 +298,7 @@ class LogRows:
         _require_library("polars")
         import polars
 
-        return polars.DataFrame(self.to_arrow())  # keeps our own exceptions
+        return polars.DataFrame(self.to_arrow())  # keeps binlogtool's exceptions
 
     def __repr__(self) -> str:
         finding_text = "" if self._findings is None else f", {len(self._findings):,} findings"
@@ -328,7 +328,7 @@ def create_log_rows(
 
 
 def find_tables(log: Log, selection: Selection) -> list[str]:
-    """Return the names of the tables that a log describes: those with rows, and those that are created."""
+    """Return the names of the tables in a log: tables with rows, and tables that are created."""
     names = dict[str, None]()
     for part in log.row_batches(typed_selection(selection), is_selected=lambda _: False):
         if not isinstance(part, FileFinding):
@@ -346,7 +346,7 @@ def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """Return the schema of the selected columns.
 
     Raises:
-        UsageError: there is no such column.
+        UsageError: a column does not exist.
     """
     for name in columns:
         if name not in schema.names:
@@ -357,7 +357,7 @@ def _select_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 
 
 def _resize_batches(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Merge small batches, and split large ones."""
+    """Merge small batches and split large batches, to at most `size` rows."""
     pending, count, pending_bytes = list[pa.RecordBatch](), 0, 0
     for batch in batches:
         if pending and (count + batch.num_rows > size or pending_bytes > _MERGE_BYTES):
@@ -382,7 +382,7 @@ def _to_dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _drop_out_of_range_times(times: pa.Array) -> pa.Array:
-    """Return the times with those outside of `datetime`'s range as null."""
+    """Return the times, with null for times outside the range of `datetime`."""
     numbers = times.cast(pa.int64())
     fits = compute.and_(compute.greater_equal(numbers, _MIN_DATETIME_US), compute.less_equal(numbers, _MAX_DATETIME_US))
     return compute.if_else(fits, times, pa.scalar(None, times.type))

@@ -1,4 +1,4 @@
-"""Log with its rows for notebooks, as the public API opens it; the export modules are imported on first use."""
+"""Log as the public API opens it, with rows for notebooks; the export modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=
 
 
 class Log(open_log_module.LogReader):
-    """Records of one or more files, in order. Use as a context manager, or call `close`."""
+    """Open log: the records of one or more files, in order. Use it as a context manager, or call `close`."""
 
     def rows(
         self,
@@ -41,7 +41,7 @@ class Log(open_log_module.LogReader):
         Args:
             table: name of a table.
             image: row image of a changed row: after (default), before, both, changes.
-            columns: only these, in this order.
+            columns: names of the columns to return, in this order; () = all.
             start: a position as in `--start-position`, or a time, which is UTC if it has no zone.
             selection: further selection; for a table, `where`, `skip` and `limit` refer to changed rows.
 
@@ -65,11 +65,11 @@ class Log(open_log_module.LogReader):
         return create_log_rows(self.reopen(hints), selection, table, image, tuple(columns))
 
     def tables(self, selection: Selection = Selection()) -> list[str]:
-        """Return the names of the tables that the selected records describe, in the order of the log.
+        """Return the names of the tables in the selected records, in the order of the log.
 
         Raises:
             MissingExtraError: pyarrow or numpy is not installed.
-            UsageError: the records of the format have no tables, or the log is a stream.
+            UsageError: the format has no tables, or the log is a stream.
         """
         from binlogtool.export.output_options import require_extra
 
@@ -81,7 +81,7 @@ class Log(open_log_module.LogReader):
 
     @property
     def backend(self) -> str:
-        """Backend that was requested."""
+        """The requested backend: "auto", "native" or "python"."""
         return self._backend
 
     @property
@@ -91,12 +91,12 @@ class Log(open_log_module.LogReader):
 
     @property
     def hints(self) -> Hints:
-        """Hints for what the log does not contain itself."""
+        """Information that the log does not contain itself (`binlogtool.read_hints`)."""
         return self._hints
 
     @property
     def paths(self) -> list[tuple[str, str]]:
-        """Paths of the files with the names of their formats ("auto" = not detected yet)."""
+        """(path, format name) of the files; "auto" = not detected yet."""
         return [(path, "auto" if format_ is None else format_.name) for path, _, format_ in self._plan]
 
 

@@ -1,4 +1,4 @@
-"""Write records in log order, or reversed: JSON lines, SQL scripts, raw bytes."""
+"""Write records in log order, or reversed, as JSON lines, SQL scripts or raw bytes."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ _CHUNK_BYTES = 1 << 20
 
 
 class ReverseSpool:
-    """Context manager that reverses the order of pieces.
+    """Spool that reverses the order of pieces of bytes; a context manager.
 
-    folder: for the temporary file. memory_bytes: bytes kept in memory.
+    folder: directory of the temporary file. memory_bytes: maximum number of bytes kept in memory.
     """
 
     def __init__(self, folder: Path, memory_bytes: int = _MEMORY_BYTES) -> None:
@@ -77,7 +77,7 @@ class ReverseSpool:
         self._file.close()
 
     def add(self, pieces: Iterable[bytes]) -> None:
-        """Add pieces; each precedes all that were added before it."""
+        """Add pieces; in the output, each precedes all pieces that were added before it."""
         for piece in pieces:
             self._pending.append(piece)
             self._size += len(piece)
@@ -102,21 +102,21 @@ class ReverseSpool:
 # --- Log-shaped outputs ---
 
 LineEncoder = Callable[[RecordBlock], bytes]
-"""Encodes a block as lines, one per record, each with its line end."""
+"""Function that encodes a block as lines, one per record, each with its line end."""
 
 CompiledLines = Callable[
     [Iterable[RecordRange | RecordBlock | FileFinding]], Iterator[SqlFragment | RecordBlock | FileFinding]
 ]
-"""Replaces ranges of records by finished lines, and by blocks for `LineEncoder`."""
+"""Function that replaces record ranges by finished lines, or by blocks for `LineEncoder`."""
 
 StreamPart = RecordBlock | SqlFragment | ScriptText | FileFinding
 
 
 class StreamJob(msgspec.Struct):
-    """One conversion to jsonl (`lines` encodes blocks, or `envelope` describes messages), raw, sql or flashback
+    """Job that writes one file: jsonl (`lines` encodes blocks, or `envelope` describes messages), raw, sql or flashback
     (`wording`).
 
-    message_sink: receives the messages in place of the file. on_read: receives each file with the end of what was read.
+    message_sink: receives the messages, instead of the file. on_read: receives each file with the end of what was read.
     """
 
     to: str
@@ -137,17 +137,17 @@ class StreamJob(msgspec.Struct):
     raw_bytes: int = 0
     damaged: bool = False
     has_left_out: bool = False
-    """True if an option left something out, which was reported as a finding."""
+    """True if an option left statements out, which was reported as a finding."""
     script_ends: list[ScriptSummary] = msgspec.field(default_factory=list)
     remarks: tuple[str, ...] = ()
-    """Names in the selection that the log does not have."""
+    """Remarks about names in the selection that the log does not contain."""
 
     def write(self, format: str, inputs: list[ManifestInput], stage: Path) -> Manifest:
         """Write the file at `stage`, and read it back.
 
         Raises:
-            InputOutputError: the file does not hold what was read.
-            UsageError: the format has no such records.
+            InputOutputError: the file does not contain the records that were read.
+            UsageError: the format has no records for this output form.
         """
         files = [i.path for i in inputs]
         with (
@@ -180,10 +180,10 @@ class StreamJob(msgspec.Struct):
         return self.to in ("sql", "flashback")
 
     def _check_names_exist(self, log: LogReader) -> None:
-        """Check that something was selected.
+        """Check that the selection selected anything.
 
         Raises:
-            UsageError: the selection names what the log does not have, or a script would be empty.
+            UsageError: names in the selection do not exist in the log, or a script would be empty.
         """
         is_script, selected = (
             self._is_script,
@@ -201,7 +201,7 @@ class StreamJob(msgspec.Struct):
 
     @property
     def row_changes(self) -> int | None:
-        """Number of row changes in the scripts; None = they are not counted."""
+        """Number of row changes in the scripts; None = not counted."""
         counts = [one.row_changes for one in self.script_ends if one.row_changes is not None]
         return sum(counts) if counts else None
 
@@ -232,7 +232,7 @@ class StreamJob(msgspec.Struct):
     def account_parts(
         self, parts: Iterable[StreamPart], inputs: list[ManifestInput]
     ) -> Iterator[RecordBlock | SqlFragment | ScriptText]:
-        """Yield the parts except damage, which is recorded for the manifest; count records and report progress."""
+        """Yield all parts except damage, which is recorded for the manifest; count records and report progress."""
         before, total = _cumulative_sizes(inputs)
         for part in parts:
             if isinstance(part, FileFinding):
@@ -295,14 +295,14 @@ class StreamJob(msgspec.Struct):
 
     @property
     def _row_count(self) -> int:
-        """Number of records; of a script its row changes if they are counted; of an envelope its messages."""
+        """Number of records; for a script, of row changes if they are counted; for an envelope, of messages."""
         records = self.records_by_file.total() if self.row_changes is None else self.row_changes
         return records if self.envelope is None else self.message_count
 
     # -- the proof -----------------------------------------------------------------------------------------------------
 
     def _check_output(self, found: FileContent, checksum: int) -> Iterator[ManifestCheck]:
-        """Yield the checks of the file. found: what was read back. checksum: CRC-32 of what was written."""
+        """Yield the checks of the file. found: the file as read back. checksum: CRC-32 of the written bytes."""
         stage, rows, size, lines = found.path, self.records_by_file.total(), found.size, found.lines
         if found.checksum != checksum:
             raise InputOutputError(f"{stage}: what was read back differs from what was written")
@@ -386,7 +386,7 @@ def _remark_unread_logs(inputs: Sequence[ManifestInput]) -> Iterator[str]:
 
 
 def _cumulative_sizes(inputs: list[ManifestInput]) -> tuple[dict[str, int], int]:
-    """Return the number of bytes before each file, and the total."""
+    """Return the number of bytes before each file (name -> bytes), and the total."""
     before, total = dict[str, int](), 0
     for input_ in inputs:
         before[input_.path] = total
@@ -405,7 +405,7 @@ class FileContent(msgspec.Struct, frozen=True):
 
 
 def read_file_back(path: Path) -> FileContent:
-    """Read a finished file in one pass."""
+    """Read a finished file in one pass, and return the facts about its content."""
     size = checksum = lines = 0
     digest = hashlib.sha256()
     with path.open("rb") as file:

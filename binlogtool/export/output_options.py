@@ -29,9 +29,9 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
     Args:
         objects: patterns of selected tables; () = all.
         others: patterns of excluded tables.
-        image: content of the columns. after: the row after the change; of a DELETE, before it. before: the row before
-            the change; of an INSERT, nothing. both: two structs. changes: as `after`, of an UPDATE only changes and
-            key.
+        image: content of the columns. after: the row after the change; for a DELETE, before it. before: the row before
+            the change; for an INSERT, nothing. both: two structs. changes: like `after`, but for an UPDATE only the
+            changed columns and the key.
         per_table: one directory per table; otherwise there is one table, and the output is its directory.
         where: a condition on rows.
         skip, limit: number of matching rows to skip, and maximum number of rows.
@@ -51,7 +51,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
         return (not self.objects or _matches_any(names, self.objects)) and not _matches_any(names, self.others)
 
     def may_be_selected(self, table: TableSchema) -> bool:
-        """Return True if a table that a statement names could be selected; servers may ignore upper and lower case."""
+        """Return True if the table named in a statement could be selected; servers may ignore upper and lower case."""
         names = tuple(name.casefold() for name in table.names)
         return self.is_selected(table) or (
             bool(self.objects) and _matches_any(names, tuple(map(str.casefold, self.objects)))
@@ -63,7 +63,7 @@ class TypedRowOptions(msgspec.Struct, frozen=True):
         return name is None or self.may_be_selected(make_database_table(*split_name(str(name)), ()))
 
     def with_pattern(self, pattern: str) -> TypedRowOptions:
-        """Return a copy for one pattern of tables."""
+        """Return a copy that selects tables by one pattern."""
         return replace(self, objects=(pattern,), others=())
 
 
@@ -76,7 +76,7 @@ def describe_other_table(name: str) -> str:
 
 
 class TableFilter:
-    """`TypedRowOptions.is_selected` with the last answer cached, as consecutive rows mostly have the same table."""
+    """`TypedRowOptions.is_selected` with a cache of the last answer, as consecutive rows mostly have the same table."""
 
     def __init__(self, options: TypedRowOptions) -> None:
         self._options = options
@@ -98,7 +98,7 @@ def build_typed_options(selection: Selection, image: str | None, *, per_table: b
     """Return the options of typed rows from a selection and the options --image and --per-table.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: the options contradict each other.
     """
     if image not in (None, *IMAGE_CHOICES):
         raise UsageError(f"--image {image}: choose one of {', '.join(IMAGE_CHOICES)}")
@@ -126,7 +126,7 @@ def _check_row_condition(text: str) -> None:
 
 
 def typed_selection(selection: Selection) -> Selection:
-    """Return the selection to read: also records that define tables and transactions."""
+    """Return the selection for reading, which includes records that define tables and transactions."""
     return replace(selection, objects=(), exclude_objects=(), where=None, skip=0, limit=None)
 
 
@@ -139,7 +139,7 @@ BIGINT_MODES = ("long", "precise")
 
 
 class EnvelopeOptions(msgspec.Struct, frozen=True):
-    """Options of change messages. envelope: the shape; the others are for debezium.
+    """Options of change messages. envelope: the shape; all other options are for debezium.
 
     source_name: logical name of the server; None = left out. tombstones: a message without a value after each delete.
     provide_transaction_metadata: the member transaction, and a message for each begin and end of a transaction.
@@ -158,7 +158,7 @@ class EnvelopeOptions(msgspec.Struct, frozen=True):
     unsigned_bigint: str = "long"
 
     def check(self) -> None:
-        """Raise UsageError if there is no such shape, or an option does not belong to it."""
+        """Raise UsageError if the shape is unknown, or if an option does not apply to it."""
         for name, allowed in _ALLOWED_VALUES.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(f"--{_option_name(name)} {getattr(self, name)}: choose one of {', '.join(allowed)}")
@@ -205,10 +205,10 @@ def _option_name(name: str) -> str:
 # --- Directory names of partitions without a value ---
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The directory of rows without a number, a time or a truth value, as Spark and Hive call it: they read it as null."""
+"""Directory of rows whose partition column is null, for numbers, times and truth values: Spark's and Hive's name."""
 
 NO_TEXT = "__none__"
-"""The directory of rows without a text (or with an empty one): object=__none__."""
+"""Directory of rows whose text partition column is null or empty: object=__none__."""
 
 
 # --- Optional dependencies ---
@@ -217,7 +217,7 @@ NO_TEXT = "__none__"
 def require_extra(purpose: str, *modules: str, extra: str = "arrow") -> None:
     """Check that modules are installed, without importing them, and lift this process's memory limit.
 
-    The limit is lifted because these modules, and Java, which is started after this, have memory limits of their own.
+    The limit is lifted because these modules, and Java, which is started later, have their own memory limits.
 
     Args:
         purpose: the work that needs the modules, for the message.
@@ -249,11 +249,10 @@ DEFAULT_FILE_SIZE = 256 * MIB
 """Approximate size of an output file in bytes."""
 
 MIN_FILE_SIZE = 32 * MIB
-"""Files are not made smaller than this to keep all cores busy, as small files take more space."""
+"""Files are made smaller to keep all cores busy, but not below this size in bytes: small files take more space."""
 
 _GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
-"""Bytes of an output for one of a log with small records (Parquet measured with 200 MiB of them, the others with 20
-MiB); large records need less."""
+"""Output bytes per byte of a log with small records (measured with 20 MiB; Parquet 200 MiB); large ones need less."""
 _TEXT_COMPRESSION_RATIO = 10.0
 """Factor by which compressed texts are smaller."""
 
@@ -264,7 +263,7 @@ RECORD_PARTITIONS = (
     "file", "format", "type", "seq", "object", "origin", "txn", "checksum_algorithm", "checksum_ok",
     *DERIVED_PARTITIONS,
 )  # fmt: skip
-"""Columns that can be partitions; the others differ from row to row."""
+"""Columns that can be partitions; the other columns differ from row to row."""
 
 TYPED_PARTITIONS = ("op", "server", "file", *DERIVED_PARTITIONS)
 """Columns that can be partitions of typed rows of tables."""
@@ -278,7 +277,7 @@ class TableFileOptions(msgspec.Struct, frozen=True):
         partition_by: columns whose values become directories.
         compression: None = the format's default.
         csv_safe: put an apostrophe before CSV texts that a spreadsheet would take for formulas.
-        typed: the rows are those of tables (`pipeline.typed`), not records.
+        typed: the rows are typed rows of tables (`export.typed_tables`), not records.
         file_size: approximate bytes of a file; None = DEFAULT_FILE_SIZE.
     """
 
@@ -301,7 +300,7 @@ class TableFileOptions(msgspec.Struct, frozen=True):
         """Check the options before any work starts.
 
         Raises:
-            UsageError: an option is not possible.
+            UsageError: an option is not allowed.
             MissingExtraError: a library that writes tables is not installed.
         """
         allowed = COMPRESSIONS[self.to]

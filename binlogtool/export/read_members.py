@@ -1,4 +1,4 @@
-"""Read the rows of one file, with the table definitions of earlier files."""
+"""Read the rows of one file, using the table definitions in earlier files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from binlogtool.format_api.format import Format, Hints
 
 
 def add_histories(request: ReadRequest, hints: Hints | None) -> ReadRequest:
-    """Return the request with the state that earlier files carry over to each member: one pass over the files'
+    """Return the request with the state that earlier files carry over to each member, found in one pass over the files'
     statements.
 
     Only for formats whose files are not self-contained.
@@ -38,7 +38,7 @@ def add_histories(request: ReadRequest, hints: Hints | None) -> ReadRequest:
 
 
 def _group_by_log(members: Sequence[TaskFile]) -> list[list[TaskFile]]:
-    """Return the members of each log that has several, in its order."""
+    """Return the members of each log with several members, in log order."""
     logs: dict[str, list[TaskFile]] = {}
     for member in members:
         if not member.trouble and _carries_state(member):
@@ -55,7 +55,7 @@ def _carries_state(member: TaskFile) -> bool:
 def _read_histories(
     members: Sequence[TaskFile], request: ReadRequest, hints: Hints | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path, carried state) of those members to which state is carried over."""
+    """Yield (path, carried state) of the members to which earlier files carry state over."""
     files: list[tuple[str, str, Format | None]] = [
         (one.path, one.path, open_file_module.find_format(resolve_format(one.path, one.format))) for one in members
     ]
@@ -80,7 +80,7 @@ def read_member(
     is_file_closed: Callable[[], bool] = bool,
     on_note: Callable[[Finding], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) become a DAMAGE row as well.
+    """Yield the rows of one file. Errors that end the work (an unreadable file, a limit) also become DAMAGE rows.
 
     Args:
         is_file_closed: returns True if the file is closed, see `is_damage`.
@@ -110,7 +110,7 @@ def read_member(
 
 
 def open_member(member: TaskFile, request: ReadRequest, hints: Hints | None) -> LogReader:
-    """Open the log of one file, as the request specifies."""
+    """Open one file as a log, with the read options of the request."""
     member_hints = request.member_hints(member, hints)
     return open_log(
         member.path,

@@ -1,12 +1,13 @@
-"""Rows of records or of one table as Arrow record batches.
+"""Build the rows of records or of one table as Arrow record batches.
 
 Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A byte range that could not be
-read is a row too: type DAMAGE, no record number, the reason in `findings`. So the rows of a file account for all of its
-bytes except those that are not damage: its unused end, and a record that a crash left unfinished in the last file.
+read is also a row: type DAMAGE, no record number, the reason in `findings`. So the rows of a file account for all of
+its bytes except its unused end and a record that a crash left unfinished in the last file, which are no damage.
 
-Each changed row is one row here: the operation (`op`), and the row images as structs. A value that its column cannot
-hold (a date 0000-00-00, bytes that are not text, a tuple longer than its format) is null there and is kept in `unfit`
-as JSON. The format determines the columns of a table and the rows of a record (`format_api.tables_and_changes`).
+For one table, each changed row is one row: the operation (`op`), and the row images as structs. A value that its column
+cannot hold (a date 0000-00-00, bytes that are not text, a tuple longer than its format) is null there and is kept in
+`unfit` as JSON. The format determines the columns of a table and the rows of a record
+(`format_api.tables_and_changes`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class CompiledRows:
-    """Turn record ranges into batches of rows, where compiled code can.
+    """Converter of record ranges to batches of rows by compiled code, where possible.
 
     schema: columns of the rows. max_rows: maximum number of rows in a batch.
     """
@@ -63,7 +64,7 @@ class CompiledRows:
         self._compiled = CompiledSplitter(self._create_writer)
 
     def build_parts(self, stretch: RecordRange, file: str) -> Iterator[pa.RecordBatch | RecordBlock]:
-        """Yield the range in order: finished batches, and blocks that need the general path.
+        """Yield the records of a range in order: finished batches, and blocks for the general path.
 
         file: file name in the rows.
         """
@@ -83,7 +84,7 @@ class CompiledRows:
 
 
 class ArrowColumns:
-    """Convert cells that compiled code filled to Arrow columns."""
+    """Converter of cells written by compiled code to Arrow columns."""
 
     def __init__(self, cells: CellColumns, file: str, format: str, algorithm: str) -> None:
         import numpy as np
@@ -166,7 +167,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("extras", "string"),
     ("findings", "string"),
 )
-"""Name and Spark SQL type. record: null for DAMAGE rows. checksums: hexadecimal. body, extras, findings: JSON text."""
+"""(name, Spark SQL type). record: null for DAMAGE rows. checksums: hexadecimal. body, extras, findings: JSON text."""
 
 _ARROW_TYPES = {
     "string": pa.string(),
@@ -212,11 +213,11 @@ class RowLayout(msgspec.Struct, frozen=True):
         return None if self.raw else CompiledRows(self.read_schema, MAX_BATCH_ROWS)
 
     def build_batches(self, block: RecordBlock) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a block; see `block_batches`."""
+        """Yield the rows of a block; see `build_block_batches`."""
         return build_block_batches(block, layout=self)
 
     def build_damage_batch(self, file: str, format: str, damage_finding: Finding) -> pa.RecordBatch:
-        """Return one DAMAGE row; see `damage_batch`."""
+        """Return one DAMAGE row; see `build_damage_row`."""
         return build_damage_row(file, format, damage_finding, self)
 
 
@@ -225,16 +226,16 @@ DEFAULT_LAYOUT = RowLayout()
 
 
 def create_layout(columns: Sequence[str] = (), payload: str = "decoded") -> RowLayout:
-    """Return the layout with given columns.
+    """Return the layout of rows with these columns.
 
     Args:
         columns: names in order; () = all.
-        payload: decoded = the decoded body, raw = the record's bytes in its place, none = neither.
+        payload: decoded = the decoded body, raw = the record's bytes instead, none = neither.
 
     Errors in a body are only found if `body` or `findings` are included and the payload is decoded.
 
     Raises:
-        UsageError: there is no such column, or it is named twice.
+        UsageError: a column does not exist, or is named twice.
     """
     if payload not in PAYLOADS:
         raise UsageError(f"payload {payload!r}: choose one of {', '.join(PAYLOADS)}")
@@ -254,7 +255,7 @@ def create_layout(columns: Sequence[str] = (), payload: str = "decoded") -> RowL
 def build_block_batches(
     block: RecordBlock, max_rows: int = MAX_BATCH_ROWS, layout: RowLayout = DEFAULT_LAYOUT
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a block, in its order, in batches of at most `max_rows`."""
+    """Yield the rows of a block, in order, in batches of at most `max_rows`."""
     for start in range(0, len(block), max_rows):
         yield _build_batch(block, range(start, min(start + max_rows, len(block))), layout)
 
@@ -316,7 +317,7 @@ def printable_path(path: str) -> str:
 
 
 class _OversizedNumbers:
-    """Replaces numbers that exceed a signed 64-bit column by null, and adds a finding with the number to the row."""
+    """Replacer of numbers that exceed a signed 64-bit column: by null, with a finding that contains the number."""
 
     def __init__(self, block: RecordBlock, rows: range, findings: dict[int, tuple[Finding, ...]]) -> None:
         self._block = block
@@ -324,7 +325,7 @@ class _OversizedNumbers:
         self._findings = findings
 
     def replace_oversized(self, name: str, values: Sequence[int | None]) -> list[int | None]:
-        """Return `values` with null for those out of range."""
+        """Return `values` with None for those out of range."""
         fits = [value is None or value in _INT64 for value in values]
         if all(fits):
             return list(values)
@@ -352,10 +353,10 @@ LEADING_COLUMNS: tuple[tuple[str, str], ...] = (
     ("txn", "string"),
     ("op", "string"),
 )
-"""Columns before the images. row: its index in the record, from 0."""
+"""Columns before the images. row: index of the row in the record, from 0."""
 
 _IDS_PREFIX = "ids: "
-"""Prefix of the table's other names in the comment of its images, so that a reader need not search for them again."""
+"""Prefix of the table's other names in the comment of its images, which saves readers from searching for them."""
 
 
 def build_ddl(fields: Sequence[TypedColumn], ids: Iterable[str] = ()) -> str:
@@ -376,7 +377,7 @@ def schema_fields(schema: Any) -> tuple[TypedColumn, ...]:
 
 
 def schema_ids(schema: Any) -> frozenset[str] | None:
-    """Return the table's other names from a schema of `build_ddl`; None if it has none (it is the user's own)."""
+    """Return the table's other names from a schema of `build_ddl`; None for a schema specified by the user."""
     comment = schema["after"].metadata.get("comment", "")
     with contextlib.suppress(ValueError, TypeError):
         return frozenset(json.loads(comment.removeprefix(_IDS_PREFIX))) if comment.startswith(_IDS_PREFIX) else None
@@ -394,9 +395,9 @@ def select_object(request: ReadRequest, ids: Iterable[str]) -> ReadRequest:
 
 
 class TableRowBuilder(msgspec.Struct, frozen=True):
-    """Builds rows of one table from blocks of `Log.table_rows`.
+    """Builder of the rows of one table from blocks of `Log.table_rows`.
 
-    fields: its columns, in order. known: the part of the table's definition that is known before reading.
+    fields: the table's columns, in order. known: the part of its definition that is known before reading.
     """
 
     fields: tuple[TypedColumn, ...]
@@ -420,7 +421,7 @@ class TableRowBuilder(msgspec.Struct, frozen=True):
         return pa.schema([*outer[0], *images, *outer[1]])
 
     def compiled_builder(self) -> None:
-        """Return None: no compiled code builds row images."""
+        """Return None: there is no compiled code for row images."""
 
     def build_batches(self, block: RecordBlock) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a block; a record that cannot be decoded becomes a row without images."""
@@ -436,7 +437,7 @@ class TableRowBuilder(msgspec.Struct, frozen=True):
         )
 
     def is_own_table(self, table: TableSchema) -> bool:
-        """Return True if the table is this one; records are selected by a name that other tables may share."""
+        """Return True if this is the builder's table; records are selected by a name that other tables may share."""
         return not self.known or any(one.is_same_table(table) or one.name in table.names for one in self.known)
 
     def _record_rows(self, block: RecordBlock, i: int) -> Iterator[dict[str, Any]]:
@@ -467,7 +468,7 @@ class TableRowBuilder(msgspec.Struct, frozen=True):
 
 
 class RowBuilder(Protocol):
-    """Builds rows. decode, raw: what it needs of the records (`Log.blocks`)."""
+    """Builder of rows."""
 
     @property
     def decode(self) -> str:
@@ -490,9 +491,9 @@ class RowBuilder(Protocol):
 def read_row_parts(
     log: LogReader, name: str | None, selection: Selection, part: FilePart, builder: RowBuilder
 ) -> Iterator[pa.RecordBatch | RecordBlock | FileFinding]:
-    """Yield finished rows where the compiled builder made them, otherwise blocks and findings.
+    """Yield finished rows where the compiled builder can make them, otherwise blocks and findings.
 
-    name: the file name in finished rows; None = that of the log.
+    name: the file name in finished rows; None = the name of the log's file.
     """
     compiled = builder.compiled_builder()
     if isinstance(builder, TableRowBuilder):

@@ -1,4 +1,4 @@
-"""Write the records of logs as tables: plan the tasks, run them, prove the output, publish it.
+"""Write the records of logs as tables: plan the tasks, run them, verify the output, publish it.
 
 A task (`task_planning`) writes its own files and reads them back.
 """
@@ -46,8 +46,8 @@ from binlogtool.format_api.format import Hints
 class RowTotals(msgspec.Struct, frozen=True):
     """Totals of rows that were read.
 
-    text_bytes: bytes of the texts as written. damage: rows that are not records. bytes: bytes of the logs, in records
-    and damage.
+    text_bytes: bytes of the texts as written. damage: number of DAMAGE rows. bytes: bytes of the logs, in records and
+    damage.
     """
 
     rows: int = 0
@@ -61,20 +61,20 @@ class RowTotals(msgspec.Struct, frozen=True):
 
 
 def total_rows(batch: pa.RecordBatch) -> RowTotals:
-    """Return the totals of rows of `export.record_rows.SCHEMA`, without those of their texts."""
+    """Return the totals of rows of records, without `text_bytes`."""
     damage, size = batch["record"].null_count, compute.sum(batch["size"]).as_py() or 0
     return RowTotals(batch.num_rows, 0, batch.num_rows - damage, size, damage)
 
 
 _REQUIRED_COLUMNS = ("file", "record", "type", "findings")
 _EVENT_RANGE_COLUMNS = ("inner_offset", "inner_size")
-"""Range of an event within the record that contains it."""
+"""Columns with the range of an event within the record that contains it."""
 
 
 class EventRanges(msgspec.Struct):
-    """Check that the events of each group are contiguous from its first byte, in the order of the rows.
+    """Check that the events of each group are contiguous from the group's first byte on, in row order.
 
-    broken: per log file, the number of the first group with a gap.
+    broken: log file -> number of the first group with a gap.
     """
 
     groups: int = 0
@@ -95,7 +95,7 @@ class EventRanges(msgspec.Struct):
             self._last = (file, record, offset + size)
 
     def merge(self, other: EventRanges) -> None:
-        """Add the results of another task, which begins with a group."""
+        """Add the results of another task, whose rows begin with a new group."""
         self.groups += other.groups
         self.events += other.events
         self.broken = other.broken | self.broken
@@ -104,7 +104,7 @@ class EventRanges(msgspec.Struct):
         """Return the result as a check of the manifest.
 
         Raises:
-            InputOutputError: events are missing, or there twice.
+            InputOutputError: events are missing or duplicated.
         """
         for file, record in self.broken.items():
             raise InputOutputError(f"{file}: the events of record {record:,} do not follow each other in the output")
@@ -113,10 +113,10 @@ class EventRanges(msgspec.Struct):
 
 
 class OutputCounts(msgspec.Struct):
-    """Content of files of records as it was read back.
+    """Content of files of records as read back.
 
-    last_records: highest record number of each log file. event_ranges: check of event ranges, where events share a
-    record number.
+    last_records: log file -> highest record number. event_ranges: check of event ranges; None unless events share
+    record numbers.
     """
 
     outputs: list[ManifestOutput] = msgspec.field(default_factory=list)
@@ -135,7 +135,7 @@ class OutputCounts(msgspec.Struct):
         """Read a file back.
 
         Raises:
-            InputOutputError: its reader does not understand it.
+            InputOutputError: the reader does not understand the file.
         """
         partition_values = parse_partition_values(path.relative_to(folder))
         extra = (*_REQUIRED_COLUMNS, *(_EVENT_RANGE_COLUMNS if self.event_ranges is not None else ()))
@@ -169,7 +169,7 @@ class OutputCounts(msgspec.Struct):
             self.event_ranges.merge(other.event_ranges)
 
     def check_contiguous(self, *, partitioned: bool) -> Iterator[ManifestCheck]:
-        """Yield the check that no record is missing. partitioned: the rows are not in their order.
+        """Yield the check that no record is missing. partitioned: the rows are not in log order.
 
         Raises:
             InputOutputError: a record is missing.
@@ -181,7 +181,7 @@ class OutputCounts(msgspec.Struct):
             yield self.event_ranges.to_check()
 
     def _check_no_gaps(self) -> None:
-        """Raise InputOutputError unless every record number from 0 to the last one is there once."""
+        """Raise InputOutputError unless every record number from 0 to the last exists exactly once."""
         for file, last in self.last_records.items():
             if self.records[file] != last + 1:
                 raise InputOutputError(
@@ -190,7 +190,7 @@ class OutputCounts(msgspec.Struct):
 
 
 def parse_partition_values(relative: Path) -> dict[str, str | None]:
-    """Return the values that directory names (`type=INSERT`) give to all rows of a file."""
+    """Return the values that the names of directories (`type=INSERT`) give to all rows of a file."""
     pairs = (part.partition("=") for part in relative.parts[:-1])
     return {name: None if value in (NULL_PARTITION, NO_TEXT) else unquote(value) for name, _, value in pairs}
 
@@ -199,7 +199,7 @@ def parse_partition_values(relative: Path) -> dict[str, str | None]:
 
 
 class WriteResult(msgspec.Struct):
-    """Result of a task. folder: where its files are. notes: findings that no row represents."""
+    """Result of a write task. folder: directory of its files. notes: findings without a row."""
 
     folder: str
     totals: RowTotals
@@ -208,7 +208,7 @@ class WriteResult(msgspec.Struct):
 
 
 class RecordWriter(msgspec.Struct, frozen=True):
-    """Carries out write tasks.
+    """Executor of write tasks.
 
     stage: absolute path of the output. events: several rows share the number of a record.
     """
@@ -224,7 +224,7 @@ class RecordWriter(msgspec.Struct, frozen=True):
         """Write the rows of a task, and read them back.
 
         Raises:
-            InputOutputError: they cannot be written.
+            InputOutputError: the rows cannot be written.
             LimitError: the deadline passed.
         """
         folder = new_task_folder(self.stage, task.number)
@@ -305,7 +305,7 @@ class RecordTableJob(TableJob, frozen=True):
         return manifest
 
     def _has_event_rows(self, inputs: list[ManifestInput]) -> bool:
-        """Return True if records are events that share the number of the record that contains them."""
+        """Return True if the rows are events that share the number of the record that contains them."""
         level = None if self.hints is None else self.hints.level
         return level is not None and level in {
             open_file_module.find_format(i.format).reading.event_level for i in inputs if i.format
@@ -320,10 +320,10 @@ def _check_no_counting(inputs: list[ManifestInput], selection: Selection) -> Non
 
 
 def _publish_files(results: Sequence[WriteResult], stage: Path) -> OutputCounts:
-    """Move the files of all tasks into the output, in the order of the rows, and return what was read back of them.
+    """Move the files of all tasks into the output, in row order, and return the counts that were read back.
 
     Raises:
-        InputOutputError: a file is not there: the tasks ran on another machine, without a common file system.
+        InputOutputError: a file does not exist: the tasks ran on another machine without a shared file system.
     """
     counts = OutputCounts(event_ranges=None if results and results[0].counts.event_ranges is None else EventRanges())
     for result in results:
@@ -352,10 +352,10 @@ def _build_manifest(
     selection: Selection,
     file_options: TableFileOptions,
 ) -> Manifest:
-    """Build the manifest from what was read back, after comparing it with what was read.
+    """Compare the rows that were read back with those that were read from the logs, and build the manifest.
 
     Raises:
-        InputOutputError: rows or texts are missing, or too many.
+        InputOutputError: rows or texts are missing or duplicated.
     """
     rows_in, text_in = totals.rows, totals.text_bytes
     if counts.rows != rows_in:

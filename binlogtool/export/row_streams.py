@@ -1,4 +1,4 @@
-"""Typed rows of one table as a stream of bytes: JSON lines, CSV or Arrow, while the log is read."""
+"""Encode typed rows of one table as JSON lines, CSV or an Arrow stream while the log is read."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from binlogtool.format_api.json_values import PARTIAL_UPDATE, describe_json_chan
 
 Write = Callable[[bytes], object]
 _SHOWN_METADATA = ("op", "time")
-"""Columns about a change that people want to see beside those of the table."""
+"""Columns about a change that are shown in addition to those of the table."""
 
 
 _PARTIAL_UPDATE_START = f'{{"{PARTIAL_UPDATE}":['
 NOT_LOGGED = "(not logged)"
-"""Text of a column that the image of a row does not have."""
+"""Text shown for a column that the row image lacks."""
 ROW_FORMS = ("jsonl", "csv", "arrow")
-"""Forms of `encode_batches`."""
+"""Output forms of `encode_batches`."""
 
 
 class RowStream(Protocol):
-    """Writes the rows of one table."""
+    """Writer of the rows of one table."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows."""
 
     def close(self) -> None:
-        """Write what follows the last row."""
+        """Write the end of the stream, after the last row."""
 
 
 class _Sink(io.RawIOBase):
-    """File object whose bytes go to a function."""
+    """File object that passes its bytes to a function."""
 
     def __init__(self, write: Write) -> None:
         self._write, self._size = write, 0
@@ -59,7 +59,7 @@ class _Sink(io.RawIOBase):
 
 
 class JsonRowStream:
-    """JSON lines: one object a row, with the name of its table; times as texts, bytes as base64."""
+    """JSON lines: one object per row, with the name of its table; times are texts, bytes are base64."""
 
     def __init__(self, table: str, write: Write) -> None:
         self._table, self._write = table, write
@@ -71,7 +71,7 @@ class JsonRowStream:
         self._write(self._encode([{"table": self._table, **row} for row in rows]))
 
     def close(self) -> None:
-        """Write nothing: a line has no end mark."""
+        """Do nothing: JSON lines have no end mark."""
 
 
 class CsvRowStream:
@@ -104,7 +104,7 @@ class ArrowRowStream:
         self._writer.write_batch(batch)
 
     def close(self) -> None:
-        """Write the mark of the end."""
+        """Write the end mark of the stream."""
         self._writer.close()
 
 
@@ -112,7 +112,7 @@ def encode_batches(form: str, table: str, schema: pa.Schema, batches: Iterable[p
     """Yield the bytes of an output form (`ROW_FORMS`) while the batches are read.
 
     Raises:
-        UsageError: there is no such form.
+        UsageError: the form is unknown.
     """
     pieces = list[bytes]()
     if form not in ROW_FORMS:
@@ -129,13 +129,13 @@ def encode_batches(form: str, table: str, schema: pa.Schema, batches: Iterable[p
 
 
 def select_shown_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns for people: the operation, its time, and those of the table."""
+    """Return the columns to show: the operation, its time, and the columns of the table."""
     hidden = {name for name, _ in (*METADATA_COLUMNS, *TRAILING_COLUMNS)} - set(_SHOWN_METADATA)
     return [name for name in schema.names if name not in hidden]
 
 
 def select_used_details(batch: pa.RecordBatch) -> list[str]:
-    """Return those of the columns `key` and `ops` that hold something: of changes that were logged without a row."""
+    """Return those of the columns `key` and `ops` (of changes logged without a row) that contain values."""
     return [name for name in ("key", "ops") if name in batch.schema.names and batch[name].null_count < len(batch)]
 
 

@@ -1,4 +1,4 @@
-"""Run the tasks of a conversion, one after the other or in worker processes; Spark's runner has the same form."""
+"""Run the tasks of a conversion, one after another or in worker processes; Spark's runner has the same interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SizedTask(Protocol):
-    """A task; size: number of bytes that it reads."""
+    """Task of a known size."""
 
     @property
     def size(self) -> int:
@@ -29,21 +29,21 @@ Result = TypeVar("Result")
 
 
 class TaskRunner(Protocol):
-    """Runs tasks. parallel: how many at the same time."""
+    """Runner of tasks."""
 
     @property
     def parallel(self) -> int:
         """Number of tasks that run at the same time."""
 
     def run_tasks(self, stage: str, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
-        """Return what `work` makes of each task, in their order; raise its first error. stage: for the progress."""
+        """Return the result of `work` for each task, in order; raise the first error. stage: for the progress."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says about the run; {} = nothing."""
+        """Return details about the run for the manifest; {} = none."""
 
 
 class JobOptions(msgspec.Struct, frozen=True):
-    """Description of a job for a runner. name: for Spark's UI. deadline: of `time.monotonic`; None = no limit."""
+    """Options of a job for a runner. name: name in Spark's UI. deadline: `time.monotonic` value; None = no limit."""
 
     name: str
     on_step: ProgressCallback | None
@@ -54,7 +54,7 @@ OpenRunner = Callable[[JobOptions], AbstractContextManager[TaskRunner]]
 
 
 class LocalRunner(msgspec.Struct, frozen=True):
-    """Runs tasks in this process, or in `parallel` worker processes."""
+    """Runner of tasks in this process, or in `parallel` worker processes."""
 
     parallel: int
     on_step: ProgressCallback | None = None
@@ -75,16 +75,16 @@ class LocalRunner(msgspec.Struct, frozen=True):
             self.on_step(ProgressStep(stage, done, total))
 
     def describe(self) -> dict[str, Any]:
-        """Return nothing; see `TaskRunner`."""
+        """Return {}: a local run has no details."""
         return {}
 
 
 @contextmanager
 def open_local_runner(options: JobOptions, jobs: int = 1) -> Iterator[LocalRunner]:
-    """Open a runner for tasks in this process, or in several.
+    """Open a runner for tasks in this process (`jobs` = 1), or in worker processes.
 
     Raises:
-        InputOutputError: the system lacks what processes need to communicate.
+        InputOutputError: the system lacks what worker processes need to communicate (/dev/shm).
     """
     if jobs < 2:
         yield LocalRunner(1, options.on_step)

@@ -1,7 +1,7 @@
-"""Spark's master URL and settings, as values.
+"""Spark master URL and Spark settings, as values.
 
-The user's are `--conf KEY=VALUE` and, with lower precedence, `spark-defaults.conf` (in the directory SPARK_CONF_DIR, or
-in `conf` of SPARK_HOME).
+The user's settings come from `--conf KEY=VALUE` and, with lower precedence, from `spark-defaults.conf` (in the
+directory SPARK_CONF_DIR, or in `conf` of SPARK_HOME).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ REQUIRED_SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
-"""Other values would change what is in the tables, or let Python workers import modules from a working directory, which
-may contain files of other users."""
+"""Settings that the user cannot change. Other values would change the content of tables, or let Python workers import
+modules from a working directory, which may contain files of other users."""
 
 _FIXED_SETTINGS = ("spark.master", "spark.submit.pyFiles", *REQUIRED_SETTINGS)
 _PATH_SETTINGS = ("spark.jars", "spark.files", "spark.archives")
-"""Settings of the user that name files: Spark's Java works in a directory of its own."""
+"""Settings of the user that name files; they are made absolute, because Spark's Java runs in another directory."""
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _CONF_LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
@@ -43,9 +43,9 @@ _MAX_CONF_BYTES = 1 << 20
 def build_settings(
     folder: Path, user_conf: Mapping[str, str], *, loopback: bool, name: str = "binlogtool"
 ) -> dict[str, str]:
-    """Return the settings that Spark starts with: quiet, UTC, everything temporary in `folder`.
+    """Return the settings with which Spark starts: quiet, UTC, all temporary files in `folder`.
 
-    loopback: only listen on this machine. name: of the application.
+    loopback: listen on this machine only. name: name of the application.
     """
     java = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
     # relative paths refer to the user's directory, though Java runs elsewhere
@@ -93,7 +93,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     """Return (key, value) of "KEY=VALUE".
 
     Raises:
-        UsageError: it is not a setting, or one that the user may not change.
+        UsageError: the text is no setting, or a setting that the user may not change.
     """
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"spark\.[\w.\-]+", key):
@@ -128,8 +128,8 @@ _MASTER_URL = re.compile(
 class SparkMaster(msgspec.Struct, frozen=True):
     """Spark master that runs the jobs, and its settings.
 
-    conf: settings of the user. wait_executors: seconds that a cluster may be without executors. name: of the
-    application, if the settings have none.
+    conf: settings of the user. wait_executors: seconds that a cluster may be without executors. name: name of the
+    application, unless the settings contain one.
     """
 
     url: str = "local[*]"
@@ -142,18 +142,18 @@ class SparkMaster(msgspec.Struct, frozen=True):
         """Build the master from command line values. conf: texts "KEY=VALUE".
 
         Raises:
-            UsageError: one of them is not a setting, or may not be set by the user.
+            UsageError: a text is no setting, or a setting that the user may not change.
         """
         master = cls(url, tuple(map(parse_setting, conf)))
         return master if wait_executors is None else cls(url, master.conf, wait_executors)
 
     @classmethod
     def coerce(cls, master: str | SparkMaster | None) -> SparkMaster:
-        """Return a Master for a Master, a URL, or None (the default)."""
+        """Return a `SparkMaster` for a master, a URL, or None (the default)."""
         return cls() if master is None else cls(master) if isinstance(master, str) else master
 
     def named_for(self, work: str) -> SparkMaster:
-        """Return a copy whose application is named after its work."""
+        """Return a copy whose application is named after its work (`binlogtool WORK`)."""
         return replace(self, name=f"binlogtool {work}")
 
     @property
@@ -163,7 +163,7 @@ class SparkMaster(msgspec.Struct, frozen=True):
 
 
 def describe_work(command: str, paths: Sequence[str]) -> str:
-    """Return a job's name: the command and what it reads."""
+    """Return the name of a job: the command and its inputs."""
     rest = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
     return f"{command} {paths[0] if paths else ''}{rest}"
 
@@ -171,7 +171,7 @@ def describe_work(command: str, paths: Sequence[str]) -> str:
 def describe_paths(paths: Sequence[str]) -> str:
     """Return the common directory (or bucket) of several files, or the only file.
 
-    Without one, the first path and a count.
+    Without a common directory, return the first path and a count.
     """
     if len(paths) == 1:
         return paths[0]
@@ -192,7 +192,7 @@ def is_loopback(master: str) -> bool:
 
 
 def check_master_url(master: str) -> None:
-    """Raise UsageError if the URL is not a kind of master that Spark knows."""
+    """Raise UsageError if the URL is of no kind of master that Spark supports."""
     if not _MASTER_URL.fullmatch(master):
         raise UsageError(
             f"--master {master}: use local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, yarn or k8s://URL"
@@ -213,7 +213,7 @@ def check_master_answers(master: str) -> None:
     """Check that a standalone master accepts connections; Spark itself would retry for a minute.
 
     Raises:
-        InputOutputError: it does not.
+        InputOutputError: the master does not answer.
     """
     last_error: OSError | None = None
     for address in _parse_addresses(master):

@@ -1,4 +1,4 @@
-"""SQL scripts as outputs: selection, LOAD DATA files beside them, counts."""
+"""SQL scripts as outputs: their selection, sidecar files for LOAD DATA, and statement counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SidecarFolder(msgspec.Struct):
 
         Raises:
             RefusedError: the directory exists and is not empty.
-            InputOutputError: it cannot be written.
+            InputOutputError: the file cannot be written.
         """
         try:
             if not self.is_created:
@@ -55,7 +55,7 @@ class SidecarFolder(msgspec.Struct):
         return os.path.abspath(self.folder / name)
 
     def discard(self) -> None:
-        """Remove the directory if it was created here: the script that needs it is not published."""
+        """Remove the directory if this object created it, because the script that needs it is not published."""
         if self.is_created:
             import shutil
 
@@ -64,7 +64,7 @@ class SidecarFolder(msgspec.Struct):
 
 @contextmanager
 def keep_if_complete(shelf: SidecarFiles | None) -> Iterator[Callable[[bool], None]]:
-    """Yield a function that reports if the script is complete; without that, remove its sidecar files at the end."""
+    """Yield a function to report that the script is complete; otherwise remove its sidecar files at the end."""
     is_complete = False
 
     def set_complete(is_whole: bool) -> None:
@@ -88,9 +88,9 @@ _REWRITE_RULE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
 class ScriptRequest(msgspec.Struct, frozen=True):
     """Options of a script.
 
-    rewrite: texts `old->new`, names of databases. gtids: None = depends on `rows`. database: only these databases.
-    stop_before: a statement. load_files: a directory for data that a server loaded. skip_ddl: a flashback ignores DDL
-    of its tables.
+    rewrite: texts `old->new` with database names. gtids: None = depends on `rows`. database: the databases to write.
+    stop_before: a statement. load_files: a directory for the data of LOAD DATA. skip_ddl: a flashback ignores DDL of
+    its tables.
     """
 
     rewrite: Sequence[str] = ()
@@ -116,7 +116,7 @@ def build_wording(to: str, selection: Selection, options: ScriptRequest) -> Scri
     """Return the form of the script.
 
     Raises:
-        UsageError: the options contradict each other, or the selection.
+        UsageError: the options contradict each other or the selection.
     """
     if options.rows not in ROW_MODES:
         raise UsageError(f"--rows {options.rows}: choose one of {', '.join(ROW_MODES)}")
@@ -173,7 +173,7 @@ def _parse_rewrites(rewrite: Iterable[str]) -> Mapping[str, str]:
 
 
 def table_filter(selection: Selection) -> Callable[[str], bool] | None:
-    """Return a predicate of the tables to write; None = all. Other records of their transactions are read as well."""
+    """Return a predicate for the tables to write; None = all. Other records of their transactions are also read."""
     objects, others = selection.objects, selection.exclude_objects
     if not objects and not others:
         return None
@@ -198,10 +198,10 @@ def record_texts(block: RecordBlock) -> Iterator[bytes]:
 
 
 def count_statements(path: Path) -> int:
-    """Count the statements that a client would find: a line that is only the delimiter ends one.
+    """Count the statements that a client would find; a statement ends with a line that is only the delimiter.
 
     Raises:
-        InputOutputError: the last statement does not end.
+        InputOutputError: the last statement has no end.
     """
     count, delimiter, is_open = 0, b";", False
     with path.open("rb") as file:

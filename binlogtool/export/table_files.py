@@ -1,7 +1,8 @@
-"""The sink of every table: Arrow batches become files (Parquet, ORC, CSV, JSON, Avro), which other readers count again.
+"""Write Arrow batches to table files (Parquet, ORC, CSV, JSON, Avro), and count their rows with other readers.
 
-Records, typed rows and change messages are written here, in this process, in worker processes and in Spark's tasks.
-ORC's writer closes its file in a destructor, where an exception (such as a full disk) aborts the process.
+All tables of records, typed rows and change messages are written here, whether in this process, in worker processes or
+in Spark tasks. ORC's writer closes its file in a destructor, where an exception (such as a full disk) aborts the
+process.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class DeferredErrorFile(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Write bytes, or keep the error."""
+        """Write bytes; store an error instead of raising it."""
         size = memoryview(data).nbytes
         if self._error is None:
             try:
@@ -54,7 +55,7 @@ class DeferredErrorFile(io.RawIOBase):
         return size
 
     def close(self) -> None:
-        """Close the file, keeping an error."""
+        """Close the file; store an error instead of raising it."""
         try:
             self._file.close()
         except OSError as error:
@@ -62,10 +63,10 @@ class DeferredErrorFile(io.RawIOBase):
         super().close()
 
     def raise_deferred_error(self) -> None:
-        """Raise the first error, if there was one.
+        """Raise the first stored error, if there was one.
 
         Raises:
-            OSError: it happened.
+            OSError: the file could not be written.
         """
         if self._error is not None:
             raise self._error
@@ -78,7 +79,7 @@ _INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 
 class AvroTableFile:
-    """Avro file; see `TableFile`. The original name of a column is its `doc`."""
+    """Writer of an Avro file; see `TableFile`. A field's `doc` is the original name of the column."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str) -> None:
         from fastavro.write import Writer
@@ -163,7 +164,7 @@ _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
 
 class TableFile(Protocol):
-    """A table file that is being written."""
+    """Writer of a table file."""
 
     def write(self, table: pa.Table) -> None:
         """Write rows."""
@@ -173,7 +174,7 @@ class TableFile(Protocol):
 
 
 class ParquetTableFile:
-    """Parquet file. is_large: for values of many MiB; no statistics, which hold four copies of the longest value."""
+    """Writer of a Parquet file. is_large: for values of many MiB; no statistics, which repeat long values."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str, *, is_large: bool = False) -> None:
         import pyarrow.parquet as parquet
@@ -214,7 +215,7 @@ class OrcTableFile:
 
 
 class JsonTableFile:
-    """JSON file: one object a line, times as texts, bytes as base64."""
+    """Writer of a JSON file: one object per line, times as texts, bytes as base64."""
 
     def __init__(self, path: Path, codec: str) -> None:
         self._file = _OPENERS[codec](path, "wb")
@@ -231,7 +232,7 @@ class JsonTableFile:
 
 
 class CsvTableFile:
-    """CSV file as in RFC 4180: an empty text is "", null has no quotation marks. Lists are JSON."""
+    """Writer of a CSV file as in RFC 4180: an empty text is "", null has no quotation marks. Lists are JSON."""
 
     def __init__(self, path: Path, schema: pa.Schema, codec: str, *, safe: bool) -> None:
         import pyarrow.csv as arrow_csv
@@ -281,7 +282,7 @@ def file_suffix(file_options: TableFileOptions) -> str:
 
 
 def convert_to_texts(table: pa.Table, *, nested: bool) -> pa.Table:
-    """Convert times to RFC 3339 with microseconds; nested: also lists and structs to JSON, bytes to base64."""
+    """Convert times to RFC 3339 with microseconds. nested: also convert lists and structs to JSON, bytes to base64."""
     return pa.table(
         [_convert_column(column, nested=nested) for column in table.columns], names=list(table.schema.names)
     )  # fmt: skip
@@ -324,14 +325,14 @@ class _Group(msgspec.Struct):
 
 
 class TableFileSink:
-    """Writes batches of one schema as files in a directory; partitions become subdirectories.
+    """Sink that writes batches of one schema as files in a directory; partitions become subdirectories.
 
-    folder: the directory. schema: of the batches. max_memory: bytes that the job may use. file_size: approximate bytes
-    after which a new file is started; None = unlimited.
+    folder: the directory. schema: schema of the batches. max_memory: bytes that the job may use. file_size: approximate
+    bytes after which a new file is started; None = unlimited.
 
     Attributes:
         folder: the directory.
-        rows, text_bytes: what was added so far; texts as they are stored.
+        rows, text_bytes: number of rows, and bytes of texts as stored, added so far.
         paths: the files, in the order in which they were started.
     """
 
@@ -351,7 +352,7 @@ class TableFileSink:
         """Add rows.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: the rows cannot be written.
         """
         table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
         self.rows += table.num_rows
@@ -401,7 +402,7 @@ class TableFileSink:
         self._open.pop(partition)[1].close()
 
     def close(self, *, keep_empty: bool = False) -> None:
-        """Complete all files. keep_empty: write a file without rows if there were none, for its columns."""
+        """Complete all files. keep_empty: if there were no rows, write a file without rows, to show the columns."""
         for partition in list(self._groups):
             self._write_group(partition)
         if keep_empty and not self.paths and not self._file_options.partition_by:
@@ -451,7 +452,7 @@ def _partition_folder_name(value: Any, *, is_text: bool) -> str:
 
 
 def stored_text_columns(file_options: TableFileOptions, schema: pa.Schema) -> list[str]:
-    """Return the columns of text in the files; those of partitions are only in directory names."""
+    """Return the names of the text columns in the files; partition columns are only in directory names."""
     return [one.name for one in schema if pa.types.is_string(one.type) and one.name not in file_options.partition_by]
 
 
@@ -477,7 +478,7 @@ _MAX_CHUNK_ROWS, _MAX_CHUNK_CHARACTERS = 8192, 8 << 20
 
 
 class TableFileCounts(msgspec.Struct):
-    """Content of one file as it was read back. text_bytes: bytes in its columns of text."""
+    """Content of one file as read back. text_bytes: number of bytes in its text columns."""
 
     output: ManifestOutput
     text_bytes: int = 0
@@ -487,15 +488,15 @@ def count_file(
     file_options: TableFileOptions, folder: Path, path: Path, schema: pa.Schema,
     add_table: Callable[[pa.Table], None] | None = None, extra: Sequence[str] = (),
 ) -> TableFileCounts:  # fmt: skip
-    """Read a file back with another reader than its writer's.
+    """Read a file back, with a reader independent of its writer.
 
     Args:
         folder: the directory of the output, to which the path in the result is relative.
-        schema: of the rows that were written.
+        schema: schema of the rows that were written.
         add_table: receives the texts and the `extra` columns.
 
     Raises:
-        InputOutputError: the reader does not understand it.
+        InputOutputError: the reader does not understand the file.
     """
     texts = stored_text_columns(file_options, schema)
     columns = [one for one in schema if one.name not in file_options.partition_by and one.name in (*texts, *extra)]
@@ -530,7 +531,7 @@ def _read_parquet(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def read_row_groups(file: Any, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Read a Parquet file row group by row group; ordinary batches hold rows of many groups, however long they are."""
+    """Read a Parquet file row group by row group; ordinary batches contain many groups, even if their rows are long."""
     for i in range(file.num_row_groups):
         yield from file.iter_batches(batch_size=_READ_BATCH_ROWS, row_groups=[i], columns=columns)
 

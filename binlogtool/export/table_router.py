@@ -1,6 +1,6 @@
 """Route row changes to their tables, in the log's order.
 
-Rows that belong to no table are in DAMAGE. A table of that name is shown as `DAMAGE` in backticks.
+Rows that belong to no table go to DAMAGE. A table with that name is shown as `DAMAGE` in backticks.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TableDirectories:
         self._used_names = {DAMAGE.casefold()}
 
     def directory_of(self, name: str) -> str:
-        """Return the directory of a table: the same one each time.
+        """Return the directory of a table; it is always the same for the same name.
 
         On file systems that ignore case another table may already have the plain name; then letters are escaped.
         """
@@ -97,7 +97,7 @@ def _quote_name(name: str) -> str:
 
 
 def _fit_name(directory: str, name: str) -> str:
-    """Escape a leading `.` or `_`, which readers ignore, and replace the end of a too long name by a hash."""
+    """Escape a leading `.` or `_` (readers skip such names), and replace the end of a too long name by a hash."""
     if directory[:1] in ("", ".", "_"):
         directory = f"%{ord(directory[0]):02X}{directory[1:]}" if directory else "%"
     if len(directory) <= _MAX_NAME_BYTES:
@@ -118,7 +118,7 @@ class TableRun(NamedTuple):
     """Rows of one event.
 
     size: number of rows. sides: their images (1 = before, 2 = after, 3 = both). meta: metadata and trailing values of
-    all of them; `commit` is that of the last row.
+    all rows; `commit` applies to the last row.
     """
 
     size: int
@@ -130,7 +130,7 @@ class EventNames:
     """Texts that events refer to by number: files, transactions before their own number, absent columns.
 
     Attributes:
-        files, sources, absent: the texts; `sources` also has the sequence number of each.
+        files, sources, absent: the texts; `sources` also contains sequence numbers.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class EventNames:
 
     @property
     def has_too_many(self) -> bool:
-        """True if the texts should be forgotten before others are added."""
+        """True if there are so many texts that they should be discarded before others are added."""
         return len(self.files) + len(self.sources) + len(self.absent) > _MAX_NAMES
 
 
@@ -154,7 +154,7 @@ class EventColumns:
     selected: the rows that are selected; None = all.
 
     Attributes:
-        commits: of each row: is it the last one of its transaction?
+        commits: for each row, whether it is the last row of its transaction.
     """
 
     def __init__(self, row_batch: RowBatch, names: EventNames) -> None:
@@ -188,14 +188,14 @@ class EventColumns:
         return np.repeat(starts - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
 
     def select_rows(self, selected: Any) -> None:
-        """Leave out the other rows."""
+        """Keep only the selected rows."""
         self.selected = selected
 
     def mark_commits(self, commits: Sequence[int]) -> bool:
         """Mark the last selected row of each transaction that ends after one of these events (1).
 
         Returns:
-            True if that of the transaction that was open before is none of these rows.
+            True if the last row of the transaction that was already open is not among these rows.
         """
         committing = np.flatnonzero(np.asarray(commits))
         rows, before = self.ends[committing] - 1, False
@@ -229,8 +229,8 @@ class EventRun(NamedTuple):
 class EventRowsColumns(NamedTuple):
     """Rows of many events as numpy and Arrow arrays with one entry per event.
 
-    commits, selected: with one entry per row; selected: None = all are. meta: metadata columns except row and commit.
-    rest: trailing columns that any event has.
+    commits, selected: one entry per row; selected: None = all. meta: metadata columns except row and commit.
+    rest: trailing columns that any of the events has.
     """
 
     sizes: Any
@@ -279,7 +279,7 @@ def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names:
         "offset": pa.array(columns["offsets"]),
     }
     rest = {}
-    if (used := set(np.unique(columns["absent"]).tolist())) != {0}:  # the others may be those of other tables
+    if (used := set(np.unique(columns["absent"]).tolist())) != {0}:  # other events may belong to other tables
         lists = [absent_paths(one, fields) if number in used else None for one, number in names.absent.items()]
         rest["absent"] = pa.array(lists, _TRAILING_TYPES["absent"]).take(pa.array(columns["absent"]))
     return EventRowsColumns(columns["sizes"], columns["sides"], commits, selected, meta, rest)
@@ -288,7 +288,7 @@ def _take_events(runs: Sequence[EventRun], fields: Sequence[TypedColumn], names:
 def _transaction_columns(
     sources: Sequence[tuple[str | None, int | None]], owners: Any, serials: Any
 ) -> tuple[pa.Array, pa.Array]:
-    """Return the columns seq and txn. owners: number of each event's source, -1 = none."""
+    """Return the columns seq and txn. owners: index of each event's source, -1 = none."""
     source_indexes, has_serial = pa.array(owners, mask=owners < 0), serials >= 0
     texts = pa.array([text for text, _ in sources], pa.string()).take(source_indexes)
     numbers = pa.array(serials, mask=~has_serial | (owners < 0))
@@ -301,7 +301,7 @@ def _transaction_columns(
 
 
 def absent_paths(columns: Sequence[tuple[int, int]], fields: Sequence[TypedColumn]) -> list[str] | None:
-    """Return the paths of absent columns (`Cells.absent`)."""
+    """Return the paths of absent columns (such as `after.name`); None = there are none."""
     return [f"{IMAGES[side]}.{fields[index].name}" for side, index in columns] or None
 
 
@@ -343,7 +343,7 @@ def build_batch_from_cells(
 def _join_runs(
     runs: Sequence[TableRun | EventRun], fields: Sequence[TypedColumn], names: EventNames
 ) -> EventRowsColumns:
-    """Return runs as columns; consecutive runs of one kind are combined."""
+    """Return the metadata of runs as columns; consecutive runs of the same kind are combined."""
     joined = list[EventRowsColumns]()
     for kind, group in groupby(runs, type):
         found: list[Any] = list(group)
@@ -389,7 +389,7 @@ def _concatenate_runs(runs: Sequence[EventRowsColumns]) -> EventRowsColumns:
 
 
 def _expand_to_rows(column: pa.Array, event_indexes: pa.Array | None) -> pa.Array:
-    """Return a column with one value per row from one with a value per event."""
+    """Expand a column with one value per event to one value per row."""
     return column if event_indexes is None else column.take(event_indexes)
 
 
@@ -467,7 +467,7 @@ def _convert_raw_values(
     """Convert raw values one by one; those that the column cannot hold go to `unfit`.
 
     Returns:
-        One value per cell; None if the column holds none of them.
+        One value per cell; None if the column can hold none of them.
     """
     convert, converted = get_cell_converter(field.kind), dict[int, Any]()
     for i, raw in cells.iter_raw():
@@ -487,16 +487,16 @@ _TABLE_MEMORY_DIVISOR, _TOTAL_MEMORY_DIVISOR = 32, 8
 """Pending rows of one table, and of all tables, use at most these fractions of the memory limit."""
 _MAX_NAMED_TABLES = 8
 _RUN_BYTES, _EVENT_BYTES = 512, 160
-"""Memory of a run of rows, and of the metadata of an event."""
+"""Approximate memory, in bytes, of a run of rows, and of the metadata of an event."""
 _BATCH_MEMORY_FACTOR = 2
 """Memory for building a batch, as a multiple of the size of its rows."""
 
 
 class TableRowSink(Protocol):
-    """Receives the rows of tables. name: of a table, or DAMAGE for rows that belong to none."""
+    """Receiver of the rows of tables. name: name of a table, or DAMAGE for rows that belong to no table."""
 
     def set_table(self, name: str, table: TableSchema, place: str) -> None:
-        """Set the definition of a table that is valid from this place in the log."""
+        """Set the definition of a table that is valid from this place in the log on."""
 
     def add_batch(self, name: str, table_batch: TableBatch) -> None:
         """Receive rows of a table."""
@@ -513,10 +513,10 @@ class RouterSummary(msgspec.Struct):
         columns: names of columns of its tables, if rows are selected by a condition.
         remarks: texts about changes of tables, with their place, and the table that has only one such text, or "".
         unlogged_records: number of records whose rows are not in the log.
-        other_unlogged_records: number of further such records, of tables that are not selected.
+        other_unlogged_records: number of such records of tables that are not selected.
         rows_by_file: number of rows by file.
         skipped_rows: number of selected rows that were skipped.
-        general_rows: number of rows that were decoded record by record, by the reason.
+        general_rows: reason -> number of rows that were decoded record by record.
         unplaced: tables without rows so far whose records could not be decoded.
         is_open: at the end, the transaction of the last row has not ended.
         ends_earlier: the transaction of an earlier row ends here, before any other row.
@@ -571,7 +571,7 @@ class RouterSummary(msgspec.Struct):
                 raise UsageError(f"--object {pattern}: {message}")
 
     def check_columns_exist(self, options: TypedRowOptions) -> None:
-        """Raise UsageError if no row was selected and no table has a column that the condition names."""
+        """Raise UsageError if no row was selected and the condition names a column that no table has."""
         if options.where is not None and not self.rows_by_file.total() and not self.skipped_rows:
             tracker = ColumnTracker(options.where)
             tracker.add_columns(self.columns)
@@ -630,12 +630,12 @@ class _PendingRows:
         self._names = names
 
     def add_size(self, size: int) -> None:
-        """Count memory of the pending rows."""
+        """Add to the memory of the pending rows."""
         self.size += size
         self._pending_memory.bytes += size
 
     def set_table(self, table: TableSchema, place: str) -> None:
-        """Set the definition of the table for the following rows. place: in the log, as text."""
+        """Set the definition of the table for the following rows. place: its place in the log, as text."""
         if self.table is None or self.table.columns != table.columns:
             self.flush()
             self.fields = tuple(TypedColumn(c.name, c.type) for c in table.columns)
@@ -644,7 +644,7 @@ class _PendingRows:
 
 
 class _LastRow(NamedTuple):
-    """The last row of an open transaction: `values[key]` is its `commit`. pending: where the row is."""
+    """Last row of an open transaction: `values[key]` is its `commit`. pending: the rows that contain it."""
 
     values: Any
     key: Any
@@ -652,7 +652,7 @@ class _LastRow(NamedTuple):
 
 
 class TableRouter:
-    """Takes blocks and row batches of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
+    """Router that takes the parts of `Log.table_rows` and `Log.row_batches`, and passes their rows to a sink.
 
     keeps_undecoded: create rows for records that cannot be decoded. known: names of tables that had rows before.
     """
@@ -750,7 +750,7 @@ class TableRouter:
             self._last = _LastRow(columns.commits, last_row, last_pending)
 
     def _select_batch_rows(self, row_batch: RowBatch, count: int) -> Any:
-        """Return which rows of a batch are selected; None = all are."""
+        """Return the mask of the selected rows of a batch; None = all."""
         limit, skip = self._options.limit, self._options.skip - self.summary.skipped_rows
         marks = row_batch.row_marks
         if marks is None and limit is None and not skip:
@@ -778,7 +778,7 @@ class TableRouter:
             pending.flush()
 
     def _flush_all(self) -> None:
-        """Flush all tables but the one whose last row may still turn out to be the last one of its transaction."""
+        """Flush all tables except the one whose last row may still become the last row of its transaction."""
         last = None if self._last is None else self._last.pending
         for pending in self._tables.values():
             if pending is not last:
@@ -821,7 +821,7 @@ class TableRouter:
     def _note_other_table(
         self, block: RecordBlock, i: int, content: RecordTableRows, table: TableSchema
     ) -> RecordTableRows:
-        """Note an unlogged change of a table that is not selected, and drop its findings except notes."""
+        """Count an unlogged change of a table that is not selected, and drop its findings except notes."""
         self.summary.other_unlogged_records += 1
         self._last = None
         self.summary.add_remark(f"{_format_place(block, i)}: {describe_other_table(table.name)}", table.name)
@@ -908,7 +908,7 @@ class TableRouter:
     # -- rows without a table --------------------------------------------------------------------------------------
 
     def _add_undecoded_record(self, meta: dict[str, Any], name: str | None) -> None:
-        """Add a row for a record whose rows are unknown; one of them may have been the last of its transaction."""
+        """Add a row for a record whose rows are unknown; it may have contained the last row of its transaction."""
         self._last = None
         if self._keeps_undecoded:
             pending = self._tables.get(display_name(name)) if name is not None else None
@@ -933,7 +933,7 @@ class TableRouter:
         )
 
     def _pending_for_damage(self) -> _PendingRows:
-        """Return where rows without a table go: DAMAGE, or the table if there is only one."""
+        """Return the pending rows for rows without a table: those of DAMAGE, or of the table if there is only one."""
         return self._get_pending(record_rows.DAMAGE if self._options.per_table else self._options.objects[0])
 
     def _add_row_without_images(self, pending: _PendingRows, meta: dict[str, Any]) -> None:
@@ -943,7 +943,7 @@ class TableRouter:
 
 
 def describe_missing_table(tables: Iterable[str], name: str = "") -> str:
-    """Return a text that a table is not among these, with the most similar names."""
+    """Return a text that a table is missing among these tables, with the most similar names."""
     names = sorted(tables)
     if suggestion := suggest_names(name, names):
         return f"the log contains no such table{suggestion}"

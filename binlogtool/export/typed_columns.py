@@ -1,7 +1,7 @@
 """Typed columns of a table: Arrow types, cells, row images, and the schema as it evolves over a log.
 
-A partial before image has what identifies the row, a partial after image what was set: a column that the after image of
-an UPDATE lacks is unchanged, so its value is that of the before image, if it is there.
+A partial before image contains the columns that identify the row, a partial after image those that were set: a column
+that the after image of an UPDATE lacks is unchanged, so it has the value of the before image, if that contains it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _TEXT_CONVERTIBLE = frozenset(
 
 
 def widen_type(first: str, second: str) -> str | None:
-    """Return the type that holds the values of both types; None if there is none."""
+    """Return the type that can hold the values of both types; None if there is none."""
     if first == second:
         return first
     if {first, second} <= {"float", "double"}:
@@ -231,18 +231,18 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 class TypedColumn(NamedTuple):
-    """A column of a table: its name, and its type as Spark writes it."""
+    """Column of a table: its name, and its type in Spark's notation."""
 
     name: str
     kind: str
 
 
 class ColumnCollector:
-    """Collects the columns of one table from what its log describes.
+    """Collector of the columns of one table from the definitions in its log.
 
     Args:
         name: name or number of the table.
-        widest: use the types that hold every value that the columns allow.
+        widest: use types that can hold every value that the columns allow.
 
     Attributes:
         ids: other names by which records refer to the table.
@@ -261,7 +261,7 @@ class ColumnCollector:
         return bool(self._kinds)
 
     def add_record(self, content: RecordTableRows) -> None:
-        """Take the table definitions and row changes of a record."""
+        """Collect the table definitions and row changes of a record."""
         for table in content.described:
             if self.name in (*table.names, *self.ids):
                 self._add_definition(table)
@@ -285,7 +285,7 @@ class ColumnCollector:
         """Columns in the order in which they appeared.
 
         Raises:
-            UsageError: there is no such table.
+            UsageError: the table does not exist.
         """
         if self._kinds:
             return [TypedColumn(name, kind) for name, kind in self._kinds.items()]
@@ -301,7 +301,7 @@ def check_same_table(table: TableSchema, other: TableSchema) -> None:
 
 
 def ambiguous_table_error(shown: str, first: str, second: str) -> UsageError:
-    """Return the error for two tables, given by their full names, that a log shows by the same name."""
+    """Return the error for two tables, given by their full names, that are shown with the same name."""
     names = " and ".join(sorted((first, second)))
     return UsageError(f"{shown}: the log has two tables of this name: {names}; name one of them")
 
@@ -309,7 +309,7 @@ def ambiguous_table_error(shown: str, first: str, second: str) -> UsageError:
 def collect_columns(request: ReadRequest, hints: Hints | None) -> ColumnCollector:
     """Collect the columns of the request's table in one pass over its files.
 
-    If these do not describe the table, older files of their directories are read, the latest first.
+    If these files do not describe the table, older files in their directories are read, the latest first.
     """
     assert request.object is not None
     collector = ColumnCollector(request.object, widest=request.unsigned == "decimal")
@@ -352,9 +352,9 @@ def _collect_from_file(
 
 
 def list_older_files(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the files before these in their directories that may describe their tables, the latest first.
+    """Yield the older files in the directories of these files that may describe their tables, the latest first.
 
-    Ends with the first file that describes all tables.
+    The last one yielded is the first that describes all tables.
     """
     folders = dict[str, set[str]]()
     for path, format_ in files:
@@ -405,13 +405,13 @@ TRAILING_COLUMNS: tuple[tuple[str, str], ...] = (
     ("findings", "string"),
 )
 """Columns after the images, texts as JSON. key, ops: of changes without images. unfit: path -> value. absent: paths of
-columns that an image does not have, which distinguishes them from those that are NULL."""
+columns that an image lacks, to distinguish them from NULL values."""
 
 
 def to_cells(row: TableRow, fields: Sequence[TypedColumn]) -> dict[str, Any]:
     """Return the cells before, after, key, ops, unfit and absent of a row.
 
-    Texts are JSON, images map column names to values.
+    Texts are JSON; images map column names to values.
     """
     unfit: dict[str, Any] = {}
     cells: dict[str, Any] = {name: _convert_image(name, getattr(row, name), fields, unfit) for name in IMAGES}
@@ -458,11 +458,11 @@ def get_cell_converter(kind: str) -> Callable[[Any], Any]:
 
 _AFTER, _BEFORE = "after.", "before."
 _SEPARATOR = "\0"
-"""Never part of a column name."""
+"""Separator that no column name contains."""
 
 
 class PartialImages:
-    """Absent columns of the rows of a batch. absent: its column of that name. update: mask of rows with two images."""
+    """Absent columns of the rows of a batch. absent: the batch's column `absent`. update: mask of the UPDATEs."""
 
     def __init__(self, absent: pa.Array, update: pa.Array) -> None:
         joined = compute.binary_join(absent, _SEPARATOR).dictionary_encode()
@@ -479,19 +479,19 @@ class PartialImages:
         return pa.array(marks, pa.bool_()).take(self._picks) if any(marks) else None
 
     def fill_column(self, name: str, old: pa.Array, new: pa.Array) -> pa.Array:
-        """Return a column after the change, with absent values taken from before it."""
+        """Return a column of the after image, with absent values taken from the before image."""
         lacks = self._updates_lacking(_AFTER + name)
         return new if lacks is None else compute.if_else(lacks, old, new)
 
     def find_changed(self, name: str, differs: pa.Array) -> pa.Array:
-        """Return a mask of the UPDATEs that set a column. differs: those whose two images have different values."""
+        """Return a mask of the UPDATEs that set a column. differs: mask of rows whose images have different values."""
         set_alone, unchanged = self._updates_lacking(_BEFORE + name), self._updates_lacking(_AFTER + name)
         differs = differs if set_alone is None else compute.or_(differs, set_alone)
         return differs if unchanged is None else compute.and_(differs, compute.invert(unchanged))
 
     @property
     def unfilled(self) -> pa.Array:
-        """The column `absent` without what could be filled."""
+        """The column `absent`, without the columns that could be filled."""
         return pa.array([_unfilled_paths(*kind) for kind in self._kinds], self._type).take(self._picks)
 
 
@@ -523,8 +523,8 @@ METADATA_COLUMNS: tuple[tuple[str, str], ...] = (
     ("row", "int"),
     ("commit", "boolean"),
 )
-"""Columns before those of the table. row: index in the record, from 0. commit: True for the last row of its
-transaction; null if the log does not say."""
+"""Columns before those of the table. row: index of the row in the record, from 0. commit: True for the last row of its
+transaction; null if the log does not contain the end."""
 
 OPERATION_COLUMNS = ("key", "ops")
 CHANGED_COLUMN = "changed"
@@ -542,7 +542,7 @@ METADATA_FIELDS, TRAILING_FIELDS = to_arrow_fields(METADATA_COLUMNS), to_arrow_f
 class TableBatch(msgspec.Struct, frozen=True):
     """Rows of one table in the order of the log.
 
-    fields: columns of the table, in the order of the structs `before` and `after` of the batch, which are between
+    fields: columns of the table, in the order of the structs `before` and `after`, which the batch has between
     METADATA_COLUMNS and the trailing columns.
     """
 
@@ -551,7 +551,7 @@ class TableBatch(msgspec.Struct, frozen=True):
 
     @property
     def array_count(self) -> int:
-        """Number of Arrow arrays, those of structs included."""
+        """Number of Arrow arrays, including those in structs."""
         return int(self.batch.num_columns) + len(IMAGES) * len(self.fields)
 
     def image(self, name: str) -> pa.StructArray:
@@ -616,7 +616,7 @@ class TableEvolution:
 
 
 class TableLayout:
-    """Columns of the files of a table. operations: include columns for changes without images."""
+    """Layout of the files of a table. operations: include columns for changes without images."""
 
     def __init__(self, fields: Sequence[TypedColumn], key: Sequence[str], image: str, *, operations: bool) -> None:
         self.fields, self.key, self.image = tuple(fields), frozenset(key), image
@@ -713,7 +713,7 @@ class TableLayout:
     def _build_change_columns(
         self, update: pa.Array, images: dict[str, list[pa.Array]], merged: list[pa.Array], partial: PartialImages | None
     ) -> list[pa.Array]:
-        """Keep only the changed values and the key of an UPDATE. update: mask of the rows that are one."""
+        """Keep only the changed values and the key of UPDATEs. update: mask of the UPDATEs."""
         columns, changed = [], list[pa.Array]()
         for field, old, new, value in zip(self.fields, images["before"], images["after"], merged, strict=True):
             is_changed = compute.and_(update, _compare_values(old, new))
@@ -772,7 +772,7 @@ def _choose_values(mask: pa.Array, first: pa.Array, second: pa.Array) -> pa.Arra
 
 
 def _compare_values(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return a mask of the values that differ; NULL counts as a value."""
+    """Return a mask of the values that differ; NULL is compared like a value."""
     if pa.types.is_nested(old.type):
         pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
         return pa.array([a != b for a, b in pairs], pa.bool_())

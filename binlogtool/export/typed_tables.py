@@ -33,7 +33,7 @@ _WRITE_MEMORY_FACTOR = 2
 _MAX_QUEUED_GROUPS = 1
 """Maximum number of groups that wait to be written; none if they are large."""
 _ARRAY_BYTES = 512
-"""Memory of an Arrow array in addition to its values."""
+"""Memory of an Arrow array in addition to its values, in bytes."""
 _MAX_OPEN_FILES = 64
 GENERATION = "generation"
 GENERATION_FIELD = pa.field(GENERATION, pa.int64())
@@ -41,7 +41,7 @@ GENERATION_FIELD = pa.field(GENERATION, pa.int64())
 
 
 class FileLayout(Protocol):
-    """Columns of the files of a table (`evolution.TableLayout`)."""
+    """Layout of the files of a table (`typed_columns.TableLayout`)."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,7 +58,7 @@ MakeLayout = Callable[[TableEvolution], FileLayout]
 
 
 class GenerationLayout:
-    """A layout with a last column `generation`, and its value."""
+    """Layout with the last column `generation`, which has a constant value."""
 
     def __init__(self, layout: FileLayout, generation: int) -> None:
         self._layout, self._generation = layout, generation
@@ -184,7 +184,7 @@ class TableSpool:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the rows in memory."""
+        """Size in bytes of the rows in memory."""
         return self._pending_bytes
 
     @property

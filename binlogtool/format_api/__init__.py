@@ -1,1 +1,1 @@
-"""Interface that a log format implements: description, layout, field types, kernels, outputs, replay."""
+"""Interface that log formats implement: description, layout, field types, kernels, outputs, replay."""

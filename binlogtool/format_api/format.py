@@ -1,7 +1,7 @@
-"""The description of a log format: detection, reading, validation, output, repair.
+"""Description of a log format: detection, reading, validation, output, repair.
 
-A format offers flips only for a damaged header, and only proven ones. The file is then read with that bit corrected,
-and a finding in every report says so.
+A format reports flipped bits only for a damaged header, and only if they are proven. The file is then read with the bit
+corrected, and every report contains a finding about it.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def _is_empty(value: Any) -> bool:
 # --- Values too long to hold in memory ---
 
 PIECE_SIZE = 1 << 20
-"""Bytes, or characters of a text, in one piece."""
+"""Number of bytes, or of characters of a text, in one piece."""
 
 
 class LongValue(msgspec.Struct, frozen=True):
-    """A text, or bytes, in pieces. pieces: restarts with each call; those of a text are UTF-8, split anywhere."""
+    """A text, or bytes, in pieces. pieces: each call restarts; the pieces of a text are UTF-8, split anywhere."""
 
     pieces: Callable[[], Iterator[bytes]]
     is_text: bool
@@ -97,7 +97,7 @@ class BodyWithLongValues(NamedTuple):
 
 
 def make_long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
-    """Create a long value: text where the bytes are valid UTF-8, else bytes; reads all pieces once."""
+    """Create a long value: a text if the bytes are valid UTF-8, else bytes; reads all pieces once."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     is_text = True
     for piece in pieces():
@@ -113,18 +113,18 @@ def make_long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
 
 
 def split_into_pieces(data: bytes) -> Callable[[], Iterator[bytes]]:
-    """Return a function that yields bytes in memory in pieces."""
+    """Return a function that yields the bytes `data` in pieces."""
     return lambda: (data[at : at + PIECE_SIZE] for at in range(0, len(data), PIECE_SIZE))
 
 
 # --- Parsers of GTID sets and GTID positions given by the user ---
 
 TransactionPredicate = Callable[[str | None], bool]
-"""Return True if the transaction is selected; argument: its text as in `EnvelopeColumns.txn`, None = no transaction."""
+"""Predicate for a transaction, given by its text in `EnvelopeColumns.txn` (None = no transaction): is it selected?"""
 
 
 class GtidParsers(msgspec.Struct, frozen=True):
-    """Parsers of the GTID texts of a format. All raise `UsageError`.
+    """Parsers of the GTID texts of a format. All raise `UsageError` for an invalid text.
 
     Args:
         parse_set: a set -> predicate: is a transaction in it?
@@ -138,7 +138,7 @@ class GtidParsers(msgspec.Struct, frozen=True):
 
 
 class GtidSelection(NamedTuple):
-    """The GTID texts of a selection (see `GtidParsers`): after a position, up to one, within a set."""
+    """GTID texts of a selection (see `GtidParsers`): after a position, up to a position, within a set."""
 
     start: str | None
     stop: str | None
@@ -156,7 +156,7 @@ class BodyWithFindings(NamedTuple):
 
 
 class EnvelopeColumns(msgspec.Struct, frozen=True):
-    """The envelope fields of consecutive records, one list entry per record.
+    """Envelope fields of consecutive records, one list entry per record.
 
     time: microseconds since 1970-01-01 UTC. Entries are None where the format has no such value.
     """
@@ -185,8 +185,8 @@ class DecodedRecords(msgspec.Struct, frozen=True):
             position).
         envelope: the columns type, seq, time, object, origin, txn.
         checksum: the stored and computed checksums, or None.
-        bodies: as `dump` shows them, bytes left as bytes; None for one that cannot be decoded. In an SQL script, the
-            text for the record.
+        bodies: as `dump` shows them, but bytes stay bytes; None for a body that cannot be decoded. In an SQL script,
+            the text for the record.
         extras: additional members of `dump`, or None.
         findings: index in the run -> findings about that record alone.
     """
@@ -209,9 +209,9 @@ class DecodedRecords(msgspec.Struct, frozen=True):
 
 
 class FormatMatch(NamedTuple):
-    """Match of a file's head with a format: score 0 = none, 100 = certain, with the reason as text.
+    """Match of a file's head with a format: its score (0 = none, 100 = certain), and the reason as text.
 
-    From 50 on a head or a record is proven; from 20 on a server may leave such a file, with a torn head.
+    From 50, a head or a record is proven; from 20, the file may be one that a server left, with a torn head.
     """
 
     score: int
@@ -235,16 +235,16 @@ class Hints(msgspec.Struct, frozen=True):
 
     Args:
         keyfile: keys of encrypted logs (a key file or a keyring).
-        keyfile_secret: what the key file itself is encrypted with.
+        keyfile_secret: secret with which the key file itself is encrypted.
         schema: CREATE TABLE statements, for names and types of columns.
-        level: what counts as a record, by the name of one of the format's `levels`.
+        level: which units count as records: the name of one of the format's `levels`.
         redo: path of the redo log that recovery would use.
-        objects: records are selected by object, or as statements: if `level` is not given, use the one whose records
+        objects: records are selected by object, or as statements: if `level` is not given, use the level whose records
             have an object.
-        as_stored: do not apply what the log's statements say about its columns, so that the state is the same wherever
-            statements were lost or never present.
-        earlier: the state that the files before the first one carry over, as JSON ({"name": of the last one, "carried":
-            …}).
+        as_stored: do not apply the column definitions in the log's statements, so that the state is the same even where
+            statements were lost or never logged.
+        earlier: the state that earlier files carry over to the first file, as JSON ({"name": name of the last earlier
+            file, "carried": …}).
     """
 
     keyfile: bytes | None = None
@@ -258,7 +258,7 @@ class Hints(msgspec.Struct, frozen=True):
 
 
 class PrecedingFiles(msgspec.Struct, frozen=True):
-    """The files before a file of a log, and the state that they carry over.
+    """Files before a file of a log, and the state that they carry over.
 
     last_name: name of the last one. compute_state: computes `SplitFinder.export_state` at the end of that file.
     """
@@ -272,11 +272,11 @@ class FileHead(msgspec.Struct, frozen=True):
 
     Args:
         size: None for a stream.
-        shared: one dictionary for all files of a log, in the log's order: what a format learns in one file and needs in
+        shared: one dictionary for all files of a log, in log order: state that a format learns in one file and needs in
             the next (names of spaces, table maps).
-        peek: reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. For few and
-            small reads.
-        hints: from the user.
+        peek: function that reads `[offset, offset + size)` anywhere in the file, less at its end; None for a stream.
+            For few and small reads.
+        hints: hints given by the user.
         read_sibling: name of a file in the same directory -> its reader, or None if there is none (links are not
             followed); None where the file has no directory.
         redo: the redo log that the user named.
@@ -303,16 +303,16 @@ class FileHead(msgspec.Struct, frozen=True):
 
 
 class ValidationResult(msgspec.Struct, frozen=True):
-    """The result of the validator of one file.
+    """Result of the validation of one file.
 
     Args:
-        transactions: number of complete ones.
-        record_types: counts by type name.
-        findings: those that are only known at the end of the file.
+        transactions: number of complete transactions.
+        record_types: type name -> number of records.
+        findings: findings that are only known at the end of the file.
         durable_end: None = the engine's rule (end of the last good frame before damage).
         facts: passed to `validate_set` (frozen, opaque to the engine).
         details: extra JSON for the report.
-        repairable: False = there is no durable end, as the file's header is damaged.
+        repairable: False = there is no durable end, because the file's header is damaged.
         sequences: first and last sequence number, if `ValidationRules.validator_reports_sequences`.
     """
 
@@ -327,13 +327,13 @@ class ValidationResult(msgspec.Struct, frozen=True):
 
 
 class Validator(Protocol):
-    """Validate the records of one file, in file order: sequences, transactions, cross-references."""
+    """Validator of the records of one file, in file order: sequences, transactions, cross-references."""
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Return the findings of this batch (absolute offsets)."""
 
     def skip_damage(self, start: int, end: int) -> None:
-        """Note that `[start, end)` of the file was skipped: a sequence gap here needs no finding of its own."""
+        """Note that `[start, end)` of the file was skipped: a sequence gap here needs no separate finding."""
 
     def finish(self, tail: FileTail) -> ValidationResult:
         """Return the result at the end of the file."""
@@ -343,9 +343,9 @@ class FileTail(msgspec.Struct, frozen=True):
     """End of a file.
 
     Args:
-        end: of the last good frame.
-        size: of the file.
-        closed: the end mark was seen; None = the format has none.
+        end: offset of the end of the last good frame.
+        size: bytes of the file.
+        closed: True if the end mark was found; None = the format has none.
         first_damage: start of the first skipped range, or None.
     """
 
@@ -366,18 +366,18 @@ class SetMember(msgspec.Struct, frozen=True):
 
 
 class SetFinding(msgspec.Struct, frozen=True):
-    """A finding about a set. `file`: name of the member that it is about, also one that does not exist."""
+    """Finding about a set. `file`: name of the member that it is about, which may not exist."""
 
     file: str
     finding: Finding
     replaces_ids: tuple[str, ...] = ()
-    """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
+    """Ids of the file's findings that this finding replaces (such as a torn tail that turns out to be lost rows)."""
 
 
 # --- Rules for compiled JSON lines ---
 
 JsonEncoder = Callable[[Any], bytes]
-"""Encodes any JSON value as the general writer does."""
+"""Function that encodes any JSON value as the general writer does."""
 
 
 class JsonMember(msgspec.Struct, frozen=True):
@@ -385,15 +385,15 @@ class JsonMember(msgspec.Struct, frozen=True):
 
     Args:
         kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]` and returns the end of
-            what it wrote, or `format_api.json_kernels.NO_SPACE`, or `UNSUPPORTED` (the general writer does this
+            the written bytes, or `format_api.json_kernels.NO_SPACE`, or `UNSUPPORTED` (the general writer writes this
             record). None = there are only `bodies`.
-        columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes: 256
-            integers for its own use.
-        texts: the table of `format_api.json_kernels.put_text` (as JSON). names: that of
-            `format_api.json_kernels.put_name`; it may grow while envelopes are decoded. table: returns a table of the
-            format's own; called after `derive`, it must return the same object as long as nothing in it has changed. At
-            most one of the three.
-        bodies: the kernel gets only those records that are none of these.
+        columns: the record columns (of the batch or `JsonLine.derive`) whose values the kernel receives; its `buf` is
+            the arena, its `notes` are 256 integers for its own use.
+        texts, names, table: the kernel's `texts`, at most one of the three: the table of
+            `format_api.json_kernels.put_text` (as JSON); that of `format_api.json_kernels.put_name`, which may grow
+            while envelopes are decoded; or a function that returns a format-specific table; called after `derive`, it
+            must return the same object as long as its content has not changed.
+        bodies: bodies written from schemas; the kernel receives only other records.
     """
 
     kernel: Kernel | None
@@ -405,10 +405,10 @@ class JsonMember(msgspec.Struct, frozen=True):
 
 
 class JsonBodies(msgspec.Struct, frozen=True):
-    """Bodies that compiled code writes as their schemas say.
+    """Bodies that compiled code writes according to their schemas.
 
     Args:
-        by_code: values of the column `code` with the body of each, the most frequent first.
+        by_code: value of the column `code` -> body schema, the most frequent first.
         start, end: the columns with the range of the body in the arena.
         parameters: names of the parameters of `BodySchema`, and the columns that hold them.
     """
@@ -421,22 +421,22 @@ class JsonBodies(msgspec.Struct, frozen=True):
 
 
 class JsonLine(msgspec.Struct, frozen=True):
-    """Kernels that write the most frequent records as JSON lines, byte for byte as the general writer does.
+    """Kernels that write the most frequent records as JSON lines, byte for byte like the general writer.
 
     The members are those of `EnvelopeColumns`, `body`, and those of `decode_extras`; the engine writes all others. A
-    record from which `decode_envelopes` learns something for later ones must be UNSUPPORTED, unless `derive` learns it
-    too.
+    record from which `decode_envelopes` learns state for later records must be UNSUPPORTED, unless `derive` also learns
+    it.
 
     Args:
         depth: the deepest nesting that is printed.
-        narrow: columns of rows, "only rows?" -> a `body` member for queries that need no more than these: it leaves out
-            other columns, and perhaps everything but rows; a body that cannot be decoded is UNSUPPORTED as well.
-        derive: batch, `compile` -> additional columns, one value per record, that follow from the records before (the
+        narrow: (column names, rows only) -> a `body` member for queries that need only these columns: it leaves out
+            other columns, and perhaps everything but rows; a body that cannot be decoded is also UNSUPPORTED.
+        derive: (batch, `compile`) -> additional columns, one value per record, that depend on earlier records (the
             transaction or table that a record belongs to). Called in file order for each batch that compiled code may
             write, perhaps twice and after `decode_envelopes`; for other batches only `decode_envelopes` is called. None
-            = the general writer does this batch. The columns are valid until the next batch.
-        inside: the records are inside others (`format_api.layout.RecordPositions.record`), and have no checksums of
-            their own.
+            = the general writer writes this batch. The columns are valid until the next batch.
+        inside: the records are inside other records (`format_api.layout.RecordPositions.record`), and have no
+            checksums.
     """
 
     type: JsonMember
@@ -462,9 +462,9 @@ class HeaderFlip(NamedTuple):
     Args:
         byte: file offset.
         bit: 0 = least significant.
-        proof: what proves the header, as text.
+        proof: the proof of the corrected header, as text.
         start, length: the part of the header that is wrong.
-        id, diagnosis, more: of the finding.
+        id, diagnosis, more: id, text and further facts of the finding.
     """
 
     byte: int
@@ -486,7 +486,7 @@ HeaderFlipFinder = Callable[["FileHead"], Iterator[HeaderFlip]]
 
 
 def correct_head(head: FileHead, flip: HeaderFlip) -> FileHead:
-    """Return the head as it was before the bit flipped."""
+    """Return the head with the flipped bit corrected."""
     data = bytearray(head.data)
     flip.correct_bytes(0, data)
     peek = head.peek
@@ -512,7 +512,7 @@ def make_correcting_layout(layout: LogFileLayout, flip: HeaderFlip) -> LogFileLa
 
 
 def make_flip_finding(flip: HeaderFlip) -> Finding:
-    """Create the finding that every report has about the corrected header."""
+    """Create the finding about the corrected header, which every report contains."""
     text = (
         f"one flipped bit explains the damaged header: bit {flip.bit} of byte {flip.byte:#x}; the file is "
         f"read with that bit corrected"
@@ -524,15 +524,15 @@ def make_flip_finding(flip: HeaderFlip) -> Finding:
 
 
 def is_header_correction(item: Finding) -> bool:
-    """Return True for a finding about a header that is read with a bit corrected."""
+    """Return True for a finding about a header that is read with a corrected bit."""
     return {"flipped_byte", "proof"} <= item.facts.keys()
 
 
 def find_flip_by_checksum(checksum: Checksum, data: bytes, stored_at: int, base: int) -> tuple[int, int] | None:
     """Return the flipped bit (file offset of its byte, bit number) that explains a checksum mismatch.
 
-    The little-endian checksum after `data[:stored_at]` covers these bytes. None if it matches, or if no single bit
-    explains it.
+    The little-endian checksum after `data[:stored_at]` covers these bytes. Return None if it matches, or if no single
+    bit explains the mismatch.
 
     Args:
         base: file offset of the data.
@@ -548,7 +548,7 @@ def find_flip_by_checksum(checksum: Checksum, data: bytes, stored_at: int, base:
 
 
 class EngineLock(msgspec.Struct, frozen=True):
-    """A lock that a running server holds. name: relative to the directory of the log ("" = that directory itself).
+    """Lock that a running server holds. name: relative to the directory of the log ("" = the directory itself).
 
     kind: "flock", or "record" (the POSIX write lock).
     """
@@ -558,7 +558,7 @@ class EngineLock(msgspec.Struct, frozen=True):
 
 
 class ByteEdit(NamedTuple):
-    """A replacement of a few bytes at a file offset; `old` and `new` have the same length."""
+    """Replacement of a few bytes at a file offset; `old` and `new` have the same length."""
 
     offset: int
     old: bytes
@@ -566,7 +566,7 @@ class ByteEdit(NamedTuple):
 
 
 class ResultPiece(NamedTuple):
-    """One run of bytes of a repaired file: `[start, end)` of the original, or new bytes: `data`, or so many zeros."""
+    """Run of bytes of a repaired file: `[start, end)` of the original, or new bytes: `data`, or a number of zeros."""
 
     start: int = 0
     end: int = 0
@@ -585,9 +585,9 @@ class ResultPiece(NamedTuple):
 
 
 class FrameHeaderFix(NamedTuple):
-    """A frame in a damaged range that is proven except for its header: `head` replaces as many bytes at `start`.
+    """Frame in a damaged range that is proven except for its header: `head` replaces the bytes at `start`.
 
-    start, end: of the frame, from the start of the range. No checksum is recomputed.
+    start, end: range of the frame, counted from the start of the damaged range. No checksum is recomputed.
     """
 
     start: int
@@ -596,7 +596,7 @@ class FrameHeaderFix(NamedTuple):
 
 
 class VerifiedFile(msgspec.Struct, frozen=True):
-    """One file of a log as `verify` found it. record_types: complete records by type. read: reads its bytes."""
+    """Verified file of a log. record_types: type -> number of complete records. read: reads its bytes."""
 
     name: str
     size: int
@@ -607,14 +607,14 @@ class VerifiedFile(msgspec.Struct, frozen=True):
 
 
 class RewrittenFile(msgspec.Struct, frozen=True):
-    """The planned change of one file of a log.
+    """Planned change of one file of a log.
 
     Args:
         action: "zero-fill", "rewrite" or "remove" (then there are no pieces).
-        durable_end: offset in the file; None = nothing of it is durable.
-        lost: bytes of content, not zeros or padding, that are discarded.
-        proof: what the plan adds to its usual proof.
-        like: for a file that does not exist yet: the one whose mode and owner it gets.
+        durable_end: offset in the file; None = no part of it is durable.
+        lost: number of discarded bytes with content, not counting zeros and padding.
+        proof: additions to the usual proof of a plan.
+        like: for a file that does not exist yet, the file whose mode and owner it gets.
     """
 
     name: str
@@ -627,13 +627,13 @@ class RewrittenFile(msgspec.Struct, frozen=True):
 
 
 class JointRepair(msgspec.Struct, frozen=True):
-    """The repair of a log whose files change together.
+    """Repair of a log whose files change together.
 
     Args:
-        files: those that change.
-        reasons: why it must not be done.
-        proven: a redo log proves that what is discarded was never durable; otherwise no complete record is discarded
-            without the user's consent.
+        files: the files that change.
+        reasons: why the repair must not be done.
+        proven: True if a redo log proves that the discarded records were never durable; otherwise no complete record is
+            discarded without the user's consent.
     """
 
     files: tuple[RewrittenFile, ...] = ()
@@ -643,12 +643,12 @@ class JointRepair(msgspec.Struct, frozen=True):
 
 
 JointRepairPlanner = Callable[[Sequence[VerifiedFile], "ReadableFile | None", bool], JointRepair]
-"""All files of a log in its order, the redo log that the user named, whether complete records after damage may be
-discarded -> the repair of the log. Damage in the result is found by the engine."""
+"""Function (all files in log order, redo log named by the user, may complete records after damage be discarded?) -> the
+repair of the log. The engine itself checks the result for damage."""
 
 
 class FileFix(msgspec.Struct, frozen=True):
-    """A file without records in the log's directory, and the content that it should have.
+    """File without records in the log's directory, and the content that it should have.
 
     Args:
         content: None = the file is removed; the undo file keeps its bytes.
@@ -666,24 +666,24 @@ class RepairRules(msgspec.Struct, frozen=True):
     """Rules of a format for repairs that do more than truncate to the durable end.
 
     Args:
-        locks: those of a running server.
-        close_mark: layout -> the bytes that close a file of this kind where it ends after a whole record, or None.
-        head_edits: layout, reader of the file -> what `--fix-meta` changes in the file itself.
-        edits_note: what the user should know about these edits.
-        fix_files: names of the log's files, reader by name -> files that `--fix-meta` makes consistent with the log.
-        gaps: what missing records in the middle mean to the server, shown with a salvaged log.
-        numbered: every record has a number, without gaps: where `verify` finds no gap, nothing is missing.
-        salvage_obstacle: why a log cannot be written without some records, or None; a function of the layout where it
+        locks: the locks of a running server.
+        close_mark: layout -> the bytes that close a file of this kind after a whole record, or None.
+        head_edits: (layout, reader of the file) -> the edits of `--fix-meta` in the file itself.
+        edits_note: note for the user about these edits.
+        fix_files: (names of the log's files, reader by name) -> files that `--fix-meta` makes consistent with the log.
+        gaps: text about what missing records in the middle mean to the server, shown with a salvaged log.
+        numbered: True if every record has a number, without gaps: if `verify` finds no gap, no record is missing.
+        salvage_obstacle: why a log cannot be written without some records, or None; a function of the layout if it
             depends on the file.
-        fix_frames: layout, a damaged range -> frames of it that are whole except for their header, in order.
-        derived: types of records that only repeat others and that a server writes again: inside an unfinished record
-            they are not counted as lost.
-        transactions: where whole records of an unfinished transaction are durable: the member of the validator's
-            details with the end of the last record, before any damage, that belongs to no such transaction;
+        fix_frames: (layout, damaged range) -> frames in it that are whole except for their header, in order.
+        derived: types of records that only repeat other records and that a server writes again: inside an unfinished
+            record they do not count as lost.
+        transactions: for formats in which whole records of an unfinished transaction can be durable: the member of the
+            validator's details with the end of the last record, before any damage, outside such a transaction;
             `--transactions` truncates after it.
-        plan_joint_repair: for logs whose files must change together: plans the change of every file; no file is then
-            truncated at its own durable end.
-        redo: where the redo log that recovers a log may be, relative to the log's directory, the most common one first.
+        plan_joint_repair: for logs whose files must change together: function that plans the change of every file; no
+            file is then truncated at its own durable end.
+        redo: possible paths of the redo log that recovers a log, relative to the log's directory, most common first.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -701,20 +701,20 @@ class RepairRules(msgspec.Struct, frozen=True):
     redo: tuple[str, ...] = ()
 
     def find_salvage_obstacle(self, layout: LogFileLayout | None = None) -> str | None:
-        """Return why no record may be left out of a file with this layout (None: of a log as a whole), or None."""
+        """Return why no record may be left out of a file with this layout (or, without it, of any log), or None."""
         if not callable(self.salvage_obstacle):
             return self.salvage_obstacle
         return None if layout is None else self.salvage_obstacle(layout)
 
 
 TRUNCATION_USELESS = "whole_or_nothing"
-"""Fact of a finding: truncation cannot make this file acceptable to its server; another copy of it is needed."""
+"""Fact of a finding: truncation cannot make this file acceptable to its server; another copy of the file is needed."""
 SERVER_TRUNCATES = "server_cuts_tail"
-"""Member of the validator's details: True = the server itself truncates what follows the durable end, if that has no
-complete record."""
+"""Member of the validator's details: True = the server itself truncates the bytes after the durable end, if they
+contain no complete record."""
 
 DEFAULT_REPAIR = RepairRules()
-"""Rules for truncation alone."""
+"""Rules for formats whose repair is only truncation."""
 
 
 # --- The description of a format ---
@@ -725,14 +725,12 @@ class LogFileRules(msgspec.Struct, frozen=True):
 
     Args:
         patterns: file name patterns (fnmatch); the content decides whether a matching file belongs to the format.
-        sort_names: names -> the log's own order.
-        log_directory: path of a member -> directory of its log ("" = the top); None = the directory that the file is
-            in.
-        name_stem: base name -> the part that all files written by one server there have in common; None = not such a
-            name.
+        sort_names: names -> names in the log's own order.
+        log_directory: path of a member -> directory of its log ("" = the top); None = the directory of the file.
+        name_stem: base name -> the part that is common to all files of one server; None = not a name of a log file.
         temporary_patterns: patterns of files that a running server creates and removes again.
         mutable_header: bytes `[start, end)` at the start of a file that a server changes although they are durable;
-            they are ignored when a file is distinguished from another one of the same name.
+            they are ignored when files with the same name are distinguished.
     """
 
     patterns: tuple[str, ...]
@@ -747,25 +745,25 @@ class ReadRules(msgspec.Struct, frozen=True):
     """Rules of a format for detecting and reading files.
 
     Args:
-        detect: head -> how well it fits.
-        layout: head -> layout; never raises on bad bytes, but returns findings.
+        detect: head -> its match with the format.
+        layout: head -> layout; for bad bytes it returns findings and never raises.
         schemas: all structures, by name.
         variants: names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant` (None =
             not given).
-        levels: what can be a record (`Hints.level`), the default first.
-        event_level: the level whose records are the events inside the default ones: each has the number of the record
-            that holds it, its offset there (`inner`), and an object, which records of the other levels lack.
-        find_ranges: layout context, GTID selection -> the parts `[start, end)` of the file, between frame boundaries,
+        levels: units that can count as records (`Hints.level`), the default first.
+        event_level: the level whose records are the events inside the default records: each has the number of its
+            containing record, its offset there (`inner`), and an object, which records of the other levels lack.
+        find_ranges: (layout context, GTID selection) -> the parts `[start, end)` of the file, between frame boundaries,
             that can hold selected records, in order; None = the whole file.
         split_finder: layout -> the finder of split points, or None: this file is read from its start.
         carries_state: state at the end of a file also holds in the next file of the log
             (`SplitFinder.export_state_for_next_file`).
-        event_groups: layout, limits -> reader of the event groups of a file, for a log in another container; raises
-            `UsageError` where that is impossible. None = the records are not events of a server's binary log.
-        clone_context: layout context -> an independent copy with the same knowledge; None = nothing is learned from
+        event_groups: (layout, limits) -> reader of the event groups of a file, for a log in another container; raises
+            `UsageError` if that is impossible. None = the records are not events of a server's binary log.
+        clone_context: layout context -> an independent copy with the same state; None = no state is learned from
             records.
-        compact_layout: layout -> the part of it that the validation of a set and a replay need after the file was read;
-            it is kept for each file of a directory. None = all of it.
+        compact_layout: layout -> the part of it that set validation and replay need after the file was read; it is kept
+            for each file of a directory. None = all of it.
         find_header_flips: head of a damaged file -> the flipped bits that provably explain it (`format_api.format`).
     """
 
@@ -789,12 +787,12 @@ class ValidationRules(msgspec.Struct, frozen=True):
     """Rules of a format for validating files and sets.
 
     Args:
-        validator: layout, `compile` (returns the fastest callable for a kernel), limits -> Validator of one file.
+        validator: (layout, `compile` (kernel -> its fastest callable), limits) -> validator of one file.
         validate_set: members in order -> findings about the set.
-        explain_damage: layout, bytes from the damage on (bounded), file offset, finding of the engine -> the same
-            finding with the format's own knowledge added (facts such as "payload intact, length wrong").
-        validator_reports_sequences: the validator's result has the first and last sequence number of a file; otherwise
-            they are decoded from the envelopes of its first and last record.
+        explain_damage: (layout, bytes from the damage on (bounded), file offset, finding of the engine) -> the same
+            finding with format-specific facts added (such as "payload intact, length wrong").
+        validator_reports_sequences: the validator's result contains the first and last sequence number of a file;
+            otherwise they are decoded from the envelopes of its first and last record.
     """
 
     validator: Callable[[LogFileLayout, Callable[[Kernel], Kernel], Limits], Validator]
@@ -807,20 +805,20 @@ class OutputRules(msgspec.Struct, frozen=True):
     """Rules of a format for decoding records to output.
 
     Args:
-        types: type code -> name, all that the format knows.
+        types: type code -> name, for all types known to the format.
         type_groups: name -> the type names that it includes.
-        decode_envelopes: layout context, batch, start, stop -> envelope columns of these records.
+        decode_envelopes: (layout context, batch, start, stop) -> envelope columns of these records.
         decode_bodies: the same arguments and limits -> one JSON-able body per record (bytes stay bytes; the report
             wraps them); a body that cannot be decoded is a `Finding` in its place; `BodyWithFindings` = a body and
             findings about it.
         decode_extras: the same arguments -> additional JSON members of each record, or None.
         extra_names: names of these members.
-        json_line: layout context -> how compiled code writes JSON lines; None = only the general writer does.
+
         gtid_rules: parsers of GTID selections; None = transactions are selected by their texts only.
-        start_script: starts the SQL script of a log; None = the records are nothing that a server runs as statements.
-        start_changes: starts the reader of row changes; None = the log has no row changes with names and types of
+        start_script: creates the writer of a log's SQL script; None = records cannot be written as statements.
+        start_changes: creates the reader of row changes; None = the log has no row changes with names and types of
             columns.
-        start_record_text: starts the describer of records for people; None = their bodies are shown as they are.
+        start_record_text: creates the describer of records for text output; None = bodies are shown unchanged.
     """
 
     types: Mapping[int, str]
@@ -837,13 +835,13 @@ class OutputRules(msgspec.Struct, frozen=True):
 
 
 class Format(msgspec.Struct, frozen=True):
-    """One log format: everything that the engine knows about it; its help page is `help.md` beside it.
+    """Log format: everything that the engine needs to know about it; its help page is `help.md` in its directory.
 
     Args:
-        repair: what a repair needs to know beyond the durable end.
-        replay: what the server would do; None = nothing replays such a log.
-        tables: the tables of its logs and how records become their rows; None = rows are records only.
-        references: where the format is described.
+        repair: rules for repairs beyond truncation to the durable end.
+        replay: rules of the server's replay; None = no server replays this kind of log.
+        tables: support for tables in its logs; None = records are the only rows.
+        references: sources that describe the format.
         variant: the variant that the user selected.
     """
 
@@ -861,5 +859,5 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def spec(self) -> str:
-        """The value of `--format` that selects exactly this description."""
+        """Value of `--format` that selects exactly this format and variant."""
         return self.name if self.variant is None else f"{self.name}:{self.variant}"

@@ -1,10 +1,10 @@
 """Kernels that write numbers, times and text as JSON.
 
-All write to `out[o:z]` and return the end of what they wrote, or a code: NO_SPACE, or UNSUPPORTED (the value needs more
-than plain JSON, or a text form that is not worth a kernel; the general writer does it). They write what `msgspec.json`
-writes for the same value, except the characters that reports escape in addition.
+All write to `out[o:z]` and return the end of the written bytes, or a code: NO_SPACE, or UNSUPPORTED (the value needs
+more than plain JSON, or a text form that is not worth a kernel; the general writer writes it). They write the same
+bytes as `msgspec.json`, except for characters that reports escape in addition.
 
-`texts` is a table made by `build_text_table` or `build_name_table`: 32-bit big-endian numbers, then the texts.
+`texts` is a table of `build_text_table` or `build_name_table`: 32-bit big-endian numbers, then the texts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
 def put_last_digits(value: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Write the last `size` (1 to 8) digits of a number below 10**8; always writes eight bytes.
 
-    The number is split in halves three times, all halves of one step by one multiplication.
+    The number is split into halves three times; each step splits all parts with one multiplication.
     """
     high = (value * 109951163) >> 40
     fours = high + ((value - high * 10000) << 32)
@@ -121,7 +121,7 @@ def put_hex8(value: int, out: MutableUInt8s, o: int, z: int) -> int:
 def put_fraction(
     high: int, low: int, above_high: int, above_low: int, below_high: int, below_low: int, out: MutableUInt8s, o: int
 ) -> int:
-    """Write the fewest digits of a fraction that lie between its two bounds, the last one rounded to the nearest.
+    """Write the fewest digits of a fraction that lie between its two bounds, with the last digit rounded to nearest.
 
     All are numbers of 112 bits after the binary point, in two limbs of 56: the fraction, and the distances of the
     bounds above and below it (Steele and White, 1990, "How to print floating-point numbers accurately"; ties to even).
@@ -312,13 +312,13 @@ def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, o: int, 
 
 @kernel(put_entry)
 def put_text(texts: UInt8s, index: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write a text of a table made by `build_text_table`."""
+    """Write text number `index` of a table of `build_text_table`."""
     return put_entry(texts, 0, index, out, o, z)
 
 
 @kernel(_load_uint32, put_entry)
 def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the text of a number in a table made by `build_name_table`; UNSUPPORTED if it has none."""
+    """Write the text of a number in a table of `build_name_table`; UNSUPPORTED if the number has no text."""
     count = _load_uint32(texts, 0)
     low = 0
     high = count
@@ -443,7 +443,7 @@ def put_string(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
 
 @kernel()
 def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether the bytes are valid UTF-8."""
+    """Return True if the bytes are valid UTF-8."""
     while p < n:
         first = buf[p] + 0
         p += 1
@@ -476,7 +476,7 @@ def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel()
 def put_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write `{"$bytes":"…"}`, hexadecimal."""
+    """Write bytes as `{"$bytes":"…"}`, in hexadecimal digits."""
     if z - o < 2 * (n - p) + 16:
         return -1
     mark = 0x73657479622422

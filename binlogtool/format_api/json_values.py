@@ -1,4 +1,4 @@
-"""Values as JSON: bytes become `{"$bytes": "…"}`, invalid text becomes bytes, and nothing changes silently."""
+"""Convert values to JSON: bytes become `{"$bytes": "…"}`, invalid text becomes bytes, and nothing changes silently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 _UNSAFE = re.compile(
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xa9]|\xef(?:\xbb\xbf|\xbf[\xb9-\xbb])"
 )
-"""U+007F to U+009F, U+061C, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+2069, U+FEFF, U+FFF9 to U+FFFB."""
+"""Matches U+007F to U+009F, U+061C, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+2069, U+FEFF, U+FFF9 to U+FFFB."""
 
 
 def _escape_bytes(data: bytes) -> str:
@@ -27,7 +27,7 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
     "base64": lambda data: base64.b64encode(data).decode("ascii"),
     "escape": _escape_bytes,
 }
-"""The values of `--bytes`."""
+"""Value of `--bytes` -> function that encodes bytes."""
 
 
 class JsonStyle(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class JsonStyle(msgspec.Struct, frozen=True):
     bytes_form: str = "hex"
 
     def to_json_value(self, value: Any) -> Any:
-        """Convert a value to what JSON has; any other kind of value becomes its text."""
+        """Convert a value to JSON types; a value of any other kind becomes text."""
         match value:
             case None | bool():
                 return value
@@ -60,7 +60,7 @@ class JsonStyle(msgspec.Struct, frozen=True):
         return str(value) if is_valid_text(value) else self.mark_bytes(encode_text(value))
 
     def member_name(self, value: Any) -> str:
-        """Return a member name for any key."""
+        """Return the JSON member name for any key."""
         if isinstance(value, bytes):
             return f"$bytes:{self.encode_bytes(value)}"
         if isinstance(value, bool) or value is None:
@@ -70,7 +70,7 @@ class JsonStyle(msgspec.Struct, frozen=True):
         )
 
     def mark_bytes(self, data: bytes) -> dict[str, str]:
-        """Return bytes as a JSON value."""
+        """Return bytes as the marked JSON value `{"$bytes": "…"}`."""
         return {"$bytes": self.encode_bytes(data)}
 
     def encode_bytes(self, data: bytes) -> str:
@@ -82,7 +82,7 @@ DEFAULT_STYLE = JsonStyle()
 
 
 def encode_text(text: str) -> bytes:
-    """Return the bytes that a text represents, whatever lone surrogates are in it."""
+    """Return the bytes that a text represents, even if it contains lone surrogates."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -95,9 +95,9 @@ def is_valid_text(value: str) -> bool:
 
 
 def escape_unsafe(document: bytes) -> bytes:
-    """Return the same JSON with DEL, C1, bidi and invisible characters as Unicode escapes.
+    """Return the same JSON with Unicode escapes for DEL, C1, bidirectional and invisible characters.
 
-    JSON itself escapes the C0 controls; the others would reach a terminal unchanged.
+    JSON itself escapes only the C0 controls; the other characters would reach a terminal unchanged.
     """
     if document.isascii() and b"\x7f" not in document:
         return document
@@ -105,7 +105,7 @@ def escape_unsafe(document: bytes) -> bytes:
 
 
 class TimeFormatter:
-    """Format times as RFC 3339 with microseconds, UTC; the text up to the second is cached between calls."""
+    """Formatter of times as RFC 3339 with microseconds, UTC; it caches the text up to the second."""
 
     def __init__(self) -> None:
         self._second: int | None = None

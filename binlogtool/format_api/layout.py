@@ -1,5 +1,5 @@
-"""Layout of the files of a format: how frames are found, their checksums, the batches of columns that a scan yields,
-split points.
+"""Layout of the files of a format: location of frames, checksums, the batches of columns that a scan yields, and split
+points.
 
 Terms (half-open ranges, absolute file offsets unless said otherwise):
 * *frame*: one link of the outer chain of a file (a Tarantool block, a Drizzle entry, a binlog event, a page).
@@ -8,11 +8,11 @@ Terms (half-open ranges, absolute file offsets unless said otherwise):
 * *window*: the piece of the file in memory; *arena*: the memory with the rows (the window itself, or unpacked
 payloads).
 
-They are used to share a large file among readers, and to continue with a growing one. At a split point nothing before
-it is open: no transaction, no record that continues.
+Split points are used to share a large file among readers, and to continue reading a growing file. At a split point,
+nothing that began earlier is open: no transaction, and no record.
 
-For a reflected CRC-32 of one polynomial, `f(data, init ^ ones) ^ ones ^ xorout` gives any initial value and final xor
-from the common convention (all ones inside).
+For a reflected CRC-32, a kernel `f` in the common convention (initial value and final xor all ones) computes any
+variant with the same polynomial: `f(data, init ^ ones) ^ ones ^ xorout`.
 
 A CRC is linear: flipping bits of the covered bytes changes the computed value by an amount that depends only on which
 bits were flipped and how far they are from the end, not on the data, the initial value or the final xor. The change
@@ -51,7 +51,7 @@ __all__ = ["blake2b"]
 
 
 def to_int_list(column: Any, start: int = 0, stop: int | None = None) -> list[int]:
-    """Return a part of a column as a list of Python integers, for any kind of column that the scanner makes."""
+    """Return a part of a column as a list of Python integers, for any kind of column."""
     part = column[start:stop]
     return part.tolist() if hasattr(part, "tolist") else list(part)
 
@@ -67,17 +67,17 @@ Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 U64 = (1 << 64) - 1
 
 Kernel = Callable[..., Any]
-"""A plain function over integers and integer arrays (see `schema_fields.kernel`): runs as Python, or as native code."""
+"""Plain function over integers and integer arrays (see `schema_fields.kernel`) that runs as Python or native code."""
 
 RangeReader = Callable[[int, int], bytes]
-"""Reads the bytes `[offset, offset + size)` of a file, fewer at its end."""
+"""Function (offset, size) that reads the bytes `[offset, offset + size)` of a file, fewer at its end."""
 
 BufferDecryptor = Callable[[int, memoryview], None]
-"""Decrypts in place a buffer of raw bytes that begins at this file offset."""
+"""Function (file offset, buffer) that decrypts a buffer of raw bytes in place."""
 
 
 class DecompressionError(Exception):
-    """A payload cannot be unpacked. `finding_id`: compression-error or inflate-limit."""
+    """Raised when a payload cannot be unpacked. `finding_id`: compression-error or inflate-limit."""
 
     def __init__(self, finding_id: str, message: str) -> None:
         super().__init__(message)
@@ -85,37 +85,37 @@ class DecompressionError(Exception):
 
 
 Decompressor = Callable[[memoryview, Limits], bytes | bytearray]
-"""Unpacks one payload; raises `DecompressionError`. Must stop at `limits.max_inflate` while streaming."""
+"""Function that unpacks one payload or raises `DecompressionError`; it must stop at `limits.max_inflate`."""
 
 
 class FrameLevel(msgspec.Struct, frozen=True):
-    """The outer chain of frames, which follow each other without gaps.
+    """Outer chain of frames, which follow each other without gaps.
 
     Args:
-        schema: one frame, lowerable (see `binlogtool.schema.compile_schema`).
+        schema: schema of one frame, which can be compiled (see `binlogtool.schema.compile_schema`).
         name: what the format calls a frame ("block", "entry"): the first part of every field path.
-        columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2 absent).
+        columns: the schema's fields that the scanner emits, besides `offset`, `end` and `checksum` (1 right, 2 absent).
         sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched for.
-        prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
-            Called for every frame whose `checksum` is 2 (not computed by the writer), and by resync also where the
-            schema has no checksum at all (0). None = structure alone is no proof.
+        prove: for frames without a usable checksum: (bytes of exactly one frame, layout context) -> is it proven?
+            Called for every frame whose `checksum` is 2 (not computed by the writer), and by resync also if the schema
+            has no checksum at all (0). None = structure alone is no proof.
         observe: called with every run of good frames in file order, with the layout's context: the evidence that
             `prove` compares later frames with. Only the scan calls it, so that each file has one proof for all readers.
-        end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
+        end_mark: the bytes that close a file cleanly, instead of a frame; None = the format has none.
         align: frames start at multiples of this many bytes after the header (pages); 1 = anywhere.
         max_size: default limit of one frame in bytes (`--max record=SIZE` overrides it).
         min_size: smallest frame in bytes.
         length_field: the field with the size of a whole frame, if only integers precede it: resync skips frames that
-            would be longer than the remaining bytes. None = no single field has it.
+            would be longer than the remaining bytes. None = there is no such field.
         checksum, stored, covered: the algorithm, and the columns with the stored value and with the start and end of
             the covered range, for `dump` and the search for a flipped bit. None where the format has no checksum.
-        next_level: bytes from a frame on that does not fit (bounded), layout context -> the level that applies from
-            this frame on, or None: the frame is damaged. All levels of a file have the same columns and the same
+        next_level: (bytes from a frame on that does not match (bounded), layout context) -> the level that applies from
+            this frame on; None = the frame is damaged. All levels of a file have the same columns and the same
             `checksum`.
         annotated_schema: layout context -> the same schema for the annotated hexdump, with the knowledge of this file's
-            context; None = `schema` itself. Built on demand: it is large, and a set has as many as files.
+            context; None = `schema` itself. Built on demand, because it is large and each file of a set has one.
         trailing: a frame ends with its checksum, four little-endian bytes, which covers everything before it from this
-            offset on; None = it is elsewhere.
+            offset on; None = the checksum is elsewhere.
         claimed_offset: the first bytes of a frame -> its file offset according to the writer; None = not stored.
     """
 
@@ -140,12 +140,12 @@ class FrameLevel(msgspec.Struct, frozen=True):
 
 
 class InnerLevel(msgspec.Struct, frozen=True):
-    """Records inside some records: frames that hold, packed or not, a chain of frames of their own.
+    """Records inside some records: frames that contain, packed or not, another chain of frames.
 
     Args:
-        selector, holders: the frame column, and its values that mean such a frame.
+        selector, holders: the frame column, and its values that mark such a frame.
         start, end: the columns with the range of the packed bytes.
-        unpack: returns the inner chain of them.
+        unpack: function that returns the inner chain from the packed bytes.
         frame: the layout of that chain; its columns are those of the outer chain, so that the format's functions treat
             both alike. A chain must be tiled exactly.
     """
@@ -159,13 +159,13 @@ class InnerLevel(msgspec.Struct, frozen=True):
 
 
 class RowLevel(msgspec.Struct, frozen=True):
-    """The chain inside a frame's payload. Rows tile `[frames[start], frames[end])` (or its unpacked form) exactly.
+    """Chain of rows inside a frame's payload: they tile `[frames[start], frames[end])`, or its unpacked form, exactly.
 
     Args:
         selector, codecs: the frame column whose value selects the decompressor; values not in `codecs` = not
             compressed.
-        framed: a row of which only the beginning is understood, with the same columns: it gives the end of a row that
-            does not fit `schema`, so that the rows after it are read; None = the rest of the payload is lost.
+        framed: schema, with the same columns, of a row of which only the beginning is read: it gives the end of a row
+            that does not match `schema`, so that later rows can be read; None = the rest of the payload is lost.
     """
 
     schema: Construct
@@ -184,19 +184,19 @@ class LogFileLayout(msgspec.Struct, frozen=True):
         variant: shown in reports, e.g. "XLOG 0.13".
         header: schema of the bytes `[0, frames_at)`; None when frames start at 0.
         context: the parsed header or whatever the format's other functions need; opaque to the engine.
-        findings: about the header.
+        findings: findings about the header.
         readable: False = the frames cannot be walked (the header is too damaged).
-        inner: records inside some frames.
-        decrypt: for an encrypted file: reader of the raw file -> a function that decrypts a buffer in place. All
-            offsets stay those of the file.
+        inner: layout of the records inside some frames.
+        decrypt: for an encrypted file: reader of the raw file -> a function that decrypts a buffer in place. Offsets
+            remain those of the file.
         encrypted_without_key: at most the frame boundaries can be read; the findings say what the user has to supply.
-        make_assembler: for records that span several frames (pages): creates the assembler of one pass, with `compile`
-            for its kernels. Not used where only frames are read.
-        make_salvage_assembler: context (`ReadRules.clone_context`), `compile`, `FrameCorrector` -> the same for a pass
-            that includes unproven frames.
-        page_size: in bytes, for a file that is made of pages.
-        has_records: False = the file cannot hold any (a list of files).
-        final: a server never continues after a record and the frame's end mark.
+        make_assembler: for records that span several frames (pages): function that creates the assembler of one pass,
+            with `compile` for its kernels. Not used if only frames are read.
+        make_salvage_assembler: (context (`ReadRules.clone_context`), `compile`, `FrameCorrector`) -> the assembler of a
+            pass that includes unproven frames.
+        page_size: bytes of a page, for a file of pages.
+        has_records: False = the file cannot contain records (such as a list of files).
+        final: True if a server never continues writing after a record and the frame's end mark.
     """
 
     variant: str
@@ -236,10 +236,10 @@ class ContainerPosition(NamedTuple):
 
 
 class RecordPositions(NamedTuple):
-    """File offset and size in bytes of each record, where an `Assembler` joined the records from several frames.
+    """File offset and size in bytes of each record, if an `Assembler` joined the records from several frames.
 
-    record, start: for records inside such records, whose offset and size these are: the number of the container, and
-    the offset in the window where its bytes begin.
+    record, start: for records inside such a record (offset and size are then those of the container): the number of the
+    container, and the offset of its bytes in the window.
     """
 
     offset: Column
@@ -249,7 +249,7 @@ class RecordPositions(NamedTuple):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A run of good frames (and their rows), valid only until the next one is requested.
+    """Run of good frames (and their rows), valid only until the next batch is requested.
 
     Args:
         window: bytes of the file; frame positions count from its start; `base` is the file offset of `window[0]`.
@@ -259,10 +259,10 @@ class Batch(msgspec.Struct, frozen=True):
         span_starts: start of each frame's payload in `arena`.
         packed: for each frame, whether it was unpacked.
         first_record, first_frame: index in the file of the first record and frame of this batch.
-        inner: by index of the frame, the batch of the records inside it (`InnerLevel`).
-        container: of such a batch, the frame that contains it; its own positions count from the start of the unpacked
-            bytes.
-        positions: positions of the records, where an `Assembler` made the batch.
+        inner: index of a frame -> the batch of the records inside it (`InnerLevel`).
+        container: for such an inner batch, the frame that contains it; the positions in the batch count from the start
+            of the unpacked bytes.
+        positions: positions of the records, if an `Assembler` made the batch.
     """
 
     base: int
@@ -289,7 +289,7 @@ class Batch(msgspec.Struct, frozen=True):
         return bytes(self.arena[table["offset"][index] : table["end"][index]])
 
     def frame_index(self, index: int) -> int:
-        """Return the index, in this batch, of the frame that holds record `index`."""
+        """Return the index, in this batch, of the frame that contains record `index`."""
         return index if self.rows is None else int(self.rows["span"][index])
 
     def frame_bytes(self, frame: int) -> bytes:
@@ -298,7 +298,7 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def is_inside(self) -> bool:
-        """True if the records are inside others."""
+        """True if the records are inside other records."""
         return self.container is not None or (self.positions is not None and self.positions.record is not None)
 
     def container_position(self, index: int) -> ContainerPosition:
@@ -314,7 +314,7 @@ class Batch(msgspec.Struct, frozen=True):
         return ContainerPosition(self.base + low, high - low, self.first_record + index)
 
     def inner_offset(self, index: int) -> int:
-        """Return the offset of a record in the one that contains it; -1 if it is in none."""
+        """Return the offset of a record in its container; -1 if it has no container."""
         if not self.is_inside:
             return -1
         start = None if self.positions is None else self.positions.start
@@ -329,7 +329,7 @@ class Batch(msgspec.Struct, frozen=True):
         return range(self.first_record + start, self.first_record + stop)
 
     def with_first_record(self, record: int) -> Batch:
-        """Return the same batch with `record` as number of its first record, or of the one that contains them all."""
+        """Return the same batch with `record` as the number of its first record, or of their container."""
         holder, places = self.container, self.positions
         holder = None if holder is None else holder._replace(record=record)
         if places is not None and places.record is not None:
@@ -338,11 +338,11 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Assembler(Protocol):
-    """Join records that span several frames; sees the good frames of one file in order.
+    """Assembler of records that span several frames; it receives the good frames of one file in order.
 
-    The batches that it makes have the joined bytes of the records as window, one frame per record, and `positions`;
-    their columns are what the format's own functions expect. They are valid until the next one is requested. A finding
-    replaces records that cannot be joined although the frames are good.
+    Its batches have the joined bytes of the records as window, one frame per record, and `positions`; their columns are
+    those that the format's functions expect. They are valid until the next batch is requested. A finding replaces
+    records that cannot be joined although the frames are good.
     """
 
     @property
@@ -350,12 +350,12 @@ class Assembler(Protocol):
         """The number of the next record."""
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
-        """Yield the records that end in these frames; a record number is its index among all records made so far."""
+        """Yield the records that end in these frames; a record's number is its index among all records so far."""
 
     def skip_damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
-        """Note that `[start, end)` of the file was skipped: records that continue there are lost.
+        """Note that `[start, end)` of the file was skipped: records that continue in it are lost.
 
-        Yields the earlier records that wait for the end of such a record; to be consumed completely.
+        Yield the earlier records that waited for the end of such a record; the iterator must be consumed completely.
         """
 
     def finish(self) -> Iterator[Batch | Finding]:
@@ -363,66 +363,68 @@ class Assembler(Protocol):
 
 
 FrameCorrector = Callable[[bytes, int], tuple[bytes, Finding] | None]
-"""A frame with a wrong checksum, and its file offset -> the corrected frame and why it is unproven; None = it cannot be
+"""Function (frame with a wrong checksum, its file offset) -> (corrected frame, why it is unproven); None = it cannot be
 corrected."""
 
 UnprovenRecords = tuple[Batch, tuple[Finding, ...]]
-"""Records with parts in the same unproven frames, and why these are unproven."""
+"""Records with parts in the same unproven frames, and why the frames are unproven."""
 
 
 class SalvageAssembler(Protocol):
-    """An `Assembler` that also gets unproven frames.
+    """`Assembler` that also receives unproven frames.
 
-    It returns only the records with a part in them that are valid for their type.
+    It returns only records with a part in unproven frames, if they are valid for their type.
     """
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
-        """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
+        """Yield the records that end in these frames. reason: why the frames are unproven; None = they are proven."""
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
         """Note a skipped range; see `Assembler`."""
 
     def finish(self) -> Iterator[UnprovenRecords]:
-        """Yield what is left at the end of the file; see `Assembler`."""
+        """Yield the remaining records at the end of the file; see `Assembler`."""
 
 
 # --- Split points ---
 
 
 class SplitPoint(NamedTuple):
-    """A position in the file, and the number of frames before it in the batch that it was found in."""
+    """Position in the file, and the number of frames before it in its batch."""
 
     offset: int
     frame_count: int
 
 
 def split_after(batch: Batch, frame_count: int) -> SplitPoint | None:
-    """Return the split point after the first `frame_count` frames of a batch; None if there are none."""
+    """Return the split point after the first `frame_count` frames of a batch; None if `frame_count` is 0."""
     return SplitPoint(batch.base + int(batch.frames["end"][frame_count - 1]), frame_count) if frame_count else None
 
 
 KernelCompiler = Callable[[Kernel], Kernel]
-"""Returns the fastest available callable for a kernel function."""
+"""Function that returns the fastest available callable for a kernel."""
 
 
 class SplitFinder(Protocol):
-    """Find split points in the batches of one file, from its start or from a split point; belongs to one layout.
+    """Finder of split points in the batches of one file, from its start or from a split point; it belongs to one
+    layout.
 
-    layout: the layout to scan with: the file's own, or one that shows the split points.
+    layout: the layout to scan with: the file's own, or a layout that shows the split points.
     """
 
     layout: LogFileLayout
 
     def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
-        """Return the last split point in this batch; where frames hold rows, the end of the batch or None."""
+        """Return the last split point in this batch, or None; if frames hold rows, only the end of the batch counts."""
 
     def export_state(self) -> Any:
         """Return the state at the last split point, as plain JSON values."""
 
     def resume(self, state: Any, record: int) -> FrameLevel | None:
-        """Restore exported state into the layout's context, for a reader that starts there with this record number.
+        """Restore exported state into the layout's context, for a reader that starts at that point with this record
+        number.
 
-        Returns the frame level at that position, if it is not the one that the file begins with
+        Return the frame level at that position, if it differs from the level at the beginning of the file
         (`FrameLevel.next_level`).
         """
 
@@ -434,7 +436,7 @@ class SplitFinder(Protocol):
 
 
 class EveryFrameSplitFinder(msgspec.Struct):
-    """Split finder for formats where each frame can be read without those before it."""
+    """Split finder for formats in which each frame can be read without earlier frames."""
 
     layout: LogFileLayout
 
@@ -446,7 +448,7 @@ class EveryFrameSplitFinder(msgspec.Struct):
         """Return None: there is no state."""
 
     def resume(self, state: Any, record: int) -> None:
-        """Ignore the state: none is needed."""
+        """Ignore the state, which is not needed."""
 
     def skip_damage(self) -> None:
         """Ignore the damage: no state is needed."""
@@ -458,11 +460,11 @@ class EveryFrameSplitFinder(msgspec.Struct):
 # --- Flat view of a batch ---
 
 _MAX_RUN_BYTES = MIB
-"""Unpacked bytes of one run, unless a single record has more."""
+"""Maximum unpacked bytes of one run, unless a single record has more."""
 
 
 class BatchPart(NamedTuple):
-    """The records `[first, stop)` of a batch. run_index: index of the first one in its run."""
+    """The records `[first, stop)` of a batch. run_index: index of the first record in its run."""
 
     batch: Batch
     first: int
@@ -471,7 +473,7 @@ class BatchPart(NamedTuple):
 
 
 class FlatRecords(msgspec.Struct, frozen=True):
-    """A run of records, counted from 0 whether they are inside others or not. batch: the outermost one."""
+    """Run of records, counted from 0, whether they are inside other records or not. batch: the outermost batch."""
 
     batch: Batch
     parts: Sequence[BatchPart]
@@ -511,7 +513,7 @@ def wrap_batch(batch: Batch) -> FlatRecords:
 
 
 def flatten_batch(batch: Batch) -> Iterator[FlatRecords]:
-    """Yield all records of a batch, inner ones included, in runs with bounded memory."""
+    """Yield all records of a batch, including inner records, in runs with bounded memory."""
     parts, reached, at, size = list[BatchPart](), 0, 0, 0
     for holder, inner in batch.inner.items():
         parts.append(BatchPart(batch, reached, holder + 1, at))
@@ -533,7 +535,7 @@ def flatten_batch(batch: Batch) -> Iterator[FlatRecords]:
 # --- Zeroed integer buffers for scan columns ---
 
 _MIN_MMAP_BYTES = 1 << 17
-"""From this size on the buffer is mapped: a bytearray would write all its zeros, which a small file does not need."""
+"""Minimum size of a buffer that is mapped: a bytearray would write all its zeros, even if a small file needs few."""
 
 
 def zeroed_int64(count: int) -> memoryview[int]:
@@ -555,7 +557,7 @@ def zeroed_int64(count: int) -> memoryview[int]:
 
 try:
     from _blake2 import blake2b
-except ImportError:  # interpreters without that module
+except ImportError:  # interpreters without this module
     from hashlib import blake2b
 
 
@@ -576,7 +578,7 @@ def _load_crc32() -> Callable[[Any, int], int]:
 
 
 def _load_crc32c() -> Callable[[Any, int], int]:
-    """Load the kernel from the extension module: its package looks up its own version first, which takes 20 ms."""
+    """Load the kernel from the extension module: importing its package looks up a version, which takes 20 ms."""
     name = "crc32c._crc32c"
     package = find_spec("crc32c")
     spec = PathFinder.find_spec(name, package.submodule_search_locations) if package is not None else None
@@ -597,7 +599,7 @@ _KERNEL_LOADERS: dict[int, Callable[[], Callable[[Any, int], int]]] = {
 
 
 class Checksum(msgspec.Struct, frozen=True, dict=True):
-    """A reflected 32-bit CRC. `init` and `xorout`: the register's first value and the final xor (Rocksoft model).
+    """Reflected 32-bit CRC. `init`, `xorout`: the register's initial value and the final xor (Rocksoft model).
 
     check: value for the ASCII string "123456789".
     """
@@ -610,7 +612,7 @@ class Checksum(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def reference(self) -> Callable[[Buffer], int]:
-        """The definition, computed by crcmod: slow; only used in checks."""
+        """The reference implementation, crcmod: slow, and only used in checks."""
         import crcmod
 
         function = crcmod.mkCrcFun(self.poly, initCrc=self.init ^ self.xorout, xorOut=self.xorout, rev=True)
@@ -679,14 +681,14 @@ class BitFlip(msgspec.Struct, frozen=True):
 
 
 def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, often: bool = False) -> BitFlip | None:
-    """Return the one flipped bit, in `length` covered bytes or the stored value, that explains the mismatch, or None.
+    """Return the single flipped bit, in `length` covered bytes or the stored value, that explains a mismatch, or None.
 
     None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage of
     exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) / 2**32:
     5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are held.
 
     Args:
-        often: many ranges will be checked: compute all of these values at once, so that 8 KiB take one lookup.
+        often: many ranges will be checked: compute all these values in advance, so that 8 KiB take one lookup.
     """
     syndrome = stored ^ computed
     if syndrome.bit_count() == 1:
@@ -777,7 +779,7 @@ def step_register(poly: int, register: int, byte: int) -> int:
 
 @lru_cache(maxsize=4)
 def _build_byte_table(poly: int) -> tuple[int, ...]:
-    """Return the table of what each low byte of the register becomes."""
+    """Return the table for one step: the contribution of each value of the register's low byte."""
     reflected, values = _reflect_polynomial(poly), []
     for value in range(256):
         for _ in range(8):

@@ -8,9 +8,9 @@ from typing import Any
 
 
 class LazyRef:
-    """A callable reference to an object of a module, imported on first use.
+    """Callable reference to an object of a module, which is imported on first use.
 
-    name: "package.module:NAME", the module below `binlogtool.formats`, or in full ("binlogtool.…").
+    name: "package.module:NAME", with the module relative to `binlogtool.formats`, or in full ("binlogtool.…").
     """
 
     __slots__ = ("_value", "name")
@@ -38,7 +38,7 @@ class LazyRef:
 
 
 class LazyMapping(Mapping[Any, Any]):
-    """A lazily imported mapping. name: as for `LazyRef`."""
+    """Lazily imported mapping. name: as for `LazyRef`."""
 
     __slots__ = ("_reference",)
 

@@ -1,7 +1,7 @@
-"""Replay rules of a format: what its server would do with each record when it starts, and what that changes.
+"""Replay rules of a format: the fate of each record when the server starts, and the resulting state.
 
-The engine has verified all files before; the rules know what is wrong where, and decide for each record whether the
-server applies, skips or rejects it, and why.
+The engine has already verified all files; the rules receive the findings, and decide for each record whether the server
+applies, skips or rejects it, and why.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ APPLIED, SKIPPED, REJECTED = "applied", "skipped", "rejected"
 VERBS = (APPLIED, SKIPPED, REJECTED)
 
 NOT_REACHED = "not-reached"
-"""Reason for records after the place where the server stops: skipped."""
+"""Reason for skipped records after the place where the server stops."""
 
 UNTIL = "until"
-"""Reason for records at or after `--until`: skipped."""
+"""Reason for skipped records at or after `--until`."""
 
 LIMIT = "limit"
-"""Reason for records that were not replayed because of a limit: skipped."""
+"""Reason for skipped records that were not replayed because of a limit."""
 
 POLICIES = ("server", "strict", "force")
 
 
 class Ruling(NamedTuple):
-    """The outcome of the records `[first, stop)`; numbers count all records of the replay from 0, in reading order.
+    """Outcome of the records `[first, stop)`; numbers count all records of the replay from 0, in reading order.
 
     verb: APPLIED, SKIPPED or REJECTED. reason: one of the format's `ReplayRules.reasons`.
     """
@@ -58,13 +58,13 @@ class ReplayStop(NamedTuple):
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """A file of the log as verification found it.
+    """Verified file of the log.
 
     Args:
         name: relative to the log's directory.
         records: number of provable records.
-        layout, verdict, tail: None where the file could not be read at all.
-        findings: those of the set included.
+        layout, verdict, tail: None if the file could not be read at all.
+        findings: findings about the file, including those of the set.
     """
 
     name: str
@@ -82,16 +82,16 @@ class ReplaySituation(msgspec.Struct, frozen=True):
 
     Args:
         files: the members in the log's own order.
-        is_directory: they are a directory, so files that are missing do not exist; False = single files were named.
-        findings: about the set, where no file has them.
+        is_directory: the files are a whole directory, so missing files do not exist; False = single files were named.
+        findings: findings about the set that belong to no file.
         policy: "server", "strict" or "force".
-        start_position: the last applied position, in the form of `ReplayOutcome.position`; None = a server that has
-            nothing but this log.
-        read_sibling: name -> reader of another file in the log's directory, None if there is none.
+        start_position: the last applied position, in the form of `ReplayOutcome.position`; None = the server has only
+            this log.
+        read_sibling: name -> reader of another file in the log's directory, or None if it does not exist.
         redo: path of the redo log.
-        ended_early: called at the end: returns True if `--until` ended the replay before the end of the log. Then the
-            last record that was fed is the end of the log, and that is no damage.
-        server_version: of the server that starts, as the user gave it; None = the one that wrote the files.
+        ended_early: function to call at the end: returns True if `--until` ended the replay before the end of the log.
+            Then the log ends, without damage, with the last record that was fed.
+        server_version: version of the server that starts, given by the user; None = the one that wrote the files.
         max_memory: bytes that the rules may use for rows.
     """
 
@@ -111,11 +111,11 @@ class ReadPlan(msgspec.Struct, frozen=True):
     """Decisions of the server before it reads records.
 
     Args:
-        read: names of the files whose records it reads, in its order.
-        skipped: the other files -> reason (of `ReplayRules.reasons`); all their records are skipped.
-        refusal: the server does not even begin; `read` is then what it would have read.
-        base: those of `read` that hold a state and no log (snapshots): loaded whole or not at all, no `--until` ends
-            there.
+        read: names of the files whose records the server reads, in its order.
+        skipped: name of another file -> reason (of `ReplayRules.reasons`); all its records are skipped.
+        refusal: why the server does not even begin to read; `read` is then what it would have read.
+        base: the files of `read` that hold a state and no log (snapshots): they are loaded completely or not at all,
+            and `--until` cannot be in them.
         starts: the server starts in spite of the refusal; None = its start does not depend on what it refuses.
     """
 
@@ -130,12 +130,12 @@ class ReplayOutcome(msgspec.Struct, frozen=True):
     """End of a replay: whether the server starts, its last position, and the losses.
 
     Args:
-        starts: the server starts; None = that does not depend on this log.
-        stop: where it stopped, else None.
+        starts: whether the server starts; None = that does not depend on this log.
+        stop: where the server stopped; None = it did not stop.
         position: the last applied position per object or origin, as JSON; the value of `--against`.
-        findings: (member name, finding), above all losses without an error of the server (`silent-loss`).
+        findings: (member name, finding) pairs, mainly losses without an error message of the server (`silent-loss`).
         details: additional JSON for the report.
-        unknown: objects of which the server has rows that no record of the log contains -> the reason as text.
+        unknown: object with rows on the server that no record of the log contains -> the reason as text.
     """
 
     starts: bool | None
@@ -147,13 +147,13 @@ class ReplayOutcome(msgspec.Struct, frozen=True):
 
 
 class Replayer(Protocol):
-    """Decide the outcome of the records of one replay. By the end every record must have a ruling, in any order."""
+    """Decider of the outcome of the records of one replay. By its end every record must have a ruling, in any order."""
 
     def plan_reads(self) -> ReadPlan:
-        """Return which files the server reads; called first."""
+        """Return the plan of the files that the server reads; called first."""
 
     def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
-        """Take the records `[first, first + len(records))` of a file; return the rulings known now, on any record.
+        """Take the records `[first, first + len(records))` of a file; return the rulings known so far, on any records.
 
         After the server has stopped, return `SKIPPED, NOT_REACHED`, or leave it to the engine.
         """
@@ -164,13 +164,13 @@ class Replayer(Protocol):
 
 PUT, DELETE, PATCH, DROP, ADD, REMOVE, RENAME = range(7)
 """Kinds of changes of an object: PUT sets the image of a key; DELETE deletes a key; PATCH changes the image of a key;
-DROP empties the object (it is created, truncated or dropped: from here on all of it is known); ADD inserts a row
-without a key; REMOVE removes one such row; RENAME gives the object the name in the image, with its rows, and discards
-the object that had that name before. For `ReplayRules.patch` the image of a key that does not exist is b""."""
+DROP empties the object (it is created, truncated or dropped: from then on all its rows are known); ADD inserts a row
+without a key; REMOVE removes such a row; RENAME gives the object, with its rows, the name in the image, and discards
+the object that previously had this name. For `ReplayRules.patch` the image of a key that does not exist is b""."""
 
 
 class StateChange(NamedTuple):
-    """One effect of an applied record. key, image: canonical bytes (`encode_canonical`), b"" where there is none.
+    """One effect of an applied record. key, image: canonical bytes (`encode_canonical`); b"" = none.
 
     Rows of objects without a key are kept as a multiset of images (ADD, REMOVE).
     """
@@ -182,16 +182,16 @@ class StateChange(NamedTuple):
 
 
 class EffectReader(Protocol):
-    """Decode what records change; learns definitions (which fields are the key) from the records themselves."""
+    """Decoder of the changes of records; it learns definitions (which fields are the key) from the records."""
 
     def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
         """Return the changes of record `index` of the run; called for applied records only, in order of application."""
 
     def attach_replayer(self, replayer: Any) -> None:
-        """Take the replayer of the same replay; called first."""
+        """Store the replayer of the same replay; called first."""
 
     def unknown_objects(self) -> Mapping[str, str]:
-        """Return objects whose rows are not known as the server has them -> reason as text; called at the end."""
+        """Return object -> reason as text, for objects whose rows on the server are not all known; called last."""
         return {}
 
 
@@ -205,7 +205,7 @@ class ObjectCount(NamedTuple):
 
 
 class BatchRuling(NamedTuple):
-    """One ruling for all records of a batch up to `stop`. object_counts: per object, in the order of names or ids."""
+    """One ruling for all records of a batch up to `stop`. object_counts: one per object, ordered by name or id."""
 
     stop: int
     verb: str
@@ -216,16 +216,17 @@ class BatchRuling(NamedTuple):
 class CompiledReplay(Protocol):
     """Compiled code for records that need no individual ruling.
 
-    The `Replayer` and `EffectReader` handle all others, and know what was done here.
+    The `Replayer` and `EffectReader` handle all other records, and share the state with this code.
     """
 
     def rule_on_batch(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
     ) -> BatchRuling | None:
-        """Rule on the first of the records `[start, stop)` of a batch of a file; None: the first needs its own ruling.
+        """Rule on the first of the records `[start, stop)` of a file's batch; None = the first record needs its own
+        ruling.
 
         Args:
-            context: of the file's layout.
+            context: context of the file's layout.
             compile_kernel: see `RowStoreMemory.compile_kernel`.
         """
 
@@ -233,27 +234,26 @@ class CompiledReplay(Protocol):
         """Store the changes of the applied records `[start, stop)` of a batch; return the first unsupported one."""
 
     def decode_changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[StateChange]:
-        """Return the changes of such records, as `EffectReader.of` does."""
+        """Return the changes of unsupported records, as `EffectReader.of` does."""
 
 
 class ReplayRules(msgspec.Struct, frozen=True):
     """Rules by which the server of a format replays its log.
 
     Args:
-        begin: creates the replayer of one replay.
+        begin: function that creates the replayer of one replay.
         reasons: reason -> one or two sentences: the rule, with its source (specification section, server symbol).
-        effects: creates the reader of what records change; None = there is no state to digest.
-        patch: image, operation (`StateChange.image` of PATCH) -> the new image, or None where it cannot be computed;
-            None = images are always whole.
-        level: what counts as a record (`Hints.level`).
+        effects: function that creates the reader of changes; None = there is no state to digest.
+        patch: (image, operation (`StateChange.image` of PATCH)) -> the new image, or None if it cannot be computed;
+            None = images are always complete.
+        level: which units count as records (`Hints.level`).
         count_records: details of a file's validation -> its number of records at that level.
-        parse_state: name and content of a file that says what a server has applied -> the position, or None if it is
-            not such a file.
-        force: what the policy of this name does, for the help.
-        decode_extras: the part of `OutputRules.decode_extras` that the rules need, called in its place; None = all of
+        parse_state: (name, content) of a server's state file -> the last applied position, or None if it is not a state
+            file.
+        force: text for the help about the effects of policy `force`.
+        decode_extras: the part of `OutputRules.decode_extras` that the rules need, called instead of it; None = all of
             it.
-        compiled: creates the compiled code of one replay from the replayer, the effect reader (None = not needed), and
-            the limits.
+        compiled: (replayer, effect reader (None = not needed), limits) -> the compiled code of one replay.
     """
 
     begin: Callable[[ReplaySituation], Replayer]
@@ -276,7 +276,7 @@ def _encoder() -> Any:
 
 
 def encode_canonical(value: Any) -> bytes:
-    """Encode a decoded value as bytes: equal for equal values, whatever the order of a map's keys."""
+    """Encode a decoded value as canonical bytes: equal for equal values, whatever the order of a map's keys."""
     buffer = bytearray()  # raises MemoryError where it cannot grow; the encoder's own buffer is not looked at
     try:
         _encoder().encode_into(value, buffer)
@@ -307,7 +307,7 @@ def make_rulings(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Rulin
 
 
 def join_rulings(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
-    """Join adjacent equal rulings: recording them in one step is cheap."""
+    """Join adjacent rulings that are equal, because recording them in one step is cheaper."""
     last: Ruling | None = None
     for ruling in rulings:
         if last is not None and last.stop == ruling.first and last[2:] == ruling[2:]:

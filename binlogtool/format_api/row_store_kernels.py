@@ -1,10 +1,10 @@
-"""Kernels of the row store: a hash table over one memory area that holds all rows.
+"""Kernels of the row store: a hash table in one memory area that holds all rows.
 
-`rows` is that memory as integers, `texts` and `out` are the same as bytes. From integer `at` on a row has: the hash of
-its key; ROW_OWNER, the number of its object and the size of its key; ROW_STATE, the epoch of the object and the row's
-state; ROW_IMAGE_SIZE, the bytes reserved for its image and those in use; its key and its image, each aligned to an
-integer. `slots` has the positions of rows plus 1, by hash. A new key is written after the last row, where its row would
-have it, before it is looked up.
+`rows` is that memory as integers, `texts` and `out` are the same memory as bytes. A row at integer `at` has: the hash
+of its key; ROW_OWNER, the number of its object and the size of its key; ROW_STATE, the epoch of the object and the
+row's state; ROW_IMAGE_SIZE, the bytes reserved for its image and those in use; its key and its image, each aligned to
+an integer. `slots` has the positions of rows plus 1, by hash. Before a new key is looked up, it is written after the
+last row, where it would be in its new row.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HEAD_FREE, HEAD_END, HEAD_SLOT_MASK, HEAD_ROW_COUNT, HEAD_ABANDONED, HEAD_HASH_S
 integers of abandoned rows, hash seed; and the size of `head`."""
 
 NO_SPACE, UNSUPPORTED = -1, -2
-"""The memory or the slots are full; the general code must do it."""
+"""Result codes: the memory or the slots are full; the general code must handle the key."""
 
 ROW_DELETED, ROW_KNOWN, ROW_PENDING, ROW_MIXED = 0, 1, 2, 4
-"""Deleted; image known; only changes known, as the image is in no record that was read. ROW_MIXED (a flag): the image
-is packed with operations that are still to be applied."""
+"""States of a row: deleted; image known; only changes known, because no record that was read contains the image.
+ROW_MIXED (a flag): the image is packed with operations that are not applied yet."""
 
 OBJECT_EPOCH, OBJECT_NAME_OFFSET, OBJECT_NAME_SIZE, OBJECT_SIZE = range(4)
 """Indexes of the integers of an object for `add_row_digests`: epoch, offset and size of its name; and their number."""
@@ -37,7 +37,7 @@ _U64 = (1 << 64) - 1
 
 
 class StoreMemory(NamedTuple):
-    """The memory of the kept rows: `texts` and `out` are its bytes, `rows` its integers; `slots` and `head`."""
+    """Memory of a row store: its bytes as `texts` and `out`, its integers as `rows`, with `slots` and `head`."""
 
     texts: UInt8s
     out: MutableUInt8s
@@ -47,7 +47,7 @@ class StoreMemory(NamedTuple):
 
 
 class RowStoreMemory(Protocol):
-    """The memory of a row store, for the kernels of a format."""
+    """Row store as the kernels of a format use it."""
 
     @property
     def memory(self) -> StoreMemory:
@@ -58,10 +58,10 @@ class RowStoreMemory(Protocol):
         """A number that changes whenever an object gets another number or epoch."""
 
     def compile_kernel(self, function: Kernel) -> Kernel:
-        """Return a kernel that takes the arrays, compiled if possible."""
+        """Return the kernel, compiled if possible."""
 
     def object_number(self, name: str) -> tuple[int, int]:
-        """Return the number of the object that has this name now, and its epoch."""
+        """Return the number of the object that currently has this name, and its epoch."""
 
     def grow(self) -> None:
         """Allocate more memory after a kernel returned NO_SPACE."""
@@ -99,7 +99,7 @@ def hash_bytes(texts: UInt8s, p: int, size: int, seed: int) -> int:
 
 @kernel()
 def count_integers(size: int) -> int:
-    """Return how many integers hold `size` bytes."""
+    """Return the number of integers that hold `size` bytes."""
     return (size + 7) >> 3
 
 
@@ -113,7 +113,7 @@ def has_space(head: Int64s, key_size: int, image_size: int) -> int:
 
 @kernel(hash_bytes, are_bytes_equal)
 def find_row(texts: UInt8s, rows: Int64s, slots: Int64s, head: Int64s, owner: int) -> tuple[int, int, int]:
-    """Look up the key after the last row: return its slot, its row (-1 = none) and its hash. owner: as in a row."""
+    """Look up the key after the last row; return its slot, row (-1 = none) and hash. owner: ROW_OWNER of the row."""
     p = 8 * (head[HEAD_FREE] + ROW_CONTENT)
     size = owner & 0x7FFFFFFF
     hash_value = hash_bytes(texts, p, size, head[HEAD_HASH_SEED] ^ owner)
@@ -155,7 +155,7 @@ def commit_row(
     state: int,
     size: int,
 ) -> int:
-    """Make a row of the key and image after the last row. old_row: the old row of this key; -1 = none."""
+    """Turn the key and image after the last row into a row. old_row: the old row of this key; -1 = none."""
     at = head[HEAD_FREE]
     image_integers = count_integers(size)
     rows[at] = hash_value
@@ -187,7 +187,7 @@ def put_row(buf: UInt8s, p: int, n: int, memory: StoreMemory, owner: int, state:
 
 @kernel(copy_bytes, has_space, put_row)
 def put_key_and_row(buf: UInt8s, size: int, n: int, memory: StoreMemory, number: int, state: int) -> int:
-    """Set the image of the key `buf[:size]` of object `number` to `buf[size:n]`; or return NO_SPACE."""
+    """Set the image of the key `buf[:size]` of object `number` to `buf[size:n]`; return NO_SPACE if it does not fit."""
     if has_space(memory.head, size, n - size) == 0:
         return -1
     copy_bytes(buf, 0, size, memory.out, 8 * (memory.head[HEAD_FREE] + ROW_CONTENT))
@@ -196,7 +196,7 @@ def put_key_and_row(buf: UInt8s, size: int, n: int, memory: StoreMemory, number:
 
 @kernel(copy_bytes, has_space, find_row)
 def get_row(buf: UInt8s, size: int, memory: StoreMemory, number: int) -> int:
-    """Return the row with the key `buf[:size]` of object `number`; NO_SPACE for the lookup, or UNSUPPORTED: none."""
+    """Return the row with key `buf[:size]` of object `number`; NO_SPACE = none for the lookup, UNSUPPORTED = no row."""
     if has_space(memory.head, size, 0) == 0:
         return -1
     copy_bytes(buf, 0, size, memory.out, 8 * (memory.head[HEAD_FREE] + ROW_CONTENT))
@@ -216,7 +216,7 @@ def insert_slot(rows: Int64s, slots: MutableInt64s, head: Int64s, at: int) -> in
 
 @kernel(count_integers, insert_slot)
 def compact_rows(rows: MutableInt64s, slots: MutableInt64s, head: MutableInt64s) -> int:
-    """Move all rows together, without the abandoned ones, and refill the empty slots."""
+    """Move all rows together, dropping abandoned ones, and refill the slots, which must be empty."""
     at = 0
     free = 0
     while at < head[HEAD_FREE]:
@@ -250,7 +250,7 @@ def add_row_digest(
     sums: MutableInt64s,
     at: int,
 ) -> int:
-    """Add the digest of a row (`repair.replay_state.hash_row`) to the 256 bits at `sums[at]`, lowest ones first."""
+    """Add the digest of a row (`repair.replay_state.hash_row`) to the 256 bits at `sums[at]`, lowest bits first."""
     named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
     data = b"%d:%d:%b%b%b" % (name_size, key_size, named, key_of, bytes(buf[image : image + size]))
     total = int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
@@ -265,7 +265,8 @@ def add_row_digest(
 def add_row_digests(
     texts: UInt8s, buf: UInt8s, rows: Int64s, head: Int64s, objects: Int64s, sums: MutableInt64s, at: int
 ) -> int:
-    """Add all rows from `at` on: per object their count and the sum of their digest numbers (5 integers of `sums`).
+    """Add all rows from `at` on to the sums: per object, their count and the sum of their digests (5 integers of
+    `sums`).
 
     Returns the position of a row that is neither known nor deleted, or the end of the rows. texts: names of objects.
     """

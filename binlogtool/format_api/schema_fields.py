@@ -1,8 +1,8 @@
 """Bounded field types of schemas, the kernel decorator, kernels that load integers, and readers generated from a
 schema.
 
-The compiler reads the annotation of a parameter and nothing else: names are free. A function that declares a parameter
-with none of these types cannot be compiled, which is an error of the build.
+The kernel compiler reads only the annotations of parameters; their names are free. A function with an array parameter
+of another type than those below cannot be compiled, which is a build error.
 
 A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
 kernels, uses only literals and the constants below, and never loops without consuming a byte. It runs as
@@ -12,11 +12,11 @@ unsigned 64-bit fields.
     scalar kernel   read(buf, p, n) -> (value, next)
     record kernel   read(buf, p, n, table, out, at) -> next      writes len(columns) values to out[at:]
 
-`n` is the end of the readable bytes; `next` < 0 says why there is no value: SHORT or MALFORMED.
+`n` is the end of the readable bytes; `next` < 0 is the reason why there is no value: SHORT or MALFORMED.
 
-A schema says where each field is; `dump` shows its named fields in order, flags as numbers and other codes by name.
-A field that only lays out others is marked as `HiddenField`. A value that a schema cannot express is a *leaf*: the
-class of its field has an attribute `leaf` of type `LeafFormat`.
+A schema defines the position of each field; `dump` shows its named fields in order, flags as numbers and other codes by
+name. A field that only lays out others is marked as `HiddenField`. A value that a schema cannot express is a *leaf*:
+the class of its field has an attribute `leaf` of type `LeafFormat`.
 
 A format names the schema and the fields; the generator is `schema.body_decoders`, imported by name at the first call,
 as formats must not import upper layers.
@@ -56,7 +56,7 @@ from binlogtool.limits import Limits
 
 
 class ArrayType(NamedTuple):
-    """Element type of the memory that an array parameter points to.
+    """Element type of the array that a parameter points to.
 
     size: bytes of an element: 1, an unsigned byte; 8, a signed integer in the order of this machine.
     mutable: the kernel, or one that it calls, may write to it.
@@ -88,9 +88,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(*uses: Callable[..., Any], native: str = "") -> Callable[[F], F]:
-    """Mark a function as a kernel and list the kernels that it calls.
+    """Mark a function as a kernel. uses: the kernels that it calls.
 
-    native: the equivalent function of `schema/runtime.c`, used in place of the translated source.
+    native: the equivalent function of `schema/runtime.c`, used instead of the translated source.
     """
 
     def mark(function: F) -> F:
@@ -140,7 +140,7 @@ def _bind_sink(template: Any, sink: type, inline: bool) -> FunctionType:
 
 
 class MalformedError(ConstructError):  # type: ignore[misc]
-    """The bytes are not a value of this field type; `finding_id` is the id of the finding."""
+    """Raised for bytes that are no value of a field type; `finding_id` is the id of the finding."""
 
     def __init__(self, message: str, path: str | None = None, finding_id: str = "payload-undecodable") -> None:
         super().__init__(message, path=path)
@@ -151,10 +151,10 @@ class ScalarForm(msgspec.Struct, frozen=True):
     """One common encoding of a scalar, selected by its first byte; generated code reads it inline, without a call.
 
     Args:
-        first, last: the range of first bytes with this encoding, both included.
+        first, last: the range of first bytes with this encoding, inclusive.
         layout: byte order and `struct` code (`>I`) of the value after the first byte; None: the value is the first byte
             minus `base`.
-        skips: (only without layout) that many bytes follow and belong to the field.
+        skips: (only without layout) number of following bytes that belong to the field.
     """
 
     first: int
@@ -171,7 +171,7 @@ class ScalarForm(msgspec.Struct, frozen=True):
 
     @property
     def max_size(self) -> int:
-        """The largest size in bytes."""
+        """Maximum size in bytes."""
         if self.layout is not None:
             return 1 + struct.calcsize(self.layout)
         return 1 + (self.last - self.base if self.skips else 0)
@@ -201,7 +201,7 @@ class RecordKernel(msgspec.Struct, frozen=True):
 
 
 class ChecksumResult(NamedTuple):
-    """The result of a checksum check. ok is None where the stored value means "not computed"."""
+    """Result of a checksum check. ok: None = the stored value means "not computed"."""
 
     algorithm: str
     stored: int
@@ -219,7 +219,7 @@ class CrcCheck(Construct):  # type: ignore[misc]
     Args:
         start, end: expressions for stream positions (`Tell` fields).
         absent: a stored value that means "not computed", unless the computed value is the same.
-        without: expression for the effect of bits that the writer leaves out of the checksum, xored in; 0 = none.
+        without: expression for the effect of bits that the writer excludes from the checksum, to be xored; 0 = none.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class Magic(Subconstruct):  # type: ignore[misc]
 
 
 class NestedSchema(Subconstruct):  # type: ignore[misc]
-    """A sized field whose bytes have a schema of their own.
+    """Sized field whose bytes have another schema.
 
     The scanner and plain parsing see `subcon` (its bytes); the annotated parse continues into `detail`, over exactly
     these bytes.
@@ -283,9 +283,9 @@ class NestedSchema(Subconstruct):  # type: ignore[misc]
 
 
 class CompressedSchema(Subconstruct):  # type: ignore[misc]
-    """Inside `NestedSchema`: compressed bytes; `subcon` describes the unpacked bytes, a new address space.
+    """Compressed bytes inside a `NestedSchema`; `subcon` describes the unpacked bytes, a new address space.
 
-    codec: `format_api.layout.Decompressor`; one with `located = True` also gets the file offset of the packed bytes.
+    codec: `format_api.layout.Decompressor`; with `located = True` it also receives the file offset of the packed bytes.
     """
 
     def __init__(self, subcon: Construct, codec: Any, name: str) -> None:
@@ -295,10 +295,10 @@ class CompressedSchema(Subconstruct):  # type: ignore[misc]
 
 
 class TracePart(NamedTuple):
-    """One row below a `Traceable` field, in file order, parents before their children.
+    """Row below a `Traceable` field; rows are in file order, parents before their children.
 
     Args:
-        path: from the field on, with its own separator: ".lsn", ".tuple[0]", "[3].name".
+        path: relative to the field, beginning with the separator: ".lsn", ".tuple[0]", "[3].name".
         depth: 1 = child of the field.
         start, end: positions in the given bytes; end None = a container, which ends where its last part ends (the
             leaves must tile it: its own header bytes are a leaf too, such as ".tuple.count").
@@ -313,17 +313,17 @@ class TracePart(NamedTuple):
 
 
 PlainPart = tuple[str, int, int, int | None, Any, str]
-"""The members of a `TracePart`, in their order."""
+"""The members of a `TracePart`, in order, as a plain tuple."""
 
 
 @runtime_checkable
 class Traceable(Protocol):
-    """A construct class that can list the parts of its value: messages, nested values, compressed integers.
+    """Construct class that can list the parts of its value: messages, nested values, compressed integers.
 
     The annotated parse calls `_parse` first and then `trace_rows`, over exactly the bytes that were consumed. A class
-    without it is one row with its parsed value. A class whose value is all that is left of its stream, and that no
-    other field refers to, may set `fills_stream = True`: then only its parts are requested, which saves a second
-    decoding. A class with very many parts may offer `trace_parts`: the same as plain tuples, which takes half the time.
+    without it is shown as one row with its parsed value. A class whose value is the rest of its stream, and to which no
+    other field refers, may set `fills_stream = True`: then only its parts are requested, which saves a second decoding.
+    A class with very many parts may define `trace_parts`, which yields them as plain tuples in half the time.
     """
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
@@ -362,7 +362,7 @@ def load_int64(buf: UInt8s, p: int) -> int:
 
 @kernel()
 def load_little_endian(buf: UInt8s, p: int, size: int) -> int:
-    """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, little-endian."""
+    """Load an unsigned integer of up to 7 bytes, or a signed integer of 8 bytes, little-endian."""
     if size == 4:
         return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     value = 0
@@ -376,7 +376,7 @@ def load_little_endian(buf: UInt8s, p: int, size: int) -> int:
 
 @kernel()
 def load_big_endian(buf: UInt8s, p: int, size: int) -> int:
-    """Load an unsigned integer of up to 7 bytes, or a signed one of 8 bytes, big-endian."""
+    """Load an unsigned integer of up to 7 bytes, or a signed integer of 8 bytes, big-endian."""
     value = 0
     first = 1 if size == 8 else 0
     for i in range(first, size):
@@ -403,16 +403,16 @@ def make_count_error(element_name: str, count: int, bytes_remaining: int) -> Mal
 
 
 class LeafFormat(msgspec.Struct, frozen=True):
-    """Output of a value that takes up a whole range of bytes.
+    """Output form of a value that is a whole range of bytes (a leaf).
 
     Args:
-        decode: the bytes -> what `dump` shows; None = only compiled code uses this leaf.
-        json_kernel: names the kernel `put(buf, p, n, out, o, z)` that writes the same as JSON, see
-            `format_api.json_kernels`; None = only the general writer does.
+        decode: bytes -> the value that `dump` shows; None = only compiled code uses this leaf.
+        json_kernel: name of the kernel `put(buf, p, n, out, o, z)` that writes the same value as JSON, see
+            `format_api.json_kernels`; None = only the general writer writes it.
         unquoted: the kernel writes the text without its quotes.
-        text_table: names the table of texts that the kernel also takes, before `out`.
-        context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes, before
-            `out`.
+        text_table: name of the table of texts that the kernel takes as an additional argument, before `out`.
+        context_fields: fields of the enclosing structures whose integers (or start offsets) the kernel takes as
+            additional arguments, before `out`.
         writes_members: the kernel writes JSON members with their names.
     """
 
@@ -425,10 +425,10 @@ class LeafFormat(msgspec.Struct, frozen=True):
 
 
 class BodySchema(msgspec.Struct, frozen=True):
-    """A body as `dump` shows it: the fields of a schema, optionally after one field made of them.
+    """Body as `dump` shows it: the fields of a schema, optionally preceded by one field composed of them.
 
     Args:
-        title: name and text of that field; `{name}` in the text is a field; None as the text = null.
+        title: name and text of the composed field; `{name}` in the text is a field; text None = null.
         parameters: names in the text that are not fields: numbers that the reader of the body supplies.
     """
 
@@ -441,7 +441,7 @@ class BodySchema(msgspec.Struct, frozen=True):
 
 
 class FieldMarker(Renamed):  # type: ignore[misc]
-    """Attach information to a field without changing how it is parsed."""
+    """Marker that attaches information to a field without changing its parsing."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return self.subcon._parsereport(stream, context, path)
@@ -454,15 +454,15 @@ class FieldMarker(Renamed):  # type: ignore[misc]
 
 
 class HiddenField(FieldMarker):
-    """Mark a length, count or filler that is not shown."""
+    """Marker of a length, count or filler that is not shown."""
 
 
 class InterpretedOnly(FieldMarker):
-    """Mark a field whose bodies compiled code leaves to the general writer."""
+    """Marker of a field; compiled code leaves bodies that contain it to the general writer."""
 
 
 class RenamedField(FieldMarker):
-    """Mark a field that `dump` shows under another name."""
+    """Marker of a field that `dump` shows under another name."""
 
     def __init__(self, title: str, subcon: Construct) -> None:
         super().__init__(subcon)
@@ -470,7 +470,7 @@ class RenamedField(FieldMarker):
 
 
 class OpaqueLeaf(FieldMarker):
-    """Mark a field all of whose bytes are one leaf."""
+    """Marker of a field whose bytes are all one leaf."""
 
     def __init__(self, subcon: Construct, leaf: LeafFormat) -> None:
         super().__init__(subcon)
@@ -478,7 +478,7 @@ class OpaqueLeaf(FieldMarker):
 
 
 class SingleField(FieldMarker):
-    """Mark a structure that is shown as its only bytes field, formatted by a leaf."""
+    """Marker of a structure that is shown as its only bytes field, formatted by a leaf."""
 
     def __init__(self, subcon: Construct, name: str, leaf: LeafFormat) -> None:
         super().__init__(subcon)
@@ -486,7 +486,7 @@ class SingleField(FieldMarker):
 
 
 class ZeroMeansAbsent(FieldMarker):
-    """Mark a field whose value 0 means that it is absent."""
+    """Marker of a field whose value 0 means that it is absent."""
 
 
 # -- conditions --------------------------------------------------------------------------------------------------------
@@ -533,7 +533,7 @@ def make_flag_condition(name: str, *flags: str) -> AnyFlagSet:
 
 
 class IfBytesLeft(Subconstruct):  # type: ignore[misc]
-    """A field that is present if bytes are left: older servers do not write it; its value is None then."""
+    """Field that is absent (None) if no bytes are left, because older servers do not write it."""
 
     looks_for_end = True
 
@@ -583,7 +583,7 @@ class HighBitInt(SplitInt):
 
 
 class PeekInt(Subconstruct):  # type: ignore[misc]
-    """The integer at the current position without consuming it, not shown; 0 where fewer bytes are left."""
+    """Integer at the current position that is not consumed and not shown; 0 if fewer bytes are left."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
         position, value = stream.tell(), 0
@@ -600,9 +600,9 @@ class PeekInt(Subconstruct):  # type: ignore[misc]
 
 
 class BoundedCount(Subconstruct):  # type: ignore[misc]
-    """The number of elements that follow, not shown.
+    """Number of the following elements, not shown.
 
-    Each takes `smallest` bytes or more, so it is checked against the remaining bytes.
+    Each element takes at least `smallest` bytes, so the number is checked against the remaining bytes.
     """
 
     def __init__(self, subcon: Construct, smallest: int, what: str) -> None:
@@ -629,7 +629,7 @@ def count_bytes_left(stream: Any) -> int:
 
 
 def decode_text(value: bytes) -> str | bytes:
-    """Decode UTF-8 (encoding gives the bytes back); return other bytes unchanged."""
+    """Decode UTF-8 so that encoding restores the bytes; return other bytes unchanged."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -637,7 +637,7 @@ def decode_text(value: bytes) -> str | bytes:
 
 
 class TextField(Adapter):  # type: ignore[misc]
-    """Bytes that are text, usually UTF-8; others stay bytes."""
+    """Field of text, usually UTF-8; invalid text stays bytes."""
 
     leaf = LeafFormat(decode_text, LazyRef("binlogtool.format_api.json_kernels:put_any_text"))
 
@@ -704,7 +704,7 @@ K = TypeVar("K", bound=tuple[Any, ...])
 
 
 class LazyDecoder(Generic[T]):
-    """A decoder of the bytes of a body, generated at its first call."""
+    """Decoder of the bytes of a body, generated at its first call."""
 
     __slots__ = ("_arguments", "_generator_name", "read")
 
@@ -726,7 +726,7 @@ class LazyDecoder(Generic[T]):
 
 
 def make_body_decoder(body: BodySchema) -> LazyDecoder[dict[str, Any]]:
-    """Return a decoder of what `dump` shows of a body (and its parameters), as a dictionary.
+    """Return a decoder of a body (and its parameters) to the dictionary that `dump` shows.
 
     Raises:
         MalformedError: (when called) the body is too short for its declared content.
@@ -750,7 +750,7 @@ def make_integer_decoder(schema: Construct, name: str) -> LazyDecoder[int]:
 
 
 def make_list_decoder(schema: Construct, name: str, element_type: type[K]) -> LazyDecoder[tuple[K, ...]]:
-    """Return a decoder of one array field: its elements as named tuples, arrays inside of them as tuples of tuples."""
+    """Return a decoder of one array field: its elements are named tuples, and arrays in them tuples of tuples."""
     return LazyDecoder("make_fields_reader", schema, name, element_type)
 
 
@@ -758,7 +758,7 @@ def field_offset(schema: Construct, name: str) -> int:
     """Return the offset of a field in a body, if all fields before it are always present and of fixed size.
 
     Raises:
-        ValueError: there is no such field, or its offset is not fixed.
+        ValueError: the field does not exist, or its offset is not fixed.
     """
     offset = 0
     for subcon in schema.subcons:
@@ -771,8 +771,8 @@ def field_offset(schema: Construct, name: str) -> int:
 def make_unpacker(schema: Construct, *names: str) -> Callable[..., tuple[Any, ...]]:
     """Return a function (buffer, offset of the structure) -> these fields, in the order of the structure.
 
-    It reads no further than the last of them; all fields up to there must have fixed sizes. Bytes stay bytes, codes
-    stay numbers. The function raises `struct.error` where the buffer is too short.
+    It reads no further than the last of these fields; all fields up to it must have fixed sizes. Bytes stay bytes,
+    codes stay numbers. The function raises `struct.error` where the buffer is too short.
 
     Raises:
         ValueError: a field does not exist, or has no fixed offset or no struct code.

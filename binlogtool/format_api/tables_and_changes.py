@@ -1,5 +1,4 @@
-"""Tables, row changes, SQL scripts and whole transactions that a format makes from records, in one shape for every
-format.
+"""Tables, row changes, SQL scripts and whole transactions that formats make from records, in one shape for all formats.
 
 A type is an SQL type name: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38 digits,
 string, binary, date, timestamp (an instant, microseconds, UTC), timestamp_ntz (the same without a zone), array<string>,
@@ -59,17 +58,17 @@ def _unquote_part(part: str) -> str:
 
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
 JSON = "json"
-"""JSON text: a JSON null is the text `null`, a string has its quotes."""
+"""Column type of JSON text: a JSON null is the text `null`, a string has its quotes."""
 MAX_DECIMAL_DIGITS = 38
-"""A decimal with more digits is exported as text."""
+"""Maximum number of digits of a decimal; decimals with more digits are exported as text."""
 TUPLE = "tuple"
-"""Name of the only column of a table whose columns are not known: each row as JSON."""
+"""Name of the only column, with each row as JSON, of a table whose columns are unknown."""
 
 
 class TableColumn(msgspec.Struct, frozen=True):
-    """A column: its name and its type.
+    """Column of a table: its name and its type.
 
-    widest_type: the type that holds every allowed value, where `type` holds the usual ones; "" = `type` holds all.
+    widest_type: the type for every allowed value, if `type` is only for the usual values; "" = `type` is for all.
     """
 
     name: str
@@ -78,12 +77,12 @@ class TableColumn(msgspec.Struct, frozen=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True):
-    """A table as the log describes it at some position; another description is another object.
+    """Table as the log describes it at some position; another description is another object.
 
     Args:
-        key: names of the columns of its primary key; () = not known.
+        key: names of the columns of its primary key; () = unknown.
         ids: other identifiers that records use for it (its number).
-        display_name: name in records, which several tables may share; "" = `name`.
+        display_name: name shown in records, which several tables may share; "" = `name`.
     """
 
     name: str
@@ -94,7 +93,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that select it."""
+        """All names by which the table can be selected."""
         return (self.name, *self.ids, self.display_name) if self.display_name else (self.name, *self.ids)
 
     def is_same_table(self, other: TableSchema) -> bool:
@@ -111,7 +110,7 @@ def make_database_table(
 
 
 Image = Mapping[str, Any]
-"""Row image: column -> value, as `dump` shows it; columns that the log does not have are absent."""
+"""Row image: column -> value, as `dump` shows it; columns that are not in the log are absent."""
 
 
 def pad_binary(size: int, value: Any) -> Any:
@@ -131,8 +130,8 @@ class TableRow(NamedTuple):
 
     Args:
         op: INSERT, UPDATE, DELETE, or the format's own name for it.
-        before, after: row images; None = there is none.
-        key, operations: of a change that the log has without images.
+        before, after: row images; None = no image.
+        key, operations: key and operations of a change that was logged without images.
     """
 
     table: TableSchema
@@ -144,7 +143,7 @@ class TableRow(NamedTuple):
 
 
 _VALUE_BYTES, _ROW_BYTES = 64, 512
-"""Memory of a decoded value in addition to the bytes of a text, and of a row in addition to its values."""
+"""Memory, in bytes, of a decoded value in addition to the bytes of a text, and of a row in addition to its values."""
 
 
 def estimate_row_bytes(row: TableRow) -> int:
@@ -178,7 +177,8 @@ class ColumnCells(NamedTuple):
             first.
         valid: one byte per cell: 0 = NULL, 1 = a value, 2 = the raw bytes of a value that `decode_raw` decodes: a text,
             or a little-endian number.
-        decode_raw: decodes a value, as `dump` shows it, from its raw bytes; raises as a format's bodies do.
+        decode_raw: function that decodes a value, as `dump` shows it, from its raw bytes; it raises like the decoding
+            of bodies.
         raw_bytes: size of a raw number.
         texts: meaning of the numbers of an ENUM (from 1 on, 0 = "") or of the bits of a SET.
     """
@@ -192,7 +192,7 @@ class ColumnCells(NamedTuple):
     texts: Sequence[str] | None = None
 
     def iter_raw(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number of each cell with raw bytes, and these."""
+        """Yield (number of the cell, raw bytes) for each cell with raw bytes."""
         flags, step = bytes(self.valid), 1 + self.wide
         at = flags.find(2)
         while at >= 0:
@@ -210,18 +210,18 @@ class CellBuffer(Protocol):
 
     @property
     def size_in_bytes(self) -> int:
-        """Memory of all its rows, about."""
+        """Approximate memory of all rows, in bytes."""
 
     def read_column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
-        """Return the cells of a column in the image before (side 0) or after (1), of the rows `[start, stop)`."""
+        """Return the cells of a column in the before image (side 0) or after image (1), of the rows `[start, stop)`."""
 
 
 class CellSlice(NamedTuple):
-    """The rows `[start, start + size)` of a cell buffer, which does not change any more.
+    """The rows `[start, start + size)` of a cell buffer that no longer changes.
 
     Args:
-        sides: 1 = rows have an image before, 2 = one after, 3 = both.
-        absent: (0 = before, 1 = after; number of a column) of columns that the log does not have for these rows.
+        sides: 1 = rows have a before image, 2 = an after image, 3 = both.
+        absent: (0 = before or 1 = after, number of the column) of columns that are not in the log for these rows.
     """
 
     buffer: CellBuffer
@@ -232,18 +232,18 @@ class CellSlice(NamedTuple):
 
 
 class RecordTableRows(msgspec.Struct, frozen=True):
-    """The rows of one record, and what it says about tables.
+    """Rows of one record, and its information about tables.
 
     Args:
-        rows: in the record's order.
-        findings: about the record.
-        described: tables that it describes.
-        time: of the rows, microseconds since 1970, where it is more exact than that of the record.
-        begins: a transaction begins here; one whose end was not seen has none.
+        rows: the rows, in the record's order.
+        findings: findings about the record.
+        described: tables that the record describes.
+        time: time of the rows, microseconds since 1970, if it is more exact than that of the record.
+        begins: a transaction begins here; an earlier one whose end was not seen has no end.
         ends: the transaction of the last row ends here.
-        remark: what it does to tables, as text.
-        cells: several rows, in place of `rows`.
-        changes: the only table that it is known to change, where its rows are not known; None = it may be any.
+        remark: text about what the record does to tables.
+        cells: several rows, instead of `rows`.
+        changes: the only table that the record is known to change, if its rows are unknown; None = it may be any table.
         emptied: tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
         reason: why compiled code did not decode the rows together with those of other records, as text about the rows.
     """
@@ -269,8 +269,8 @@ class CellRun(NamedTuple):
     """Consecutive rows of one table from some of the events of `EventRows`.
 
     Args:
-        start: the first row.
-        event_numbers: numbers of the events; the rows of each follow those of the one before.
+        start: index of the first row.
+        event_numbers: numbers of the events; the rows of each event follow those of the previous event.
     """
 
     buffer: CellBuffer
@@ -279,24 +279,25 @@ class CellRun(NamedTuple):
 
 
 class EventRows(NamedTuple):
-    """The content of consecutive records, if it is only rows as cells, ends of transactions and table descriptions.
+    """Content of consecutive records, if it consists only of rows as cells, ends of transactions and table
+    descriptions.
 
     Args:
-        described: tables that were not described before.
-        closes: the transaction that was open before ends here, before any row of these.
-        begins: another one begins here instead, so that the open one has no end.
+        described: newly described tables.
+        closes: the transaction that was already open ends here, before any of these rows.
+        begins: another transaction begins here instead, so that the open one has no end.
         open: the transaction of the last row has not ended.
         runs: all rows; those of a table in log order.
-        record_indexes: for each record with rows of a selected table, its number in the batch; likewise the arrays
-            below.
-        offsets: where it begins, from the start of the batch's window.
-        row_counts: how many rows it has.
+        record_indexes: for each record with rows of a selected table, its index in the batch; the following arrays also
+            have one entry per such record.
+        offsets: its offset from the start of the batch's window.
+        row_counts: its number of rows.
         kind_indexes: index in `kinds`: the sides and absent columns, as in `CellSlice`.
-        times: microseconds since 1970, -1 = not known.
+        times: microseconds since 1970, -1 = unknown.
         origins: as in the envelope.
-        owners: which of the transactions in `sources` it belongs to, each as (`txn`, `seq`) of the envelope.
-        commits: 1 = its last row is the last one of the transaction, whose end was read.
-        groups: number of its transaction in these records.
+        owners: index of its transaction in `sources`, each of which is (`txn`, `seq`) of the envelope.
+        commits: 1 = its last row is the last row of the transaction, whose end was read.
+        groups: number of its transaction among these records.
     """
 
     described: Sequence[TableSchema]
@@ -327,11 +328,11 @@ class TableReader:
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """Yield the rows of each of these records; to be consumed in order."""
+        """Yield the rows of each of these records; the records must be passed and consumed in order."""
         raise NotImplementedError
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Take descriptions of tables from other files; they apply where the records' own file has none."""
+        """Add descriptions of tables from other files; they apply if the records' own file has none."""
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
@@ -342,37 +343,38 @@ class TableReader:
 
 @runtime_checkable
 class CompiledTableReader(Protocol):
-    """A `TableReader` that has compiled code for many records at once."""
+    """`TableReader` with compiled code for many records at once."""
 
     def read_events(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits, marks: bytes | None = None
     ) -> tuple[EventRows | None, int]:
-        """Return the content of the first of these records, and the next record, which needs `read_records`.
+        """Return the content of the first of these records, and the index of the next record, which needs
+        `read_records`.
 
         Args:
-            marks: a byte for each record from `start` on, 0 for those that are not selected; None = all are.
+            marks: a byte for each record from `start` on, 0 for records that are not selected; None = all are selected.
         """
 
     def read_column(self, context: Any, batch: Batch, name: str, start: int, stop: int) -> Sequence[Any]:
         """Return one column of the envelopes of these records."""
 
     def store_no_cells(self) -> None:
-        """Make `read_records` yield rows as values."""
+        """Make `read_records` yield rows as values, not as cells."""
 
 
 class TableSupport(msgspec.Struct, frozen=True):
     """Readers of the tables in a format's logs, and the records that they need.
 
     Args:
-        make_reader: creates a reader.
-        make_compiled_reader: creates one that may use compiled code, made by its argument.
-        types, objects: only records of these types, and about these objects beside the table itself, describe tables;
+        make_reader: function that creates a reader.
+        make_compiled_reader: function that creates a reader with compiled code, made by its argument.
+        types, objects: only records of these types, and about these objects besides the table itself, describe tables;
             () = any.
-        older: the files before a file in its directory describe its tables, too, back to one with such a name
+        older: earlier files in a file's directory also describe its tables, back to a file with a name that matches
             (fnmatch); () = each file is complete.
         operations: a change can be a key and operations, without images.
-        transactions: a log says where a transaction ends.
-        statements: records that are about no object may change or empty a table.
+        transactions: logs contain the ends of transactions.
+        statements: records without an object may change or empty a table.
     """
 
     make_reader: Callable[[], TableReader]
@@ -393,17 +395,17 @@ TRUNCATE, DDL, BEGIN, END = "truncate", "ddl", "begin", "end"
 
 
 class SqlColumn(msgspec.Struct, frozen=True):
-    """A column of a table, with its SQL type.
+    """Column of a table, with its SQL type.
 
     Args:
         type: SQL type name in lower case: tinyint, smallint, mediumint, int, bigint, float, double, decimal, bit, enum,
-            set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (with tiny,
-            medium, long in front), json, geometry, vector, uuid, inet4, inet6.
+            set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (also with the
+            prefixes tiny, medium and long), json, geometry, vector, uuid, inet4, inet6.
         size: bytes of the longest value, bits of BIT, digits of DECIMAL; 0 = unknown.
         scale: digits after the decimal point, also of seconds.
         values: texts of an ENUM or SET.
         length: characters of the longest text; 0 = unknown.
-        geometry: SQL name of the only geometry type that the column takes ("point"); "" = unknown, or any.
+        geometry: SQL name of the only geometry type that the column accepts ("point"); "" = unknown, or any.
         kind: its type in exported tables (`format_api.tables_and_changes`).
     """
 
@@ -420,7 +422,7 @@ class SqlColumn(msgspec.Struct, frozen=True):
 
 
 class SqlTable(msgspec.Struct, frozen=True):
-    """A table. key: names of the columns of its primary key, in the key's order."""
+    """Table with SQL types. key: names of the columns of its primary key, in the key's order."""
 
     database: str
     name: str
@@ -429,24 +431,24 @@ class SqlTable(msgspec.Struct, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """The unique name database.table; see `qualify_name`."""
+        """Unique name database.table; see `qualify_name`."""
         return qualify_name(self.database, self.name)
 
     @property
     def display_name(self) -> str:
-        """The name database.table as logs show it, unquoted."""
+        """Name database.table as logs show it, unquoted."""
         return f"{self.database}.{self.name}"
 
 
 class ChangeTransaction(msgspec.Struct, frozen=True):
-    """A transaction as its first event describes it; one object per transaction.
+    """Transaction as its first event describes it; there is one object per transaction.
 
     Args:
         id: GTID.
-        file, offset: where it begins.
-        time: of its commit, microseconds since 1970; None = not in the log.
+        file, offset: position of its beginning.
+        time: time of its commit, microseconds since 1970; None = not in the log.
         thread: id of the session.
-        has_begin: it has an explicit begin event; a statement that is a transaction of its own may have none.
+        has_begin: it has an explicit begin event; a statement that is a transaction by itself may have none.
     """
 
     id: str | None
@@ -461,13 +463,13 @@ class ChangePosition(msgspec.Struct, frozen=True):
     """Position and origin of a change.
 
     Args:
-        offset, end: of its event in the file.
+        offset, end: range of its event in the file.
         row: number of the row in the event.
-        time: of the transaction's commit, else of the event, microseconds since 1970.
-        logged: of the event itself, in seconds.
-        server: id of the server that made it.
+        time: time of the transaction's commit, else of the event, microseconds since 1970.
+        logged: time of the event itself, in seconds.
+        server: id of the server that made the change.
         engine: kind of server.
-        query: the statement, if the log has it; one object per statement.
+        query: the statement, if the log contains it; there is one object per statement.
     """
 
     file: str
@@ -487,14 +489,14 @@ class ChangeEvent(msgspec.Struct, frozen=True):
     Args:
         kind: one of the constants of this module; BEGIN and END are those of a transaction.
         place: its position and origin.
-        transaction: None = its beginning is not known.
+        transaction: its transaction; None = the beginning of the transaction is unknown.
         before, after: row images; None = no such image.
-        database: the default database of the statement, or the one that it is about.
+        database: the default database of the statement, or the database that it is about.
         statement: text of a DDL statement; for END, the statement that ends the transaction.
         action: "create", "alter", "drop", "rename" or "truncate", of the table (or of the database if there is no
-            table); "" = of something else.
+            table); "" = another action.
         becomes: the table after a rename.
-        xid: of END.
+        xid: XID of an END.
     """
 
     kind: str
@@ -514,9 +516,9 @@ class RecordChanges(msgspec.Struct, frozen=True):
     """The changes of one record.
 
     Args:
-        changes: read lazily; that raises as `ChangeReader.read_records` does.
-        findings: about the record.
-        about: the only table that the record changes, where its changes are not known; None = it may be any.
+        changes: the changes, read lazily; reading raises as `ChangeReader.read_records` does.
+        findings: findings about the record.
+        about: the only table that the record changes, if its changes are unknown; None = it may be any table.
     """
 
     changes: Iterator[ChangeEvent] | Sequence[ChangeEvent] = ()
@@ -550,12 +552,12 @@ EncodeRows = Callable[[ChangeRows], bytes | None]
 
 
 class ChangeReader(Protocol):
-    """Extract changes from the selected records of a log, in their order; one reader for all its files."""
+    """Reader of the changes in the selected records of a log, in order; one reader for all its files."""
 
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
-        """Yield the changes of each of these records; to be consumed in order."""
+        """Yield the changes of each of these records; the records must be passed and consumed in order."""
 
     def encode_events(
         self,
@@ -570,7 +572,7 @@ class ChangeReader(Protocol):
         """Return the lines for the first of these records, and the next record, which needs `read_records`."""
 
     def note_gap(self) -> None:
-        """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
+        """Note that records may be missing here: afterwards the beginnings of open transactions are unknown."""
 
 
 # --- SQL scripts for a server ---
@@ -581,18 +583,18 @@ class ScriptOptions(msgspec.Struct, frozen=True):
 
     Args:
         gtids: keep the GTIDs of the transactions.
-        flashback: statements that reverse the row changes, to be put together in the opposite order of what
+        flashback: write statements that reverse the row changes; the caller must reverse the order of the texts that
             `ScriptWriter` returns.
         rename_databases: name -> the name to use instead.
-        includes_table: is a table ("database.table") reversed, or written? None = all are.
+        includes_table: "database.table" -> is the table written, or reversed? None = all are.
         rows: row changes as their original events ("exact"), or as INSERT, UPDATE and DELETE ("statements").
-        comments: what the events change, as comments.
+        comments: add comments about what the events change.
         only_databases: databases that are written; empty = all.
-        stop_before: a statement; the script ends before the transaction that holds the first matching one.
-        sidecar_files: where files of the log go; None = nowhere.
+        stop_before: a statement; the script ends before the transaction that contains the first matching statement.
+        sidecar_files: receiver of the files in the log; None = they are not written.
         skip_ddl: a flashback leaves out table definitions, and reports that.
-        row_filter: which rows are reversed, or written; `includes_table` excludes tables of which it selects none.
-        is_partial: not all transactions, or rows, are selected: a flashback reports later changes of the selected rows.
+        row_filter: selects the rows to write or reverse; `includes_table` excludes tables of which it selects no row.
+        is_partial: only some transactions or rows are selected: a flashback reports later changes of the selected rows.
     """
 
     gtids: bool = False
@@ -610,35 +612,35 @@ class ScriptOptions(msgspec.Struct, frozen=True):
 
 
 class RowFilter(Protocol):
-    """Select rows by a condition on them and their record."""
+    """Filter of rows by a condition on them and their record."""
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the condition refers to."""
+        """Columns that the condition refers to."""
 
     def select_rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
         """Return for each row of a record whether it is selected; a single bool applies to all of them.
 
         Args:
-            index: of the record in the batch whose records are written.
-            body: decodes the record.
+            index: index of the record in the batch.
+            body: function that decodes the record.
         """
 
 
 class SidecarFiles(Protocol):
-    """Files that a script needs beside it: data that a server loaded (LOAD DATA)."""
+    """Files that a script needs beside it, with the data of LOAD DATA statements."""
 
     def add(self, name: str, data: bytes) -> None:
         """Append bytes to a file."""
 
     def path(self, name: str) -> str:
-        """Return the path of the file when the script runs."""
+        """Return the path under which the script will find the file."""
 
 
 class ScriptWriter(Protocol):
-    """Write statements for a server from the selected records of a log, in their order; one writer for all its files.
+    """Writer of statements for a server from the selected records of a log, in order; one writer for all its files.
 
-    A statement is written only once all of it is known. A client can execute the text line by line.
+    A statement is written only when it is completely known. A client can execute the text line by line.
     """
 
     def read_records(
@@ -648,7 +650,7 @@ class ScriptWriter(Protocol):
 
     @property
     def stop_finding(self) -> Finding | None:
-        """The reason why nothing more is written although the log continues; None = it is not stopped."""
+        """Finding with the reason why nothing more is written although the log continues; None = not stopped."""
 
     def write_compiled(
         self,
@@ -659,22 +661,22 @@ class ScriptWriter(Protocol):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Return the text for the first of these records, as far as compiled code can write it, and the next record.
+        """Return the text for the first of these records, as far as compiled code supports them, and the next record.
 
         Args:
-            batch: a batch, or a run of records with those inside them; `start` and `stop` count in it.
+            batch: a batch, or a run of records with the records inside them; `start` and `stop` are indexes in it.
         """
 
     def skip_records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """Note records that are not selected; in log order with the others."""
+        """Note records that are not selected; called in log order with the other methods."""
 
     @property
     def row_changes(self) -> int | None:
-        """Number of row changes written; None = they are not counted."""
+        """Number of row changes written; None = not counted."""
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing of the log has been written so far."""
+        """True if nothing from the log has been written so far."""
 
     def note_gap(self, what: str = "") -> bytes:
         """Return the text for a position where records may be missing: an open transaction must not be committed.
@@ -693,15 +695,15 @@ class ScriptWriter(Protocol):
 
 
 class PortableEventGroup(msgspec.Struct, frozen=True):
-    """The events that a server wrote to its log in one step: a transaction, or something outside of any.
+    """Events that a server wrote to its log in one step: a transaction, or an event outside of transactions.
 
     Args:
-        offset, size: position in the file; for a transaction in several places, that of its commit.
-        record: number of the record there.
+        offset, size: position in the file; for a transaction in several places, the position of its commit.
+        record: number of the record at that position.
         type: type of the first event.
         txn, seq, time, origin: as in `EnvelopeColumns`.
-        events: in order, each with its header and without a checksum; sizes and positions in the headers may be those
-            of another container.
+        events: bytes of the events, in order, each with its header and without a checksum; sizes and positions in the
+            headers may be those of another container.
     """
 
     offset: int
@@ -716,7 +718,7 @@ class PortableEventGroup(msgspec.Struct, frozen=True):
 
 
 class PriorGtids(NamedTuple):
-    """The last transactions before this position, as (domain, server, number) in the log's order.
+    """Last transactions before this position, as (domain, server, number) in the log's order.
 
     is_complete: all of them are listed; otherwise only those since some earlier position.
     """
@@ -726,7 +728,7 @@ class PriorGtids(NamedTuple):
 
 
 class EventGroupReader(Protocol):
-    """Extract the event groups from the batches of one file, in order; a finding replaces an incomplete group."""
+    """Reader of the event groups in the batches of one file, in order; a finding replaces an incomplete group."""
 
     def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
         """Yield the event groups of this batch that are known to be complete."""
@@ -735,4 +737,4 @@ class EventGroupReader(Protocol):
         """Note that `[start, end)` of the file was skipped."""
 
     def finish(self) -> Iterator[PortableEventGroup | Finding]:
-        """Yield what is left at the end of the file."""
+        """Yield the remaining groups at the end of the file."""

@@ -1,11 +1,11 @@
-"""Build the native library beside this file: `python -m binlogtool.schema.build [OPTIONS] [FILE]`.
+"""Build the native library beside this file: `python -m binlogtool.native_build.build [OPTIONS] [FILE]`.
 
     --c FILE         write the C text, and compile it only if a library is named
     --from FILE      compile this C text
     --target NAME    compile for another machine (a target of ziglang)
 
-Building a wheel or an editable installation does this by itself. A C compiler is needed: the one in `CC`, `cc`, or the
-package `ziglang`. The file is replaced in one step, so running programs keep the one they have.
+Building a wheel or an editable installation does this automatically. A C compiler is needed: the one in `CC`, `cc`, or
+the package `ziglang`. The file is replaced in one step, so running programs keep the old one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FLAGS = ("-O2", "-fwrapv", "-fno-strict-aliasing", "-fPIC", "-shared", "-fvisibi
 
 
 class NoCompilerError(Exception):
-    """There is no C compiler, or it failed."""
+    """Raised when there is no C compiler, or when it failed."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,10 +65,10 @@ def find_compiler(target: str | None = None) -> list[str]:
     """Return the command line of the C compiler.
 
     Args:
-        target: Another machine than this one, as ziglang names it.
+        target: the machine to compile for, as ziglang names it; None = this machine.
 
     Raises:
-        NoCompilerError: there is none.
+        NoCompilerError: there is no C compiler.
     """
     zig = [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") is not None else []
     if target is not None:
@@ -85,7 +85,7 @@ def find_compiler(target: str | None = None) -> list[str]:
 
 
 def compile_library(text: str, target: Path, command: Sequence[str] | None = None) -> None:
-    """Compile C text to a shared library. Raises NoCompilerError: that failed."""
+    """Compile C text to a shared library. Raises NoCompilerError: the compiler failed."""
     command = find_compiler() if command is None else command
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".native-") as folder:
         source, built = Path(folder, "native.c"), Path(folder, "native.so")
@@ -101,5 +101,5 @@ def compile_library(text: str, target: Path, command: Sequence[str] | None = Non
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))  # run by its path: the package around it, and no other
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # if run by its path, import the package that contains this file
     sys.exit(main(sys.argv[1:]))

@@ -42,16 +42,16 @@ def collect_library_source() -> CLibrarySource:
 
 
 def add_walk(unit: CLibrarySource, schema: Any, columns: tuple[str, ...]) -> None:
-    """Add the walk of a schema that gives these columns."""
+    """Add the walk of a schema that produces these columns."""
     names = native_library.KernelNames()
     text = generate_walk(lower_schema(schema, columns), columns, names)
     unit.add_generated(native_library.make_symbol("walk", text), text, names)
 
 
 def find_kernels() -> list[Kernel]:
-    """Return all functions of the package that `schema_fields.kernel` marks.
+    """Return all functions of the package that are marked with `schema_fields.kernel`.
 
-    Only modules whose text has the mark are imported: others may need what a build has not installed.
+    Only modules whose text contains the mark are imported: others may need packages that a build has not installed.
     """
     functions: dict[Kernel, None] = {}
     for name in find_kernel_modules():
@@ -77,7 +77,7 @@ def find_kernel_modules() -> list[str]:
 
 
 def iter_compiled_layouts() -> Iterator[tuple[LogFileLayout, Format]]:
-    """Yield layouts that cover all files that the formats can have, with their formats (`compiled_layouts`)."""
+    """Yield layouts that cover all kinds of files of the formats, each with its format (`compiled_layouts`)."""
     for format_ in formats.iter_built_in():
         if format_.reading.compiled_layouts is not None:
             for layout in format_.reading.compiled_layouts():
@@ -85,7 +85,7 @@ def iter_compiled_layouts() -> Iterator[tuple[LogFileLayout, Format]]:
 
 
 def iter_walk_schemas(layout: LogFileLayout) -> Iterator[WalkSchema]:
-    """Yield the schemas that scanners of such a file are made of, with the columns that they give."""
+    """Yield the schemas that the scanners of a layout use, with the columns that they produce."""
     yield from _iter_level_schemas(layout.frame)
     if layout.inner is not None:
         yield from _iter_level_schemas(layout.inner.frame)
@@ -101,7 +101,7 @@ def _iter_level_schemas(level: FrameLevel) -> Iterator[WalkSchema]:
 
 
 def iter_member_shapes(format_: Format, layout: LogFileLayout) -> Iterator[MemberShape]:
-    """Yield what lines and cells of such a file are made from: with and without bodies and extras."""
+    """Yield the shapes of the lines and cells of a layout: with and without bodies and extra members."""
     line = None if format_.output.json_line is None else format_.output.json_line(layout.context)
     if line is not None:
         for body in (True, False):

@@ -1,8 +1,8 @@
-"""Terms of a --where condition and how two values compare: three-valued, typed, exact.
+"""Terms of a --where condition, and the comparison of two values: three-valued, typed, exact.
 
-Truth is a number, so that `and` is the minimum, `or` the maximum, and `not` the mirror image.
+Truth values are numbers, so that `and` is the minimum, `or` the maximum, and `not` the mirrored number.
 
-Numbers are compared as doubles first: rounding keeps their order, so that only equal ones are compared again exactly.
+Numbers are compared as doubles first: rounding keeps their order, so only equal doubles are compared again exactly.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _NUMBER_MEMBERS = ("seq", "record", "offset", "size")
 
 
 class Timestamp(int):
-    """A time in microseconds since 1970-01-01 UTC; other numbers do not compare with it."""
+    """Time in microseconds since 1970-01-01 UTC; it cannot be compared with other numbers."""
 
 
 class Constant(msgspec.Struct, frozen=True):
-    """A constant in the expression."""
+    """Constant in an expression."""
 
     value: Any
 
 
 class MemberPath(msgspec.Struct, frozen=True):
-    """A member of a record, or a path below it. A list, or a name below one, means each of its elements."""
+    """Member of a record, or a path below it. A path through a list means each of its elements."""
 
     path: tuple[str | int, ...]
 
@@ -63,7 +63,7 @@ Operand = Constant | MemberPath
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A condition on operands. evaluate: their values -> truth. holds: the operator, if it compares two values."""
+    """Test of operands. evaluate: their values -> truth value. holds: the operator; None if it is no comparison."""
 
     operands: tuple[Operand, ...]
     evaluate: Callable[..., int]
@@ -71,19 +71,19 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class NotTerm(msgspec.Struct, frozen=True):
-    """`not`: the mirror image of a term."""
+    """Negation (`not`) of a term."""
 
     term: Term
 
 
 class AndTerm(msgspec.Struct, frozen=True):
-    """`and` of terms."""
+    """Conjunction (`and`) of terms."""
 
     terms: tuple[Term, ...]
 
 
 class OrTerm(msgspec.Struct, frozen=True):
-    """`or` of terms."""
+    """Disjunction (`or`) of terms."""
 
     terms: tuple[Term, ...]
 
@@ -102,7 +102,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
 
 
 def make_comparison(sign: str, left: Operand, right: Operand) -> Comparison:
-    """Create `left sign right`. A text compared with the member `time` is a time."""
+    """Create the term `left sign right`. A text compared with the member `time` is parsed as a time."""
     _check_constant(left, right)
     _check_constant(right, left)
     left, right = _convert_time_constant(left, right), _convert_time_constant(right, left)
@@ -131,7 +131,7 @@ def _check_constant(member: Operand, constant: Operand) -> None:
 
 
 def _make_number_comparison(holds: Callable[[Any, Any], bool], number: int | Decimal) -> Callable[[Any, Any], int]:
-    """Return the evaluation of values compared with a number: as any other, with fewer steps for common types."""
+    """Return a function that compares values with a number: the general comparison, but faster for common types."""
     is_number = _NUMBER.fullmatch
 
     def evaluate(value: Any, _number: Any) -> int:
@@ -147,22 +147,22 @@ def _make_number_comparison(holds: Callable[[Any, Any], bool], number: int | Dec
 
 
 def make_null_test(operand: Operand) -> Comparison:
-    """Create `operand is null`, which is never unknown."""
+    """Create the term `operand is null`, which is never unknown."""
     return Comparison((operand,), lambda value: TRUE if value is None else FALSE)
 
 
 def make_in_test(operand: Operand, values: tuple[Constant, ...]) -> OrTerm:
-    """Create `operand in (values)`."""
+    """Create the term `operand in (values)`."""
     return OrTerm(tuple(make_comparison("=", operand, value) for value in values))
 
 
 def make_like_test(operand: Operand, pattern: str) -> Comparison:
-    """Create `operand like 'pattern'`: `%` is any text, `_` one character, a backslash quotes the next one."""
+    """Create the term `operand like 'pattern'`: `%` is any text, `_` one character, a backslash quotes a character."""
     return make_glob_test(operand, _LIKE_SPECIAL.sub(_to_glob, pattern))
 
 
 def make_glob_test(operand: Operand, pattern: str) -> Comparison:
-    """Create `operand ~ 'pattern'`: `*`, `?` and `[…]` as in `--object`; of bytes `?` is one byte.
+    """Create the term `operand ~ 'pattern'`: `*`, `?` and `[…]` as in `--object`; in bytes, `?` is one byte.
 
     The patterns that `fnmatch` makes never backtrack past a `*`: their time is bounded by length of text x pattern.
     """
@@ -196,7 +196,7 @@ def _convert_time_constant(operand: Operand, other: Operand) -> Operand:
 
 
 def _convert_fields(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Convert two field values for comparison: texts that are both decimal numbers are compared as such."""
+    """Convert two field values for comparison: two texts that are decimal numbers are compared as numbers."""
     if isinstance(a, str) and isinstance(b, str):
         numbers = _parse_decimal(a), _parse_decimal(b)
         return (a, b) if None in numbers else numbers
@@ -204,7 +204,7 @@ def _convert_fields(a: Any, b: Any) -> tuple[Any, Any] | None:
 
 
 def _convert_pair(a: Any, b: Any) -> tuple[Any, Any] | None:
-    """Convert two values that are not NULL to comparable ones; None if they cannot be compared."""
+    """Convert two non-NULL values to comparable values; None if they cannot be compared."""
     if isinstance(a, Timestamp) or isinstance(b, Timestamp):
         return _convert_both(a, b, _as_timestamp)
     if isinstance(a, str) and isinstance(b, str):
@@ -258,7 +258,7 @@ _NONE_TYPE = type(None)
 def compare_with_number(
     holds: Callable[[Any, Any], bool], values: Sequence[Any], number: int | Decimal
 ) -> list[int] | None:
-    """Return the truth of `value holds number` for each value; None = the values are of other types."""
+    """Return the truth of `value holds number` for each value; None = the values have other types."""
     kinds = set(map(type, values))
     if kinds == {int}:
         return [_TRUTHS[holds(value, number)] for value in values]
@@ -270,7 +270,7 @@ def compare_with_number(
 
 
 def compare_with_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
-    """Return the truth of `value holds text` for each value; None = the values are of other types."""
+    """Return the truth of `value holds text` for each value; None = the values have other types."""
     kinds = set(map(type, values))
     if kinds == {str}:
         return [_TRUTHS[holds(value, text)] for value in values]
@@ -280,7 +280,7 @@ def compare_with_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], 
 
 
 def compare_pairwise(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
-    """Return the truth of `left holds right` for each pair; None = the values are of other types."""
+    """Return the truth of `left holds right` for each pair; None = the values have other types."""
     kinds = set(map(type, left)) | set(map(type, right))
     if kinds == {int}:
         return [_TRUTHS[holds(a, b)] for a, b in zip(left, right, strict=True)]

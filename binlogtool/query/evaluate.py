@@ -1,8 +1,8 @@
-"""Evaluation of `--where`: first by what is known without bodies, then by these.
+"""Evaluate `--where` conditions: first on members that are known without bodies, then on the bodies.
 
 A record with row changes is selected when there is a row for which the whole condition is true: `before` and `after`
-are the images of that one row. What a record or row does not have is NULL. A body that cannot be decoded could be
-anything: the record is selected, with its finding, unless the rest of the condition rules it out.
+are the images of that one row. Members that a record or row lacks are NULL. A body that cannot be decoded could match:
+the record is selected, with its finding, unless the rest of the condition rules it out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROW_MEMBERS = ("rows", "before", "after")
 MAX_PAIRS = 1 << 24
 
 ColumnValues = Mapping[Any, Sequence[Any]]
-"""Members of some records by name, and columns of rows by path."""
+"""Values of some records: member names and column paths -> one value per record or row."""
 
 _ColumnEvaluator = Callable[[ColumnValues, int], Sequence[int]]
 _RowEvaluator = Callable[[Mapping[str, Any]], int]
@@ -47,10 +47,10 @@ class Condition(msgspec.Struct, frozen=True):
     """A compiled condition.
 
     Args:
-        members: envelope members in it.
-        columns: columns of rows in it.
-        needs_body: it refers to the content of bodies.
-        paths: the paths that it refers to there.
+        members: names of the envelope members that it uses.
+        columns: names of the table columns that it uses.
+        needs_body: it uses the content of bodies.
+        paths: the paths into bodies that it uses.
     """
 
     members: frozenset[str]
@@ -63,24 +63,24 @@ class Condition(msgspec.Struct, frozen=True):
     paths: frozenset[tuple[str | int, ...]]
 
     def find_candidates(self, columns: ColumnValues, count: int) -> list[bool]:
-        """Return for each record whether the condition could be true, without bodies. columns: those of `members`."""
+        """Return for each record if the condition could be true, without its body. columns: values of `members`."""
         return [truth == TRUE for truth in self._without_bodies(columns, count)]
 
     def can_match_object(self, name: str) -> bool:
-        """Return True if the condition could be true of a record with this object."""
+        """Return True if the condition could be true for a record with this object."""
         return self._by_object({"object": [name]}, 1)[0] == TRUE
 
     @property
     def is_simple(self) -> bool:
-        """True if it refers only to members, columns of rows and members of bodies, not to what is inside these."""
+        """True if it uses only envelope members, table columns and top-level members of bodies, no nested values."""
         return all(len(path) == 2 and (path[0] != "body" or path[1] not in _ROW_MEMBERS) for path in self.paths)
 
     def match_columns(self, columns: ColumnValues, count: int) -> list[bool]:
-        """Return for each row whether the condition is true. columns: members and `paths`, single values."""
+        """Return for each row whether the condition is true. columns: values of `members` and `paths`."""
         return [truth == TRUE for truth in self._by_columns(columns, count)]
 
     def matches_record(self, members: Mapping[str, Any], body: Any) -> bool:
-        """Return True if the condition is true of this record."""
+        """Return True if the condition is true for this record."""
         return any(self._by_row({**members, **row}) == TRUE for row in _iter_row_values(body))
 
     def match_rows(self, members: Mapping[str, Any], body: Any) -> list[bool]:
@@ -89,7 +89,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def compile_condition(text: str) -> Condition:
-    """Compile the condition of an expression. Raises UsageError: it is invalid; the message names the column."""
+    """Compile an expression. Raises UsageError: it is invalid; the message names the column."""
     term = parse_expression(text)
     names = frozenset(str(field.path[0]) for field in _iter_fields(term))
     paths = frozenset(field.path for field in _iter_fields(term) if len(field.path) > 1)
@@ -132,7 +132,7 @@ def _iter_fields(term: Term) -> Iterator[MemberPath]:
 
 
 def _compile_columns(term: Term, negated: bool, known_members: Sequence[str]) -> _ColumnEvaluator:
-    """Compile the greatest truth that a term can have with these members; `not` is moved down to the tests."""
+    """Compile the highest truth value possible for a term if only these members are known; `not` moves to the tests."""
     if isinstance(term, NotTerm):
         return _compile_columns(term.term, not negated, known_members)
     if isinstance(term, Comparison):
@@ -152,7 +152,7 @@ def _always_true(_columns: ColumnValues, count: int) -> Sequence[int]:
 
 
 def _compile_test(test: Comparison, negated: bool) -> _ColumnEvaluator:
-    """Compile a test for columns: as a whole where possible, else each distinct combination of values once."""
+    """Compile a test of columns: whole columns at once where possible, else each distinct set of values once."""
     evaluate, constants = test.evaluate, [one.value for one in test.operands[1:] if isinstance(one, Constant)]
     has_one_field = isinstance(test.operands[0], MemberPath) and len(constants) == len(test.operands) - 1
 
@@ -171,7 +171,7 @@ def _compile_test(test: Comparison, negated: bool) -> _ColumnEvaluator:
 
 
 _MIN_COLUMN_SIZE = 16
-"""Columns of more values are compared as a whole."""
+"""Minimum number of values for comparing a whole column at once."""
 
 
 def _compare_columns(
@@ -218,7 +218,7 @@ def _compile_row(term: Term) -> _RowEvaluator:
 
 
 def _compile_row_test(test: Comparison) -> _RowEvaluator:
-    """Compile a test for rows; of several values (names below lists) one is enough."""
+    """Compile a test of one row; if an operand has several values (paths through lists), one match is enough."""
     evaluate = test.evaluate
     readers = [_make_reader(one) for one in test.operands]
 
@@ -232,7 +232,7 @@ def _compile_row_test(test: Comparison) -> _RowEvaluator:
 
 
 def _make_reader(operand: Operand) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """Return a function that reads all values of an operand; one NULL where there is none."""
+    """Return a function that reads all values of an operand; a single NULL if there is none."""
     if isinstance(operand, Constant):
         constant = (operand.value,)
         return lambda _members: constant

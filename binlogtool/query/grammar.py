@@ -1,4 +1,4 @@
-"""Grammar of `--where`, parsed by pyparsing; imported only when there is an expression."""
+"""Grammar of `--where` for pyparsing; imported only when there is an expression."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEMBERS = ("type", "seq", "time", "object", "origin", "txn", "record", "offset",
 """Members of a record that are known without its body."""
 
 BODY_MEMBERS = ("body", "before", "after")
-"""First names of a path into the body."""
+"""First names of paths into the body."""
 
 MAX_CHARACTERS = 8192
 MAX_NESTING = 24
@@ -75,7 +75,7 @@ def _check_depth(text: str) -> None:
 
 @functools.cache
 def _grammar() -> pp.ParserElement:
-    """Return the grammar: or < and < not < condition | ( expression )."""
+    """Return the grammar of expressions; precedence: or < and < not < condition | ( expression )."""
     term = pp.Forward()
     nested = pp.Suppress("(") + term - pp.Suppress(pp.Literal(")").set_name("')'"))
     negated: pp.ParserElement = (

@@ -1,1 +1,1 @@
-"""Verify, plan, truncate, salvage, undo, replay and diagnose; `transaction` alone writes to a log."""
+"""Verify, plan, truncate, salvage, undo, replay and diagnose; only `transaction` and the undo modules change a log."""

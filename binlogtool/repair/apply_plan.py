@@ -1,4 +1,4 @@
-"""The repair commands as functions: carry out a plan, also a saved one, or write a salvaged copy."""
+"""Repair commands as functions: apply a new or saved plan, or write a salvaged copy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def apply_plan(
     system: SystemCalls = SYSTEM,
     **read_options: Unpack[ReadOptionArguments],
 ) -> RepairResult:
-    """Carry out a plan, with the parameters of `binlogtool.apply_plan`."""
+    """Apply a plan, with the parameters of `binlogtool.apply_plan`."""
     examiner = LogExaminer(**read_options)
     locks = examiner.get_format(plan.format).repair.locks
     check = make_result_check(plan, examiner)
@@ -55,7 +55,7 @@ def apply_plan(
 
 
 def read_saved_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return a saved plan as it was printed.
+    """Return the JSON value of a saved plan.
 
     Raises:
         RefusedError: the file is not a saved plan. InputOutputError.
@@ -75,7 +75,7 @@ def read_saved_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _is_valid_path(text: str) -> bool:
-    """Return True if the system can have a file of this name."""
+    """Return True if this can be the name of a file on this system."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -87,10 +87,10 @@ def recreate_plan(
     paths: tuple[str, ...],
     read_options: ReadOptions,
 ) -> RepairPlan:
-    """Make the plan for the log of a saved plan again; return it if it is the same.
+    """Plan the log of a saved plan again; return the new plan if it is the same.
 
     Raises:
-        RefusedError: anything is different. BinlogtoolError: the log cannot be read.
+        RefusedError: the plans differ. BinlogtoolError: the log cannot be read.
     """
     target = str(saved_plan["target"])
     for path in paths:
@@ -107,7 +107,7 @@ def recreate_plan(
 
 
 def _parse_policy(members: Any) -> RepairPolicy:
-    """Return the repair policy of a saved plan. Raises RefusedError: it is not a policy."""
+    """Return the repair policy of a saved plan. Raises RefusedError: it is no policy."""
     kinds = {"max_loss": int, "max_loss_records": int}
     known_names = RepairPolicy.__struct_fields__
     if isinstance(members, dict) and all(
@@ -118,7 +118,7 @@ def _parse_policy(members: Any) -> RepairPolicy:
 
 
 def _normalize_plan(plan_json: dict[str, Any]) -> dict[str, Any]:
-    """Return a plan without the texts that depend on how its path was written.
+    """Return a plan without the texts that depend on how its path was spelled.
 
     Inode, size and hashes identify the files.
     """
@@ -178,13 +178,13 @@ def _copy_file(
 
 
 def _combine_mode_and_owner(system: SystemCalls, source: int, copy: int) -> Any:
-    """Return the mode of the source with the owner that the copy has already."""
+    """Return a status with the mode of the source and the owner that the copy already has."""
     own = system.fstat(copy)
     return SimpleNamespace(st_mode=system.fstat(source).st_mode, st_uid=own.st_uid, st_gid=own.st_gid)
 
 
 def _check_copy(temporary: str, copy_path: str, file: FilePlan, examiner: LogExaminer, salvage: bool) -> None:
-    """Check that the copy verifies as the plan says, by itself and under the name of its source.
+    """Check that the copy verifies as planned, by itself and under the name of its source.
 
     Raises:
         RefusedError.

@@ -38,18 +38,19 @@ from binlogtool.repair.verify_report import PathFailure, Report, merge_reports, 
 # --- Results of `diagnose` (JSON shape binlogtool/diagnose/1) ---
 
 STARTS, REFUSES, OPEN, UNKNOWN = "yes", "no", "open", "unknown"
-"""Answers to "does the server start?". OPEN: this log does not decide it. UNKNOWN: it could not be read to its end."""
+"""Answers to "does the server start?". OPEN: it cannot be determined from this log. UNKNOWN: it was not read to its
+end."""
 
 SILENT_LOSS = "silent-loss"
 
 
 def list_unchecked(replay: ReplayResult) -> tuple[str, ...]:
-    """Return, in words, what a start of the server depends on and the replay could not check."""
+    """Describe the conditions of a server start that the replay could not check."""
     return tuple(replay.details.get("startup", {}).get("not_checked", ()))
 
 
 class DirectoryFacts(msgspec.Struct, frozen=True):
-    """Owner, mode and free space of the directory of a log; names are numbers where the system has none."""
+    """Owner, mode and free space of the directory of a log; a user or group without a name is given by number."""
 
     owner: str
     group: str
@@ -58,7 +59,7 @@ class DirectoryFacts(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, path: str) -> DirectoryFacts | None:
-        """Read the facts about a directory, or the directory of a file; None where there is none."""
+        """Read the facts about a directory, or the directory of a file; None if it does not exist."""
         directory = path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
         try:
             status, space = os.stat(directory), os.statvfs(directory)
@@ -80,18 +81,18 @@ def _find_name(look_up: Callable[[int], tuple[Any, ...]], number: int) -> str:
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The diagnosis of one place: a directory as its server reads it, or a single file.
+    """Diagnosis of one place: a directory as its server reads it, or a single file.
 
     Attributes:
-        plan: The truncation to the durable end, only where something is wrong.
+        plan: The plan of a truncation to the durable end; None if nothing is wrong.
         incomplete_reason: Why nothing, or not everything, could be determined.
-        redo: The redo log that was found beside the log, and read with it.
-        holder: The process that has the newest file open, most likely the server.
-        unusable_files: Files that the owner of the directory cannot open, in words.
-        unstable_reason: A running server kept changing the log and no problem showed up in every pass: what was not
-            checked.
-        live: The files were read as files that a server is writing.
-        directory: Facts about the directory; None where it is not local.
+        redo: The redo log that was found beside the log and read with it.
+        holder: The process that has the newest file open for writing, most likely the server.
+        unusable_files: Lines about files that the owner of the directory cannot open.
+        unstable_reason: What was not checked because a running server kept changing the log and no problem showed up in
+            every pass.
+        live: True if the files were read as files that a server is writing.
+        directory: Facts about the directory; None if it is not local.
     """
 
     path: str
@@ -108,7 +109,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def start(self) -> str:
-        """The prediction for the server's start: STARTS, REFUSES, OPEN or UNKNOWN."""
+        """Prediction for the server's start: STARTS, REFUSES, OPEN or UNKNOWN."""
         if self.unstable_reason is not None:
             return OPEN
         if any(one.starts is False and not one.is_encrypted for one in self.replays):
@@ -128,7 +129,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def losses(self) -> tuple[tuple[str, Finding], ...]:
-        """(file, finding) of what the server would skip or drop without an error."""
+        """(file, finding) pairs about records that the server would skip or drop without an error."""
         return tuple(item for one in self.replays for item in one.findings if item[1].id == SILENT_LOSS)
 
     @property
@@ -138,9 +139,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def is_healthy(self) -> bool:
-        """True if everything was checked, nothing is wrong and nothing is lost. Torn ends that the server accepts are
-        healthy.
-        """
+        """True if everything was checked, nothing is wrong and nothing is lost. Accepted torn ends count as healthy."""
         if self.unstable_reason is not None:
             return True
         errors = any(found.severity is Severity.ERROR for found in self.report.findings)
@@ -155,14 +154,14 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 class DiagnosisReport(msgspec.Struct, frozen=True):
-    """The diagnoses of all logs that were found. failures: places that could not be read."""
+    """Diagnoses of all logs that were found. failures: places that could not be read."""
 
     logs: tuple[Diagnosis, ...]
     failures: tuple[PathFailure, ...] = ()
 
     @property
     def exit_codes(self) -> list[int]:
-        """The exit status of each log and of each failure."""
+        """Exit status of each log and of each failure."""
         codes = [LimitError.exit_code if one.start == UNKNOWN else int(not one.is_healthy) for one in self.logs]
         return codes + [failure.exit_code for failure in self.failures]
 
@@ -170,7 +169,7 @@ class DiagnosisReport(msgspec.Struct, frozen=True):
 # --- Diagnosis of a failed start ---
 
 STABLE_PASSES = 3
-"""Passes over a live log that must find the same problems before they are reported."""
+"""Number of passes over a live log that must find the same problems before they are reported."""
 
 
 def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions, *, live: bool = False) -> DiagnosisReport:
@@ -178,7 +177,7 @@ def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions, *,
 
     Args:
         options: How the logs are read and replayed.
-        live: The files may be growing, although no process of this host has them open.
+        live: The files may be growing, even if no process of this host has them open.
 
     Raises:
         UnknownFormatError: there is no log below a path. UsageError.
@@ -193,7 +192,7 @@ def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions, *,
                 continue
             diagnosis = _diagnose_place(place, format, options, live)
             diagnosis = replace(diagnosis, directory=None if is_url(place) else DirectoryFacts.read(place))
-            if diagnosis.report.failures and not diagnosis.report.files:  # nothing but failures to report
+            if diagnosis.report.failures and not diagnosis.report.files:  # only failures to report
                 failures += diagnosis.report.failures
             else:
                 logs.append(diagnosis)
@@ -203,7 +202,7 @@ def diagnose_paths(paths: Iterable[str], format: str, options: ReplayOptions, *,
 
 
 def _find_log_places(path: str, format: str) -> Iterator[str | PathFailure]:
-    """Yield the directories with logs below a path (a file by itself), and a failure for each that cannot be read.
+    """Yield the directories with logs below a path (or the file itself), and a failure for each unreadable directory.
 
     Links to directories are not followed. A log below the directory of another log is diagnosed together with it.
     """
@@ -226,7 +225,7 @@ def _find_log_places(path: str, format: str) -> Iterator[str | PathFailure]:
 
 
 def _drop_nested(directories: set[str]) -> Iterator[str]:
-    """Yield, sorted, the directories that lie below none of the others."""
+    """Yield, sorted, the directories that are not below another of them."""
     last: str | None = None
     for directory in sorted(directories, key=lambda one: os.path.join(one, "")):
         if last is None or not directory.startswith(os.path.join(last, "")):
@@ -244,12 +243,12 @@ def _list_directories_at_depth(top: str, depth: int) -> list[str]:
 def _list_subdirectories(folder: str) -> list[str]:
     try:
         return sorted(entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except OSError:  # an unreadable directory was reported when its logs were searched
+    except OSError:  # an unreadable directory was reported by the search for logs
         return []
 
 
 def _diagnose_place(path: str, format: str, options: ReplayOptions, live: bool) -> Diagnosis:
-    """Diagnose one place, with the redo log that recovers it if one is named or lies where the server keeps it."""
+    """Diagnose one place, together with its redo log if that is named or is where the server keeps it."""
     holder = _find_holder(path, format)
     if holder is not None or live:
         return replace(_diagnose_live(path, format, options), holder=holder, live=True)
@@ -270,8 +269,8 @@ def _list_unusable_files(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 
 def _find_holder(path: str, format: str) -> str | None:
-    """Return the process that has the newest file of a log open for writing: most likely its server. None if there is
-    none; a process that only reads the file, such as a backup, does not count.
+    """Return the process that has the newest file of a log open for writing, most likely its server; None if no process
+    has. A process that only reads the file, such as a backup, does not count.
     """
     if not os.path.isdir(path):
         with suppress(OSError):
@@ -287,7 +286,7 @@ def _find_holder(path: str, format: str) -> str | None:
 
 
 def _diagnose_live(path: str, format: str, options: ReplayOptions) -> Diagnosis:
-    """Diagnose a log while a server writes it: only problems that every pass finds are reported (see `steady`)."""
+    """Diagnose a log while a server writes it; report only problems that every pass finds."""
     diagnosis = _diagnose_once(path, format, options, live=True)
     problems, stable_passes = _collect_problems(diagnosis), 0
     for _ in range(MAX_PASSES):
@@ -308,7 +307,7 @@ def _diagnose_live(path: str, format: str, options: ReplayOptions) -> Diagnosis:
 
 
 def _collect_problems(diagnosis: Diagnosis) -> frozenset[tuple[str, ...]]:
-    """Return what is wrong with a log as keys that do not change while the log grows."""
+    """Return keys of the problems of a log; the keys do not change while the log grows."""
     errors = [
         tuple(map(str, make_finding_key(path, one)))
         for log in diagnosis.replays
@@ -326,7 +325,7 @@ def _select_errors(findings: Iterable[tuple[str, Finding]]) -> Iterator[tuple[st
 
 
 def _find_redo_log(diagnosis: Diagnosis) -> str | None:
-    """Return the redo log of a stopped server; None if there is none, or a running server is ahead of it."""
+    """Return the redo log of a stopped server; None if there is none, or if a running server is ahead of it."""
     if not os.path.isdir(diagnosis.path):
         return None
     for format in dict.fromkeys(file.format for file in diagnosis.report.files):
@@ -338,10 +337,10 @@ def _find_redo_log(diagnosis: Diagnosis) -> str | None:
 
 
 def _diagnose_once(path: str, format: str, replay_options: ReplayOptions, *, live: bool = False) -> Diagnosis:
-    """Verify a place and replay each of its logs, both from a single verification pass.
+    """Verify a place and replay each of its logs, with a single verification pass.
 
     Args:
-        live: A server has the files open, which may grow and vanish.
+        live: A server has the files open; they may grow and vanish.
     """
     reports: list[Report] = []
 
@@ -365,7 +364,7 @@ def _diagnose_once(path: str, format: str, replay_options: ReplayOptions, *, liv
 
 
 def _add_plan(diagnosis: Diagnosis, read_options: ReadOptions) -> Diagnosis:
-    """Add the repair plan; it also fixes the list of files (`--fix-meta`) where nothing else has to change."""
+    """Add the repair plan; if nothing else has to change, it also corrects the list of files (`--fix-meta`)."""
     try:
         plan = plan_truncate(diagnosis.path, read_options, RepairPolicy())
         if plan.refused or not plan.changes:

@@ -2,7 +2,7 @@
 deferred signals.
 
 On a network file system, locks and the processes of other machines cannot be seen, and a write is not always durable
-when the call returns: a repair is refused there unless it is allowed explicitly.
+when the call returns: a repair there is refused unless it is explicitly allowed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def find_holders(status: os.stat_result, *, writers_only: bool = False) -> Itera
     try:
         processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
     except OSError:
-        return  # no /proc on this system: only the locks protect
+        return  # no /proc on this system: only locks protect the file
     for process in processes:
-        with suppress(OSError):  # it ended, or belongs to somebody else
+        with suppress(OSError):  # the process ended, or belongs to another user
             if _has_open(process, status, writers_only) or _has_mapped(process, status, writers_only):
                 yield _describe_process(process)
 
@@ -61,11 +61,11 @@ def _is_read_only(process: str, descriptor: str) -> bool:
 
 
 def _has_mapped(process: str, status: os.stat_result, for_writing: bool) -> bool:
-    """Return True if the process maps the file; `for_writing`: so that writing changes the file.
+    """Return True if the process has the file mapped; with `for_writing`, only mappings that can change the file count.
 
     The maps file lists the inodes of all mappings; the entries of map_files are readable by root only. Its device
-    numbers are those of the underlying file system, not what `stat` returns on btrfs or an overlay: there the path is
-    compared.
+    numbers are those of the underlying file system, which differ from those of `stat` on btrfs and overlays: there the
+    path is compared.
     """
     device, inode = status.st_dev, status.st_ino
     with open(f"/proc/{process}/maps", "rb") as file:
@@ -102,11 +102,11 @@ CHANGE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _CLONE_RANGE = 0x4020940D
-"""FICLONERANGE of linux/fs.h: source, place in it, size, place in the target."""
+"""FICLONERANGE of linux/fs.h: source, offset in the source, size, offset in the target."""
 
 
 class SystemCalls:
-    """The real system calls. Each may raise `OSError`; none is retried."""
+    """System calls that a repair uses; tests replace them. Each may raise `OSError`; none is retried."""
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
         """Open a path without following links; return the descriptor."""
@@ -121,14 +121,14 @@ class SystemCalls:
         return os.pread(fd, size, offset)
 
     def find_next_data(self, fd: int, offset: int) -> int:
-        """Return where the hole around `offset` ends; `offset` if there is none, or the file system does not say."""
+        """Return the end of the hole at `offset`; `offset` if there is no hole, or if holes are not reported."""
         try:
             return os.lseek(fd, offset, os.SEEK_DATA)
-        except OSError as error:  # ENXIO: nothing but a hole up to the end
+        except OSError as error:  # ENXIO: only a hole up to the end
             return max(offset, os.fstat(fd).st_size) if error.errno == errno.ENXIO else offset
 
     def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
-        """Write; return the number of bytes written."""
+        """Write at an offset; return the number of bytes written."""
         return os.pwrite(fd, data, offset)
 
     def ftruncate(self, fd: int, size: int) -> None:
@@ -136,7 +136,7 @@ class SystemCalls:
         os.ftruncate(fd, size)
 
     def clone_range(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
-        """Let a range of a file share the blocks of another file, copy on write; return False if that is impossible."""
+        """Share the blocks of a range with another file (copy on write); return False if that is impossible."""
         try:
             fcntl.ioctl(target, _CLONE_RANGE, struct.pack("qQQQ", source, start, size, offset))
         except OSError:
@@ -144,7 +144,7 @@ class SystemCalls:
         return True
 
     def fsync(self, fd: int) -> None:
-        """Make the bytes and the size durable."""
+        """Make the bytes and the size of a file durable."""
         os.fsync(fd)
 
     def fsync_directory(self, path: str) -> None:
@@ -156,11 +156,11 @@ class SystemCalls:
             os.close(fd)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename; `new` is replaced."""
+        """Rename a file; an existing `new` is replaced."""
         os.rename(old, new)
 
     def link(self, old: str, new: str) -> None:
-        """Give a file a second name; fail if the name exists."""
+        """Give a file a second name; fail if that name exists."""
         os.link(old, new, follow_symlinks=False)
 
     def unlink(self, path: str) -> None:
@@ -197,7 +197,7 @@ class SystemCalls:
         return os.geteuid()
 
     def copy_owner_and_mode(self, fd: int, like: os.stat_result) -> None:
-        """Give an open file the owner and the mode of another one."""
+        """Give an open file the owner and the mode of another file."""
         status = os.fstat(fd)
         if (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
             os.fchown(fd, like.st_uid, like.st_gid)
@@ -206,9 +206,9 @@ class SystemCalls:
     def read_attributes(self, fd: int) -> dict[str, bytes]:
         """Return the extended attributes (access lists, security labels, ...) that this user can see."""
         attributes = {}
-        with suppress(OSError):  # the file system may have none
+        with suppress(OSError):  # the file system may not support any
             for name in os.listxattr(fd):
-                with suppress(OSError):  # some belong to the system
+                with suppress(OSError):  # some attributes are set by the system
                     attributes[name] = os.getxattr(fd, name)
         return attributes
 
@@ -260,7 +260,7 @@ NETWORK_TYPES = frozenset((
     "glusterfs", "gpfs", "lustre", "mvfs", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2",
     "shfs", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
 ))  # fmt: skip
-"""Types whose files other machines can change (shared disks and folders of a host included)."""
+"""File system types whose files other machines can change (including shared disks and shared folders of a host)."""
 
 LOCAL_FUSE_TYPES = frozenset((
     "bindfs", "cryfs", "encfs", "exfat", "ext2", "fuse-overlayfs", "fuse2fs", "gocryptfs", "lxcfs", "mergerfs",
@@ -275,7 +275,7 @@ def find_filesystem_type(table: str, path: str) -> str | None:
     """Return the file system type of an absolute path without links; None if the table has no entry for it.
 
     Args:
-        table: Text of /proc/self/mountinfo (proc(5)). Of several mounts on one mount point, the last one counts.
+        table: Text of /proc/self/mountinfo (proc(5)). If a mount point has several mounts, the last one counts.
     """
     best: tuple[int, str] | None = None
     for line in table.splitlines():
@@ -302,10 +302,10 @@ def is_network(kind: str) -> bool:
 
 
 def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -> None:
-    """Refuse to change files, or keep an undo file, on a network file system.
+    """Refuse to change files or to keep an undo file on a network file system.
 
     Raises:
-        RefusedError: one of the directories is on such a file system, and that was not allowed.
+        RefusedError: a directory is on a network file system, and that is not allowed.
     """
     if allowed:
         return
@@ -320,11 +320,11 @@ def refuse_network(system: SystemCalls, directories: list[str], allowed: bool) -
 # --- Access of the server to the files ---
 
 MAX_NAMED_FILES = 3
-"""Files that are listed by name; of the rest only the number."""
+"""Maximum number of files listed by name; the others are only counted."""
 
 
 def describe_unusable_files(directory: str, paths: Iterable[str]) -> Iterator[str]:
-    """Yield a line about the files that the owner of the directory cannot read and write; nothing if it can.
+    """Yield a line about the files that the owner of the directory cannot read and write, if there are any.
 
     Only users and modes are checked: groups, ACLs and capabilities can allow more.
     """
@@ -344,7 +344,7 @@ def _is_usable(path: str, owner: int) -> bool:
     try:
         status = os.stat(path)
     except OSError:
-        return True  # what is wrong with it is reported elsewhere
+        return True  # an unreadable file is reported elsewhere
     if owner == 0:
         return True
     bits = (stat.S_IRUSR, stat.S_IWUSR) if status.st_uid == owner else (stat.S_IROTH, stat.S_IWOTH)
@@ -357,7 +357,7 @@ _DEFERRED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHU
 
 
 class DeferredSignals:
-    """A context manager: signals that arrive inside take effect on exit. Only the main thread gets signals."""
+    """Context manager that defers signals: those that arrive inside take effect on exit. Only for the main thread."""
 
     def __init__(self) -> None:
         self._old_handlers: dict[int, Any] = {}
@@ -388,7 +388,7 @@ def read_chunks(system: SystemCalls, fd: int, start: int, end: int) -> Iterator[
     """Yield the bytes `[start, end)` of an open file in chunks; holes are not read.
 
     Raises:
-        OSError: it cannot be read, or is shorter.
+        OSError: the file cannot be read, or is too short.
     """
     while start < end:
         hole = min(system.find_next_data(fd, start), end) - start
@@ -404,7 +404,7 @@ def read_chunks(system: SystemCalls, fd: int, start: int, end: int) -> Iterator[
 
 
 def read_pieces(system: SystemCalls, fd: int, pieces: Iterable[ResultPiece]) -> Iterator[bytes]:
-    """Yield the bytes that the pieces describe, in chunks; kept ranges come from an open file."""
+    """Yield the bytes that the pieces describe, in chunks; kept ranges are read from an open file."""
     for piece in pieces:
         if piece.is_original:
             yield from read_chunks(system, fd, piece.start, piece.end)
@@ -452,7 +452,7 @@ def find_gaps(kept: list[ResultPiece], size: int) -> list[ResultPiece]:
 def hash_parts(
     system: SystemCalls, fd: int, kept: list[ResultPiece], size: int, *, hash_whole: bool = True
 ) -> tuple[str, str, str]:
-    """Return the SHA-256 of the kept ranges, of the other ranges and, if wanted, of the whole file, in one pass.
+    """Return the SHA-256 of the kept ranges, of the other ranges and, on request, of the whole file, in one pass.
 
     Raises:
         LimitError: most of the file is a hole, whose zeros would take very long.
@@ -470,7 +470,7 @@ def hash_parts(
 
 
 _MAX_HOLE_BYTES = 64 * 1024 * MIB
-"""Limit for zero bytes in holes that are hashed: about a minute of work."""
+"""Maximum number of zero bytes in holes that are hashed: about a minute of work."""
 
 
 def _refuse_huge_holes(system: SystemCalls, fd: int, size: int) -> None:
@@ -491,7 +491,7 @@ def hash_chunks(data: Iterable[bytes]) -> str:
 
 
 def write_all(system: SystemCalls, fd: int, data: bytes, offset: int) -> int:
-    """Write all bytes; return the offset after them. Raises OSError: the disk is full, or the like."""
+    """Write all bytes; return the offset after them. Raises OSError: the disk is full, or another write error."""
     view = memoryview(data)
     while view:
         done = system.pwrite(fd, view, offset)
@@ -503,7 +503,7 @@ def write_all(system: SystemCalls, fd: int, data: bytes, offset: int) -> int:
 
 
 def remove_file(system: SystemCalls, path: str) -> bool:
-    """Remove a file that is no longer needed, durably; return False if it is still there."""
+    """Remove a file that is no longer needed, durably; return False if it still exists."""
     try:
         system.unlink(path)
         system.fsync_directory(get_directory(path))
@@ -535,11 +535,11 @@ def make_temporary_path(path: str) -> str:
 
 
 class TemporaryFile:
-    """A new file that is named only when it is complete and durable; left without a name, the context manager removes
-    it.
+    """New file that gets its name only when it is complete and durable; if it is never published, the context manager
+    removes it.
 
     Attributes:
-        name: The temporary path; None once it is published.
+        name: The temporary path; None once the file is published.
     """
 
     def __init__(self, system: SystemCalls, path: str, mode: int = 0o600) -> None:
@@ -547,11 +547,11 @@ class TemporaryFile:
         self._path = path
         self.name: str | None = make_temporary_path(path)
         self.fd = system.open(self.name, CREATE, mode)
-        system.flock(self.fd)  # says that it is in use, see `leftovers`
+        system.flock(self.fd)  # marks it as in use, see `transaction._is_unused`
         self._end = 0
 
     def append(self, data: Iterable[bytes]) -> str:
-        """Append chunks; return the SHA-256 of what was appended by this call."""
+        """Append chunks; return the SHA-256 of the bytes that this call appended."""
         digest = hashlib.sha256()
         for part in data:
             self._end = write_all(self._system, self.fd, part, self._end)
@@ -559,7 +559,7 @@ class TemporaryFile:
         return digest.hexdigest()
 
     def append_from(self, source: int, file_range: ResultPiece) -> Iterator[bytes]:
-        """Append a range of an open file, sharing its blocks where the file system can; yield the bytes that were read.
+        """Append a range of an open file, sharing its blocks if the file system can; yield the bytes that were read.
 
         Raises:
             OSError.
@@ -573,7 +573,7 @@ class TemporaryFile:
         """Make the bytes durable, give the file its name, and make the name durable.
 
         Raises:
-            OSError: FileExistsError, if the name is taken and may not be replaced.
+            OSError: in particular FileExistsError, if the name is taken and may not be replaced.
         """
         assert self.name is not None
         self._system.fsync(self.fd)

@@ -1,4 +1,4 @@
-"""A repair plan as a value (JSON shape binlogtool/plan/1), and the reasons to refuse one."""
+"""Repair plan as a value (JSON shape binlogtool/plan/1), and the reasons to refuse a plan."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ FLIPPED_BIT_ADVICE = "--to-file NEW --keep-after-damage writes a copy with it pu
 
 
 class RepairPolicy(msgspec.Struct, frozen=True):
-    """Repair that the user asks for, and the losses that it may cause (the options of `truncate-to-durable`).
+    """Kind of repair that the user asks for, and the losses that it may cause (the options of `truncate-to-durable`).
 
     Attributes:
-        max_loss: Most bytes that may be cut; None = no limit.
-        max_loss_records: Most complete records that may be cut; None = no limit.
+        max_loss: Maximum number of bytes that may be cut; None = no limit.
+        max_loss_records: Maximum number of complete records that may be cut; None = no limit.
         allow_discard_valid: Complete records after damage may be discarded.
         fix_meta: Also correct lists of files and headers.
         write_close_marker: Also write the end mark of a closed file.
-        salvage: Keep what is provable after damage, too.
-        copy: The result goes to a new file; the source stays.
+        salvage: Also keep provable records after damage.
+        copy: The result goes to a new file; the source is not changed.
         transactions: Cut after the last complete transaction, not after the last complete record.
-        allow_empty_result: Also where no record is kept, if a single file was given and its format was named.
+        allow_empty_result: Allow a result without records, if a single file was given and its format was named.
     """
 
     max_loss: int | None = None
@@ -69,13 +69,13 @@ class FilePlan(msgspec.Struct, frozen=True):
     Attributes:
         action: none, truncate, zero-fill, rewrite or remove.
         durable_end: Offset after the last record that is proven durable; None if there is none.
-        cut_bytes: Bytes that go.
-        cut_valid_records: Complete records that go.
-        proof: Why this is the result, as JSON.
-        sha256_kept: Hash of the bytes that stay; sha256_cut: of the rest.
-        inode, mtime_ns: The identity of the file when it was read.
+        cut_bytes: Number of bytes that are removed.
+        cut_valid_records: Number of complete records that are removed.
+        proof: The reasons for this result, as a JSON value.
+        sha256_kept, sha256_cut: Hashes of the bytes that are kept, and of the others.
+        inode, mtime_ns: Identity of the file when it was read.
         pieces: The bytes of the result, in order; none for `none` and `remove`.
-        made_like: For a file that does not exist yet: the file whose mode and owner it gets.
+        made_like: For a file that does not exist yet, the file whose mode and owner it gets.
     """
 
     path: str
@@ -112,7 +112,7 @@ class FilePlan(msgspec.Struct, frozen=True):
         return "corrected" in self.proof
 
     def as_value(self) -> dict[str, Any]:
-        """Return one member of `files` of a plan as JSON."""
+        """Return the JSON value of the file plan, an item of the plan's `files`."""
         return {
             "path": self.path,
             "size": self.size,
@@ -132,18 +132,18 @@ class FilePlan(msgspec.Struct, frozen=True):
 
 _PIECES_INDEX = FilePlan.__struct_fields__.index("pieces")
 PackableFilePlan = FilePlan | bytes
-"""A plan for one file, packed or not."""
+"""Plan for one file, packed or not."""
 
 
 def pack_file_plan(plan: PackableFilePlan) -> PackableFilePlan:
-    """Pack the plan for a file that stays, to a quarter of its memory; return any other unchanged."""
+    """Pack the plan for an unchanged file, to a quarter of its memory; return other plans unchanged."""
     if isinstance(plan, bytes) or plan.action != "none" or plan.pieces:
         return plan
     return verify_report.pack_struct(plan) or plan
 
 
 def unpack_file_plan(packed_plan: PackableFilePlan) -> FilePlan:
-    """Return the plan that `pack_file_plan` packed."""
+    """Return the plan that `pack_file_plan` may have packed."""
     if not isinstance(packed_plan, bytes):
         return packed_plan
     values = msgspec.msgpack.decode(packed_plan)
@@ -152,7 +152,7 @@ def unpack_file_plan(packed_plan: PackableFilePlan) -> FilePlan:
 
 
 class FilePlans(verify_report.CompactList[FilePlan]):
-    """The plans for many files, in their order."""
+    """Plans for many files, in the order of the files."""
 
     __slots__ = ()
     pack = staticmethod(pack_file_plan)
@@ -160,7 +160,7 @@ class FilePlans(verify_report.CompactList[FilePlan]):
 
 
 def pieces_to_json(pieces: tuple[ResultPiece, ...]) -> list[dict[str, Any]]:
-    """Return pieces as JSON: ranges of the file, zeros, and new bytes in hexadecimal digits."""
+    """Return pieces as JSON values: ranges of the file, zeros, and new bytes in hexadecimal digits."""
     return [_piece_to_json(one) for one in pieces]
 
 
@@ -171,7 +171,7 @@ def _piece_to_json(piece: ResultPiece) -> dict[str, Any]:
 
 
 def pieces_from_json(value: list[dict[str, Any]]) -> tuple[ResultPiece, ...]:
-    """Reverse `pieces_to_json`."""
+    """Restore pieces from `pieces_to_json`."""
     return tuple(_piece_from_json(one) for one in value)
 
 
@@ -186,16 +186,16 @@ def _piece_from_json(value: dict[str, Any]) -> ResultPiece:
 
 
 class RepairPlan(msgspec.Struct, frozen=True):
-    """The plan for all files of one repair.
+    """Plan for all files of one repair.
 
     Attributes:
-        refused: A safety rule forbids it; `reasons` say why.
-        reasons: Why it is refused, also reasons that do not forbid it.
+        refused: True if a safety rule forbids the repair.
+        reasons: Why it is refused; also reasons that do not forbid it.
         target: The path that the plan was made for.
-        policy: The allowances that it was made with.
-        notes: What the user should know.
+        policy: The policy that it was made with.
+        notes: Further information for the user.
         skipped: The files of the directory that are not logs; they are not touched.
-        copyable_path: For a refused plan: the file that a salvaged copy can be made of.
+        copyable_path: For a refused plan, the file of which a salvaged copy can be written.
     """
 
     format: str
@@ -210,7 +210,7 @@ class RepairPlan(msgspec.Struct, frozen=True):
 
     @property
     def blocking_file(self) -> FilePlan | None:
-        """The file that the first reason is about; None if it is about none."""
+        """The file that the first reason is about; None if it is about no file."""
         return next((one for one in self.files if self.reasons and self.reasons[0].startswith(f"{one.path}: ")), None)
 
     @property
@@ -224,7 +224,7 @@ class RepairPlan(msgspec.Struct, frozen=True):
         return tuple(f for f in self.files if f.action != "none")
 
     def as_value(self) -> dict[str, Any]:
-        """Return `truncate-to-durable -O json` as a value."""
+        """Return the value of `truncate-to-durable -O json`."""
         asked = self.policy.as_value()
         return {
             "schema": "binlogtool/plan/1",
@@ -239,7 +239,7 @@ class RepairPlan(msgspec.Struct, frozen=True):
 
 
 class WrittenFile(NamedTuple):
-    """One file that was changed or created: sizes in bytes and SHA-256, before and after; "" where there is no file."""
+    """File that was changed or created: sizes in bytes and SHA-256, before and after; "" if it does not exist."""
 
     path: str
     size_before: int
@@ -249,11 +249,11 @@ class WrittenFile(NamedTuple):
 
 
 class RepairResult(msgspec.Struct, frozen=True):
-    """The changes that a repair, or an undo, made.
+    """Changes that a repair or an undo made.
 
     Attributes:
-        undo: The undo file; None where no existing file was changed.
-        notes: What else the user should know.
+        undo: The undo file; None if no existing file was changed.
+        notes: Further information for the user.
     """
 
     files: tuple[WrittenFile, ...]
@@ -268,8 +268,8 @@ class UndoPlan(msgspec.Struct, frozen=True):
         undo: The undo file.
         state: State of the undo file: prepared, applied or undone.
         made: Time when the undo file was made.
-        files: Path, action (`restore`, or `none` if the file is the original already), and the change.
-        reasons: Why it cannot be done.
+        files: Path, action (`restore`, or `none` if the file already is the original), and the change.
+        reasons: Why the undo is not possible; empty if it is.
     """
 
     undo: str
@@ -284,9 +284,9 @@ class FinishPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         intent: The intent file.
-        undo: Its undo file; None if that is gone because nothing was changed yet.
+        undo: Its undo file; None if that was removed because nothing had been changed yet.
         direction: apply or undo.
-        files: Path, and what would happen to it.
+        files: Path and action of each file.
     """
 
     intent: str
@@ -298,20 +298,19 @@ class FinishPlan(msgspec.Struct, frozen=True):
 # --- Reasons to refuse the cut of a file ---
 
 CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
-"""Findings whose bytes a cut removes without further consent. Space that the writer reserved (preallocated-tail) stays.
-"""
+"""Findings whose bytes may be cut without further consent. Space reserved by the writer (preallocated-tail) is kept."""
 EMPTY_RESULT = "no record would be kept"
-"""Start of the refusal of a plan that leaves nothing."""
+"""Beginning of the reason against a plan that would keep no record."""
 UNFINISHED_ADVICE = "--apply finishes it first"
 WHOLE_LOG_ADVICE = "name the directory"
 LIST_FIX_OPTION = "--fix-meta"
-"""Reasons that contain it may not apply with that option."""
+"""Option named in reasons that may not apply if it is given."""
 UNCERTAIN_DIALECT = "dialect not certain"
-"""The diagnosis of a log that can be read in two ways: bytes that are no record in one may be one in the other."""
+"""Finding about a log that can be read in two dialects: bytes that are garbage in one may be a record in the other."""
 
 
 def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -> list[str]:
-    """Return the reasons against a file's plan, in words; none for a file that does not change."""
+    """Return the reasons against a file's plan as texts; none for a file that does not change."""
     reasons = []
     if report.is_encrypted:
         reasons.append(f"{report.path}: {describe_encrypted(report)}")
@@ -330,7 +329,7 @@ def collect_refusals(report: FileReport, plan: FilePlan, policy: RepairPolicy) -
 
 
 def describe_encrypted(report: FileReport) -> str:
-    """Describe what is known of the end of an encrypted log without its key."""
+    """Describe what is known about the end of an encrypted log without its key."""
     known_bytes = report.bytes.get("record", 0)
     sizes = f"the sizes of its events account for {known_bytes:,} of {report.size:,} bytes; " if known_bytes else ""
     return f"the log is encrypted; {sizes}its durable end is only known with --keyfile FILE"
@@ -348,7 +347,7 @@ def check_loss_limits(plan: FilePlan, policy: RepairPolicy) -> list[str]:
 
 
 def check_empty_result(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[str]:
-    """Return the reasons against a plan that cuts and keeps no record, or nothing of a file.
+    """Return the reasons against a plan that cuts and would keep no record, or no byte of a file.
 
     Args:
         allow_empty: Accept an empty result.
@@ -367,7 +366,7 @@ def check_empty_result(plans: Sequence[FilePlan], *, allow_empty: bool) -> list[
 
 
 def _does_server_cut(report: FileReport) -> bool:
-    """Return True if the server itself cuts what follows the durable end; never if complete records follow."""
+    """Return True if the server itself cuts the bytes after the durable end; False if complete records follow."""
     return bool(report.details.get(SERVER_TRUNCATES)) and all(f.id != "valid-after-damage" for f in report.findings)
 
 
@@ -390,7 +389,7 @@ def _is_allowed(finding: Finding, plan: FilePlan, policy: RepairPolicy, server_c
 
 
 def _is_detail(finding: Finding) -> bool:
-    """Return True for findings that are listed after those about lost records."""
+    """Return True for a finding that is listed after findings about lost records."""
     return finding.id not in ("valid-after-damage", "gap-in-sequence")
 
 

@@ -1,4 +1,4 @@
-"""Plan a truncation to the durable end, of one file or of files that change together."""
+"""Plan a truncation to the durable end, for one file or for files that change together."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def build_file_plans(
     """Return the plan for each file, not yet bound to its bytes.
 
     Args:
-        rewritten: What the format makes of files, by path.
-        after: What `verify` says of the result, by path.
+        rewritten: Path -> the file as the format rewrites it.
+        after: Path -> the report of `verify` on the result.
     """
     paths = [one.path for one in reports]
     derived_types = _derived_types(log)
@@ -108,7 +108,7 @@ def _derived_types(log: LogGroup) -> frozenset[str]:
 def _count_lost_records(
     report: FileReport, after: FileReport | None, ignored_types: frozenset[str] = frozenset()
 ) -> Counter[str]:
-    """Count the complete records that are not in the result, by type."""
+    """Count the complete records that are missing in the result, by type."""
     lost = Counter(report.record_types)
     lost.subtract({} if after is None else after.record_types)
     return Counter({name: count for name, count in lost.items() if count > 0 and name not in ignored_types})
@@ -117,7 +117,7 @@ def _count_lost_records(
 def note_derived_losses(
     log: LogGroup, reports: Sequence[FileReport], files: Sequence[FilePlan], after: Mapping[str, FileReport]
 ) -> Iterator[str]:
-    """Yield notes about removed records that only repeat what other records say."""
+    """Yield notes about removed records that only repeat information of other records."""
     reports_by_path = {one.path: one for one in reports}
     for file in files:
         if file.action == "none" or file.path not in reports_by_path:
@@ -166,13 +166,13 @@ def _plan_file(
 
 
 class JointRepairPlan(NamedTuple):
-    """The joint plan for the files of logs.
+    """Joint plan for the files of one or more logs.
 
     Attributes:
-        files: The plans, not yet bound to the bytes of the files.
-        reasons: Why they must not be carried out.
-        notes: What the user should know.
-        report: The report that they were made from.
+        files: The file plans, not yet bound to the bytes of the files.
+        reasons: Why the plans must not be applied.
+        notes: Further information for the user.
+        report: The report from which the plans were made.
     """
 
     files: tuple[FilePlan, ...]
@@ -182,15 +182,15 @@ class JointRepairPlan(NamedTuple):
 
 
 Results = Mapping[str, "tuple[ResultPiece, ...] | None"]
-"""The pieces of files that change, by path; None = the file is removed."""
+"""Path of a changed file -> the pieces of its result; None = the file is removed."""
 
 
 class _LogState(NamedTuple):
-    """A log as it is, or as it would be after the repair.
+    """State of a log, either the current one or that after the repair.
 
     Attributes:
-        read: Path -> the bytes of the file.
-        named_path: The single file that was named, else None.
+        read: Function from a path to a reader of the file's bytes.
+        named_path: The file that the user named; None if it was not a single file.
     """
 
     group: LogGroup
@@ -221,7 +221,7 @@ def plan_joint_repair(path: str, report: Report, examiner: LogExaminer, policy: 
 
 
 def _find_log_of_file(path: str, format_name: str) -> LogGroup:
-    """Return the log set that a file belongs to; the file by itself if it belongs to none."""
+    """Return the log set that a file belongs to; a log of only this file if it belongs to none."""
     real_path = os.path.realpath(path)
     try:
         candidates = resolve_logs(os.path.dirname(path) or ".", format_name)
@@ -242,7 +242,7 @@ def _make_log_state(log: LogGroup, report: Report, named_path: str | None) -> _L
 
 
 def _select_named_file(path: str, files: Sequence[FilePlan]) -> tuple[tuple[FilePlan, ...], list[str]]:
-    """Return the plan of the one file that was named, and a reason against it if other files have to change with it."""
+    """Return the plan of the named file, and a reason against it if other files have to change with it."""
     real_path = os.path.realpath(path)
     named_plans = tuple(one for one in files if os.path.realpath(one.path) == real_path)
     other_changes = [one.path for one in files if one.action != "none" and one not in named_plans]
@@ -274,7 +274,7 @@ def _plan_log(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> Jo
 
 
 def _decide_files(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> JointRepair:
-    """Return what becomes of the files: as the format decides, or in a salvage, what the stored checksums prove."""
+    """Decide the repair of the files: by the rules of the format, or, for a salvage, by the stored checksums."""
     group, hints = log.group, examiner.hints
     assert group.format is not None
     repair = group.format.repair
@@ -293,7 +293,7 @@ def _decide_files(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -
 
 
 def _correct_files(log: _LogState) -> tuple[RewrittenFile, ...]:
-    """Return the files with flipped bits put back; only the named one, if a file was named."""
+    """Return the files with flipped bits corrected; only the named file, if there is one."""
     members = zip(log.group.names, log.reports, strict=True)
     chosen = [(name, one) for name, one in members if log.named_path in (None, os.path.realpath(one.path))]
     rewritten = [correct_flipped_bits(one, name, log.read(one.path)) for name, one in chosen]
@@ -301,7 +301,7 @@ def _correct_files(log: _LogState) -> tuple[RewrittenFile, ...]:
 
 
 def _verify_result(log: _LogState, results: Results, examiner: LogExaminer) -> LogExamination | None:
-    """Verify the log as it would be; None where nothing changes, or no file is left."""
+    """Verify the log as it would be after the repair; None if nothing changes, or if no file would be left."""
     if not results or all(results.get(one.path, ()) is None for one in log.reports):
         return None
     return verify_planned_log(log.group, results, examiner.verify_options)
@@ -311,7 +311,7 @@ def _verify_result(log: _LogState, results: Results, examiner: LogExaminer) -> L
 
 
 def _list_objections(log: _LogState, joint_repair: JointRepair) -> list[str]:
-    """Return the format's reasons against the repair, and the files that changed while they were read."""
+    """Return the format's reasons against the repair, and reasons for files that changed while they were read."""
     changed = [
         f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if _is_changed_while_read(f)
     ]
@@ -325,7 +325,7 @@ def _is_changed_while_read(finding: Finding) -> bool:
 def _check_lost_records(
     group: LogGroup, joint_repair: JointRepair, files: Sequence[FilePlan], policy: RepairPolicy
 ) -> list[str]:
-    """Return a reason if complete records would be discarded without consent, and are not proven never to have been
+    """Return a reason if complete records would be discarded without consent, unless they are proven to have never been
     durable.
     """
     lost = sum(one.cut_valid_records for one in files)
@@ -342,14 +342,14 @@ def _predict_shortcomings(
     examiner: LogExaminer,
     policy: RepairPolicy,
 ) -> list[str]:
-    """Return what would be wrong after the repair, by the same check that the repair ends with."""
+    """Return what would be wrong after the repair, with the same check that a repair runs at its end."""
     if examination is None:
         return _list_errors(log.reports, log.sets) if not results else []
     reports = [one.report for one in examination.files]
     sets = () if examination.set is None else (examination.set,)
     present_errors = (
         _list_errors(log.reports, log.sets) if policy.salvage and log.named_path else []
-    )  # a copy of one file is made
+    )  # only a copy of one file is written
     problems = [text for text in _list_errors(reports, sets) if text not in present_errors]
     names = tuple(one.member.name for one in examination.files)
     after = _LogState(
@@ -361,7 +361,7 @@ def _predict_shortcomings(
 
 
 def _replan_result(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) -> PlanSnapshot:
-    """Return what a second plan would make of the result; a salvaged copy is only verified."""
+    """Plan the result of the repair again; a salvaged copy is only verified."""
     joint_repair = JointRepair() if policy.salvage else _decide_files(log, examiner, policy)
     rewritten = {log.group.member_path(one.name): one for one in joint_repair.files}
     return PlanSnapshot(
@@ -370,19 +370,19 @@ def _replan_result(log: _LogState, examiner: LogExaminer, policy: RepairPolicy) 
 
 
 def _make_result_reader(results: Results, path: str) -> RangeReader:
-    """Return a function that reads the bytes of a file of the result."""
+    """Return a function that reads the bytes of a file as it would be after the repair."""
     pieces = results.get(path)
     return make_raw_reader(path) if pieces is None else partial(read_pieces, path, pieces)
 
 
 def _list_errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list[str]:
-    """Return the errors of files and sets in words."""
+    """Return the errors of files and sets as texts."""
     reports: list[FileReport | SetReport] = [*files, *sets]
     return [f"{one.path}: {f.id}: {f.message}" for one in reports for f in one.findings if f.severity is Severity.ERROR]
 
 
 def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
-    """Return notes about files whose damage single flipped bits explain completely."""
+    """Return notes about files whose damage is completely explained by single flipped bits."""
     notes = []
     for name, file_report in zip(log.group.names, log.reports, strict=True):
         rewritten = correct_flipped_bits(file_report, name, log.read(file_report.path))
@@ -403,16 +403,16 @@ def _note_flipped_bits(log: _LogState, examiner: LogExaminer) -> list[str]:
 # --- Repair of one file ---
 
 MAX_GAPS = 20
-"""Gaps of a salvaged log that are listed one by one."""
+"""Maximum number of gaps in a salvaged log that are listed one by one."""
 
 
 class FilePlanDraft(NamedTuple):
-    """The plan for one file, not yet approved.
+    """Plan for one file that is not yet approved.
 
     Attributes:
-        notes: What the user should know of it.
-        reasons: Why it must not be carried out.
-        predicted_file: The result as `verify` would see it; None if the file stays.
+        notes: Further information for the user.
+        reasons: Why it must not be applied.
+        predicted_file: The result of verifying the planned file; None if the file does not change.
     """
 
     plan: FilePlan
@@ -422,12 +422,12 @@ class FilePlanDraft(NamedTuple):
 
 
 class FilePlanDrafts:
-    """The drafts for many files, in their order.
+    """Drafts for many files, in the order of the files.
 
-    A file that stays and has neither notes nor reasons is kept as its packed plan only: there may be very many.
+    The draft of an unchanged file without notes and reasons is stored as a packed plan only: there may be very many.
 
     Attributes:
-        noteworthy: All other drafts, by path.
+        noteworthy: Path -> draft, for all other files.
     """
 
     def __init__(self) -> None:
@@ -493,14 +493,14 @@ def draft_file_plan(report: FileReport, examiner: LogExaminer, policy: RepairPol
 
 
 def plan_no_change(report: FileReport) -> FilePlan:
-    """Return the plan for a file that stays."""
+    """Return the plan for a file that does not change."""
     end = report.durable_end
     proof = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
     return FilePlan(report.path, report.size, "none", end, 0, 0, proof, None, None)
 
 
 def _describe_missing_records(salvaged: SalvagedContent, after: FileReport, repair: RepairRules) -> tuple[str, ...]:
-    """Return notes about records that are, or may be, missing in the middle of a salvaged log."""
+    """Return notes about records that are or may be missing in the middle of a salvaged log."""
     gaps = [f"in the result: {f.message}" for f in after.findings if f.id == "gap-in-sequence"]
     possible = bool(gaps) if repair.numbered else salvaged.holes > 0
     return (*((repair.gaps,) if possible and repair.gaps else ()), *gaps[:MAX_GAPS])
@@ -510,7 +510,7 @@ def find_transaction_end(report: FileReport, format_: Format) -> int:
     """Return the end of the last complete transaction, as an offset in the file.
 
     Raises:
-        UsageError: the format has no other end than the durable one.
+        UsageError: the format has no transactions that end before the durable end.
     """
     if format_.repair.transactions is None:
         text = "the durable end of a log of this format is never inside a transaction"
@@ -544,9 +544,9 @@ def bind_to_file(plan: FilePlan) -> FilePlan:
 
 
 def find_keep_size(report: FileReport, end: int) -> int:
-    """Return how many bytes to keep: up to the durable end, or everything if what follows it belongs there.
+    """Return the number of bytes to keep: up to the durable end, or all if the bytes after it belong to the log.
 
-    What may follow it is the end mark, or space that the writer reserved.
+    Only the end mark, or space that the writer reserved, belongs after the durable end.
     """
     cuttable = any(f.id in CUTTABLE and _reaches_past(f, end) for f in report.findings)
     if not report.closed:
@@ -556,7 +556,7 @@ def find_keep_size(report: FileReport, end: int) -> int:
 
 
 def _is_wrong_after(finding: Finding, end: int) -> bool:
-    """Return True if the finding says that the bytes after the durable end do not belong there."""
+    """Return True if the finding means that the bytes after the durable end do not belong to the log."""
     return (finding.id in CUTTABLE or finding.severity is Severity.ERROR) and _reaches_past(finding, end)
 
 
@@ -577,9 +577,9 @@ _BENEFIT_OF_CUT = "truncating it helps only readers that do not stop at a torn e
 def leave_stale_files(
     log: LogGroup, report: Report, drafts: Mapping[str, FilePlanDraft], policy: RepairPolicy
 ) -> dict[str, FilePlanDraft]:
-    """Return the files of a directory whose torn end needs no cut, by path, each with a plan that changes nothing.
+    """Return path -> unchanged draft for the files of a directory whose torn end needs no cut.
 
-    Only files that a newer one of the same kind follows, and whose server reads over the torn end.
+    These are files that a newer file of the same kind follows, and whose torn end the server ignores.
     """
     if not log.is_set or policy.write_close_marker:
         return {}
@@ -609,7 +609,7 @@ def _is_harmless_tail(report: FileReport) -> bool:
 
 
 def describe_stale_file(path: str, log: LogGroup, plans: Sequence[FilePlan]) -> tuple[str, ...]:
-    """Return a note for a stale file that was named itself: it is truncated all the same; empty if it is not stale."""
+    """Return a note for a stale file that the user named: it is truncated nevertheless; empty if it is not stale."""
     name = next((name for name in log.names if is_same_path(log.member_path(name), path)), None)
     newer_name = None if name is None or not log.is_set else find_later(name, find_newest(log.names))
     return (
@@ -645,7 +645,7 @@ def plan_truncate(
 
 
 def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairPlan:
-    """Plan the repair of one log; refuse it while an earlier repair of the log is not finished."""
+    """Plan the repair of one log; refuse it while an earlier repair of the log is unfinished."""
     plan = draft_plan(path, examiner, policy)[0]
     forced = policy.allow_empty_result and examiner.format != "auto" and not os.path.isdir(path)
     empty_reasons = check_empty_result(plan.files, allow_empty=forced)
@@ -655,7 +655,7 @@ def make_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> RepairP
 
 
 def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
-    """Return the file that a plan is refused for, if a salvaged copy of it would not be refused; else None."""
+    """Return the file because of which a plan is refused, if a salvaged copy of it would be allowed; else None."""
     blocking_file, policy = plan.blocking_file, plan.policy
     if blocking_file is None or blocking_file.action == "none" or policy.salvage or policy.copy:
         return None
@@ -667,7 +667,7 @@ def _find_copyable_file(plan: RepairPlan, examiner: LogExaminer) -> str | None:
 
 
 def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[RepairPlan, Report]:
-    """Draft the plan for one log; return it with the report that it was made from."""
+    """Draft the plan for one log; return it with the report from which it was made."""
     _refuse_compressed(path)
     examined = examiner.examine_path(path)
     logs, report = examined.logs, examined.report
@@ -703,15 +703,15 @@ def draft_plan(path: str, examiner: LogExaminer, policy: RepairPolicy) -> tuple[
 def _find_newest_files(logs: Sequence[ExaminedLog]) -> frozenset[str]:
     """Return the newest file of each log set.
 
-    Its in-use mark stays: without it the server does not look for prepared transactions, and rolls back what the file
-    holds (MySQL) or does not start (MariaDB).
+    Its in-use mark is kept: without it the server does not look for prepared transactions, and rolls back the
+    transactions in the file (MySQL) or does not start (MariaDB).
     """
     newest_names = ((one.log, find_newest(one.log.names)) for one in logs if one.log.is_set)
     return frozenset(log.member_path(name) for log, names in newest_names for _, name in names.values())
 
 
 def _select_unlisted(report: Report, list_fixes: Mapping[str, FilePlan]) -> Iterator[FileReport]:
-    """Yield the reports of files that are not rewritten as a whole by a list fix."""
+    """Yield the reports of the files that a fix of the list does not rewrite as a whole."""
     return (one for one in report.files if one.path not in list_fixes)
 
 
@@ -728,7 +728,7 @@ def _list_remaining_damage(
     examiner: LogExaminer,
     policy: RepairPolicy,
 ) -> list[str]:
-    """Describe what would still be wrong after the plan."""
+    """Describe the damage that would remain after the plan."""
     predictions = {name: one.predicted_file for name, one in drafts.items() if one.predicted_file is not None}
     if os.path.isdir(path):
         return [text for one in logs for text in _list_remaining_in_log(one, plans, predictions, examiner, policy)]
@@ -747,7 +747,7 @@ def _list_remaining_damage(
             )
             for f in unrepaired
         ]
-    (log,) = logs  # for a single file `collect_refusals` reports what would be wrong
+    (log,) = logs  # for a single file `collect_refusals` reports the problems
     member_path = next((one for one in map(log.log.member_path, log.log.names) if is_same_path(one, path)), path)
     return (
         predict_new_damage(
@@ -775,10 +775,10 @@ def _list_remaining_in_log(
 
 
 def _needs_joint_repair(path: str, report: Report) -> bool:
-    """Return True if the format decides itself what becomes of all files of a log.
+    """Return True if the format itself plans the repair of all files of a log.
 
     Raises:
-        UsageError: there are logs of another format, too.
+        UsageError: there are also logs of another format.
     """
     kinds = {one.format for one in report.files}
     if all(formats.load_format(kind).repair.plan_joint_repair is None for kind in kinds):
@@ -801,7 +801,7 @@ def _plan_joint_repair(
 
 
 def _plan_list_fixes(logs: Sequence[ExaminedLog]) -> dict[str, FilePlan]:
-    """Return the plans for the list files of the logs' directories that `--fix-meta` corrects, by path."""
+    """Return path -> plan for the list files of the logs' directories that `--fix-meta` corrects."""
     plans = [_plan_list_fix(one.log, made) for one in logs if one.log.is_set for made in collect_file_fixes(one.log)]
     return {plan.path: plan for plan in plans}
 
@@ -817,7 +817,7 @@ def _plan_list_fix(log: LogGroup, fix: FileFix) -> FilePlan:
 
 
 def make_result_check(plan: RepairPlan, examiner: LogExaminer) -> Callable[[], list[str]]:
-    """Return a function that examines the files after the repair and lists what is not as planned."""
+    """Return a function that examines the files after the repair and lists the differences from the plan."""
 
     def check() -> list[str]:
         left = [one.path for one in plan.files if one.action == "remove" and os.path.lexists(one.path)]
@@ -850,7 +850,7 @@ def _find_owning_log(path: str, report: Report, examiner: LogExaminer) -> list[E
 
 
 def _add_set_findings(path: str, report: Report, logs: Sequence[ExaminedLog]) -> Report:
-    """Return the report on a single file with what the other files of its log set say about it."""
+    """Return the report on a single file, with the findings of its log set about it."""
     file_reports = [
         one for one in merge_reports(log.examination.report for log in logs).files if is_same_path(one.path, path)
     ]
@@ -858,7 +858,7 @@ def _add_set_findings(path: str, report: Report, logs: Sequence[ExaminedLog]) ->
 
 
 def _list_leftovers(plan: RepairPlan) -> list[str]:
-    """Describe what earlier runs left beside the files; skip directories that cannot be read."""
+    """Describe the files that aborted runs left beside the log; skip directories that cannot be read."""
     names_by_directory: dict[str, list[str]] = {}
     for file in plan.files:
         names_by_directory.setdefault(get_directory(file.path), []).append(os.path.basename(file.path))

@@ -1,5 +1,5 @@
-"""The bytes of a repaired file (salvaged ranges, corrected bits, what the format adds), verified before anything is
-written.
+"""Compute the bytes of a repaired file (salvaged ranges, corrected bits, additions of the format), and verify them
+before anything is written.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ from binlogtool.schema import backends
 
 
 def select_flipped_bits(report: FileReport) -> list[Finding]:
-    """Return the findings that one flipped bit each explains."""
+    """Return the findings that are each explained by one flipped bit."""
     return [one for one in report.findings if "flipped_byte" in one.facts]
 
 
 def describe_flipped_bit(flip: Finding) -> str:
-    """Name the flipped bit and its byte offset in words."""
+    """Describe the flipped bit and the offset of its byte."""
     return f"bit {flip.facts['flipped_bit']} of byte {flip.facts['flipped_byte']:#x}"
 
 
 def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> RewrittenFile | None:
-    """Return the rewritten file with every flipped bit put back that a finding names; None if there is none.
+    """Return the rewritten file with every flipped bit corrected that a finding names; None if there is none.
 
     Args:
         name: The file's name within its log set.
@@ -90,7 +90,7 @@ def correct_flipped_bits(report: FileReport, name: str, read: RangeReader) -> Re
 
 
 def plan_header_corrections(report: FileReport, read: RangeReader) -> tuple[ByteEdit, ...]:
-    """Return the edits that put back the flipped bit of a header that was read with the bit corrected."""
+    """Return the edits that correct the flipped bit of a header that was read as if it were correct."""
     corrected_headers = [one for one in report.findings if is_header_correction(one)]
     return tuple(
         _flip_bit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in corrected_headers
@@ -116,18 +116,18 @@ def _split_into_pieces(edits: list[ByteEdit], size: int) -> Iterator[ResultPiece
 # --- Salvage of a damaged file ---
 
 MAX_SEARCHED_DAMAGE = 16 * MIB
-"""Bytes: longer damaged ranges are not searched for frames with nothing but a damaged header."""
+"""Maximum bytes of a damaged range that is searched for frames with only a damaged header."""
 
 
 class SalvagedContent(NamedTuple):
-    """The provable content of a file.
+    """Provable content of a file.
 
     Attributes:
-        pieces: Header, good frames and, if the file has one, the end mark; a single empty piece if there is none of
+        pieces: Header, good frames and, if the file has one, the end mark; a single empty piece if there are none of
             these.
-        left_out: The ranges that are left out, described as JSON.
-        holes: How many of these have good frames after them.
-        fixed_frames: Frames that got a correct header, described as JSON.
+        left_out: The ranges that are left out, as JSON values.
+        holes: Number of left-out ranges with good frames after them.
+        fixed_frames: The frames whose header was corrected, as JSON values.
     """
 
     pieces: tuple[ResultPiece, ...] = ()
@@ -154,7 +154,7 @@ def salvage_file(file: LogFile, limits: Limits, backend: str) -> SalvagedContent
 
 
 class _SalvageBuilder:
-    """Collects the content of a salvaged file. last_frame_start: offset of the last kept frame in the file."""
+    """Builder of the content of a salvaged file. last_frame_start: offset of the last kept frame in the file."""
 
     def __init__(self, file: LogFile, header: ResultPiece) -> None:
         self.pieces = [header]
@@ -164,13 +164,13 @@ class _SalvageBuilder:
         self._file = file
 
     def add_frames(self, batch: Batch) -> None:
-        """Keep good frames."""
+        """Keep the good frames of a batch."""
         offsets, ends = batch.frames["offset"], batch.frames["end"]
         for index in range(batch.frames.count):
             self._keep_range(batch.base + int(offsets[index]), batch.base + int(ends[index]))
 
     def add_damage(self, damage: DamagedRange) -> None:
-        """Keep what can be proven of a damaged range; leave the rest out."""
+        """Keep the provable frames of a damaged range; leave out the rest."""
         position = damage.start
         for frame in self._find_provable_frames(damage):
             start, end = damage.start + frame.start, damage.start + frame.end
@@ -185,7 +185,7 @@ class _SalvageBuilder:
             self.left_out.append(_describe_omission(damage, position, damage.end))
 
     def add_end_mark(self, end_mark: bytes) -> None:
-        """Append the end mark: from the file if it follows the last frame directly, else as new bytes."""
+        """Append the end mark: as bytes of the file if it directly follows the last frame, else as new bytes."""
         last = self.pieces[-1]
         if last.is_original and read_range(self._file.source, last.end, len(end_mark)) == end_mark:
             self.pieces[-1] = ResultPiece(last.start, last.end + len(end_mark))
@@ -221,7 +221,7 @@ def _describe_omission(damage: DamagedRange, start: int, end: int) -> dict[str, 
 
 
 class ExaminedLog(NamedTuple):
-    """A log with what `verify` found in it."""
+    """A log with its results of `verify`."""
 
     log: LogGroup
     examination: LogExamination
@@ -235,12 +235,12 @@ class ExaminedPath(NamedTuple):
 
     @property
     def report(self) -> Report:
-        """The report on all logs of the path."""
+        """Report on all logs of the path."""
         return replace(merge_reports(one.examination.report for one in self.logs), skipped=self.skipped)
 
 
 class LogExaminer(ReadOptions, frozen=True):
-    """Read options with the calls that examine logs by them."""
+    """Read options, and the methods that examine logs with them."""
 
     @classmethod
     def from_read_options(cls, read_options: ReadOptions) -> LogExaminer:
@@ -270,7 +270,7 @@ class LogExaminer(ReadOptions, frozen=True):
 
 
 def make_exception(failure: PathFailure) -> Exception:
-    """Return the exception for a failure where there is nothing else to work on."""
+    """Return the exception for a failure, for cases in which the work cannot continue."""
     message = failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}"
     kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
     return next((kind(message) for kind in kinds if kind.exit_code == failure.exit_code), InputOutputError(message))
@@ -296,9 +296,9 @@ class PlannedContent(NamedTuple):
     """The planned bytes of a file.
 
     Attributes:
-        pieces: Empty if the file stays.
-        salvaged: The account of a salvaged log.
-        reasons: Why it must not be made.
+        pieces: The pieces of the result; empty if the file does not change.
+        salvaged: The salvaged content; None if the plan is no salvage.
+        reasons: Why the result must not be written.
     """
 
     pieces: tuple[ResultPiece, ...]
@@ -359,7 +359,7 @@ def plan_header_edits(file: LogFile) -> tuple[ByteEdit, ...]:
 
 
 def collect_file_fixes(log: LogGroup) -> tuple[FileFix, ...]:
-    """Return the files without records of a log's directory that `--fix-meta` corrects.
+    """Return the corrections by `--fix-meta` of files without records, such as the list of files, of a log's directory.
 
     Raises:
         InputOutputError.
@@ -371,12 +371,12 @@ def collect_file_fixes(log: LogGroup) -> tuple[FileFix, ...]:
 
 
 def apply_edits(pieces: tuple[ResultPiece, ...], edits: Sequence[ByteEdit]) -> tuple[ResultPiece, ...]:
-    """Return the pieces with some bytes replaced; the edits are inside the first piece, in order."""
+    """Return the pieces with some bytes replaced; the edits must be in order and in the first piece."""
     first, *more = pieces
     edited: list[ResultPiece] = []
     position = first.start
     for edit in edits:
-        if edit.offset + len(edit.new) <= first.end:  # else that part is cut off
+        if edit.offset + len(edit.new) <= first.end:  # otherwise this part is cut off
             edited += [ResultPiece(position, edit.offset), ResultPiece(data=edit.new)]
             position = edit.offset + len(edit.new)
     rest = ResultPiece(position, first.end)
@@ -402,7 +402,7 @@ def _make_end_mark(file: LogFile) -> tuple[ResultPiece, ...]:
 
 
 class PiecesSource(Source):
-    """A read-only source over the pieces of a planned result."""
+    """Read-only source of a planned result, made of pieces."""
 
     def __init__(self, path: str, pieces: tuple[ResultPiece, ...]) -> None:
         self.name = path
@@ -463,7 +463,7 @@ def verify_planned_log(
 
     Args:
         results: The pieces of each file that changes or is new, by path; None = the file is removed.
-        verified: Files that were verified already, by name; those that do not change are not read again.
+        verified: Name -> file that was already verified; unchanged files of these are not read again.
     """
     assert group.format is not None
 
@@ -501,12 +501,11 @@ def read_pieces(path: str, pieces: tuple[ResultPiece, ...], offset: int, size: i
 
 
 def list_unclean_findings(report: FileReport, *, salvage: bool = False, allow_open_end: bool = False) -> list[str]:
-    """Return, in words, the findings that forbid a result: errors, and ends that would have to be cut again.
+    """Return as texts the findings that forbid a result: errors, and ends that would have to be cut again.
 
     Args:
         salvage: Records may be missing, as in a salvaged log.
-        allow_open_end: The log may end as a crash leaves it, or continue in the next file, because nothing was cut
-            there.
+        allow_open_end: The log may end as a crash leaves it, or continue in the next file, because its end was not cut.
     """
     min_severity = Severity.WARNING if allow_open_end else Severity.NOTE
     unclean = [
@@ -519,12 +518,12 @@ def list_unclean_findings(report: FileReport, *, salvage: bool = False, allow_op
 
 
 class PlanSnapshot(NamedTuple):
-    """A log as a plan sees it.
+    """State of a log for the comparison with a plan.
 
     Attributes:
         files: The plan for each file.
-        reasons: Why the plans must not be carried out.
-        reports: What `verify` says of the files.
+        reasons: Why the plans must not be applied.
+        reports: The reports of `verify` on the files.
     """
 
     files: Sequence[FilePlan]
@@ -533,7 +532,7 @@ class PlanSnapshot(NamedTuple):
 
 
 def compare_with_plan(before: PlanSnapshot, after: PlanSnapshot) -> list[str]:
-    """Describe what is not as planned after `before` was carried out and the log is as in `after`."""
+    """Describe the differences between the plan `before`, which was applied, and the resulting log `after`."""
     changes = [file for file in before.files if file.action not in ("none", "remove")]
     differences = [text for text in after.reasons if text not in before.reasons]
     differences += [f"{file.path}: still has something to cut" for file in after.files if file.action != "none"]
@@ -567,10 +566,10 @@ def _describe_unclean_files(changed: Mapping[str, FilePlan], reports: Iterable[F
 def predict_damage(
     log: ExaminedLog, files: Sequence[FilePlan], predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
 ) -> Iterator[tuple[str, bool]]:
-    """Yield, in words, what would be wrong with a log after the plan, each with True if it is wrong already.
+    """Yield a text for each problem of a log after the plan, with True if the problem already exists before it.
 
     Args:
-        predictions: Results that were verified already, by path.
+        predictions: Path -> planned file that was already verified.
     """
     before = set(list_errors(log.examination))
     return ((text, text in before) for text in list_errors(_predict_log(log, files, predictions, options)))
@@ -579,7 +578,7 @@ def predict_damage(
 def predict_new_damage(
     log: ExaminedLog, file: FilePlan, predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
 ) -> list[str]:
-    """Return reasons against the plan for a single file; damage that other files of its log set have does not count."""
+    """Return reasons against the plan for a single file; damage in other files of its log set does not count."""
     before = set(list_errors(log.examination))
     after = list_errors(_predict_log(log, [file], predictions, options))
     return [format_unclean(text) for text in after if text not in before or text.startswith(f"{file.path}: ")]
@@ -588,7 +587,7 @@ def predict_new_damage(
 def _predict_log(
     log: ExaminedLog, files: Sequence[FilePlan], predictions: Mapping[str, VerifiedMember], options: LogVerifyOptions
 ) -> LogExamination:
-    """Verify the log as it would be after the plan; files that stay are not read again."""
+    """Verify the log as it would be after the plan; unchanged files are not read again."""
     changed = [file for file in files if file.action != "none"]
     names = {log.log.member_path(name): name for name in log.log.names} if changed else {}
     results = {
@@ -603,12 +602,12 @@ def _predict_log(
 
 
 def _belongs_to_log(file: FilePlan, names: Mapping[str, str]) -> bool:
-    """Return True if the file is one of the log, or a new file beside them."""
+    """Return True if the file belongs to the log, or is a new file of it."""
     return file.path in names or (file.made_like is not None and file.made_like in names)
 
 
 def list_errors(examination: LogExamination) -> list[str]:
-    """Return all errors and failures of a log in words."""
+    """Return all errors and failures of a log as texts."""
     set_reports = () if examination.set is None else (examination.set,)
     every: Iterable[FileReport | SetReport] = chain((one.report for one in examination.files), set_reports)
     failed = [f"{one.path}: {one.message}" for one in examination.failures]
@@ -626,10 +625,10 @@ def describe_finding(finding: Finding) -> str:
 
 
 def format_unclean(text: str) -> str:
-    """Return the reason against a result that would not be clean."""
+    """Return the reason for refusing a result that would not be clean."""
     return f"the result would not be clean: {text}"
 
 
 def format_unrepaired(text: str, remedy: str = "this command cannot repair it") -> str:
-    """Return the reason for damage that the plan leaves."""
+    """Return the reason for refusing a plan that leaves damage unrepaired."""
     return f"{text} ({remedy})"

@@ -1,4 +1,4 @@
-"""Predict what the server of each log does with its records; the result as values."""
+"""Predict what the server of each log does with its records, with the results as values."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ _BYTES_PER_OBJECT = 1000
 
 
 class ReplayDecision(NamedTuple):
-    """The decision on one record.
+    """Decision on one record.
 
     Attributes:
-        file: Path of its file.
+        file: Path of the record's file.
         verb: applied, skipped or rejected.
         reason: A key of `ReplayResult.rules`.
 
-    The other members are as `dump` shows them.
+    The other members are those that `dump` shows.
     """
 
     file: str
@@ -105,11 +105,11 @@ OnDecision = Callable[[ReplayDecision], None]
 
 
 class ObjectTally(msgspec.Struct):
-    """The records of one object, by verb.
+    """Numbers of the records of one object, by verb.
 
     Attributes:
-        first_seq, last_seq: Sequence numbers of the applied ones.
-        keys: Live rows at the end; digest: of them.
+        first_seq, last_seq: First and last sequence number of the applied records.
+        keys, digest: Number of the live rows at the end, and their digest.
     """
 
     name: str
@@ -121,17 +121,17 @@ class ObjectTally(msgspec.Struct):
 
 
 class ReplayResult(msgspec.Struct, frozen=True):
-    """The replay of one log (JSON shape binlogtool/replay/1).
+    """Result of the replay of one log (JSON shape binlogtool/replay/1).
 
     Attributes:
-        starts: True if the server starts; None if this log does not decide it.
-        decisions: Verb -> records; reasons: reason -> records.
-        stop: Where the server stops, if it does.
-        position: The last applied position, which `--against` takes.
-        digest: 64 hexadecimal digits; None where the format has no state.
+        starts: True if the server starts; None if that cannot be determined from this log.
+        decisions, reasons: Verb, and reason -> number of records.
+        stop: Where the server stops; None if it does not.
+        position: The last applied position, as `--against` reads it.
+        digest: 64 hexadecimal digits; None if the format has no state.
         read: Paths, in the order in which the server reads them.
-        findings: (path, finding), those of `verify` first.
-        rules: Reason -> the rule in words.
+        findings: (path, finding) pairs, those of `verify` first.
+        rules: Reason -> text of the rule.
         details: What policy `force` does in this format, and what else the format reports.
         unknown: Objects whose rows are not all in the log -> why; their keys and digest, and the digest of the whole
             state, are None.
@@ -160,28 +160,28 @@ class ReplayResult(msgspec.Struct, frozen=True):
 
     @property
     def incomplete_reason(self) -> str | None:
-        """Limit that ended the replay early; all other members are about the part before it. None if it is complete."""
+        """Limit that ended the replay early; all other members are about the part before it. None = complete."""
         why: str | None = self.details.get("incomplete")
         return why
 
     @property
     def is_clean(self) -> bool:
-        """True if every record takes effect as it should (of an incomplete replay: every record that was reached)."""
+        """True if every record (in an incomplete replay, every record that was reached) takes effect as it should."""
         has_errors = any(found.severity is Severity.ERROR for _, found in self.findings)
         return not has_errors and self.stop is None and self.starts is not False and not self.decisions["rejected"]
 
 
 def max_objects(limits: Limits) -> int:
-    """Return how many objects are listed one by one."""
+    """Return the maximum number of objects that are listed one by one."""
     return limits.max_memory // _BYTES_PER_OBJECT
 
 
 def add_state(result: ReplayResult, state: Mapping[str, ObjectState], spilled: int, max_listed: int) -> ReplayResult:
-    """Return the result with the state that the log leaves.
+    """Return the result with the final state of the objects.
 
     Args:
-        spilled: Entries that went to temporary files.
-        max_listed: Objects that are listed one by one.
+        spilled: Number of entries that were written to temporary files.
+        max_listed: Maximum number of objects that are listed one by one.
     """
     tallies, sums = {tally.name: tally for tally in result.objects}, dict[str, ObjectState]()
     for name, object_state in state.items():
@@ -203,18 +203,18 @@ def add_state(result: ReplayResult, state: Mapping[str, ObjectState], spilled: i
 # --- Records that are decided later ---
 
 _BYTES_PER_RECORD = 1000
-"""Approximate memory of an undecided record beside its content, in bytes."""
+"""Approximate memory of an undecided record in addition to its content, in bytes."""
 
 
 class _WaitingBlock(msgspec.Struct):
-    """A block with records that wait.
+    """Block with records that wait for their decision.
 
     Attributes:
         first: Number of its first record.
-        pending: 1 for each record that waits.
-        count: Records that wait.
+        pending: A byte per record, 1 for those that wait.
+        count: Number of records that wait.
         cost: Approximate bytes of the block in memory.
-        packed: The compressed block; None = not yet.
+        packed: The compressed block; None = not compressed yet.
     """
 
     first: int
@@ -226,7 +226,7 @@ class _WaitingBlock(msgspec.Struct):
 
 
 class UndecidedRecords(msgspec.Struct):
-    """Records that are not decided yet, by number.
+    """Records that are not decided yet, by record number.
 
     Blocks of long transactions that would take more than `max_unpacked` bytes are compressed until they are decided.
 
@@ -244,7 +244,7 @@ class UndecidedRecords(msgspec.Struct):
 
     def add(self, first: int, block: RecordBlock, decided: bytearray) -> None:
         """Add the records of a block that have no 1 in `decided`; `first` is the number of its first record. Blocks
-        come in order.
+        must come in order.
         """
         pending = bytearray(0 if done else 1 for done in decided)
         cost = _BYTES_PER_RECORD * len(block) + _estimate_content_cost(block)
@@ -257,7 +257,7 @@ class UndecidedRecords(msgspec.Struct):
                 self._pack(waiting_block)
 
     def pop(self, number: int) -> tuple[RecordBlock, int]:
-        """Remove a record; return its block and its index there."""
+        """Remove a record; return its block and its index in the block."""
         position = bisect_right(self._firsts, number) - 1
         waiting_block = self._blocks[position]
         index = number - waiting_block.first
@@ -272,7 +272,7 @@ class UndecidedRecords(msgspec.Struct):
         return block, index
 
     def iter_numbers(self) -> Iterator[int]:
-        """Yield the numbers of the waiting records, in order; none may be removed meanwhile."""
+        """Yield the numbers of the waiting records, in order; records must not be removed meanwhile."""
         for waiting_block in self._blocks:
             yield from (waiting_block.first + i for i, waits in enumerate(waiting_block.pending) if waits)
 
@@ -301,7 +301,7 @@ class UndecidedRecords(msgspec.Struct):
 
 
 def _estimate_content_cost(block: RecordBlock) -> int:
-    """Estimate the memory of a block's content in bytes; records of a packed frame count with their own size."""
+    """Estimate the memory of a block's content in bytes; records of a packed frame count with their unpacked size."""
     sizes = zip(block.size, block.inner, strict=True)
     return 4 * sum(size if inner is None else inner.size for size, inner in sizes)
 
@@ -319,20 +319,20 @@ def _pack_block(block: RecordBlock) -> bytes:
 # --- Replay by compiled code ---
 
 MIN_STORE_MEMORY = 1 << 20
-"""Bytes of memory; with less, compiled code keeps no rows."""
+"""Minimum memory, in bytes, for a row store of compiled code."""
 
 _MIN_RULED_RUN, _MIN_KEPT_RUN = 32, 8
-"""Records: compiled runs shorter than this do not pay for switching; for rulings, and for keeping rows alone."""
+"""Minimum records of a compiled run that make up for the switch: for rulings, and for storing rows only."""
 
 OnCompiledRun = Callable[[str, BatchRuling, int], None]
-"""Called with the file name, the compiled run, and its number of records."""
+"""Callback for compiled runs: (file name, compiled run, number of its records)."""
 
 
 class CompiledReplayRunner(msgspec.Struct):
-    """Runs a format's compiled replay kernels over record ranges.
+    """Runner of a format's compiled replay kernels over record ranges.
 
     Attributes:
-        rows: The row store; None if the state is not wanted.
+        rows: The row store; None if the state is not requested.
     """
 
     quick: CompiledReplay
@@ -345,7 +345,7 @@ class CompiledReplayRunner(msgspec.Struct):
     def replay_range(
         self, record_range: RecordRange, name: str, on_compiled_run: OnCompiledRun
     ) -> Iterator[RecordBlock]:
-        """Replay a range of records; yield, in order, the blocks that have to be ruled on in Python."""
+        """Replay a range of records; yield, in order, the blocks whose decisions Python must make."""
         position, stop, context = record_range.start, record_range.stop, record_range.decoder.layout.context
         while position < stop:
             compiled_run = self.quick.rule_on_batch(name, context, record_range.batch, position, stop, self.compiled)
@@ -377,7 +377,7 @@ class CompiledReplayRunner(msgspec.Struct):
 def make_compiled_runner(
     quick: CompiledReplay, backend: str, effects: EffectReader | None, state: ReplayState
 ) -> CompiledReplayRunner | None:
-    """Create the compiled replay; None if there is no compiled code for this machine."""
+    """Create the runner of a compiled replay; None if there is no compiled code for this machine."""
     chosen_backend = backends.choose_backend(backend)
     if chosen_backend.name != "native":
         return None
@@ -417,8 +417,8 @@ def replay_log(
     """Replay one log.
 
     Args:
-        make_change_sink: Folds the state elsewhere; the result is then without state.
-        verify: Verifies the whole log first.
+        make_change_sink: Creates the receiver of the changes; the result then contains no state.
+        verify: Function that verifies the whole log first.
     """
     return _LogReplay(group, options, on_decision, make_change_sink, verify).run()
 
@@ -435,7 +435,7 @@ def find_logs_to_replay(path: str, format: str) -> list[LogGroup]:
 
 
 class _LogReplay:
-    """One replay of one log."""
+    """A replay of one log."""
 
     def __init__(
         self,
@@ -484,9 +484,9 @@ class _LogReplay:
         self._compiled_replay = self._make_compiled_replay(make_change_sink)
 
     def _make_compiled_replay(self, make_change_sink: MakeChangeSink | None) -> CompiledReplayRunner | None:
-        """Return compiled code for most records.
+        """Return the runner of compiled code, which handles most records.
 
-        None if decisions are listened to, or the replay may end between two records.
+        None if there is a listener for decisions, or if the replay may end between two records.
         """
         make_kernels, options = self._rules.compiled, self._options
         may_end_early = options.until is not None or options.policy == "strict" or self._verify_stop is not None
@@ -551,7 +551,7 @@ class _LogReplay:
     def _iter_unruled_blocks(
         self, segments: Iterable[RecordRange | RecordBlock | FileFinding], by_path: Mapping[str, str]
     ) -> Iterator[RecordBlock]:
-        """Yield the blocks that have to be ruled on in Python; count the others."""
+        """Yield the blocks whose decisions Python must make; count the other records."""
         body_blocks, files = CompiledBodyDecoder(), limits.PerFileCollector()
         for segment in segments:
             if isinstance(segment, RecordRange):
@@ -591,9 +591,9 @@ class _LogReplay:
         return {name: place for place, name in enumerate(self._files)}
 
     def _skips_records(self, block: RecordBlock) -> bool:
-        """Return True if a record before this block has the sequence number that `--until` names, or a higher one.
+        """Return True if a record before this block has the sequence number of `--until` or a higher number.
 
-        Numbers of several origins need not rise together; the replay ends at the first such record.
+        Numbers of several origins need not increase together; the replay ends at the first such record.
         """
         previous, self._last_record = self._last_record, (block.file, block.record[-1])
         if not is_sequence_position(self._options.until):
@@ -601,12 +601,12 @@ class _LogReplay:
         return block.record[0] > (previous[1] + 1 if previous[0] == block.file else 0)
 
     def _is_cut(self, stop: int | None = None) -> bool:
-        """Return True if the position of `--until` kept records of the files before position `stop` from being read.
+        """Return True if `--until` ended the reading before all records of the files before `stop` were read.
 
         Args:
-            stop: Position in the reading order; None = all files.
+            stop: Position of a file in the reading order; None = all files.
 
-        The first `_complete_files` files were read completely, and stay so.
+        The first `_complete_files` files are known to be read completely.
         """
         if self._options.until is None:
             return False
@@ -619,7 +619,7 @@ class _LogReplay:
         return self._complete_files < stop
 
     def _find_strict_end(self) -> ReplayStop | None:
-        """Return the first error, where policy strict stops; errors of the set as a whole come first."""
+        """Return the first error, at which policy `strict` stops; errors of the whole set come first."""
         located = [("", found) for found in self._situation.findings]
         for file in self._situation.files:
             located += [(file.name, found) for found in sorted(file.findings, key=lambda one: one.offset or 0)]
@@ -653,7 +653,7 @@ class _LogReplay:
     # -- accounting ------------------------------------------------------------------------------------------------
 
     def _decide_waiting(self, ruling: Ruling) -> None:
-        """Apply a ruling on records that were fed before."""
+        """Apply a ruling to records that were passed to the rules earlier."""
         for number in range(ruling.first, ruling.stop):
             block, i = self._undecided_records.pop(number)
             self._decide_records(block, i, i + 1, ruling.verb, ruling.reason)
@@ -736,28 +736,28 @@ class _LogReplay:
         return add_state(result, self._state.sum_objects(self._max_objects), self._state.spilled, self._max_objects)
 
     def _policy_details(self) -> dict[str, str]:
-        """Return what policy force does in this format, as details."""
+        """Return the effects of policy `force` in this format, as details."""
         return {"force": self._rules.force} if self._options.policy == "force" and self._rules.force else {}
 
     def _limit_details(self) -> dict[str, str]:
-        """Return why the replay is incomplete, as details."""
+        """Return the reason why the replay is incomplete, as details."""
         return {"incomplete": TIME_LIMIT_TEXT} if self._clock.is_over else {}
 
     def _doubt_details(self) -> dict[str, Any]:
-        """Return the objects whose digest is not that of the server's rows, as details."""
+        """Return the objects whose digest may differ from that of the server's rows, as details."""
         doubts = {} if self._effects is None else self._effects.unknown_objects()
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
 
 
 _LIMIT_OPTIONS = {"inflate-limit": "--max inflate=SIZE", "nesting-too-deep": "--max depth=N"}
-"""Findings about a limit of this program alone -> the option that raises it."""
+"""Id of a finding about a limit of this program -> the option that raises the limit."""
 
 
 def _raise_if_limit(path: str, finding: Finding) -> None:
-    """Raise if a finding is about a limit of this program, which says nothing about the server.
+    """Raise if a finding is about a limit of this program, from which nothing follows for the server.
 
     Raises:
-        LimitError: the finding is about one.
+        LimitError: the finding is about such a limit.
     """
     if (option := _LIMIT_OPTIONS.get(finding.id)) is not None:
         text = f"{finding.message}; this is a limit of this program, not the server's: raise {option}"

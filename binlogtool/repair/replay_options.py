@@ -54,11 +54,11 @@ _SERVER_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
 
 OnChanges = Callable[[Iterable[StateChange]], None]
 MakeChangeSink = Callable[[Patch | None], OnChanges]
-"""Called for each log with `ReplayRules.patch`; returns the sink for the changes of all applied records, in order."""
+"""Function called for each log with `ReplayRules.patch`; it returns the receiver of the changes of applied records."""
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
-    """Options of a replay, with the meaning of the parameters of `binlogtool.replay`."""
+    """Options of a replay; they have the meaning of the parameters of `binlogtool.replay`."""
 
     policy: str = "server"
     against: Mapping[str, Any] | str | None = None
@@ -84,7 +84,7 @@ def select_before(position: str | None, paths: Sequence[str], base: Collection[s
 
     Args:
         paths: The files of the log.
-        base: Those of them that the server loads as a whole (snapshots).
+        base: The files that the server loads as a whole (snapshots).
 
     Raises:
         UsageError: the position is in a file of `base`.
@@ -103,7 +103,7 @@ def find_end_positions(position: str | None, logs: Sequence[LogGroup]) -> list[s
     """Return the end position for each log: a position in a file applies to the last log, None to the others.
 
     Raises:
-        UsageError: the file that it names is in none of the logs, or not in the last one.
+        UsageError: the file in the position is in none of the logs, or not in the last log.
     """
     if position is None or is_gtid_position(position):
         return [position] * len(logs)
@@ -122,10 +122,10 @@ TIME_LIMIT_TEXT = "the time limit ended the work (--timeout)"
 
 @dataclass(slots=True)
 class ReplayClock:
-    """The time limit of a replay: at most half for verifying the whole log, the rest for its records.
+    """Clock for the time limit of a replay: at most half for verifying the whole log, the rest for its records.
 
     Attributes:
-        is_over: The limit ended the work.
+        is_over: True if the limit ended the work.
     """
 
     limits: Limits
@@ -137,13 +137,13 @@ class ReplayClock:
 
     @property
     def verify_limits(self) -> Limits:
-        """The limits for verifying: half of the time."""
+        """Limits for verifying, with half of the time."""
         timeout = self.limits.timeout
         return self.limits if timeout is None else replace(self.limits, timeout=timeout / 2)
 
     @property
     def read_limits(self) -> Limits:
-        """The limits for reading records, without a timeout: the replay checks the time between two blocks."""
+        """Limits for reading records, without a timeout: the replay checks the time between two blocks."""
         return replace(self.limits, timeout=None)
 
     def has_expired(self) -> bool:
@@ -155,7 +155,7 @@ class ReplayClock:
     def find_verify_stop(self, examination: LogExamination) -> ReplayStop | None:
         """Return where the time limit ended the verification.
 
-        The records after it are not known well enough to be replayed.
+        Records after that point are not verified, so they cannot be replayed.
         """
         for one in examination.files:
             if "unread" in one.report.details:
@@ -171,7 +171,7 @@ _MAX_STATE_BYTES = 16 << 20
 
 
 def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) -> Mapping[str, Any] | None:
-    """Return the position that `--against` names.
+    """Return the position given by `--against`; None if it is not given.
 
     Args:
         source: A position, or the path of a JSON document (a position or a replay report) or of a state file of the
@@ -179,7 +179,7 @@ def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) ->
         rules: The format's replay rules, which know its state files.
 
     Raises:
-        InputOutputError: the file cannot be read. UsageError: it holds no position.
+        InputOutputError: the file cannot be read. UsageError: it contains no position.
     """
     if source is None or not isinstance(source, str):
         return source
@@ -195,7 +195,7 @@ def read_position(source: Mapping[str, Any] | str | None, rules: ReplayRules) ->
 
 
 def _parse_position_json(data: bytes) -> Mapping[str, Any] | None:
-    """Return the position in a JSON document: its member `position`, else all of it; None if it is not JSON."""
+    """Return the position in a JSON document: its member `position`, else the whole document; None if it is no JSON."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -205,7 +205,7 @@ def _parse_position_json(data: bytes) -> Mapping[str, Any] | None:
 
 
 def _read_file_head(path: str) -> bytes:
-    """Read the first `_MAX_STATE_BYTES` of a file; of a snapshot that is enough."""
+    """Read the first `_MAX_STATE_BYTES` of a file, which suffice for a snapshot."""
     file = make_readable_file(path)
     return file.read(0, min(file.size, _MAX_STATE_BYTES))
 
@@ -223,7 +223,7 @@ def resolve_format(group: LogGroup, examination: LogExamination) -> Format:
 
 
 def get_replay_rules(format_: Format) -> ReplayRules:
-    """Return the replay rules of a format. Raises UsageError: it has none."""
+    """Return the replay rules of a format. Raises UsageError: the format has no rules."""
     if format_.replay is None:
         raise UsageError(f"nothing replays a log of the format {format_.name}, or its rules are not known")
     return format_.replay
@@ -232,10 +232,10 @@ def get_replay_rules(format_: Format) -> ReplayRules:
 def build_situation(
     group: LogGroup, examination: LogExamination, options: ReplayOptions, rules: ReplayRules, is_cut: Callable[[], bool]
 ) -> ReplaySituation:
-    """Build the view of a log that the rules get.
+    """Build the view of a log that the replay rules receive.
 
     Args:
-        is_cut: Returns True if `--until` ended the reading before the log's end.
+        is_cut: Function that returns True if `--until` ended the reading before the log's end.
     """
     files = tuple(make_examined_file(one, rules) for one in examination.files)
     unread = tuple(
@@ -267,7 +267,7 @@ def _make_member_reader(group: LogGroup, name: str) -> RangeReader | None:
 
 
 def make_examined_file(verified: VerifiedMember, rules: ReplayRules) -> ExaminedFile:
-    """Describe one file, with the number of records that a replay finds in it."""
+    """Return the description of one file for the replay rules, with its number of records."""
     report, member = verified.report, verified.member
     count_records = None if member.verdict is None else rules.count_records
     records = report.records or 0 if count_records is None else count_records(report.details)

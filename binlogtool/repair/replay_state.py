@@ -1,10 +1,10 @@
-"""The rows that a replay keeps, and the digest of the state that it leaves.
+"""The rows that a replay keeps, and the digest of the resulting state.
 
-Each live row gives a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256, so it is
-the same for one log, for the log split into files, and for sums of parts that were computed elsewhere. Memory holds one
-entry per key; when they get too many, all are spilled to temporary files by a part of the key's hash, and each file is
-folded on its own at the end. A renamed object keeps its rows: they stay under the name that it had first, and are
-hashed at the end.
+Each live row is hashed to a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256,
+so it is the same for one log, for the log split into files, and for sums of parts that were computed elsewhere. Memory
+holds one entry per key; when there are too many, all are spilled to temporary files by a part of the key's hash, and
+each file is folded separately at the end. A renamed object keeps its rows: they stay stored under its first name, and
+are hashed at the end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from binlogtool.format_api.row_store_kernels import (
 # --- The row store of a replay ---
 
 _MIN_MEMORY, _MAX_GROWTH = 1 << 16, 8 << 20
-"""Bytes: size of the memory at the start; most bytes that it grows by in one step."""
+"""Initial size of the memory, and the maximum by which it grows in one step, in bytes."""
 
 _MIN_SLOTS = 1 << 12
 _SUM_WORDS = 5
@@ -53,11 +53,11 @@ _LOW_31_BITS = (1 << 31) - 1
 _U64 = (1 << 64) - 1
 
 KeyEntry = tuple[int, int, bytes, tuple[bytes, ...]]
-"""Entry of a key: epoch of its object, state (ROW_KNOWN, …), image, and operations not yet applied to it."""
+"""Entry of a key: (epoch of its object, state (ROW_KNOWN, …), image, operations not yet applied to the image)."""
 
 
 class ObjectNames(NamedTuple):
-    """Names of objects in the replay state: name -> the name that its rows are kept under; kept name -> its epoch."""
+    """Functions: current name of an object -> name under which its rows are stored; stored name -> epoch."""
 
     kept_name: Callable[[str], str]
     epoch: Callable[[str], int]
@@ -68,9 +68,9 @@ class CompiledRowStore:
     (`format_api.row_store_kernels.RowStoreMemory`).
 
     Args:
-        compiled: Compiles a kernel.
-        names: Maps objects to the names that they are kept under.
-        can_grow: Returns True if the table may take that many bytes more, else frees them.
+        compiled: Function that compiles a kernel.
+        names: Names under which the rows of objects are stored, and their epochs.
+        can_grow: Function that returns True if the table may take that many more bytes, and otherwise empties it.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class CompiledRowStore:
     ) -> None:
         self.compile_kernel = compiled
         self.numbers: dict[str, int] = {}
-        """Numbers of objects, by the names that they are kept under."""
+        """Name under which an object is stored -> its number in the table."""
         self.version = 0
         self._names, self._can_grow = names, can_grow
         self._allocate()
@@ -98,12 +98,12 @@ class CompiledRowStore:
 
     @property
     def memory(self) -> row_store_kernels.StoreMemory:
-        """Memory of the table, for kernels."""
+        """Memory of the table, as an argument for kernels."""
         return row_store_kernels.StoreMemory(self._bytes, self._bytes, self._rows, self._slots, self._head)
 
     @property
     def size(self) -> int:
-        """Bytes of memory that the table takes."""
+        """Size of the table's memory in bytes."""
         return len(self._bytes) + 8 * len(self._slots)
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class CompiledRowStore:
         )
 
     def _call_kernel(self, kernel: Kernel, data: bytes, *sizes: int, **extra_arguments: int) -> int:
-        """Call a kernel on the table; grow the table and repeat while it has no room."""
+        """Call a kernel on the table; as long as the table is too small, grow it and repeat the call."""
         while True:
             result: int = self.compile_kernel(kernel)(data, *sizes, self.memory, *extra_arguments.values())
             if result != NO_SPACE:
@@ -150,7 +150,7 @@ class CompiledRowStore:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def grow(self, size: int = 0) -> None:
-        """Make room for at least `size` bytes more, by rebuilding or growing the table, or free all of it."""
+        """Make room for at least `size` more bytes by rebuilding or growing the table, or else empty it."""
         head = self._head
         if 3 * (len(self) + 1) > 2 * len(self._slots):
             self._rebuild(2 * len(self._slots))
@@ -189,7 +189,7 @@ class CompiledRowStore:
     # -- all rows --------------------------------------------------------------------------------------------------
 
     def items(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
-        """Yield ((kept name, key), entry) of all rows."""
+        """Yield ((stored name, key), entry) of all rows."""
         names, row_index = list(self.numbers), 0
         while row_index < self._head[HEAD_FREE]:
             next_index = self._next_row(row_index)
@@ -201,10 +201,10 @@ class CompiledRowStore:
     def sum_rows(
         self, digest_name: Callable[[str], str], on_other_entry: Callable[[str, bytes, KeyEntry], None]
     ) -> dict[str, tuple[int, int]]:
-        """Return, per object by kept name, the number of rows and the sum of their hashes.
+        """Return stored name -> (number of rows, sum of their hashes).
 
         Args:
-            digest_name: Kept name -> the name that the digest uses.
+            digest_name: Stored name -> the name that the digest uses.
             on_other_entry: Called for entries that are not plain rows.
         """
         names = list(self.numbers)
@@ -248,10 +248,10 @@ class CompiledRowStore:
 
 MODULUS = 1 << 256
 OTHERS = "(other objects)"
-"""The name under which objects beyond the memory limit are summed up."""
+"""Name under which the objects beyond the memory limit are summed up."""
 
 ENTRY_BYTES = 400
-"""Approximate memory of a key beside its image, in bytes: two keys, a tuple, a slot."""
+"""Approximate memory of a key in addition to its image, in bytes: two keys, a tuple, a slot."""
 
 _BUCKETS = 64
 
@@ -259,7 +259,7 @@ Patch = Callable[[bytes, bytes], bytes | None]
 
 
 def hash_row(object: str, key: bytes, image: bytes) -> int:
-    """Hash a row to the 256-bit integer that it adds to the digest."""
+    """Hash a row to the 256-bit integer that is added to the digest."""
     name = _encode_name(object)
     data = b"%d:%d:%b%b%b" % (len(name), len(key), name, key, image)
     return int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
@@ -277,7 +277,7 @@ def _encode_name(object: str) -> bytes:
 
 
 def hash_image(image: bytes) -> bytes:
-    """Hash an image that is only ever replaced as a whole, to 16 bytes that are kept in its place."""
+    """Hash an image that is only ever replaced as a whole, to 16 bytes that are stored instead of it."""
     return blake2b(image, digest_size=16).digest()
 
 
@@ -285,7 +285,7 @@ def apply_change(before: KeyEntry | None, epoch: int, kind: int, image: bytes, p
     """Return the entry of a key after one more change.
 
     Args:
-        before: The entry so far; one of an earlier epoch counts as absent.
+        before: The entry so far; an entry of an earlier epoch counts as absent.
         epoch: How often the object was emptied.
         kind: PUT, DELETE or PATCH.
         image: The new image, or the operation of a PATCH.
@@ -312,7 +312,7 @@ def _apply_patch(before: KeyEntry, operation: bytes, patch: Patch) -> KeyEntry:
 
 
 def merge_entries(before: KeyEntry | None, later: KeyEntry, patch: Patch | None) -> KeyEntry:
-    """Merge two entries of one key; `later` was made after `before`."""
+    """Merge two entries of one key; the changes of `later` follow those of `before`."""
     if later[1] != ROW_PENDING or before is None or before[0] != later[0]:
         return later
     for operation in later[3]:
@@ -321,7 +321,7 @@ def merge_entries(before: KeyEntry | None, later: KeyEntry, patch: Patch | None)
 
 
 def resolve_entry(entry: KeyEntry, patch: Patch | None) -> KeyEntry:
-    """Return the entry at the end of the replay: in an object once seen empty, a key without an image was absent."""
+    """Return the entry at the end of the replay: in an object once emptied, a key without an image is absent."""
     epoch, state, _, operations = entry
     if state != ROW_PENDING or not epoch:
         return entry
@@ -332,8 +332,8 @@ def resolve_entry(entry: KeyEntry, patch: Patch | None) -> KeyEntry:
 
 
 def encode_final_image(entry: KeyEntry) -> bytes:
-    """Return what the digest hashes of an entry: the image, or a hash of it and of the operations that could not be
-    applied.
+    """Return the bytes of an entry that the digest hashes: the image, or a hash of it and of the operations that could
+    not be applied.
     """
     _, state, image, operations = entry
     if state == ROW_KNOWN and not operations:
@@ -345,7 +345,7 @@ def encode_final_image(entry: KeyEntry) -> bytes:
 
 
 def hash_final_row(object: str, key: bytes, entry: KeyEntry, patch: Patch | None) -> tuple[int, int] | None:
-    """Return the epoch of the object and the hash of the row that is there at the end; None if there is no row."""
+    """Return the epoch of the object and the hash of the row at the end of the replay; None if there is no row."""
     if entry[1] == ROW_KNOWN and not entry[3]:
         return entry[0], hash_row(object, key, entry[2])
     last = resolve_entry(entry, patch)
@@ -353,11 +353,11 @@ def hash_final_row(object: str, key: bytes, entry: KeyEntry, patch: Patch | None
 
 
 class ObjectState(msgspec.Struct):
-    """The rows of one object.
+    """Rows of one object.
 
     Attributes:
-        keys: Live keys, or rows of an object without a key.
-        total: The sum of their hashes, modulo 2^256.
+        keys: Number of live keys, or of rows in an object without a key.
+        total: Sum of their hashes, modulo 2^256.
     """
 
     keys: int = 0
@@ -375,12 +375,12 @@ class ObjectState(msgspec.Struct):
 
 
 class ReplayState(msgspec.Struct):
-    """The rows that a replay leaves, folded from all changes. `close` removes the temporary files.
+    """Rows at the end of a replay, folded from all changes. `close` removes the temporary files.
 
     Attributes:
         max_memory: Bytes that the entries may take before they are spilled.
         patch: See `ReplayRules.patch`.
-        spilled: Entries that were written to temporary files.
+        spilled: Number of entries that were written to temporary files.
     """
 
     max_memory: int
@@ -391,10 +391,10 @@ class ReplayState(msgspec.Struct):
     _epochs: dict[str, int] = msgspec.field(default_factory=dict)  # how often an object was emptied
     _kept_names: dict[str, str] = msgspec.field(
         default_factory=dict
-    )  # name -> the one under which its entries are kept
+    )  # current name -> name under which its entries are stored
     _current_names: dict[str, str] = msgspec.field(
         default_factory=dict
-    )  # the other way round; both have the renamed ones only
+    )  # the reverse mapping; both contain renamed objects only
     _keyless_rows: dict[str, ObjectState] = msgspec.field(default_factory=dict)
     _row_store: CompiledRowStore | None = None
     _spill_files: list[IO[bytes]] = msgspec.field(default_factory=list)
@@ -418,7 +418,7 @@ class ReplayState(msgspec.Struct):
     def open_row_store(self, compiled: Callable[[Kernel], Kernel]) -> CompiledRowStore:
         """Return the row store of compiled kernels, created on the first call.
 
-        Keys that it holds are looked up there first.
+        Keys are looked up in it first.
         """
         if self._row_store is None:
             names = ObjectNames(lambda name: self._kept_names.get(name, name), lambda name: self._epochs.get(name, 0))
@@ -439,7 +439,7 @@ class ReplayState(msgspec.Struct):
         self._keyless_rows.pop(name, None)
 
     def _rename_object(self, kept_name: str, new_name: str) -> None:
-        """Call the object that is kept as `kept_name` `new_name`; the object that had that name is emptied, and takes
+        """Rename the object stored as `kept_name` to `new_name`; an object that had the new name is emptied, and takes
         the old name.
         """
         before, replaced = self._current_names.get(kept_name, kept_name), self._kept_names.get(new_name, new_name)
@@ -475,9 +475,9 @@ class ReplayState(msgspec.Struct):
             self._spill()
 
     def sum_objects(self, max_objects: int = 1 << 20) -> dict[str, ObjectState]:
-        """Return the state of every object that was changed, by name, also of empty ones.
+        """Return name -> state of every object that was changed, including empty objects.
 
-        Beyond `max_objects` they are summed up.
+        Objects beyond `max_objects` are summed up.
         """
         totals = _ObjectTotals(self, {name: rows for name, (_, rows) in self.base_states().items()}, max_objects)
         for entries in self._iter_parts():
@@ -489,7 +489,7 @@ class ReplayState(msgspec.Struct):
         return dict(sorted(totals.result.items()))
 
     def current_name(self, kept_name: str) -> str:
-        """Return the present name of the object that is kept as `kept_name`."""
+        """Return the current name of the object stored as `kept_name`."""
         return self._current_names.get(kept_name, kept_name)
 
     def current_epoch(self, kept_name: str) -> int:
@@ -506,7 +506,7 @@ class ReplayState(msgspec.Struct):
         return result
 
     def iter_entries(self) -> Iterator[tuple[tuple[str, bytes], KeyEntry]]:
-        """Yield ((object, key), entry) of everything that `sum_objects` would fold; entries of one key in the order of
+        """Yield ((object, key), entry) for all entries that `sum_objects` folds; entries of one key are in the order of
         the log.
         """
         if self._spill_files:
@@ -524,7 +524,7 @@ class ReplayState(msgspec.Struct):
     # -- more keys than memory -------------------------------------------------------------------------------------
 
     def _spill(self) -> None:
-        """Write all entries to the temporary files, bucketed by the hash of their key, and clear the memory."""
+        """Write all entries to temporary files, partitioned by the hash of their key, and clear the memory."""
         if not self._spill_files:
             import tempfile
 
@@ -543,17 +543,17 @@ class ReplayState(msgspec.Struct):
     def _iter_parts(self) -> Iterator[dict[tuple[str, bytes], KeyEntry]]:
         if self._spill_files:
             self._spill()
-        if self._row_store is not None:  # what a key was before compiled code took it
+        if self._row_store is not None:  # the key's entry from before compiled code stored it
             self._entries = {place: one for place, one in self._entries.items() if self._row_store.get(*place) is None}
         yield self._entries
         for file in self._spill_files:
             yield self._fold_file(file)
 
     def _fold_file(self, file: IO[bytes]) -> dict[tuple[str, bytes], KeyEntry]:
-        """Return the entries of one temporary file, one per key.
+        """Return the entries of one temporary file, merged to one per key.
 
         Raises:
-            LimitError: even a part of the keys does not fit into memory.
+            LimitError: even this part of the keys does not fit into memory.
         """
         entries: dict[tuple[str, bytes], KeyEntry] = {}
         size = 0
@@ -567,20 +567,20 @@ class ReplayState(msgspec.Struct):
 
 
 class _ObjectTotals(msgspec.Struct):
-    """Adds up the final rows per object; objects beyond `max_objects` are summed up as OTHERS."""
+    """Totals of the final rows per object; objects beyond `max_objects` are summed up as OTHERS."""
 
     state: ReplayState
     result: dict[str, ObjectState]
     max_objects: int
 
     def find_total(self, kept_name: str) -> ObjectState:
-        """Return the total that an object is counted in, created on the first call."""
+        """Return the total in which an object is counted; it is created on the first call."""
         name = self.state.current_name(kept_name)
         result_name = name if name in self.result or len(self.result) < self.max_objects else OTHERS
         return self.result.get(result_name) or self.result.setdefault(result_name, ObjectState())
 
     def add_entry(self, kept_name: str, key: bytes, entry: KeyEntry) -> None:
-        """Add the row of an entry, if there is one at the end."""
+        """Add the row of an entry, if the row exists at the end."""
         total = self.find_total(kept_name)
         row = hash_final_row(self.state.current_name(kept_name), key, entry, self.state.patch)
         if row is not None and row[0] == self.state.current_epoch(kept_name):
@@ -601,5 +601,5 @@ def _entry_bytes(object_key: tuple[str, bytes], entry: KeyEntry) -> int:
 
 
 def _entry_growth(before: KeyEntry, after: KeyEntry) -> int:
-    """Return how many bytes more an entry takes than the one before it."""
+    """Return how many more bytes an entry takes than its predecessor."""
     return len(after[2]) - len(before[2]) + sum(map(len, after[3])) - sum(map(len, before[3]))

@@ -1,12 +1,13 @@
-"""Carry a plan out: lock and prove the target files, keep an undo file, change them atomically, clear what aborted runs
-left.
+"""Apply a plan: lock and verify the target files, keep an undo file, change the files atomically, and remove what
+aborted runs left.
 
-Undo files are only reported: they may be the last copy of something. A temporary file is removed before the next repair
-if it has the name that this program gives, belongs to this user, has no other name, and no process holds its lock.
+Undo files of aborted runs are only reported: they may be the last copy of data. A temporary file is removed before the
+next repair if its name is one that this program gives, it belongs to this user, it has no other name, and no process
+holds its lock.
 
 Order of the steps: lock and check again; write the undo file, make it durable and read it back; one atomic change per
 file (shorten in place, remove, create, or rename a new file over the old one); verify; mark the undo file as applied.
-Several files change under an intent that the next run finishes.
+If several files change, an intent file is written first, so that the next run can finish an interrupted repair.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def take_engine_locks(system: SystemCalls, directory: str, locks: tuple[EngineLo
         try:
             fd = system.open(path, flags)
         except FileNotFoundError:
-            continue  # no server ever started here; do not leave a lock file
+            continue  # no server ever started here; do not create a lock file
         except PermissionError as error:
             raise RefusedError(f"{path}: the server's lock cannot be opened: {error.strerror}") from error
         held.callback(system.close, fd)
@@ -121,9 +122,9 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
 
 
 class RepairTarget(msgspec.Struct, frozen=True):
-    """A file that is open, locked and proven to be the planned one.
+    """File that is open, locked and proven to be the file of the plan.
 
-    For a file that is to be created, descriptor and status are those of the file whose mode and owner it gets.
+    For a file to be created, descriptor and status are those of the file whose mode and owner it gets.
     """
 
     plan: FilePlan
@@ -150,15 +151,15 @@ class RepairTarget(msgspec.Struct, frozen=True):
 
     @property
     def is_replaced(self) -> bool:
-        """True if a new file takes its name."""
+        """True if a new file replaces it."""
         return not self.is_cut and not self.is_removed
 
 
 def open_target(system: SystemCalls, file: FilePlan, held: ExitStack) -> RepairTarget:
-    """Open and lock one file, and prove that it is what the plan was made for.
+    """Open and lock one file, and prove that it is the file for which the plan was made.
 
     Raises:
-        RefusedError: it is not, is in use, or must not be written. OSError.
+        RefusedError: it is another file, is in use, or must not be written. OSError.
     """
     path = os.path.join(os.path.realpath(get_directory(file.path)), os.path.basename(file.path))
     if file.made_like is not None:
@@ -177,7 +178,7 @@ def open_target(system: SystemCalls, file: FilePlan, held: ExitStack) -> RepairT
 
 
 def _open_new_target(system: SystemCalls, file: FilePlan, path: str, like: str, held: ExitStack) -> RepairTarget:
-    """Open the model of a file that does not exist yet."""
+    """Open the existing file whose mode and owner a new file gets."""
     if path_exists(system, path):
         _refuse_changed(path)
     fd = system.open(like, READ)
@@ -206,7 +207,7 @@ def open_for_change(system: SystemCalls, path: str, held: ExitStack) -> int:
     """Open a file for reading and writing; it is closed with `held`.
 
     Raises:
-        RefusedError: it must not be written. OSError.
+        RefusedError: the file must not be written. OSError.
     """
     try:
         fd = system.open(path, CHANGE)
@@ -220,7 +221,7 @@ def open_for_change(system: SystemCalls, path: str, held: ExitStack) -> int:
 
 
 def _check_hashes(system: SystemCalls, fd: int, file: FilePlan) -> str:
-    """Compare the hashes of the kept and the cut part; return that of the whole file."""
+    """Compare the hashes of the kept and the cut part with the plan; return the hash of the whole file."""
     kept = [p for p in file.pieces if p.is_original]
     hashes = hash_parts(system, fd, kept, file.size)
     if hashes[:2] != (file.sha256_kept, file.sha256_cut):
@@ -233,10 +234,10 @@ def _refuse_changed(path: str) -> NoReturn:
 
 
 def check_unchanged(system: SystemCalls, target: RepairTarget) -> None:
-    """Check that nothing happened to the file while its undo file was written.
+    """Check that the file did not change while its undo file was written.
 
     Raises:
-        RefusedError: it changed. OSError.
+        RefusedError: the file changed. OSError.
     """
     if target.is_new:
         if path_exists(system, target.path):
@@ -258,19 +259,19 @@ MAX_INTENT_SIZE = 1 << 16
 
 
 def find_intent_path(*logs: str) -> str:
-    """Return the path of the intent of a repair: in the directory that all of its files are in or below."""
+    """Return the path of the intent file of a repair: in the directory that contains all of its files."""
     return os.path.join(os.path.commonpath([get_directory(log) for log in logs]), INTENT_NAME)
 
 
 def write_intent(system: SystemCalls, path: str, undo_path: str, direction: str, *, replace: bool = False) -> None:
-    """Publish an intent, durably.
+    """Write an intent file, durably.
 
     Args:
         direction: apply or undo.
-        replace: Overwrite the intent that is there.
+        replace: Overwrite an existing intent.
 
     Raises:
-        OSError: FileExistsError, if there is one that may not be replaced.
+        OSError: in particular FileExistsError, if there is an intent that may not be replaced.
     """
     with TemporaryFile(system, path) as file:
         file.append([json.dumps({"undo": undo_path, "direction": direction}).encode()])
@@ -278,10 +279,10 @@ def write_intent(system: SystemCalls, path: str, undo_path: str, direction: str,
 
 
 def read_intent(system: SystemCalls, path: str) -> tuple[str, str] | None:
-    """Return the undo file and the direction of an intent; None if there is no intent.
+    """Return the path of the undo file and the direction of an intent; None if there is no intent.
 
     Raises:
-        RefusedError: it is damaged. OSError.
+        RefusedError: the intent is damaged. OSError.
     """
     try:
         fd = system.open(path, READ)
@@ -304,7 +305,7 @@ def read_intent(system: SystemCalls, path: str) -> tuple[str, str] | None:
 
 
 def remove_intent(system: SystemCalls, path: str) -> None:
-    """Remove an intent once all files are changed.
+    """Remove an intent after all files were changed.
 
     Raises:
         OSError.
@@ -318,7 +319,7 @@ def remove_intent(system: SystemCalls, path: str) -> None:
 _OWN_NAME_PART = ".binlogtool-"
 _TEMPORARY = re.compile(r"\.(.+)\.binlogtool-tmp-[0-9a-f]{12}", re.DOTALL)
 _MAX_NAME_LENGTH = 150
-"""Characters of a name that the name of a temporary file repeats."""
+"""Maximum number of characters of a file's name that the name of its temporary file repeats."""
 
 
 def describe_leftovers(system: SystemCalls, folder: str, names: Sequence[str]) -> list[str]:
@@ -355,7 +356,7 @@ def _find_temporaries(system: SystemCalls, folder: str, names: set[str]) -> Iter
 
 
 def _is_name_for(name: str, names: set[str]) -> bool:
-    """Return True for the name of one of the files, of an undo file of them, or of the intent file."""
+    """Return True for the name of one of the files, of one of their undo files, or of the intent file."""
     cut_short = len(name) == _MAX_NAME_LENGTH
     logs = {parse_log_name(name) or name}
     return (
@@ -369,7 +370,7 @@ def _has_undo_prefix(name: str, log_file_name: str) -> bool:
 
 
 def _is_unused(system: SystemCalls, path: str) -> bool:
-    """Return True for a plain file of this user that no process has locked or open; a running writer holds a lock."""
+    """Return True for a regular file of this user that no process has locked or open; a running writer holds a lock."""
     try:
         status = system.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != system.get_user():
@@ -415,17 +416,17 @@ def _collect_states(system: SystemCalls, undo: UndoFile) -> set[str]:
 # --- Execution of a plan ---
 
 Check = Callable[[], list[str]]
-"""Verifies the result; returns what is wrong with it."""
+"""Function that verifies the result; it returns a text for each problem."""
 
 
 class ApplyOptions(msgspec.Struct, frozen=True):
-    """Options for carrying out a plan.
+    """Options for applying a plan.
 
     Attributes:
-        locks: The locks of the engine.
+        locks: The locks that a running server would hold.
         undo_dir: Directory of the undo file; None = beside the first file.
-        full_backup: The undo file keeps the whole file.
-        allow_network: Also on network file systems.
+        full_backup: The undo file keeps the whole file, not only the removed bytes.
+        allow_network: Allow changes on network file systems.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -444,11 +445,11 @@ def execute_plan(
     network: bool = False,
     system: SystemCalls = SYSTEM,
 ) -> RepairResult:
-    """Carry out a plan that is not refused.
+    """Apply a plan that is not refused.
 
     Raises:
         RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: nothing was changed.
-        RestoredError: the result did not verify; the original was restored.
+        RepairFailedError: the result did not verify; the message says whether the original was restored.
     """
     if plan.refused:
         raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
@@ -521,7 +522,7 @@ def _publish_intent(system: SystemCalls, intent_path: str, undo_path: str) -> No
     try:
         write_intent(system, intent_path, undo_path, "apply")
     except BaseException:
-        if remove_file(system, intent_path):  # else the intent still names it
+        if remove_file(system, intent_path):  # otherwise the intent still names it
             remove_file(system, undo_path)
         raise
 
@@ -540,15 +541,13 @@ def _check_space(system: SystemCalls, targets: list[RepairTarget], undo_director
 
 
 def _count_undo_bytes(system: SystemCalls, target: RepairTarget) -> int:
-    """Return how many bytes of a file the undo file keeps."""
+    """Return the number of bytes of a file that the undo file keeps."""
     removed = find_gaps([p for p in target.plan.pieces if p.is_original], target.plan.size)
     return sum(part.size for one in removed for part, blank in split_zero_runs(system, target.fd, one) if not blank)
 
 
 class _ReplacementFile:
-    """Context manager for the complete new content of a file that is replaced, not yet named; yields it with its
-    SHA-256.
-    """
+    """Context manager for the complete new content of a replaced file, still unnamed; yields it with its SHA-256."""
 
     def __init__(self, system: SystemCalls, target: RepairTarget) -> None:
         self._file = TemporaryFile(system, target.path)
@@ -670,10 +669,11 @@ def _roll_back(system: SystemCalls, undo_path: str, intent_path: str | None, pro
 
 
 def check_interrupted(undo_path: str, intent_path: str, *, system: SystemCalls = SYSTEM) -> list[tuple[UndoEntry, str]]:
-    """Check whether an interrupted repair of several files can be finished; return its entries and their states.
+    """Check that an interrupted repair of several files can be finished; return its entries and their states.
 
     Raises:
-        RefusedError: it is not one of the files in this directory, or they changed; nothing was changed. OSError.
+        RefusedError: it is about other files than those in this directory, or they changed; nothing was written.
+        OSError.
     """
     undo = read_intended_undo(system, undo_path, intent_path)
     if undo.state != PREPARED:
@@ -689,7 +689,7 @@ def finish_repair(undo_path: str, intent_path: str, *, system: SystemCalls = SYS
     """Finish a repair of several files that was interrupted after its intent was written.
 
     Raises:
-        RefusedError: a file is neither the old one nor the new one; nothing was changed. OSError.
+        RefusedError: a file is neither the original nor the result; nothing was changed. OSError.
     """
     files = check_interrupted(undo_path, intent_path, system=system)
     undo = read_undo_file(system, undo_path)
@@ -730,13 +730,13 @@ def _open_locked(system: SystemCalls, entry: UndoEntry, held: ExitStack) -> int 
 
 @contextmanager
 def _write_result(system: SystemCalls, entry: UndoEntry, fd: int | None) -> Iterator[TemporaryFile]:
-    """Write the planned result of a replaced or created file, without its name yet.
+    """Write the planned result of a replaced or created file, before it gets its name.
 
     Raises:
-        RefusedError: it is not the planned one; nothing was changed. OSError.
+        RefusedError: the bytes are not the planned result; nothing was changed. OSError.
     """
     with TemporaryFile(system, entry.path) as file:
-        source = -1 if fd is None else fd  # of a file that is not there nothing is kept
+        source = -1 if fd is None else fd  # nothing is kept of a file that does not exist
         if file.append(read_pieces(system, source, entry.pieces)) != entry.result_sha256:
             raise RefusedError(f"{entry.path}: does not give the planned result; nothing was changed")
         system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})

@@ -1,10 +1,10 @@
-"""The undo file of a repair: write, read, check, and restore the original from it.
+"""Undo file of a repair: write, read and check it, and restore the original from it.
 
 Layout: magic, state (8 bytes each), size of the header, offset and size of the body (u64 LE each), SHA-256 of header
 and body; then the header (JSON), and at a multiple of 4,096 the body: the bytes that the repair removed.
 
-Their SHA-256 proves that they are complete, not who made them. So only regular log files in the expected directory are
-written, and none is given set-user-ID bits or capabilities.
+The SHA-256 proves that an undo file is complete, not who made it. So only regular log files in the expected directory
+are written, and no file is given set-user-ID bits or capabilities.
 """
 
 from __future__ import annotations
@@ -57,14 +57,13 @@ PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
 
 class UndoEntry(msgspec.Struct, frozen=True):
-    """One changed file of an undo file. Serialised under these names.
+    """One changed file in an undo file; it is serialised with these member names.
 
     Attributes:
-        cut: Its end was cut off in place. removed: it was removed. created: it did not exist before. Else it was
-            replaced.
-        pieces: How the result is made of the original.
-        restore: How the original is made, in order: ("result", start, end) are bytes of the result, ("undo", start,
-            end) bytes of the undo file's body, ("zero", 0, size) zeros.
+        cut, removed, created: What the repair did: cut off its end in place, remove it, create it; none = replace it.
+        pieces: The pieces of the original that make up the result.
+        restore: The steps that make the original, in order: ("result", start, end) are bytes of the result, ("undo",
+            start, end) bytes of the undo file's body, ("zero", 0, size) zeros.
         attributes: Extended attributes (access lists, security labels, ...), by name, in hexadecimal digits.
     """
 
@@ -86,7 +85,7 @@ class UndoEntry(msgspec.Struct, frozen=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
     def as_value(self) -> dict[str, Any]:
-        """Return the entry as JSON."""
+        """Return the entry as a JSON value."""
         plain = {name: getattr(self, name) for name in self.__struct_fields__}
         return plain | {"pieces": pieces_to_json(self.pieces), "restore": [list(one) for one in self.restore]}
 
@@ -95,7 +94,7 @@ class UndoEntry(msgspec.Struct, frozen=True):
         """Parse an entry from JSON.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not an entry, or its numbers contradict each other.
+            ValueError, KeyError, TypeError: the value is no entry, or its numbers contradict each other.
         """
         plain = {name: value[name] for name in cls.__struct_fields__ if name in value or name not in _OPTIONAL_MEMBERS}
         restore = tuple((source, start, end) for source, start, end in value["restore"])
@@ -106,13 +105,13 @@ class UndoEntry(msgspec.Struct, frozen=True):
 
 
 class UndoFile(msgspec.Struct, frozen=True):
-    """An undo file that was read and found complete.
+    """Undo file that was read and found complete.
 
     Attributes:
         state: PREPARED, APPLIED or UNDONE.
-        made: Time when it was made.
+        made: Time when the undo file was made.
         format: Name of the log's format.
-        body_offset: Where the removed bytes start in it.
+        body_offset: Offset in the undo file where the removed bytes start.
     """
 
     path: str
@@ -124,13 +123,13 @@ class UndoFile(msgspec.Struct, frozen=True):
 
 
 def parse_log_name(path: str) -> str | None:
-    """Return the name of the log that an undo file with this path belongs to; None if it is not named like one."""
+    """Return the name of the log to which an undo file with this path belongs; None if it is no undo file's name."""
     match = _UNDO_NAME.fullmatch(os.path.basename(path))
     return None if match is None else match[1]
 
 
 def _check_entry(entry: UndoEntry) -> None:
-    """Check that path, sizes and ranges of an entry agree with each other. Raises ValueError: they do not."""
+    """Check that path, sizes and ranges of an entry agree with each other. Raises ValueError: they disagree."""
     if not os.path.isabs(entry.path) or os.path.normpath(entry.path) != entry.path or "\0" in entry.path:
         raise ValueError("a path is not absolute and plain")
     os.fsencode(entry.path)
@@ -160,9 +159,9 @@ def plan_restore(
     """Plan how to restore the original from the result and the undo file.
 
     Args:
-        pieces: How the result is made of the original.
+        pieces: The pieces of the original that make up the result.
         size: Bytes of the original.
-        body_offset: Where the removed bytes will lie in the undo file's body.
+        body_offset: Offset of the removed bytes in the undo file's body.
         split_zero_runs: Range of the original -> its parts, each with True if it is all zeros.
 
     Returns:
@@ -200,13 +199,13 @@ def write_undo_file(
     entries: list[UndoEntry],
     bodies: list[tuple[int, list[ResultPiece]]],
 ) -> None:
-    """Write, publish and read back an undo file in the state `prepared`.
+    """Write an undo file in the state `prepared`, give it its name, and read it back.
 
     Args:
-        bodies: Per changed file, its descriptor and the ranges to keep of it.
+        bodies: For each changed file, its descriptor and the ranges of it to keep.
 
     Raises:
-        OSError. InputOutputError: what was read back is not what was written.
+        OSError. InputOutputError: the bytes that were read back differ from those written.
     """
     header = json.dumps(
         {
@@ -228,7 +227,7 @@ def write_undo_file(
             size += part.size
         fixed_header = FIXED_HEADER.pack(MAGIC, PREPARED.encode(), len(header), body_offset, size, digest.digest())
         write_all(system, file.fd, fixed_header, 0)
-        file.publish(replace=True)  # nothing has this name: it is made of random digits
+        file.publish(replace=True)  # the name is unused: it contains random digits
     if read_undo_file(system, path).entries != tuple(entries):
         raise InputOutputError(f"{path}: the undo file does not read back as it was written")
 
@@ -237,7 +236,7 @@ def read_undo_file(system: SystemCalls, path: str) -> UndoFile:
     """Read an undo file and check all of its bytes.
 
     Raises:
-        UnknownFormatError: it is not an undo file. RefusedError: it is damaged, or was changed. OSError.
+        UnknownFormatError: the file is no undo file. RefusedError: it is damaged, or was changed. OSError.
     """
     fd = system.open(path, READ)
     try:
@@ -277,11 +276,11 @@ def _parse_undo_file(system: SystemCalls, fd: int, path: str) -> UndoFile:
 
 
 def refuse_foreign_owner(system: SystemCalls, path: str) -> None:
-    """Refuse an undo file or intent of another user: it decides about names, owner and mode of files, so its maker must
-    be trusted.
+    """Refuse an undo file or intent of another user: it determines names, owner and mode of files, so its maker must be
+    trusted.
 
     Raises:
-        RefusedError: it belongs to another user, who is not root. OSError.
+        RefusedError: it belongs to a user other than this one and root. OSError.
     """
     owner = system.lstat(path).st_uid
     if owner not in (0, system.get_user()):
@@ -304,9 +303,9 @@ ORIGINAL, RESULT, OTHER = "original", "result", "other"
 
 
 def find_file_state(system: SystemCalls, entry: UndoEntry) -> str:
-    """Return whether the file is the ORIGINAL, the RESULT of the repair, or OTHER.
+    """Return the state of the file: ORIGINAL, RESULT (of the repair), or OTHER.
 
-    A missing file is the result of a removal, and the original of a file that was created.
+    A missing file counts as the result of a removal, and as the original of a created file.
 
     Raises:
         OSError.
@@ -328,12 +327,12 @@ def find_file_state(system: SystemCalls, entry: UndoEntry) -> str:
 
 
 def restore_file(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
-    """Restore content, mode, owner and times of a file, or remove it if there was none.
+    """Restore content, mode, owner and times of a file, or remove it if it did not exist before the repair.
 
     Return False if nothing had to change.
 
     Raises:
-        RefusedError: it is neither the original nor the result. OSError.
+        RefusedError: the file is neither the original nor the result. OSError.
     """
     state = find_file_state(system, entry)
     if state == ORIGINAL:
@@ -352,10 +351,10 @@ def restore_file(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> bool:
 
 
 def prove_original(system: SystemCalls, undo: UndoFile, entry: UndoEntry) -> None:
-    """Check, without writing, that the undo file gives the original of a file.
+    """Check, without writing, that the undo file reproduces the original of a file.
 
     Raises:
-        RefusedError: it does not; nothing was changed. OSError.
+        RefusedError: it does not reproduce the original; nothing was changed. OSError.
     """
     if entry.created:
         return
@@ -383,10 +382,10 @@ def _write_original(system: SystemCalls, undo: UndoFile, entry: UndoEntry, sourc
 
 
 def copy_owner_and_mode(system: SystemCalls, fd: int, path: str, like: os.stat_result) -> None:
-    """Give the new file for a path the owner and mode of another one.
+    """Give the new file for a path the owner and mode of another file.
 
     Raises:
-        RefusedError: this user may not. OSError.
+        RefusedError: this user is not allowed to do that. OSError.
     """
     try:
         system.copy_owner_and_mode(fd, like)
@@ -402,10 +401,10 @@ def make_recorded_status(entry: UndoEntry) -> os.stat_result:
 
 
 def refuse_unsettable_owner(system: SystemCalls, entries: Iterable[UndoEntry]) -> None:
-    """Check, with a temporary file each, that new files can get the owner that the undo file records.
+    """Check, with temporary files, that new files can get the owners that the undo file records.
 
     Raises:
-        RefusedError: they cannot; nothing was changed. OSError.
+        RefusedError: an owner cannot be set; nothing was changed. OSError.
     """
     for entry in entries:
         with TemporaryFile(system, entry.path) as trial:
@@ -413,7 +412,7 @@ def refuse_unsettable_owner(system: SystemCalls, entries: Iterable[UndoEntry]) -
 
 
 def restore_owner_and_mode(system: SystemCalls, fd: int, entry: UndoEntry) -> None:
-    """Give a file the recorded owner and mode; a file that cannot be given away stays with this user."""
+    """Give a file the recorded owner and mode; if the owner cannot be set, this user remains the owner."""
     like = make_recorded_status(entry)
     try:
         system.copy_owner_and_mode(fd, like)
@@ -441,7 +440,7 @@ _PRIVILEGES = "security.capability"
 
 
 def read_intended_undo(system: SystemCalls, undo_path: str, intent_path: str) -> UndoFile:
-    """Read the undo file that an intent names; refuse one that names anything but log files in and below its directory.
+    """Read the undo file that an intent names; refuse it if it names anything but log files in or below its directory.
 
     Args:
         intent_path: The path of the intent.
@@ -489,7 +488,7 @@ def refuse_unsafe_undo(system: SystemCalls, undo: UndoFile) -> None:
 
 
 def refuse_without_space(system: SystemCalls, sizes: dict[str, int]) -> None:
-    """Refuse to start where the file system lacks the space. sizes: directory -> bytes to be written there.
+    """Refuse to start if a file system lacks the space. sizes: directory -> bytes to be written in it.
 
     Raises:
         RefusedError: nothing was changed. OSError.
@@ -519,7 +518,7 @@ def _refuse_unsafe_entries(system: SystemCalls, undo: UndoFile) -> None:
 
 
 def _has_mode_and_owner(system: SystemCalls, entry: UndoEntry) -> bool:
-    """Return True if the file already has this very mode and owner, so that nothing is gained by them."""
+    """Return True if the file already has the recorded mode and owner, so that setting them changes nothing."""
     try:
         status = system.lstat(entry.path)
     except OSError:

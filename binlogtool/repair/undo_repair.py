@@ -1,4 +1,4 @@
-"""Undo a repair, and finish one that was interrupted."""
+"""Undo a repair, and finish an interrupted repair or undo."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from binlogtool.repair.undo_file import (
 
 
 def plan_undo(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> UndoPlan:
-    """Return what undoing a repair would do; nothing is written.
+    """Plan the undo of a repair; nothing is written.
 
     Raises:
-        UnknownFormatError: this is not an undo file. RefusedError: it is incomplete. InputOutputError.
+        UnknownFormatError: the file is no undo file. RefusedError: it is incomplete. InputOutputError.
     """
     name = os.path.abspath(os.fspath(path))
     try:
@@ -72,14 +72,14 @@ def _make_undo_plan(system: SystemCalls, undo: UndoFile) -> UndoPlan:
 def apply_undo(
     path: str | os.PathLike[str], *, allow_network: bool = False, system: SystemCalls = SYSTEM
 ) -> RepairResult:
-    """Undo a repair: content, owner, mode, times and extended attributes are those of the original again.
+    """Undo a repair: restore content, owner, mode, times and extended attributes of the originals.
 
     Args:
-        allow_network: Also on network file systems, where other machines can change the files.
+        allow_network: Allow network file systems, on which other machines can change the files.
 
     Raises:
-        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: no file is half-written; call it
-            again.
+        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: no file is half-written; the call
+            can be repeated.
     """
     name = os.path.abspath(os.fspath(path))
     with ExitStack() as held:
@@ -121,7 +121,7 @@ def _undo_repair(system: SystemCalls, undo: UndoFile, held: ExitStack, allow_net
 
 
 def _compute_needed_space(entries: list[UndoEntry]) -> dict[str, int]:
-    """Return the bytes that are written per directory; each file is replaced before the next one is written."""
+    """Return the free bytes needed per directory; each file is replaced before the next one is written."""
     needed = dict[str, int]()
     for entry in entries:
         if not entry.created:
@@ -137,10 +137,10 @@ def _lock_file(system: SystemCalls, entry: UndoEntry, held: ExitStack) -> None:
 
 
 def _publish_intent(system: SystemCalls, undo: UndoFile) -> str | None:
-    """Publish the intent to undo several files, so that the next run finishes it; return its path, None for one file.
+    """Write the intent to undo several files, so that the next run can finish it; return its path, None for one file.
 
     Raises:
-        RefusedError: another repair was interrupted here. OSError.
+        RefusedError: another repair was interrupted in this directory. OSError.
     """
     if len(undo.entries) < 2:
         return None
@@ -148,7 +148,7 @@ def _publish_intent(system: SystemCalls, undo: UndoFile) -> str | None:
     present = transaction.read_intent(system, intent_path)
     if present is not None and present[0] != undo.path:
         raise RefusedError(f"{get_directory(intent_path)}: another repair was interrupted here; finish that first")
-    if present != (undo.path, "undo"):  # replace it atomically: some files may be changed already
+    if present != (undo.path, "undo"):  # replace it atomically: some files may already be changed
         transaction.write_intent(system, intent_path, undo.path, "undo", replace=present is not None)
     return intent_path
 
@@ -157,10 +157,10 @@ def _publish_intent(system: SystemCalls, undo: UndoFile) -> str | None:
 
 
 def plan_finish(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> FinishPlan | None:
-    """Return what finishing an interrupted repair in the directory of `path` would write; None if there is none.
+    """Plan to finish an interrupted repair in the directory of `path`; None if there is none. Nothing is written.
 
     Raises:
-        RefusedError: it must not be finished. InputOutputError.
+        RefusedError: the repair must not be finished. InputOutputError.
     """
     intent_path = _locate_intent(path)
     try:
@@ -178,10 +178,10 @@ def plan_finish(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -
 
 
 def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SYSTEM) -> RepairResult | None:
-    """Finish a repair of several files that was interrupted in the directory of `path`; None if there is none.
+    """Finish an interrupted repair of several files in the directory of `path`; return None if there is none.
 
     Raises:
-        RefusedError: the files changed since, or are not the log's. InputOutputError.
+        RefusedError: the files have changed since, or do not belong to the log. InputOutputError.
     """
     intent_path = _locate_intent(path)
     try:
@@ -189,7 +189,7 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SY
         if intent_content is None:
             return None
         undo_path, direction = intent_content
-        if not path_exists(system, undo_path):  # it was removed because nothing was changed
+        if not path_exists(system, undo_path):  # the undo file was removed because nothing was changed
             transaction.remove_intent(system, intent_path)
             return None
         if direction == "undo":
@@ -201,8 +201,8 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: SystemCalls = SY
 
 
 def explain_unfinished(path: str) -> list[str]:
-    """Return why a log cannot be planned for before an interrupted repair is finished, with the files to be written;
-    else [].
+    """Return why an interrupted repair must be finished before a log can be planned, with the files to be written; []
+    if there is none.
     """
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if not os.path.lexists(os.path.join(folder, transaction.INTENT_NAME)):
@@ -230,10 +230,10 @@ def _read_intent(system: SystemCalls, intent_path: str) -> tuple[str, str] | Non
 
 
 def _list_actions(system: SystemCalls, intent_path: str, undo_path: str, direction: str) -> list[tuple[str, str]]:
-    """Return the files to be written, each with what happens to it.
+    """Return (file, action) of the files to be written.
 
     Raises:
-        RefusedError: it must not be finished; nothing was changed. OSError.
+        RefusedError: the repair must not be finished; nothing was changed. OSError.
     """
     if direction == "apply":
         files = check_interrupted(undo_path, intent_path, system=system)

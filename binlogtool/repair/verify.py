@@ -1,7 +1,7 @@
-"""Verify files and log sets, also while their server writes.
+"""Verify files and log sets, even while their server writes to them.
 
-A server creates files before it lists them, removes them after it unlisted them, and writes one file while another one
-is read. So a problem must be seen twice: the files are listed again, and what changed is read again.
+A server creates files before it lists them, removes files after it unlists them, and writes to one file while another
+is read. So a problem must be seen twice: the files are listed again, and changed files are read again.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ DEPTHS = ("frame", "checksum", "payload", "set")
 
 
 class LogVerifyOptions(msgspec.Struct, frozen=True):
-    """Options for verifying a log, with the meaning of the parameters of `binlogtool.verify`.
+    """Options for verifying a log; they have the meaning of the parameters of `binlogtool.verify`.
 
     Attributes:
-        causes: Findings name the likely cause of damage.
-        times: Reports have the time of the newest record (`details.newest_time`).
+        causes: Findings contain the likely cause of damage.
+        times: Reports contain the time of the newest record (`details.newest_time`).
     """
 
     depth: str = "set"
@@ -86,7 +86,7 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
     def from_read_options(
         cls, read_options: ReadOptions, depth: str, live: bool, expect_closed: bool, times: bool = False
     ) -> LogVerifyOptions:
-        """Create options that report causes, for logs that are read by these read options."""
+        """Create options from read options; findings will contain the likely cause of damage."""
         return cls(
             depth,
             read_options.limits,
@@ -105,12 +105,12 @@ class LogVerifyOptions(msgspec.Struct, frozen=True):
 
 _DEFAULT_OPTIONS = LogVerifyOptions()
 _EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
-"""In place of what the report keeps already."""
+"""Replaces mappings that the report already holds."""
 _NO_SEQUENCES = (None, None)
 
 
 class VerifiedMember(msgspec.Struct, frozen=True):
-    """The report on one file with what the rules for the set need. There may be very many: see `pack_report`."""
+    """Report on one file, with the data for validating the set. There may be very many: see `pack_report`."""
 
     packed_report: PackableReport
     member: SetMember
@@ -122,7 +122,7 @@ class VerifiedMember(msgspec.Struct, frozen=True):
         return unpack_report(self.packed_report)
 
     def with_name(self, name: str) -> VerifiedMember:
-        """Return the same file as a member of this name."""
+        """Return the same file as a set member with another name."""
         return replace(self, member=replace(self.member, name=name))
 
 
@@ -130,9 +130,9 @@ class LogExamination(msgspec.Struct, frozen=True):
     """Results of `verify` for one log.
 
     Attributes:
-        set: The report on the set; None where a single file was named.
+        set: The report on the set; None if a single file was named.
         failures: Members that could not be read.
-        standalone: The files without the findings of the set.
+        standalone: The files, without findings about the set.
     """
 
     files: tuple[VerifiedMember, ...]
@@ -142,7 +142,7 @@ class LogExamination(msgspec.Struct, frozen=True):
 
     @property
     def standalone_by_name(self) -> dict[str, VerifiedMember]:
-        """The files without the findings of the set, by name."""
+        """Name -> file, without findings about the set."""
         return {one.member.name: one for one in self.standalone}
 
     @property
@@ -212,11 +212,11 @@ def verify_file(file: LogFile, options: LogVerifyOptions) -> VerifiedMember:
 
 
 _NEWEST_RECORDS = 64
-"""Records at the end of each batch whose times are read: the last ones of a log may have none."""
+"""Number of records at the end of each batch whose times are read, because the last records may have no time."""
 
 
 class NewestTime:
-    """The time of the newest record of a file, in microseconds since 1970; None until a record has one."""
+    """Time of the newest record of a file, in microseconds since 1970; None until a record has a time."""
 
     def __init__(self) -> None:
         self.time: int | None = None
@@ -234,13 +234,13 @@ class NewestTime:
 
 
 def _compact_layout(file: LogFile) -> LogFileLayout:
-    """Return the part of the layout that is kept after the scan: a directory may have 100,000 files."""
+    """Return the part of the layout that is kept after the scan; small, because a directory may have 100,000 files."""
     compact = file.format.reading.compact_layout
     return file.layout if compact is None else compact(file.layout)
 
 
 def _drop_end_results(verdict: ValidationResult) -> ValidationResult:
-    """Remove what a verdict says about the end of a file that was not read to its end."""
+    """Remove the results about the end of a file that was not read to its end."""
     return replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
 
 
@@ -250,7 +250,7 @@ def _make_unread_detail(scan: Scan) -> dict[str, int]:
 
 
 def _count_records(scan: Scan, file: LogFile, deep: bool) -> int | None:
-    """Return the number of records; None at a depth that does not look into frames that hold several."""
+    """Return the number of records; None if the depth does not read inside frames that hold several records."""
     return scan.records if deep or file.layout.rows is None else None
 
 
@@ -290,7 +290,7 @@ def _read_sequences(format_: Format, context: Any, batch: Batch) -> tuple[int | 
 
 
 def _find_closing_problems(scan: Scan, file: LogFile, options: LogVerifyOptions) -> list[Finding]:
-    """Return what only the end of the scan shows: complete records after damage, no end mark, a file that changed."""
+    """Return problems known only at the end of a scan: complete records after damage, no end mark, a changed file."""
     findings = []
     if scan.valid_after_damage and scan.resync_after_damage is not None:
         records = "records" if scan.valid_after_damage != 1 else "record"
@@ -333,7 +333,7 @@ def _raise_open_end_severity(findings: tuple[Finding, ...], expect_closed: bool)
 def verify_bytes(
     name: str, data: bytes, *, format: str = "auto", options: LogVerifyOptions = _DEFAULT_OPTIONS
 ) -> FileReport:
-    """Verify one file that is in memory. Raises UnknownFormatError: no format fits."""
+    """Verify the bytes of one file in memory. Raises UnknownFormatError: no format matches."""
     format_ = None if format == "auto" else find_format(format)
     source = BytesSource(name, data)
     return verify_file(open_file(name, name, format_, options.limits, source, hints=options.hints), options).report
@@ -350,11 +350,11 @@ def examine_log(
     open_member: Callable[..., LogFile] = open_file,
     verified: Mapping[str, VerifiedMember] = MappingProxyType({}),
 ) -> LogExamination:
-    """Verify every file of one log, then the log as a whole, as deep as the options say.
+    """Verify every file of one log, then the log as a whole, to the depth of the options.
 
     Args:
-        open_member: Opens a file of the log.
-        verified: Files that were verified already, by name; they are not read again.
+        open_member: Function that opens a file of the log.
+        verified: Name -> file that was already verified and is not read again.
     """
     failures: list[PathFailure] = []
     members = list(_verify_members(group, options, failures, open_member, verified))
@@ -435,7 +435,7 @@ def _make_timeout_failure(group: LogGroup, count: int) -> PathFailure:
 
 
 def _add_incomplete_reason(member: VerifiedMember) -> PackableReport:
-    """Return the packed report with the reason why it is incomplete among its details."""
+    """Return the packed report, with the reason why it is incomplete added to its details."""
     if member.incomplete_reason is None:
         return member.packed_report
     report = member.report
@@ -450,10 +450,10 @@ def _get_format_name(group: LogGroup) -> str:
 def _validate_set(
     group: LogGroup, members: Sequence[VerifiedMember], reports: list[PackableReport], unreadable: Sequence[str]
 ) -> tuple[list[PackableReport], SetReport]:
-    """Validate the log set; add its findings to the report of the file that they are about, else to the set's.
+    """Validate the log set; add each finding to the report of the file that it is about, otherwise to the set's report.
 
     Args:
-        unreadable: Names of files that exist and could not be read.
+        unreadable: Names of files that exist but could not be read.
     """
     assert group.format is not None
     rules = group.format.validation.validate_set
@@ -479,7 +479,7 @@ def _validate_set(
 
 
 def _list_between(group: LogGroup) -> list[str]:
-    """Return the files that exist between the first and the last named one, in the log's order."""
+    """Return the existing files between the first and the last named file that were not named, in the log's order."""
     assert group.format is not None
     order = list((group.format.files.sort_names or sorted)([*group.names, *group.unnamed]))
     numbers = [number for number, name in enumerate(order) if name not in group.unnamed]
@@ -503,7 +503,7 @@ def _find_stored_name(directory: str, name: str) -> str:
 
 
 def _make_stray_finding(name: str) -> Finding:
-    """Return the finding for a file that the server would read, but that is not a file of this log."""
+    """Return the finding for a file that the server would read although it is no file of this log."""
     text = f"{name}: named like a file of this log, but it has neither header nor record"
     return make_finding("bad-header", None, 0, text, file=name)
 
@@ -520,24 +520,24 @@ def _add_set_findings(packed_report: PackableReport, set_findings: list[SetFindi
 # --- Verification of a log in use ---
 
 MAX_PASSES = 10
-"""Most passes: a server that never stops writing may show another passing problem each time."""
+"""Maximum number of passes: a server that keeps writing may cause another transient problem in each pass."""
 
 PASS_INTERVAL = 0.2
 """Seconds between two passes."""
 
 _TIMESTAMP_GRANULARITY = 100_000_000
-"""Nanoseconds in which a file can change twice with one modification time."""
+"""Period in nanoseconds within which a file can change twice and keep the same modification time."""
 
 FileStamp = tuple[int, int, int]
 FindingKey = tuple[str, str, int | str]
-"""Path of the file or set, finding id, offset or message."""
+"""(path of the file or set, finding id, offset or message)."""
 
 
 def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], options: LogVerifyOptions) -> Report:
     """Verify one log that may change; report only problems that two successive passes find.
 
     Args:
-        relist: Lists the files again; returns None if the log is gone.
+        relist: Function that lists the files again; it returns None if the log no longer exists.
     """
     stamps = _collect_stamps(group)
     examination = examine_log(group, options)
@@ -557,7 +557,7 @@ def verify_until_stable(group: LogGroup, relist: Callable[[], LogGroup | None], 
 
 
 def _select_transient(group: LogGroup, problems: set[FindingKey]) -> set[FindingKey]:
-    """Return the problems of files that a server keeps for a moment only, before it renames or removes them."""
+    """Return the problems of temporary files, which a server renames or removes after a moment."""
     patterns = () if group.format is None else group.format.files.temporary_patterns
     return {one for one in problems if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
 
@@ -570,7 +570,7 @@ def _relist_files(relist: Callable[[], LogGroup | None]) -> LogGroup | None:
 
 
 def _collect_stamps(group: LogGroup) -> dict[str, FileStamp]:
-    """Return size, modification time and inode of each file that is not being written at this moment."""
+    """Return size, modification time and inode of each file that is not being written to at the moment."""
     stamps = {}
     for name in group.names:
         try:
@@ -606,8 +606,8 @@ def _collect_problems(report: Report) -> set[FindingKey]:
 
 
 def make_finding_key(path: str, finding: Finding) -> FindingKey:
-    """Return what identifies a finding between passes; one without an offset by its message, which names the missing
-    file.
+    """Return the key that identifies a finding in several passes; without an offset it contains the message, which
+    names the missing file.
     """
     return path, finding.id, finding.message if finding.offset is None else finding.offset
 
@@ -635,9 +635,9 @@ def verify_paths(
     format: str,
     options: LogVerifyOptions,
 ) -> Report:
-    """Verify the logs at the paths, with the parameters of `binlogtool.verify`; the files of one log as a set.
+    """Verify the logs at the paths, with the parameters of `binlogtool.verify`; files of one log are verified as a set.
 
-    The time limit is that of the whole call.
+    The time limit applies to the whole call.
     """
     return merge_reports(_verify_units(group_named_files([os.fspath(path) for path in paths], format), format, options))
 
@@ -661,7 +661,7 @@ def _verify_units(units: Sequence[str | LogGroup], format: str, options: LogVeri
 
 
 def group_named_files(paths: Sequence[str], format: str) -> list[str | LogGroup]:
-    """Return the paths in their order, with the named files of one log as a set in place of the first of them.
+    """Return the paths in order, with several named files of one log replaced by a set, at the place of the first file.
 
     Raises:
         UsageError: the format is unknown.
@@ -704,7 +704,7 @@ def _find_sets_among(directory: str, names: list[str], format: str) -> Iterator[
 
 
 def _list_unnamed(directory: str, names: Sequence[str], format_: Format) -> tuple[str, ...]:
-    """Return the files in the directory that are named like files of this log, compressed ones included."""
+    """Return the files in the directory that have names of this log but were not named, including compressed files."""
     stems = {stem for name in names if (stem := format_.files.name_stem(name)) is not None}
     try:
         entries = os.listdir(directory or ".")
@@ -727,14 +727,14 @@ def _verify_unit(unit: str | LogGroup, format: str, options: LogVerifyOptions) -
 
 
 class LogAtPath(NamedTuple):
-    """A log to verify. path: the PATH argument, or the compressed file of a directory, that named it."""
+    """Log to verify. path: the PATH argument, or the compressed file in a directory, by which it was found."""
 
     path: str
     group: LogGroup
 
 
 def find_logs(path: str, format: str) -> Iterator[LogAtPath | Report]:
-    """List the logs at a path, compressed files of a directory included, and report what is not read.
+    """Yield the logs at a path, including compressed files in a directory, and reports about files that are not read.
 
     Raises:
         UsageError.
@@ -758,7 +758,7 @@ def _is_readable_compressed(file: SkippedFile) -> bool:
 
 
 def _resolve_with_compressed(path: str, format: str) -> ResolvedPath:
-    """Return the logs at a path, compressed files among their members. Raises as `resolve_path`."""
+    """Return the logs at a path, with compressed files as members. Raises as `resolve_path`."""
     try:
         resolved = resolve_path(path, format)
     except UnknownFormatError:
@@ -794,7 +794,7 @@ def _add_compressed_members(
 
 
 def _find_log_of(path: str, format: str) -> tuple[str, str, str] | None:
-    """Return directory, format and name stem of the log that a compressed file belongs to; None if it is in none."""
+    """Return (directory, format, name stem) of the log that a compressed file belongs to; None if there is none."""
     name = os.path.splitext(os.path.basename(path))[0]
     try:
         file = open_file(path, name, None if format == "auto" else find_format(format), Limits())
@@ -815,7 +815,7 @@ def _is_group_of(group: LogGroup, directory: str, format_name: str, stem: str) -
 
 
 def _add_compressed(group: LogGroup, files: Mapping[str, SkippedFile]) -> LogGroup:
-    """Return the log with these members, whose files are compressed."""
+    """Return the log with these compressed files added as members."""
     assert group.format is not None
     sort_names = group.format.files.sort_names or sorted
     return replace(
@@ -836,7 +836,7 @@ def _verify_path(path: str, format: str, options: LogVerifyOptions) -> Iterator[
 
 
 def verify_live_log(group: LogGroup, path: str, format: str, options: LogVerifyOptions) -> Report:
-    """Verify one of the logs at a path, which a server may be writing."""
+    """Verify one of the logs at a path to which a server may be writing."""
 
     def relist() -> LogGroup | None:
         groups = _resolve_with_compressed(path, format).groups

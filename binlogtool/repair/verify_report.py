@@ -1,4 +1,4 @@
-"""The result of `verify` as values (JSON shape binlogtool/verify/1)."""
+"""Results of `verify` as values (JSON shape binlogtool/verify/1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pack_struct(value: msgspec.Struct, replacements: Mapping[int, Any] = Mapping
     """Encode the members of a struct; None if they cannot be encoded.
 
     Args:
-        replacements: Values to encode in place of members, by the member's index.
+        replacements: Index of a member -> value to encode instead of it.
     """
     members = [replacements.get(number, member) for number, member in enumerate(astuple(value))]
     try:
@@ -34,7 +34,7 @@ def pack_struct(value: msgspec.Struct, replacements: Mapping[int, Any] = Mapping
 
 
 class CompactList(Sequence[S], Generic[S]):
-    """An immutable sequence of structs; subclasses define what is packed, and how."""
+    """Immutable sequence of structs in little memory; subclasses define which structs are packed, and how."""
 
     __slots__ = ("_kept",)
 
@@ -44,16 +44,16 @@ class CompactList(Sequence[S], Generic[S]):
     @staticmethod
     @abstractmethod
     def pack(value: S | bytes, /) -> S | bytes:
-        """Return the value as it is kept: packed, or unchanged."""
+        """Return the value as it is stored: packed, or unchanged."""
 
     @staticmethod
     @abstractmethod
     def unpack(packed_value: S | bytes, /) -> S:
-        """Return the value."""
+        """Return the struct of a stored value."""
 
     @property
     def packed_values(self) -> Sequence[S | bytes]:
-        """The values as they are kept."""
+        """The values as they are stored."""
         return self._kept
 
     @overload
@@ -89,11 +89,11 @@ BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "dam
 
 
 class FileReport(msgspec.Struct, frozen=True):
-    """The report on one file.
+    """Report on one file.
 
     Attributes:
-        bytes: Bytes of every class of BYTE_CLASSES; they sum to `size`.
-        details: Additional, format-specific JSON.
+        bytes: Number of bytes in each class of BYTE_CLASSES; their sum is `size`.
+        details: Additional, format-specific JSON values.
     """
 
     path: str
@@ -119,13 +119,13 @@ class FileReport(msgspec.Struct, frozen=True):
 
 
 PackableReport = FileReport | bytes
-"""A report on one file, packed or not."""
+"""Report on one file, packed or not."""
 
 _BYTES_INDEX, _FINDINGS_INDEX = map(FileReport.__struct_fields__.index, ("bytes", "findings"))
 
 
 def pack_report(report: PackableReport) -> PackableReport:
-    """Pack a report without findings, to a third of its memory; return any other unchanged."""
+    """Pack a report without findings, to a third of its memory; return other reports unchanged."""
     if isinstance(report, bytes) or report.findings:
         return report
     if tuple(report.bytes) != BYTE_CLASSES:
@@ -134,7 +134,7 @@ def pack_report(report: PackableReport) -> PackableReport:
 
 
 def unpack_report(packed_report: PackableReport) -> FileReport:
-    """Return the report that `pack_report` packed."""
+    """Return the report that `pack_report` may have packed."""
     if not isinstance(packed_report, bytes):
         return packed_report
     values = msgspec.msgpack.decode(packed_report)
@@ -143,7 +143,7 @@ def unpack_report(packed_report: PackableReport) -> FileReport:
 
 
 class FileReports(CompactList[FileReport]):
-    """The reports on many files, in their order."""
+    """Reports on many files, in the order of the files."""
 
     __slots__ = ()
     pack = staticmethod(pack_report)
@@ -151,7 +151,7 @@ class FileReports(CompactList[FileReport]):
 
 
 class SetReport(msgspec.Struct, frozen=True):
-    """The report on a directory (or several files of one log) as one log set."""
+    """Report on a directory (or several files of one log) as one log set."""
 
     path: str
     format: str
@@ -160,7 +160,7 @@ class SetReport(msgspec.Struct, frozen=True):
 
 
 class PathFailure(msgspec.Struct, frozen=True):
-    """A path that could not be read or recognised, with the exit status that it causes."""
+    """Path that could not be read or recognised, with the resulting exit status."""
 
     path: str
     message: str
@@ -171,25 +171,25 @@ COMPRESSED_NOT_READ = "not checked: the file is compressed; unpack it, or name t
 
 
 class SkippedFiles(msgspec.Struct, frozen=True):
-    """The files of a directory that are not logs."""
+    """Files of a directory that are not logs."""
 
     path: str
     files: tuple[SkippedFile, ...]
 
     @property
     def compressed_paths(self) -> list[str]:
-        """Paths of compressed files that are named like files of a log."""
+        """Paths of compressed files with names of log files."""
         return [os.path.join(self.path, one.name) for one in self.files if is_compressed_log(one)]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The report on all files and log sets of one call.
+    """Report on all files and log sets of one call.
 
     Attributes:
         failures: Paths that could not be read or recognised.
-        incomplete: A limit ended the work early.
+        incomplete: True if a limit ended the work early.
         skipped: Files of directories that are not logs.
-        suppressed: Number of findings that were left out, by the option that did so (`ignore`, `baseline`).
+        suppressed: Option (`ignore`, `baseline`) -> number of findings that it left out.
     """
 
     files: Sequence[FileReport]
@@ -201,7 +201,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings, those of files first."""
+        """All findings, those about files first."""
         files = tuple(one for report in self.files for one in report.findings)
         return files + tuple(one for report in self.sets for one in report.findings)
 
@@ -211,19 +211,19 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> str:
-        """clean, findings or incomplete (JSON member `status`)."""
+        """The JSON member `status`: clean, findings or incomplete."""
         if self.incomplete or self.failures or any(one.is_encrypted for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
 
 
 def get_packed_reports(files: Sequence[FileReport]) -> Iterable[PackableReport]:
-    """Return the reports packed, where they are kept so."""
+    """Return the reports as they are stored, packed where possible."""
     return files.packed_values if isinstance(files, FileReports) else files
 
 
 def merge_reports(parts: Iterable[Report]) -> Report:
-    """Merge reports into one, in their order."""
+    """Merge reports into one report, in order."""
     all_ = list(parts)
     return Report(
         FileReports(kept for part in all_ for kept in get_packed_reports(part.files)),
@@ -235,7 +235,7 @@ def merge_reports(parts: Iterable[Report]) -> Report:
 
 
 def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> Report:
-    """Report the files of a directory that are not logs.
+    """Return a report about the files of a directory that are not logs.
 
     Compressed log files count as failures, because they were not read.
     """
@@ -248,5 +248,5 @@ def report_skipped_files(path: str, files: Sequence[SkippedFile]) -> Report:
 
 
 def report_failure(path: str, error: BinlogtoolError) -> Report:
-    """Report a path that could not be read."""
+    """Return a report about a path that could not be read."""
     return Report((), (), (PathFailure(path, str(error), error.exit_code),))

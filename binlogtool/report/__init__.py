@@ -1,1 +1,1 @@
-"""Results as text, JSON, JUnit, SARIF, GitLab, GitHub, Markdown and HTML."""
+"""Render results as text, JSON, JUnit, SARIF, GitLab, GitHub, Markdown and HTML."""

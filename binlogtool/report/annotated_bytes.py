@@ -1,15 +1,15 @@
-"""Annotated bytes, and the comparison of two logs, as text, JSON, HTML and SVG.
+"""Render annotated bytes, and the comparison of two logs, as text, JSON, HTML and SVG.
 
-The content security policy of the page allows only its own style and script, by their hashes, and no requests. Data for
-the script is in JSON blocks that browsers do not run.
+The content security policy of an HTML page allows only its own style and script, by their hashes, and no requests. Data
+for the script is in JSON blocks that browsers do not run.
 
-The page holds bytes and fields as data; its script draws what is near the visible part, and inserts text of the log
-only as text. A piece with many fields becomes several sections, so that no section is long.
+The page holds bytes and fields as data; its script draws only what is near the visible part, and inserts text of the
+log only as text. A piece with many fields becomes several sections, so that no section is long.
 
-Below a record that differs are its differing fields, as they are in A and in B; `^` marks the bytes.
+In text, each differing record is followed by its differing fields in A and in B; `^` marks the differing bytes.
 
-Below each record that differs are its differing fields, as they are in A and in B, with the differing bytes in colour.
-A picture shows the first differences only, and the number of the others.
+In HTML, each differing record is followed by its differing fields in A and in B, with the differing bytes in colour. An
+SVG picture shows only the first differences, and the number of the others.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ DATA_TYPE = "application/deflate"
 
 
 def render_data(start: int, data: bytes | bytearray, rows: Sequence[Sequence[Any]], marked: Sequence[Any] = ()) -> str:
-    """Return a compressed JSON block for the script of the page: bytes, and rows whose texts are escaped.
+    """Return a compressed JSON block for the script of the page: the bytes, and rows with escaped texts.
 
-    Of a row, it has the distance from the row before, and the length: numbers that recur.
+    A row has its distance from the previous row and its length, because repeated numbers compress well.
     """
     at, compact = start, []
     for depth, row_start, row_end, *rest in rows:
@@ -80,7 +80,7 @@ def render_data(start: int, data: bytes | bytearray, rows: Sequence[Sequence[Any
 
 
 def html_head(title: str, *assets: str) -> str:
-    """Return the page up to its body. assets: names of its styles (`.css`) and scripts (`.js`)."""
+    """Return the page up to its body. assets: names of styles (`.css`) and scripts (`.js`)."""
     styles = [read_asset(name) for name in assets if name.endswith(".css")]
     scripts = [read_asset(name) for name in assets if name.endswith(".js")]
     policy = (
@@ -116,23 +116,23 @@ def _hash_sources(contents: list[str]) -> str:
 # --- `hexdump-annotate -O html` ---
 
 MAX_PAGE_BYTES = 4 << 20
-"""Most bytes of a page, including unpacked ones; more is refused."""
+"""Maximum number of bytes in a page, including decompressed bytes; more are refused."""
 MAX_PAGE_FIELDS = 1_000_000
-"""Most fields of a page; more is refused."""
+"""Maximum number of fields in a page; more are refused."""
 
 _FIELDS_PER_SECTION = 256
-"""Fields of one section."""
+"""Maximum number of fields in one section."""
 _LEAF_FLAG, _BAD_FLAG, _DIFFERS_FLAG = 1, 2, 4
 SCRIPT, STYLE = "annotated.js", "annotated.css"
 DifferingFields = Mapping[tuple[str, str, int], Sequence[tuple[int, int]]]
-"""Fields to highlight, by space, path and start -> the byte ranges that differ."""
+"""Fields to highlight: (address space, path, start) -> the byte ranges that differ."""
 
 
 def check_page_size(file: str, size: int) -> None:
-    """Check that a page can show so many bytes.
+    """Check that a page can show `size` bytes.
 
     Raises:
-        LimitError: it cannot.
+        LimitError: there are too many bytes.
     """
     if size > MAX_PAGE_BYTES:
         raise LimitError(
@@ -145,7 +145,7 @@ def check_page_size(file: str, size: int) -> None:
 class DiffPieceStyle(msgspec.Struct, frozen=True):
     """Style of one side of a difference.
 
-    title, summary: its heading. side: a CSS class. fields: those that differ.
+    title, summary: texts of its heading. side: a CSS class. fields: the fields that differ.
     """
 
     title: str
@@ -155,11 +155,11 @@ class DiffPieceStyle(msgspec.Struct, frozen=True):
 
 
 class _OpenSection(msgspec.Struct):
-    """Small pieces that follow each other, and become one section.
+    """Consecutive small pieces that become one section.
 
     Attributes:
-        titles: Of the first piece, and of the last one.
-        rows: As the script of the page takes them.
+        titles: Titles of the first and the last piece.
+        rows: Rows in the form that the page's script reads.
     """
 
     start: int
@@ -170,14 +170,14 @@ class _OpenSection(msgspec.Struct):
     count: int = 1
 
     def add(self, other: _OpenSection) -> None:
-        """Add the piece after the last one."""
+        """Append the pieces of another section."""
         self.end, self.count = other.end, self.count + 1
         self.titles[1:] = other.titles[-1:]
         self.data += other.data
         self.rows += other.rows
 
     def render(self, anchor: str) -> str:
-        """Return the section."""
+        """Return the HTML of the section."""
         size = f"{self.end - self.start:,} bytes" if self.count == 1 else f"{self.count} parts"
         title = " … ".join(dict.fromkeys(self.titles))
         return (
@@ -190,7 +190,7 @@ class _OpenSection(msgspec.Struct):
 
 
 class AnnotationPage(msgspec.Struct):
-    """The page as text, written while the pieces come; needs memory for one piece.
+    """HTML page of annotated bytes, rendered piece by piece with the memory of one piece.
 
     Args:
         file: path.
@@ -211,7 +211,7 @@ class AnnotationPage(msgspec.Struct):
     _anchors: set[int] = msgspec.field(default_factory=set)
 
     def render_start(self) -> str:
-        """Return the page up to the pieces."""
+        """Return the beginning of the page, before the pieces."""
         size = "" if self.size is None else f"{self.size:,} bytes"
         return (
             html_head(self.file, STYLE, SCRIPT)
@@ -222,7 +222,7 @@ class AnnotationPage(msgspec.Struct):
         )
 
     def render_piece(self, piece: AnnotatedPiece, style: DiffPieceStyle | None = None) -> Iterator[str]:
-        """Yield the sections of a piece. style: how it is shown as one side of a difference.
+        """Yield the HTML sections of a piece. style: its style as one side of a difference; None = no difference.
 
         Raises:
             LimitError: the page would be too large.
@@ -239,7 +239,7 @@ class AnnotationPage(msgspec.Struct):
             yield self._render_section(piece, rows, title if number == 0 else f"{title} …", number == 0, style)
 
     def _join_piece(self, piece: AnnotatedPiece) -> Iterator[str]:
-        """Add a piece to the open section; yield the section before it if that is full."""
+        """Add a piece to the open section; if the section is full, yield it first."""
         start, end = piece.rows[0].start, max(row.end for row in piece.rows)
         data = bytearray(_read_bytes(piece.spaces, "", start, end))
         self._bytes += len(data)
@@ -293,7 +293,7 @@ class AnnotationPage(msgspec.Struct):
         )
 
     def render_end(self, findings: Sequence[Finding]) -> str:
-        """Return the page after the pieces; the style shows the findings above them."""
+        """Return the end of the page, after the pieces, with the findings (the style places them above the pieces)."""
         lines = "".join(
             f'<li class="{one.severity.label}">'
             + ("" if one.offset is None else f'<a href="#0x{one.offset:x}">0x{one.offset:08x}</a> ')
@@ -323,7 +323,7 @@ TOOLS = (
 
 
 def _is_plain(piece: AnnotatedPiece) -> bool:
-    """Return True for a small piece of the file itself with which nothing is wrong."""
+    """Return True for a small piece without findings in the file itself, not in decompressed data."""
     return (
         0 < len(piece.rows) <= _FIELDS_PER_SECTION
         and not (piece.findings or piece.damaged)
@@ -332,13 +332,13 @@ def _is_plain(piece: AnnotatedPiece) -> bool:
 
 
 def _list_flipped_bytes(piece: AnnotatedPiece) -> list[int]:
-    """Return the offsets of bytes with one flipped bit, according to the findings."""
+    """Return the offsets of the bytes that have one flipped bit according to the findings."""
     offsets = [one.facts.get("flipped_byte") for one in piece.findings]
     return sorted({one for one in offsets if isinstance(one, int)})
 
 
 def _make_title(piece: AnnotatedPiece) -> str:
-    """Return the name of a piece, and the first meaning of its content."""
+    """Return the title of a piece: its name, and the first meaning in its content."""
     if not piece.rows:
         return ""
     meaning = next((row.meaning for row in piece.rows if not row.leaf and row.ok and row.meaning), "")
@@ -350,7 +350,7 @@ def _render_finding(item: Finding) -> str:
 
 
 def _split_sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
-    """Yield runs of rows of one space, none of them long."""
+    """Yield runs of rows in one address space, of at most _FIELDS_PER_SECTION rows."""
     run: list[FieldRow] = []
     for row in rows:
         if run and (len(run) >= _FIELDS_PER_SECTION or row.space != run[0].space):
@@ -362,13 +362,13 @@ def _split_sections(rows: Sequence[FieldRow]) -> Iterator[list[FieldRow]]:
 
 
 def _read_bytes(spaces: Iterable[AddressSpace], name: str, start: int, stop: int) -> bytes:
-    """Return the available bytes of a range."""
+    """Return the available bytes of a range in the named address space."""
     matching_spaces = (one for one in spaces if one.name == name and one.base <= start < one.base + len(one.data))
     return next((one.slice_bytes(start, stop) for one in matching_spaces), b"")
 
 
 def _encode_rows(rows: Iterable[FieldRow], fields: DifferingFields) -> list[list[Any]]:
-    """Return [depth, start, end, name, value, meaning, flags] of each row; names continue those of enclosing rows."""
+    """Return [depth, start, end, name, value, meaning, flags] of each row; names are relative to the enclosing row."""
     encoded: list[list[Any]] = []
     enclosing: list[FieldRow] = []
     for row in rows:
@@ -393,8 +393,8 @@ _FIELDS = b'"fields": []'
 
 
 def annotation_to_json(annotation: Annotation) -> dict[str, Any]:
-    """Return the whole document. The members `space` (decompressed rows) and `ok` (damaged ones) are additions to the
-    shape.
+    """Return the whole document. The members `space` (of decompressed rows) and `ok` (of damaged rows) are additions to
+    the documented shape.
     """
     whole = _make_envelope(annotation.file, annotation.size, annotation.findings)
     return {**whole, "fields": list(fields_to_json(annotation.rows))}
@@ -427,14 +427,14 @@ def fields_to_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
 
 
 class AnnotationJsonWriter:
-    """Writes the same document incrementally, as the rows arrive."""
+    """Writer of the same document, piece by piece as the rows arrive."""
 
     def __init__(self, file: str, size: int) -> None:
         self._file, self._size = file, size
         self._separator = b""
 
     def encode_rows(self, rows: Iterable[FieldRow]) -> Iterator[bytes]:
-        """Yield the next members of `fields`."""
+        """Yield the JSON of the next members of `fields`."""
         for field in fields_to_json(rows):
             yield (self._separator or self._encode_start()) + b"\n    " + encode_member(field)
             self._separator = b","
@@ -443,7 +443,7 @@ class AnnotationJsonWriter:
         return encode_document(_make_envelope(self._file, self._size, ())).partition(_FIELDS)[0] + _FIELDS[:-1]
 
     def finish(self, findings: Sequence[Finding]) -> bytes:
-        """Return what follows the rows."""
+        """Return the end of the document, after the rows."""
         whole = encode_document(_make_envelope(self._file, self._size, findings))
         return b"\n  ]" + whole.partition(_FIELDS)[2] if self._separator else whole
 
@@ -461,10 +461,10 @@ _KINDS = {"~": "changed", "-": "only-a", "+": "only-b"}
 
 
 class DiffJsonWriter:
-    """Writes the document incrementally, as the parts arrive.
+    """Writer of the document, piece by piece as the parts arrive.
 
     Args:
-        whole: Also the fields of what only one side has.
+        whole: Also write the fields of units that only one side has.
     """
 
     def __init__(self, compared: LogComparison, *, whole: bool) -> None:
@@ -522,7 +522,7 @@ class DiffJsonWriter:
 
 
 def _side_to_json(side: DiffSide | None) -> dict[str, Any] | None:
-    """Return the place of a unit and the records in it."""
+    """Return the position of a unit and the records in it; None for None."""
     if side is None:
         return None
     unit = side.unit
@@ -543,9 +543,9 @@ def _changed_fields_to_json(left: AnnotatedPiece, right: AnnotatedPiece) -> dict
 
 
 def _field_to_json(field: FieldDiff) -> dict[str, Any]:
-    """Return one field of both sides.
+    """Return one differing field with both of its sides.
 
-    `bytes` are the differing ranges from its first byte on, none where the sizes differ.
+    `bytes` are the differing ranges, counted from the field's first byte; absent if the sizes differ.
     """
     return {"a": _row_to_json(field.a), "b": _row_to_json(field.b), "bytes": [list(some) for some in field.ranges]}
 
@@ -557,14 +557,14 @@ def _row_to_json(row: FieldRow | None) -> dict[str, Any] | None:
 # --- `hexdump-annotate --diff OTHER` as text lines ---
 
 MAX_SHOWN_RECORDS = 4
-"""Consecutive records of one side whose bytes are shown; further ones are only counted."""
+"""Maximum number of consecutive records of one side whose bytes are shown; further ones are only counted."""
 _MAX_FIELD_LINES = 64
-"""Lines of a field, or of a record that only one side has."""
+"""Maximum number of lines for a field, or for a record that only one side has."""
 _COLORS = {"-": "31", "+": "32", "~": "33"}
 
 
 class DiffText(msgspec.Struct):
-    """Render differences as text and count them. shows_all: also equal parts, and all that only one side has."""
+    """Renderer of differences as text, with their count. shows_all: include equal parts, and every one-sided record."""
 
     options: HexdumpOptions
     shows_all: bool = False
@@ -649,7 +649,7 @@ class DiffText(msgspec.Struct):
         )
 
     def _render_one_sided(self, sign: str, parts: Iterable[DiffPart]) -> Iterator[str]:
-        """Yield what only one side has: the first records with their bytes, the number of the others."""
+        """Yield lines about records that only one side has: the first with their bytes, the number of the others."""
         side_name, shown_count = "A" if sign == "-" else "B", 0
         rest: list[int] = []
         for part in parts:
@@ -709,7 +709,7 @@ def describe_unit(side: DiffSide, piece: AnnotatedPiece) -> str:
 
 
 class DiffPage:
-    """The differences as an HTML page, written while the parts come. shows_all: everything that one side has."""
+    """HTML page of the differences, rendered part by part. shows_all: show every one-sided record."""
 
     def __init__(self, comparison: LogComparison, *, shows_all: bool) -> None:
         self._comparison = comparison
@@ -720,7 +720,7 @@ class DiffPage:
         """Number of differences."""
 
     def render_start(self) -> str:
-        """Return the page up to the parts."""
+        """Return the beginning of the page, before the parts."""
         a, b = self._comparison.a, self._comparison.b
         names = f"{os.path.basename(a.path)} → {os.path.basename(b.path)}"
         sides = "".join(
@@ -745,11 +745,11 @@ class DiffPage:
                 yield from self._render_run(group)
 
     def render_end(self) -> str:
-        """Return the page after the parts."""
+        """Return the end of the page, after the parts."""
         return f"</main>\n{render_end(SCRIPT)}"
 
     def _render_run(self, group: Iterable[DiffPart]) -> Iterator[str]:
-        """Yield differences of one kind; of what only one side has, the first records are shown."""
+        """Yield the HTML of consecutive differences of one kind; of one-sided records, only the first are shown."""
         rest: list[DiffSide] = []
         for number, part in enumerate(group):
             assert isinstance(part, UnitDiff)
@@ -807,7 +807,7 @@ def _describe_equal(equal_range: EqualRange) -> str:
 
 
 def _differing_fields(field_diffs: Iterable[FieldDiff], side: str) -> dict[tuple[str, str, int], list[tuple[int, int]]]:
-    """Return the fields that differ, and the byte ranges that do."""
+    """Return the differing fields of one side, with their differing byte ranges."""
     fields_of_side: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
     for field_diff in field_diffs:
         row = field_diff.a if side == "A" else field_diff.b
@@ -821,7 +821,7 @@ def _differing_fields(field_diffs: Iterable[FieldDiff], side: str) -> dict[tuple
 # --- `hexdump-annotate --diff OTHER -O svg` ---
 
 MAX_LINES = 48
-"""Most lines of a picture."""
+"""Maximum number of lines in a picture."""
 
 _TOP_HEIGHT, _LINE_HEIGHT, _MAX_BYTES = 64, 22, 16
 _SIGN_X, _OFFSET_X, _HEX_X, _TEXT_X, _VALUE_X = 24, 44, 140, 548, 704
@@ -831,15 +831,15 @@ _STRONG_COLOURS = {"-": "#ff9c9c", "+": "#86d08e"}
 
 
 class DiffPicture(msgspec.Struct):
-    """Draw the picture, and count the differences."""
+    """SVG picture of the differences, with their count."""
 
     comparison: LogComparison
     difference_count: int = 0
     _lines: list[list[str]] = msgspec.field(default_factory=list)
     _omitted_count: int = 0
-    """Differences that have no line."""
+    """Number of differences that are not drawn."""
     _cut: bool = False
-    """A line is missing."""
+    """True if lines were left out."""
 
     def render(self, parts: Iterable[DiffPart]) -> bytes:
         """Return the whole picture as SVG."""
@@ -914,7 +914,7 @@ class DiffPicture(msgspec.Struct):
 
 
 def _draw_field_side(sign: str, row: FieldRow, piece: AnnotatedPiece, field_diff: FieldDiff) -> Iterator[str]:
-    """Yield one side of a field: its bytes from the first difference on, and its meaning."""
+    """Yield the text of one side of a field: its bytes from the first difference on, and its meaning."""
     first = max(0, field_diff.ranges[0][0] - 2) if field_diff.ranges and row.end - row.start > _MAX_BYTES else 0
     data = row_bytes(row, piece)[first : first + _MAX_BYTES]
     yield draw_text(_SIGN_X, 15, sign)

@@ -1,7 +1,7 @@
 """Reports for CI systems: JUnit, SARIF, GitLab, GitHub, Markdown.
 
-An issue needs a description, a check name, a unique fingerprint, one of five severities, and a place: a path below the
-repository and a line. Logs have no lines; the description begins with the offset.
+A GitLab issue needs a description, a check name, a unique fingerprint, one of five severities, and a location: a path
+below the repository and a line. Logs have no lines, so the description begins with the offset.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CHECKS = {
     "close": ("unclean-close", "changed-while-read", "log-outdated"),
     "set": ("missing-member", "extra-member", "meta-mismatch", "path-outside-set", "member-not-named"),
 }  # fmt: skip
-"""Check -> its finding ids. Every finding id belongs to one check."""
+"""Name of a check -> its finding ids. Every finding id belongs to one check."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -75,7 +75,7 @@ def render_junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -
 def _add_suite(
     root: ElementTree.Element, name: str, findings: Sequence[Finding], fail_on: Severity | None, seconds: float
 ) -> None:
-    """Add the suite of one file. The first case has the time, because all checks of a file run in one pass."""
+    """Add the suite of one file. The time is that of the first case, because all checks of a file run in one pass."""
     shown, elapsed = escape_xml_text(name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
     suite = ElementTree.SubElement(
         root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{elapsed:.3f}"
@@ -112,7 +112,7 @@ def _format_findings(findings: Sequence[Finding]) -> str:
 # --- SARIF 2.1.0 ---
 
 MAX_RESULTS = 5000
-"""GitHub drops further results of an upload; above this number repeated findings are grouped."""
+"""Maximum number of results that GitHub takes from an upload; with more, repeated findings are grouped."""
 
 _MAX_PER_GROUP = 20
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -172,7 +172,7 @@ def _make_result(path: str, finding: Finding, index: dict[str, int]) -> dict[str
 
 
 def _group_results(findings: list[tuple[str, Finding]], index: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """Yield the first findings of each kind of each file; the last one says how many more there are."""
+    """Yield the first findings of each kind in each file; the last of them states how many more there are."""
     total, seen = Counter((path, f.id) for path, f in findings), Counter[tuple[str, str]]()
     for path, finding in sorted(findings, key=lambda item: -item[1].severity):
         kind = (path, finding.id)
@@ -196,7 +196,7 @@ def _make_notification(path: str, message: str) -> dict[str, Any]:
 # --- GitLab code quality report ---
 
 NOT_READ = "not-read"
-"""The check name of a path that could not be read or recognised."""
+"""Check name for a path that could not be read or recognised."""
 
 _SEVERITIES = {Severity.NOTE: "info", Severity.WARNING: "minor", Severity.ERROR: "critical"}
 
@@ -254,7 +254,7 @@ def escape_property(text: str) -> str:
 
 
 def render_workflow_commands(report: Report) -> Iterator[str]:
-    """Yield the lines for standard output."""
+    """Yield the workflow commands of a report, one per finding, as lines for standard output."""
     for failure in report.failures:
         yield f"::error file={escape_property(failure.path)},title=not read::{escape_message(failure.message)}"
     findings = list_located_findings(report)

@@ -1,4 +1,4 @@
-"""Render a diagnosis: does the server start, what is lost, what can be kept, and the commands in order."""
+"""Render a diagnosis: whether the server starts, what is lost, what can be kept, and which commands to run."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from binlogtool.terminal.escape import escape
 
 SCHEMA = "binlogtool/diagnose/1"
 _MAX_SHOWN = 5
-"""Most losses, reasons and `explain` commands that the text shows of each log; JSON has all."""
+"""Maximum number of losses, reasons and `explain` commands in the text for each log; JSON contains all."""
 
 
 class RepairStep(NamedTuple):
-    """One thing to do. Serialised under these names.
+    """One recommended action; it is serialised with these member names.
 
     Attributes:
-        command: Ready to be pasted; None where it is not a command.
+        command: Command line that can be pasted; None if the action is not a command.
     """
 
     what: str
@@ -148,7 +148,7 @@ def _list_repair_steps(
 
 
 def _list_remedies(diagnosis: Diagnosis) -> list[RepairStep]:
-    """Return the steps that make the server start according to the format."""
+    """Return the format's own steps that make the server start."""
     remedies = (replay.details.get("startup", {}).get("remedy", ()) for replay in diagnosis.replays)
     return [RepairStep(step["what"], step["command"]) for steps_ in remedies for step in steps_]
 
@@ -156,7 +156,7 @@ def _list_remedies(diagnosis: Diagnosis) -> list[RepairStep]:
 def _list_salvage_steps(
     diagnosis: Diagnosis, plan: RepairPlan, hint: str, read_options: GivenReadOptions
 ) -> Iterator[RepairStep]:
-    """Yield the steps where a cut in place is refused: a salvaged copy replaces the file, or nothing does."""
+    """Yield the steps if truncation in place is refused: write a salvaged copy to replace the file, if possible."""
     words = shlex.split(hint)
     if "--to-file" not in words:
         yield RepairStep("truncation is refused, for the reasons above; this shows more", hint)
@@ -173,7 +173,7 @@ def _list_salvage_steps(
 
 
 def _make_undo_command(plan: RepairPlan) -> str:
-    """Return the undo command. The undo file does not exist yet: a pattern names it if no older one matches."""
+    """Return the undo command. The undo file does not exist yet; a glob names it unless an older file matches too."""
     first = next(file for file in plan.changes if file.made_like is None)
     pattern = f"{first.path}.binlogtool-undo-"
     if glob.glob(f"{glob.escape(pattern)}*"):
@@ -182,7 +182,7 @@ def _make_undo_command(plan: RepairPlan) -> str:
 
 
 def _list_replay_commands(diagnosis: Diagnosis, read_options: GivenReadOptions) -> list[str]:
-    """Return the next commands for each log of the place."""
+    """Return the `replay-dry-run` commands to run next, one for each log of the diagnosis."""
     return list(
         dict.fromkeys(text for replay in diagnosis.replays for text in suggest_after_replay(replay, read_options))
     )
@@ -298,7 +298,7 @@ def _describe_log(diagnosis: Diagnosis) -> str:
 
 
 def describe_log_state(diagnosis: Diagnosis) -> str:
-    """Return the state of a log, in the words of `verify`."""
+    """Return the state of a log in the terms of `verify`."""
     if diagnosis.unstable_reason is not None:
         return "ok"
     words = {describe_state(file) for file in diagnosis.report.files}
@@ -306,7 +306,7 @@ def describe_log_state(diagnosis: Diagnosis) -> str:
         words.add("DAMAGED")
     if diagnosis.start == UNKNOWN:
         words.add("PARTIAL")
-    if not diagnosis.is_healthy and words <= {"ok"}:  # what only the replay shows
+    if not diagnosis.is_healthy and words <= {"ok"}:  # problems that only the replay shows
         words.add("DAMAGED")
     return next((word for word in STATE_ORDER if word in words), "ok")
 
@@ -314,7 +314,7 @@ def describe_log_state(diagnosis: Diagnosis) -> str:
 def render_diagnosis_text(
     diagnoses: DiagnosisReport, read_options: GivenReadOptions = NO_READ_OPTIONS, paint: Paint = paint_plain
 ) -> Iterator[str]:
-    """Yield the lines of a diagnosis: healthy logs in one line each, then every log that needs something."""
+    """Yield the lines of a diagnosis: one line for each healthy log, then every log that needs action."""
     for diagnosis in diagnoses.logs:
         if diagnosis.is_healthy:
             starts = f": starts {describe_start(diagnosis)}" if diagnosis.start != OPEN else ""
@@ -361,7 +361,7 @@ def _label_lines(name: str, lines: Iterator[str] | Sequence[str]) -> Iterator[st
 def diagnosis_to_json(
     diagnoses: DiagnosisReport, version: str, read_options: GivenReadOptions = NO_READ_OPTIONS
 ) -> dict[str, Any]:
-    """Return `diagnose -O json` as a value."""
+    """Return the value of `diagnose -O json`."""
     starts = [one.start for one in diagnoses.logs]
     return {
         "schema": SCHEMA,

@@ -1,6 +1,6 @@
-"""Records as lines: JSON by compiled code where possible, text, CSV, SQL, raw bytes.
+"""Write records as JSON (by compiled code where possible), text cells, CSV, SQL or raw bytes.
 
-The columns of a block become structs that msgspec encodes in C; for their bodies see `core.record_blocks`.
+The columns of a block become structs that msgspec encodes in C; for the bodies see `core.record_blocks`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class InnerJson(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordJson(msgspec.Struct, gc=False):
-    """One line; the members are in the order of the contract."""
+    """One JSON line; the members are in the documented order."""
 
     file: Any
     offset: int
@@ -66,7 +66,7 @@ class RecordJson(msgspec.Struct, gc=False):
 
 
 class RecordJsonEncoder:
-    """Encodes blocks as lines of JSON."""
+    """Encoder of blocks as JSON lines."""
 
     def __init__(self, style: JsonStyle = DEFAULT_STYLE) -> None:
         self._style = style
@@ -142,7 +142,7 @@ def _make_record_struct(names: tuple[str, ...]) -> Callable[..., RecordJson]:
 
 
 def _collect_extra_columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
-    """Return the additional members as columns, by name; UNSET where a record lacks one."""
+    """Return the additional members as columns, by name; UNSET where a record lacks the member."""
     names = dict.fromkeys(name for members in extras if members for name in members)
     return {
         name: [members.get(name, msgspec.UNSET) if members else msgspec.UNSET for members in extras] for name in names
@@ -150,7 +150,7 @@ def _collect_extra_columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[s
 
 
 def iter_checksums(column: Iterable[RecordChecksum | None]) -> Iterator[ChecksumJson | None]:
-    """Yield the member `checksum` of each record; neighbours in one frame share the object."""
+    """Yield the member `checksum` of each record; consecutive records of one frame share the object."""
     last: RecordChecksum | None = None
     checksum: ChecksumJson | None = None
     for checked in column:
@@ -165,7 +165,7 @@ def iter_checksums(column: Iterable[RecordChecksum | None]) -> Iterator[Checksum
 
 
 class FieldJsonEncoder:
-    """Encodes blocks as lines with some members only: `--fields`, `--no-offsets`.
+    """Encoder of blocks as JSON lines with some of the members: `--fields`, `--no-offsets`.
 
     Args:
         fields: Top-level names, or paths into the body such as `body.tuple`; empty = all.
@@ -201,7 +201,7 @@ def list_member_names() -> tuple[str, ...]:
 
 
 def find_member(value: Any, path: str) -> Any:
-    """Return the member at a path; None where there is none. A name with dots is found as well."""
+    """Return the member at a path; None if there is none. Names that contain dots are also found."""
     if isinstance(value, Mapping):
         if path in value:
             return value[path]
@@ -216,19 +216,19 @@ T = TypeVar("T")
 
 
 class EncodedLines(SqlFragment):
-    """Finished lines of some records of a file; the bytes are valid until the next lines are made."""
+    """Finished lines of some records of a file; the bytes are valid until the next lines are requested."""
 
     __slots__ = ()
 
 
 class CompiledLineEncoder:
-    """Encodes record ranges as lines, in the default style only."""
+    """Encoder of record ranges as JSON lines by compiled code, in the default style only."""
 
     def __init__(self) -> None:
         self._compiled = CompiledSplitter(_make_line_writer)
 
     def encode_ranges(self, parts: Iterable[RecordRange | T]) -> Iterator[EncodedLines | RecordBlock | T]:
-        """Yield the same parts, with lines and blocks in place of record ranges."""
+        """Yield the same parts, with record ranges replaced by lines and blocks."""
         for part in parts:
             if isinstance(part, RecordRange):
                 yield from self.encode_range(part)
@@ -236,7 +236,7 @@ class CompiledLineEncoder:
                 yield part
 
     def encode_range(self, record_range: RecordRange) -> Iterator[EncodedLines | RecordBlock]:
-        """Yield the range in order: finished lines, and blocks for the general encoder."""
+        """Yield the records of a range in order: finished lines, and blocks for the general encoder."""
         for part in self._compiled.split_range(record_range):
             if isinstance(part, RecordBlock):
                 yield part
@@ -261,13 +261,13 @@ def _make_line_writer(json_line: JsonLine, blocks: BlockDecoder) -> LineWriter:
 
 
 class RecordWriter(Protocol):
-    """Encodes blocks of records in one output format."""
+    """Writer of record blocks in one output format."""
 
     def encode_block(self, block: RecordBlock) -> bytes:
         """Return the output for one block."""
 
     def finish(self) -> bytes:
-        """Return what follows the last block."""
+        """Return the output after the last block."""
 
 
 def make_value_filler(form: str, bytes_form: str) -> LongValueWriter:
@@ -311,7 +311,7 @@ class JsonWriter:
 
 
 class RecordCells(msgspec.Struct, frozen=True):
-    """One record as text cells, the same for text, table and CSV. The field names are the column names."""
+    """One record as text cells, shared by text, table and CSV. The field names are the column names."""
 
     file: str
     offset: int
@@ -328,11 +328,11 @@ class RecordCells(msgspec.Struct, frozen=True):
 
 
 COLUMNS = tuple(RecordCells.__struct_fields__)
-"""The columns of CSV and tables."""
+"""Column names of CSV and tables."""
 
 
 class CellFormatter:
-    """Formats blocks as cells. All text of the data is escaped; bodies are JSON."""
+    """Formatter of blocks as cells. All text from the data is escaped; bodies are JSON."""
 
     def __init__(self, style: JsonStyle) -> None:
         self._encoder = RecordJsonEncoder(style)
@@ -342,7 +342,7 @@ class CellFormatter:
     def format_rows(self, block: RecordBlock, columns: Sequence[str]) -> Iterator[list[Any]]:
         """Yield the named cells of each record.
 
-        A name that is not a column is a path in the record as JSON (`body.tuple`).
+        A name that is no column is a path into the record's JSON (`body.tuple`).
         """
         paths = [name for name in columns if name not in COLUMNS]
         records = self._encoder.to_values(block) if paths else repeat({})
@@ -350,7 +350,7 @@ class CellFormatter:
             yield [self._format_member(record, name) if name in paths else getattr(cells, name) for name in columns]
 
     def _format_member(self, record: dict[str, Any], path: str) -> str:
-        """Return the value at a path: text unchanged, everything else as JSON, "" where there is none."""
+        """Return the value at a path: text unchanged, other values as JSON, "" if there is none."""
         value = find_member(record, path)
         return _format_cell(value) if value is None or isinstance(value, str) else self._format_body(value)
 
@@ -385,7 +385,7 @@ class CsvWriter:
     """`-O csv`: a heading, then one row per record; the body is a cell of JSON.
 
     Args:
-        neutralize: Cells that a spreadsheet would take for a formula get a leading apostrophe.
+        neutralize: Put an apostrophe before cells that a spreadsheet would take for formulas.
     """
 
     def __init__(self, style: JsonStyle, *, neutralize: bool = False, columns: tuple[str, ...] = ()) -> None:
@@ -404,7 +404,7 @@ class CsvWriter:
         return neutralize_formula(value) if self._neutralize and isinstance(value, str) else value
 
     def finish(self) -> bytes:
-        """Return the heading, if there was no record."""
+        """Return the heading if no record was written, else nothing."""
         return b"" if self._started else encode_csv([list(self._columns)])
 
 
@@ -416,7 +416,7 @@ def encode_csv(rows: list[list[Any]]) -> bytes:
 
 
 def neutralize_formula(text: str) -> str:
-    """Return the cell, with a leading apostrophe where a spreadsheet would start a formula."""
+    """Return the cell, with an apostrophe before it if a spreadsheet would take it for a formula."""
     return f"'{text}" if text[:1] in tuple("=+-@\t\r") and text else text
 
 
@@ -436,7 +436,7 @@ class RawWriter:
 
 
 class SqlWriter:
-    """Writes the statements unchanged; for a terminal, control characters are escaped."""
+    """`-O sql`: the statements unchanged, except that control characters are escaped for a terminal."""
 
     def __init__(self, *, terminal: bool = False) -> None:
         self._terminal = terminal
@@ -452,7 +452,7 @@ class SqlWriter:
         return comments.encode("utf-8", "backslashreplace") + (block.bodies[i] or b"")
 
     def encode_text(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Return a piece of the script."""
+        """Return a piece of the script for output."""
         if not self._terminal:
             return data
         lines = bytes(data).decode("utf-8", "surrogateescape").split("\n")
@@ -470,7 +470,7 @@ _MAX_KNOWN_NAMES = 1000
 
 
 class FieldNameCheck:
-    """Compares the fields below `body` with the members that bodies have."""
+    """Comparison of the requested fields below `body` with the members of the bodies."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._pending = {field: field.split(".")[1:] for field in fields if field.startswith(_BODY + ".")}
@@ -493,7 +493,7 @@ class FieldNameCheck:
 
     @property
     def warnings(self) -> list[str]:
-        """A warning for each field that no record has."""
+        """Warnings, one for each field that no record has."""
         if not self._records or not self._known:
             return []
         known = {f"{_BODY}.{name}" for name in self._known}
@@ -506,7 +506,7 @@ class FieldNameCheck:
 
 
 def _has_member(value: Any, path: Sequence[str]) -> bool:
-    """Return True if there is a member at the path; names with dots are found as well, see `find_member`."""
+    """Return True if there is a member at the path; names that contain dots are also found, see `find_member`."""
     for end in range(1, len(path) + 1):
         name = ".".join(path[:end])
         if isinstance(value, Mapping) and name in value:

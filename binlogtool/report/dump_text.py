@@ -1,6 +1,6 @@
-"""`dump -O text`: records for people: a header line, then row changes as a diff and statements as SQL.
+"""`dump -O text`: records as readable text: a header line, then row changes as a diff, and statements as SQL.
 
-A line of a record that is not its header begins with a blank. All text of the data is escaped.
+Every line of a record except its header begins with a blank. All text from the data is escaped.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from binlogtool.report.wording import format_count
 from binlogtool.terminal.escape import escape, escape_json
 
 MAX_VALUE_LENGTH = 200
-"""Longer values are cut unless everything is requested."""
+"""Maximum characters of a value; longer values are cut unless everything is requested."""
 MAX_VALUE_BYTES = 100
 MAX_STATEMENT_LENGTH = 4_000
 MAX_OBJECT_LENGTH = 64
 _OBJECT_START, _OBJECT_END = 16, 8
-"""Characters of a longer object name that are shown: eblob's keys are hashes of 128 characters."""
+"""Characters shown at the start and end of a longer object name: eblob's keys are hashes of 128 characters."""
 
 _SIGN_STYLES = {"+": "good", "-": "error", "~": "warning"}
 
@@ -40,10 +40,10 @@ class TextOptions(msgspec.Struct, frozen=True):
         hex_bytes: Show the bytes of each record.
         headings: Name the file before its records.
         everything: Cut no value, hide no member.
-        fold: Leave out records that say nothing about data; the last line counts them.
-        fields: Only these, separated by tabs.
+        fold: Leave out records without information about data; the last line counts them.
+        fields: Show only these members, separated by tabs.
         ascii_only: Use no arrows and ellipses.
-        paint: Colours a text: (text, style name) -> text.
+        paint: Function that colours a text: (text, style name) -> text.
     """
 
     offsets: bool = True
@@ -60,7 +60,7 @@ _DEFAULT_OPTIONS = TextOptions()
 
 
 class TextWriter:
-    """Writes blocks of records as text for people."""
+    """Writer of record blocks as readable text."""
 
     def __init__(self, style: JsonStyle, options: TextOptions = _DEFAULT_OPTIONS) -> None:
         self._style = style
@@ -98,7 +98,7 @@ class TextWriter:
         return _encode_lines(lines)
 
     def finish(self) -> bytes:
-        """Return the line that counts the records left out."""
+        """Return the line with the number of records left out."""
         if not self._folded:
             return b""
         parts = ", ".join(f"{format_count(count)} {escape(name)}" for name, count in self._folded.most_common())
@@ -164,7 +164,7 @@ class TextWriter:
         return " ".join(parts).rstrip()
 
     def _format_transaction(self, txn: Any, seq: Any) -> str:
-        """Format the transaction and the sequence number: one of them where the other says nothing more."""
+        """Format the transaction and the sequence number, or only one if the other adds nothing."""
         if txn is None:
             return "-" if seq is None else str(seq)
         text = escape(str(txn))
@@ -180,14 +180,14 @@ class TextWriter:
 
 
 def describe_body(describe: RecordDescriber, type_name: str, body: Any, everything: bool) -> RecordText:
-    """Describe the body of a record, whatever it is."""
+    """Describe the body of a record of any shape."""
     if body is None or isinstance(body, Finding):
         return RecordText()
     if not isinstance(body, Mapping):
         return RecordText(changes=(RowChanges(({"after": body},)),))
     try:
         return describe(type_name, body, everything)
-    except (AttributeError, KeyError, TypeError, ValueError):  # a body of another shape is shown as it is
+    except (AttributeError, KeyError, TypeError, ValueError):  # a body of another shape is shown unchanged
         return RecordText(body)
 
 
@@ -200,7 +200,7 @@ def load_describer(format_name: str) -> RecordDescriber:
 
 
 def describe_any(_type_name: str, body: Mapping[str, Any], _everything: bool) -> RecordText:
-    """Describe a record of a format that does not say what people read."""
+    """Describe a record of a format without a describer of its own."""
     return RecordText(body)
 
 
@@ -216,7 +216,7 @@ def _format_hex_lines(data: bytes) -> Iterator[str]:
 
 
 class ValueFormatter:
-    """Formats values like SQL literals.
+    """Formatter of values as SQL literals.
 
     long_values: values extracted from the bodies of the current block, by placeholder.
     """
@@ -274,7 +274,7 @@ class ValueFormatter:
         return value if self._everything else value[:MAX_STATEMENT_LENGTH], len(value)
 
     def _find_long_value(self, value: Any) -> LongValue | None:
-        """Return the long value that a placeholder represents."""
+        """Return the long value that a placeholder represents; None for other values."""
         if not self.long_values:
             return None
         marked = value.get("$bytes") if isinstance(value, Mapping) and len(value) == 1 else value
@@ -314,9 +314,9 @@ class ValueFormatter:
         return escape(value) if name in changes.numbers and type(value) is str else self.format(value)
 
     def _format_update(self, before: Any, after: Any, changes: RowChanges) -> list[str]:
-        """Format an update: what identifies the row, then what differs.
+        """Format an update: the columns that identify the row, then those that differ.
 
-        Without a key, everything that stays the same identifies it.
+        Without a key, all unchanged columns identify the row.
         """
         if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
             return [self._format_image(before, changes), self._arrow, self._format_image(after, changes)]
@@ -369,7 +369,7 @@ class ValueFormatter:
         )
 
     def _format_long(self, value: LongValue, placeholder: Any) -> str:
-        """Format a long value: its start, or the placeholder as JSON, which is filled with all of it."""
+        """Format a long value: its start, or its placeholder as JSON, which is later replaced by the whole value."""
         if self._everything:
             return to_json_text(placeholder)
         start, length = _read_start(value, MAX_VALUE_LENGTH)
@@ -389,7 +389,7 @@ class ValueFormatter:
 
 
 def _read_start(value: LongValue, max_length: int) -> tuple[str | bytes, int]:
-    """Return the first characters (bytes) of a long value, and the number of all of them."""
+    """Return the first characters (or bytes) of a long value, and its total length."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     start: str | bytes | None = None
     length = 0
@@ -402,7 +402,7 @@ def _read_start(value: LongValue, max_length: int) -> tuple[str | bytes, int]:
 
 
 def _order_columns(image: Mapping[str, Any], key: tuple[str, ...]) -> Iterable[str]:
-    """Return the columns of an image, those of the key first."""
+    """Return the column names of a row image, the key columns first."""
     if not key:
         return image
     return [*(name for name in key if name in image), *(name for name in image if name not in key)]

@@ -27,12 +27,12 @@ NAME: dict[str, Any] = {"anyOf": [TEXT, _BYTES], "description": "text; bytes whe
 
 
 def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema, or null."""
+    """Return a schema that also allows null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def object_of(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
-    """Return the schema of an object with these members, and optional ones."""
+    """Return the schema of an object with these required and optional members."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
@@ -47,12 +47,12 @@ def counts_schema() -> dict[str, Any]:
 
 
 def schema_document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema as it is printed."""
+    """Return a complete schema document, as it is printed."""
     return {"$schema": _DIALECT, "$id": f"binlogtool/{name}/1", "title": title, **body}
 
 
 def schema_constant(name: str) -> dict[str, Any]:
-    """Return the schema of the member `schema` of a document."""
+    """Return the schema of a document's member `schema`, a constant."""
     return {"const": f"binlogtool/{name}/1"}
 
 
@@ -449,4 +449,4 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
     "explain": schema_document("explain", "explain -O json", _EXPLAIN),
     "progress": schema_document("progress", "one line of --progress json", _PROGRESS),
 }
-"""Name -> schema."""
+"""Name of an output -> its JSON Schema."""

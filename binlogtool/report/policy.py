@@ -17,7 +17,7 @@ from binlogtool.repair.verify_report import Report
 from binlogtool.report.wording import format_duration
 
 EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
-"""Exit statuses, the most severe first."""
+"""All exit statuses, the most severe first."""
 
 
 def select_exit_code(codes: Iterable[int]) -> int:
@@ -27,7 +27,7 @@ def select_exit_code(codes: Iterable[int]) -> int:
 
 
 def check_finding_id(text: str) -> str:
-    """Return a finding id unchanged.
+    """Check a finding id, and return it.
 
     Raises:
         UsageError: there is no such finding.
@@ -38,7 +38,7 @@ def check_finding_id(text: str) -> str:
 
 
 class IgnoreRule(msgspec.Struct, frozen=True):
-    """`ID[@FILE[:OFFSET]]`: findings to ignore.
+    """Rule `ID[@FILE[:OFFSET]]` for findings to ignore.
 
     Attributes:
         file: A path, or the last part of one; None = any.
@@ -64,7 +64,7 @@ class IgnoreRule(msgspec.Struct, frozen=True):
         return cls(check_finding_id(id_), (path if offset is not None else where) or None, offset)
 
     def covers(self, path: str, finding: Finding) -> bool:
-        """Return True if the finding is to be ignored."""
+        """Return True if the rule covers the finding."""
         path_matches = self.file in (None, path, _get_base_name(path))
         return finding.id == self.id and path_matches and self.offset in (None, finding.offset)
 
@@ -88,13 +88,13 @@ def _get_base_name(path: str) -> str:
 
 
 def list_located_findings(report: Report) -> list[tuple[str, Finding]]:
-    """Return (path, finding) of all findings, those of files first."""
+    """Return (path, finding) of all findings, file findings first."""
     files = [(file.path, f) for file in report.files for f in file.findings]
     return files + [(part.path, f) for part in report.sets for f in part.findings]
 
 
 def compute_fingerprint(path: str, finding: Finding) -> str:
-    """Return a hash that is the same for the same finding in the same file, in whatever directory."""
+    """Return a hash that identifies a finding in a file, whatever the file's directory is."""
     parts = (finding.id, _get_base_name(path), finding.offset, finding.length, sorted(map(str, finding.facts.items())))
     import hashlib
 
@@ -114,7 +114,7 @@ class FindingPolicy(msgspec.Struct, frozen=True):
     baseline: frozenset[str] = frozenset()
 
     def apply(self, report: Report) -> Report:
-        """Return the report with adjusted severities and without suppressed findings, whose number it has."""
+        """Return the report with adjusted severities, and with suppressed findings only counted."""
         files = tuple(replace(f, findings=self._filter_findings(f.path, f.findings)) for f in report.files)
         sets = tuple(replace(s, findings=self._filter_findings(s.path, s.findings)) for s in report.sets)
         suppressed = Counter(
@@ -126,7 +126,7 @@ class FindingPolicy(msgspec.Struct, frozen=True):
         return tuple(self._adjust_severity(f) for f in findings if self._find_suppression(path, f) is None)
 
     def _find_suppression(self, path: str, finding: Finding) -> str | None:
-        """Return the option that suppresses a finding; None if none does."""
+        """Return the name of the option that suppresses a finding; None if no option does."""
         if any(i.covers(path, finding) for i in self.ignored):
             return "ignore"
         return "baseline" if self.baseline and compute_fingerprint(path, finding) in self.baseline else None
@@ -139,7 +139,7 @@ class FindingPolicy(msgspec.Struct, frozen=True):
 def check_age(report: Report, max_age: float, now: datetime) -> Report:
     """Return the report with a finding for each log whose newest record is older than `max_age` seconds.
 
-    The files of a set, and single files in one directory, are one log. `details.newest_time` has the times.
+    The files of a set, or single files in one directory, count as one log. The times are in `details.newest_time`.
     """
     logs: dict[tuple[str, str], list[int]] = {}
     set_paths = {
@@ -162,7 +162,7 @@ def check_age(report: Report, max_age: float, now: datetime) -> Report:
 
 
 def _describe_age(newest_time: str | None, max_age: float, now: datetime) -> str | None:
-    """Return what is wrong with the age of a log; None if it is young enough."""
+    """Return a text about a log that is too old; None if it is recent enough."""
     if newest_time is None:
         return "no record has a time, so that the age of the log is not known (--max-age)"
     age = (now - datetime.fromisoformat(newest_time)).total_seconds()
@@ -178,7 +178,7 @@ def compute_exit_code(report: Report, fail_on: Severity | None) -> int:
     """Return the exit status of a report.
 
     Args:
-        fail_on: The least severity that counts; None = findings never count.
+        fail_on: The lowest severity that counts; None = findings never count.
     """
     codes = [f.exit_code for f in report.failures]
     if report.incomplete or any(one.is_encrypted for one in report.files):
@@ -189,7 +189,7 @@ def compute_exit_code(report: Report, fail_on: Severity | None) -> int:
 
 
 def baseline_to_json(report: Report) -> dict[str, Any]:
-    """Return what `--write-baseline` writes (binlogtool/baseline/1): readable, and compared by fingerprint alone."""
+    """Return the value for `--write-baseline` (binlogtool/baseline/1); only its fingerprints are compared later."""
     findings = {
         compute_fingerprint(path, f): {
             "id": f.id,

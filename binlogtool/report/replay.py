@@ -17,14 +17,14 @@ from binlogtool.terminal.escape import escape
 
 _MAX_DETAIL_LENGTH = 160
 _DETAILS_WITH_OWN_LINES = ("force", "not_comparable")
-"""Details that have lines of their own."""
+"""Details that are shown on separate lines."""
 
 MAX_OBJECTS = 40
-"""Objects that the text form lists; JSON has all."""
+"""Maximum number of objects that the text lists; JSON contains all."""
 
 
 def replay_to_json(replay: ReplayResult) -> dict[str, Any]:
-    """Return `replay-dry-run -O json` as a value.
+    """Return the value of `replay-dry-run -O json`.
 
     Members beyond the contract: path, starts, read, findings, rules, details.
     """
@@ -64,7 +64,7 @@ _TIME = TimeFormatter()
 
 
 def decision_to_json(decision: ReplayDecision) -> dict[str, Any]:
-    """Return one line of `-O jsonl` as a value."""
+    """Return the value of one line of `-O jsonl`."""
     value = {**decision._asdict(), "time": None if decision.time is None else _TIME(decision.time)}
     value["decision"] = value.pop("verb")
     return value
@@ -134,7 +134,7 @@ def _render_objects(objects: Sequence[ObjectTally], unknown: Mapping[str, str]) 
 
 
 def _render_doubts(doubts: Mapping[str, str]) -> Iterator[str]:
-    """Yield the objects whose digest is not that of the server's rows, and why."""
+    """Yield a line for each object whose digest may differ from that of the server's rows, with the reason."""
     for name, why in list(doubts.items())[:MAX_OBJECTS]:
         yield f"doubt     {escape(name)}: {escape(why)}"
     if len(doubts) > MAX_OBJECTS:
@@ -144,7 +144,7 @@ def _render_doubts(doubts: Mapping[str, str]) -> Iterator[str]:
 def compare_states(left_replays: Sequence[ReplayResult], right_replays: Sequence[ReplayResult]) -> list[dict[str, Any]]:
     """Return the objects in which two states differ: name, and keys and digest on both sides.
 
-    Objects whose rows are not all known on a side are listed, too (`unknown`), because they may differ.
+    Objects whose rows are not all known on one side are also listed (`unknown`), because they may differ.
     """
     left, right = (_collect_states(side) for side in (left_replays, right_replays))
     result = []

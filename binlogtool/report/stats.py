@@ -1,6 +1,6 @@
-"""Figures over records: totals, series over time, and their chart as SVG.
+"""Statistics of records: totals, series over time, and their chart as SVG.
 
-The same figures give the same bytes. Texts of the log are escaped twice: for the screen, then for XML.
+The same figures give the same bytes. Text from the log is escaped twice: for the screen, then for XML.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from binlogtool.terminal.escape import escape
 # --- Totals by object, type or origin ---
 
 RecordMeasure = tuple[int, int | None, int | None]
-"""Bytes, sequence number and time of a record."""
+"""(bytes, sequence number, time in microseconds) of a record."""
 
 
 class RecordTally(msgspec.Struct):
-    """The sums of a group of records. Times in microseconds since 1970-01-01 UTC."""
+    """Totals of a group of records. Times are in microseconds since 1970-01-01 UTC."""
 
     records: int = 0
     bytes: int = 0
@@ -56,11 +56,11 @@ class RecordTally(msgspec.Struct):
 
 TallyByGroup = dict[str | None, RecordTally]
 RowsByGroup = dict[str | None, tuple[int, int, int]]
-"""Rows inserted, updated and deleted."""
+"""Group -> (rows inserted, updated, deleted)."""
 
 
 def iter_measures(block: RecordBlock, by: str) -> Iterator[tuple[Any, RecordMeasure]]:
-    """Yield, for each record, the value of a column of the envelope and the figures for a tally."""
+    """Yield, for each record, its group (the envelope column `by`) and the figures for a tally."""
     envelope = block.envelope
     for value, length, inner, seq, time in zip(
         getattr(envelope, by), block.size, block.inner, envelope.seq, envelope.time, strict=True
@@ -77,7 +77,7 @@ _ROW_COLUMNS = ("inserted", "updated", "deleted")
 
 
 def make_stats_rows(by: str, groups: TallyByGroup, rows_by_group: RowsByGroup | None) -> list[list[Any]]:
-    """Return the table with its heading; names are not escaped."""
+    """Return the rows of the table, heading first; names are not escaped."""
     time = TimeFormatter()
     counts = [] if rows_by_group is None else list(_ROW_COLUMNS)
     heading = [by, "records", "bytes", *counts, "first_seq", "last_seq", "first_time", "last_time"]
@@ -127,7 +127,7 @@ BUCKET_LENGTHS = {"1m": 60_000_000, "1h": 3_600_000_000, "1d": 86_400_000_000}
 BY = ("object", "type", "origin")
 OTHERS = "(others)"
 _MAX_AUTO_STEPS = 150
-"""`auto` takes the shortest bucket that gives no more steps than this."""
+"""Maximum number of steps for `auto`, which takes the shortest bucket within it."""
 _MAX_CELLS = 500_000
 _MAX_GROUPS = 10_000
 
@@ -135,7 +135,7 @@ SeriesCells = dict[tuple[int | None, str | None], RecordTally]
 
 
 class SeriesCounter(msgspec.Struct):
-    """Counts records by step of time and group.
+    """Counter of records by time step and group.
 
     Attributes:
         by: A column of the envelope.
@@ -155,7 +155,7 @@ class SeriesCounter(msgspec.Struct):
         """Count the records of a block.
 
         Raises:
-            LimitError: there are too many steps of the wanted length.
+            LimitError: there are too many steps of the requested length.
         """
         length = BUCKET_LENGTHS[self._step]
         for value, measure in iter_measures(block, self.by):
@@ -193,7 +193,7 @@ class SeriesCounter(msgspec.Struct):
         return (max(starts) - min(starts)) // BUCKET_LENGTHS[self._step] + 1 if starts else 0
 
     def finish(self) -> LogStats:
-        """Return everything that was counted."""
+        """Return the statistics of all counted records."""
         while self.bucket == "auto" and self._step != "1d" and self._count_steps() > _MAX_AUTO_STEPS:
             self._use_longer_bucket()
         groups: TallyByGroup = {}
@@ -209,7 +209,7 @@ class LogStats(msgspec.Struct, frozen=True):
     Attributes:
         groups: Largest first.
         rows: Changed rows by group; None = not counted.
-        cells: By (start of the step in microseconds, None without time; group).
+        cells: (start of the step in microseconds, or None without a time; group) -> tally.
     """
 
     by: str
@@ -219,7 +219,7 @@ class LogStats(msgspec.Struct, frozen=True):
     rows: RowsByGroup | None = None
 
     def limit_groups(self, top: int | None) -> LogStats:
-        """Return the same figures with the first groups only; the others are one group after them."""
+        """Return the same figures with the `top` largest groups; the others are merged into one last group."""
         if top is None or len(self.groups) <= top:
             return self
         shown, others = dict(list(self.groups.items())[:top]), RecordTally()
@@ -235,7 +235,7 @@ class LogStats(msgspec.Struct, frozen=True):
         return LogStats(self.by, self.bucket, {**shown, OTHERS: others}, cells, rows)
 
     def sum_steps(self) -> dict[int | None, RecordTally]:
-        """Return all groups together, step by step."""
+        """Return the totals of all groups for each step."""
         totals: dict[int | None, RecordTally] = {}
         for (start, _), tally in self.cells.items():
             totals.setdefault(start, RecordTally()).merge(tally)
@@ -249,7 +249,7 @@ def format_step(start: int | None) -> str | None:
 
 
 def encode_series_text(series: LogStats) -> bytes:
-    """Return the groups, then the steps with the group that has most records in each, as text."""
+    """Return as text: the groups, then the steps, each with its group of most records."""
     largest: dict[int | None, str | None] = {}
     for start, name in sorted(series.cells, key=lambda place: -series.cells[place].records):
         largest.setdefault(start, name)
@@ -305,7 +305,7 @@ Bar = dict[str | None, int]
 
 
 class Panel(msgspec.Struct, frozen=True):
-    """One diagram of the chart.
+    """One diagram of a chart.
 
     Attributes:
         bars: For each step, the value of each group.
@@ -358,7 +358,7 @@ def render_chart(series: LogStats, title: str) -> bytes:
 
 
 def round_up_scale(value: int) -> int:
-    """Return the least of 1, 2, 5, 10, 20, 50, … that is not below the value."""
+    """Return the smallest of 1, 2, 5, 10, 20, 50, … that is not less than the value."""
     unit = 1
     while True:
         for factor in (1, 2, 5):
@@ -368,8 +368,8 @@ def round_up_scale(value: int) -> int:
 
 
 def _list_steps(series: LogStats) -> list[int | None]:
-    """Return the start of every step from the first to the last, also of empty ones if there are not too many; None
-    last.
+    """Return the start of every step from the first to the last, including empty steps if there are not too many; None
+    (records without a time) comes last.
     """
     starts = list(series.sum_steps())
     times = [start for start in starts if start is not None]
@@ -390,7 +390,7 @@ def _sum_bars(
 
 
 def _render_panel(panel: Panel, colours: dict[str | None, str]) -> Iterator[str]:
-    """Render the scale, then the bars; their ends are rounded, so that no gaps open between the parts of a bar."""
+    """Render the scale, then the bars; coordinates are rounded so that the parts of a bar have no gaps between them."""
     right, bottom = WIDTH - _RIGHT, panel.top + _PANEL
     yield _render_text(_LEFT, panel.top - 8, panel.title, weight="bold")
     for part in (0, 1, 2):

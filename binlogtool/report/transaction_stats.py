@@ -1,4 +1,4 @@
-"""The rows that records change, and the largest and longest transactions of a log."""
+"""Count the rows that records change, and find the largest and longest transactions of a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from binlogtool.terminal.escape import escape
 
 
 class RowCounts(msgspec.Struct):
-    """Numbers of changed rows. A change without a row image before it counts as inserted (REPLACE)."""
+    """Numbers of changed rows. A change without a before image counts as an insert (REPLACE)."""
 
     inserted: int = 0
     updated: int = 0
@@ -30,7 +30,7 @@ class RowCounts(msgspec.Struct):
 
     @property
     def total(self) -> int:
-        """All rows."""
+        """Total number of rows."""
         return self.inserted + self.updated + self.deleted
 
     def add(self, row: RowChange) -> None:
@@ -45,14 +45,14 @@ class RowCounts(msgspec.Struct):
 
 
 class RowCounter:
-    """Counts the changed rows of records by table."""
+    """Counter of the rows that records change, by table."""
 
     def __init__(self) -> None:
         self._format = ""
         self._describe: RecordDescriber | None = None
 
     def iter_counts(self, block: RecordBlock) -> Iterator[Mapping[str | None, RowCounts]]:
-        """Yield the changed rows of each record: table -> counts; the records of a log in order."""
+        """Yield table -> counts of changed rows for each record; pass all blocks of a log, in order."""
         if block.format != self._format or self._describe is None:
             self._format, self._describe = block.format, load_describer(block.format)
         for type_name, name, body in zip(block.envelope.type, block.envelope.object, block.bodies, strict=True):
@@ -67,11 +67,11 @@ class RowCounter:
 # --- Largest and longest transactions ---
 
 _MAX_TABLES = 100
-"""Tables of one transaction that are kept."""
+"""Maximum number of tables kept for one transaction."""
 
 
 class TransactionTally(msgspec.Struct):
-    """The sums of one transaction. Times in microseconds since 1970-01-01 UTC."""
+    """Totals of one transaction. Times are in microseconds since 1970-01-01 UTC."""
 
     file: str
     offset: int
@@ -90,12 +90,12 @@ class TransactionTally(msgspec.Struct):
 
 
 class TransactionCounter:
-    """Finds the transactions with most bytes, most rows and the longest duration.
+    """Counter that finds the transactions with the most bytes, the most rows and the longest duration.
 
-    A transaction is a run of records with the same transaction. Records without one are not counted.
+    A transaction is a run of records with the same transaction id. Records without an id are not counted.
 
     Args:
-        top: Number of transactions that are kept for each order.
+        top: Number of transactions kept for each ranking.
     """
 
     ORDERS = ("bytes", "rows", "duration")
@@ -142,7 +142,7 @@ class TransactionCounter:
         self._open = None
 
     def finish(self) -> TransactionStats:
-        """Return the transactions that were found."""
+        """Return the statistics of all counted transactions."""
         self._close()
         return TransactionStats(
             self.count,
@@ -154,11 +154,11 @@ class TransactionCounter:
 
 
 class TransactionStats(msgspec.Struct, frozen=True):
-    """Transactions of a log.
+    """Statistics of the transactions of a log.
 
     Attributes:
-        count: All of them.
-        largest: Order (bytes, rows, duration) -> the first ones in it.
+        count: Number of transactions.
+        largest: Ranking (bytes, rows, duration) -> its first transactions.
     """
 
     count: int
@@ -169,7 +169,7 @@ _TITLES = {"bytes": "most bytes", "rows": "most rows", "duration": "longest"}
 
 
 def encode_transactions_text(stats: TransactionStats) -> bytes:
-    """Return a table for each order; an order in which all are equal is left out."""
+    """Return a text table for each ranking; a ranking in which all transactions are equal is left out."""
     parts = [f"{format_quantity(stats.count, 'transaction')}\n".encode()]
     for order, tallies in stats.largest.items():
         if any(getattr(one, order) for one in tallies):
@@ -207,7 +207,7 @@ def _to_json(tally: TransactionTally) -> dict[str, Any]:
 
 
 def encode_transactions_csv(stats: TransactionStats) -> bytes:
-    """Return CSV with one line for each order and transaction."""
+    """Return CSV with one line for each ranking and transaction."""
     heading = [
         "most",
         "transaction",

@@ -1,4 +1,4 @@
-"""Verify reports, plans and repairs as text and JSON, and the command to run next."""
+"""Render verify reports, plans and repairs as text and JSON, and suggest the command to run next."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 # --- Suggested next commands ---
 
 _UNSUPPORTED_OPTIONS = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
-"""Read options that a command does not have."""
+"""Command -> read options that it does not have."""
 _KEY_OPTION = ("--keyfile", "KEYFILE")
-"""A placeholder: only the user knows where the key file is."""
+"""Option with a placeholder for its value: only the user knows where the key file is."""
 _LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
 
 
 class GivenReadOptions(msgspec.Struct, frozen=True):
-    """The command-line options that say how the log is read: (option, value)."""
+    """Command-line options that affect how the log is read, as (option, value) pairs."""
 
     options: tuple[tuple[str, str], ...] = ()
 
@@ -69,18 +69,18 @@ class GivenReadOptions(msgspec.Struct, frozen=True):
         return self if value is None else GivenReadOptions((*self.options, (option, guard_leading_dash(value))))
 
     def make_command(self, name: str, *words: str, path: str | None = None) -> str:
-        """Return a command line for a POSIX shell that reads the log as this run did."""
+        """Return a command line for a POSIX shell that reads the log with the same options as this run."""
         kept = [text for pair in self.options if pair[0] not in _UNSUPPORTED_OPTIONS.get(name, ()) for text in pair]
         return format_command(name, *kept, *words, *(() if path is None else (guard_leading_dash(path),)))
 
 
 def guard_leading_dash(path: str) -> str:
-    """Return the path in a form that is never taken for an option."""
+    """Return the path in a form that cannot be taken for an option."""
     return f"./{path}" if path.startswith("-") else path
 
 
 def _shorten_path(path: str) -> str:
-    """Return the path relative to the working directory where that is shorter."""
+    """Return the path relative to the working directory if that is shorter."""
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else path
 
@@ -110,7 +110,7 @@ def suggest_after_verify(report: Report, read_options: GivenReadOptions = NO_REA
     for file in files:
         tail = _find_torn_tail(file)
         if not is_url(file.path) and tail is not None and _is_appended_to(file, report.sets):
-            if not file.records:  # truncation would leave nothing, and is refused
+            if not file.records:  # truncation would keep no record, and is refused
                 return _make_hexdump_command(file.path, file.size, tail.offset or 0, read_options)
             return read_options.make_command("truncate-to-durable", path=_find_log_path(file, report.sets))
     return None
@@ -122,7 +122,7 @@ def _make_hexdump_command(path: str, size: int, offset: int, read_options: Given
 
 
 def _suggest_for_set(set_report: SetReport, read_options: GivenReadOptions) -> str:
-    """Return the command that fixes a list of files; for other errors the one that predicts what the server does."""
+    """Return the command that corrects a list of files; for other errors, the command that predicts the replay."""
     if (
         _can_fix_list(f for f in set_report.findings if f.severity is Severity.ERROR)
         and formats.load_format(set_report.format).repair.fix_files is not None
@@ -132,7 +132,7 @@ def _suggest_for_set(set_report: SetReport, read_options: GivenReadOptions) -> s
 
 
 def _can_fix_list(errors: Iterable[Finding]) -> bool:
-    """Return True if a list of files can be corrected; a line whose file is missing between others is never removed."""
+    """Return True if a list of files can be corrected; the line of a missing file between others is never removed."""
     list_errors = [found for found in errors if found.id in _LIST_IDS]
     return bool(list_errors) and not any(found.facts.get("between") for found in list_errors)
 
@@ -167,7 +167,7 @@ def _find_log_path(file: FileReport, sets: Sequence[SetReport]) -> str:
 
 
 def suggest_after_replay(replay: ReplayResult, read_options: GivenReadOptions = NO_READ_OPTIONS) -> Iterator[str]:
-    """Yield the commands that show the stop, and that repair by truncation or by a corrected list of files."""
+    """Yield the commands that show where the replay stops, and that truncate there or correct the list of files."""
     if replay.is_clean:
         return
     if replay.is_encrypted:
@@ -212,7 +212,7 @@ def suggest_after_plan(
     plan_path: str | None = None,
     target: str | None = None,
 ) -> str | None:
-    """Return the command that applies a plan; for a refused one, what else can be done.
+    """Return the command that applies a plan; for a refused plan, an alternative command; None if there is none.
 
     Args:
         plan_path: The file that the plan was saved in.
@@ -234,14 +234,14 @@ _POLICY_FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write
 
 
 def _format_policy(policy: RepairPolicy) -> list[str]:
-    """Return the options that the plan was made with."""
+    """Return the command-line options for a policy."""
     words = [f"--{name.replace('_', '-')}" for name in _POLICY_FLAGS if getattr(policy, name)]
     words += [] if policy.max_loss is None else ["--max-loss", str(policy.max_loss)]
     return words + ([] if policy.max_loss_records is None else ["--max-loss-records", str(policy.max_loss_records)])
 
 
 def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenReadOptions) -> str:
-    """Return another command than the one that was refused."""
+    """Return an alternative to the refused command."""
     reasons = " ".join(plan.reasons)
     if plan.has_encrypted_file:
         return read_options.make_command("truncate-to-durable", *_KEY_OPTION, path=target)
@@ -263,7 +263,7 @@ def _suggest_after_refusal(plan: RepairPlan, target: str, read_options: GivenRea
 
 
 def _find_correctable(plan: RepairPlan) -> str | None:
-    """Return the first file that a copy with a corrected bit can be made of, according to the plan."""
+    """Return the first file of which, according to the plan, a copy with corrected bits can be written."""
     texts = [text for text in (*plan.reasons, *plan.notes) if FLIPPED_BIT_ADVICE in text and not plan.policy.salvage]
     return next((one.path for one in plan.files for text in texts if text.startswith(f"{one.path}: ")), None)
 
@@ -274,7 +274,7 @@ def _make_force_command(target: str, read_options: GivenReadOptions) -> str:
 
 
 def _suggest_for_file(plan: RepairPlan, file: FilePlan, target: str, read_options: GivenReadOptions) -> str:
-    """Return a command for the file that the plan is refused for."""
+    """Return a command for the file because of which the plan is refused."""
     if file.size and (EMPTY_RESULT in plan.reasons[0] or file.durable_end is None):
         return _make_hexdump_command(file.path, file.size, file.durable_end or 0, read_options)
     if plan.copyable_path is not None:
@@ -296,7 +296,7 @@ def _find_free_name(path: str) -> str:
 
 
 def collect_read_options(parameters: Mapping[str, object], format_: str) -> GivenReadOptions:
-    """Return the options of a run that say how the log is read.
+    """Return the options of a run that affect how the log is read.
 
     Args:
         parameters: The values of the command's options, by parameter name.
@@ -314,7 +314,7 @@ def collect_read_options(parameters: Mapping[str, object], format_: str) -> Give
 # --- Text of `verify` and `explain` ---
 
 Paint = Callable[[str, str], str]
-"""(text, style name) -> text, with colour or without."""
+"""Function (text, style name) -> text, with colour or without."""
 
 MAX_SHOWN_PER_ID = 20
 _CLASS_LABELS = {"header": "header", "record": "records", "torn_tail": "torn"}
@@ -326,8 +326,8 @@ def paint_plain(text: str, _style: str) -> str:
 
 
 def describe_state(file: FileReport) -> str:
-    """Return the first word of STATE_ORDER that applies: ENCRYPTED if nothing was checked, PARTIAL if a limit ended the
-    work, torn for an unfinished end.
+    """Return the state of a file, a word of STATE_ORDER: ENCRYPTED if its content was not checked, PARTIAL if a limit
+    ended the work, torn for an unfinished end.
     """
     worst = max((f.severity for f in file.findings if not _is_no_damage(f)), default=Severity.NOTE)
     if worst is Severity.ERROR:
@@ -344,13 +344,13 @@ def describe_state(file: FileReport) -> str:
 
 
 STATE_ORDER = ("DAMAGED", "ENCRYPTED", "PARTIAL", "WARNING", "torn", "ok")
-"""The states of files and logs, in every output; the first one that applies to any file is that of the log."""
+"""States of files and logs in all outputs; the state of a log is the first of them that any of its files has."""
 STATE_STYLES = {"DAMAGED": "error", "ok": "good"} | dict.fromkeys(STATE_ORDER[1:-1], "warning")
 _TORN_IDS = ("torn-tail", "garbage-tail")
 
 
 def _is_no_damage(finding: Finding) -> bool:
-    """Return True for a torn end, and for what only an option makes an error."""
+    """Return True for a torn end, and for a finding that is an error only because of an option."""
     return finding.id in ("log-outdated", *_TORN_IDS) or (
         finding.id == "unclean-close" and finding.severity is Severity.ERROR
     )
@@ -379,7 +379,7 @@ def render_verify_text(
 
     Args:
         list_names: Also list the files that are not logs.
-        only_findings: Only files and sets with findings, and what to do next.
+        only_findings: List only files and sets with findings, and what to do next.
         read_options: For the suggested command, see `GivenReadOptions`.
     """
     shown = [shorten_path(f.path, report.sets) for f in report.files]
@@ -430,7 +430,7 @@ def _format_file_line(name: str, file: FileReport, widths: Sequence[int], paint:
 
 
 def _format_limit_line(file: FileReport) -> Iterator[str]:
-    """Yield a line about what was not read because of a limit."""
+    """Yield a line about the bytes that were not read because of a limit, if any."""
     why, unread = file.details.get("incomplete"), file.details.get("unread", 0)
     if why is not None:
         read = file.size - unread
@@ -475,13 +475,13 @@ def render_plan_text(
     read_options: GivenReadOptions = NO_READ_OPTIONS,
     plan_path: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a plan: what would change, then what stays.
+    """Yield the lines of a plan: first the changes, then the unchanged files.
 
     Args:
         will_apply: The plan is about to be carried out.
         list_names: Also list the files that are not logs.
         read_options: For the suggested command, see `GivenReadOptions`.
-        plan_path: The file that the plan was saved in.
+        plan_path: The file in which the plan was saved.
     """
     if len(plan.files) == 1:
         yield from _render_file_plan(plan.files[0])
@@ -530,7 +530,7 @@ _ITEM_LABELS = {"behind": "after", "left_out": "left out"}
 
 
 def _render_items(name: str, items: Sequence[object]) -> Iterator[str]:
-    """Yield a line for each item, at most `SHOWN_PER_ID` of a kind, as in the report of `verify`."""
+    """Yield a line for each item, at most `MAX_SHOWN_PER_ID` of a kind, as in the report of `verify`."""
     seen = Counter[str]()
     for item in items:
         kind = str(item["id"]) if isinstance(item, Mapping) and "id" in item else ""
@@ -581,7 +581,7 @@ def _format_value(value: object) -> str:
 
 
 def render_applied_text(applied: RepairResult) -> Iterator[str]:
-    """Yield the lines about what was written."""
+    """Yield the lines about the files that were written."""
     yield from (f"note   {escape(note)}" for note in applied.notes)
     yield from (line for file in applied.files for line in _render_written_file("wrote", file))
     if applied.undo is not None:
@@ -589,7 +589,7 @@ def render_applied_text(applied: RepairResult) -> Iterator[str]:
 
 
 def render_undo_text(plan: UndoPlan, *, will_apply: bool = False) -> Iterator[str]:
-    """Yield the lines of what `undo` would do."""
+    """Yield the lines about the changes that `undo` would make."""
     yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, {escape(plan.state)}"
     for path, action, restored in plan.files:
         sizes = f"{format_quantity(restored.size_before, 'byte')} to {format_quantity(restored.size_after, 'byte')}"
@@ -605,7 +605,7 @@ def render_undo_text(plan: UndoPlan, *, will_apply: bool = False) -> Iterator[st
 
 
 def render_undo_applied_text(applied: RepairResult) -> Iterator[str]:
-    """Yield the lines about what was undone."""
+    """Yield the lines about the files that `undo` restored."""
     return (line for file in applied.files for line in _render_written_file("wrote", file))
 
 
@@ -618,12 +618,12 @@ def _render_written_file(word: str, file: WrittenFile) -> Iterator[str]:
 
 
 def written_file_to_json(file: WrittenFile) -> dict[str, Any]:
-    """Return one changed file."""
+    """Return one changed file as a JSON value."""
     return dict(file._asdict())
 
 
 def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]:
-    """Return `undo -O json` as a value."""
+    """Return the value of `undo -O json`."""
     return {
         "schema": "binlogtool/undo/1",
         "undo": plan.undo,
@@ -640,12 +640,12 @@ def undo_to_json(plan: UndoPlan, applied: RepairResult | None) -> dict[str, Any]
 
 
 def findings_to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return the member `findings`."""
+    """Return the JSON value of the member `findings`."""
     return [finding_to_value(f) for f in findings]
 
 
 def file_report_to_json(file: FileReport) -> dict[str, Any]:
-    """Return one member of `files`. Further members (first_seq, last_seq, details) are additions to the shape."""
+    """Return one member of `files`. The members first_seq, last_seq and details are additions to the shape."""
     return {
         "path": file.path,
         "format": file.format,
@@ -686,7 +686,7 @@ def skipped_files_from_json(value: Mapping[str, Any]) -> SkippedFiles:
 
 
 def encode_verify_report(report: Report, version: str) -> Iterator[bytes]:
-    """Yield `verify -O json`, a piece for each file: all of them as plain values would take many times the memory."""
+    """Yield `verify -O json` in pieces, one per file: all files as plain values would take many times the memory."""
     before, _, after = encode_document(_make_verify_document(report, version, [])).partition(_NO_FILES)
     if not report.files:
         yield before + _NO_FILES + after
@@ -701,9 +701,9 @@ _NO_FILES = b'\n  "files": []'
 
 
 def verify_report_to_json(report: Report, version: str) -> dict[str, Any]:
-    """Return `verify -O json` (binlogtool/verify/1) as a value.
+    """Return the value of `verify -O json` (binlogtool/verify/1).
 
-    `failures` is there only if a path could not be read, `not_logs` only if a directory has other files, too,
+    `failures` exists only if a path could not be read, `not_logs` only if a directory has other files too, and
     `left_out` only if findings were left out.
     """
     return _make_verify_document(report, version, [file_report_to_json(f) for f in report.files])
@@ -729,7 +729,7 @@ def _make_verify_document(report: Report, version: str, files: list[dict[str, An
 
 
 def finding_from_json(value: Mapping[str, Any]) -> Finding:
-    """Reverse `finding_json`."""
+    """Restore a finding from its JSON value."""
     return Finding(
         str(value["id"]),
         Severity[str(value["severity"]).upper()],
@@ -755,10 +755,10 @@ def set_report_from_json(value: Mapping[str, Any]) -> SetReport:
 
 
 def plan_to_json(plan: RepairPlan, applied: RepairResult | None = None) -> dict[str, Any]:
-    """Return `truncate-to-durable -O json` (binlogtool/plan/1) as a value.
+    """Return the value of `truncate-to-durable -O json` (binlogtool/plan/1).
 
     Args:
-        applied: What was carried out of the plan.
+        applied: The changes already made; None = nothing was applied.
     """
     not_logs = {"not_logs": [skipped_files_to_json(one) for one in plan.skipped]} if plan.skipped else {}
     if applied is None:
@@ -769,7 +769,7 @@ def plan_to_json(plan: RepairPlan, applied: RepairResult | None = None) -> dict[
 
 
 def status_to_json(key: str) -> dict[str, str]:
-    """Return one exit status of `explain -O json`; two numbers of the same meaning share an entry."""
+    """Return one exit status of `explain -O json`; two numbers with the same meaning share an entry."""
 
     return {"status": key, **STATUSES[key]._asdict()}
 

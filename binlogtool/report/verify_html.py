@@ -1,10 +1,10 @@
-"""HTML reports: verify with a map of each file, bytes around damage and timeline; the page of a chart.
+"""HTML reports: `verify` with a map of each file, bytes around damage and a timeline; the page of a `stats` chart.
 
-The ranges come from a scan: from the byte account after each segment.
+The ranges of a map come from the byte account of a scan, after each segment.
 
-The page contains everything; it needs no network. Text of logs enters it only through `render.page`.
+A page is self-contained; it needs no network. Text from logs enters it only through `escape_html`.
 
-Each file is read once more, for this report only. A file that cannot be read again has no illustrations.
+Each file is read once more for this report. A file that cannot be read again has no illustrations.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from binlogtool.schema.annotation import AnnotatedPiece
 # --- Map of a file's bytes ---
 
 MAX_CELLS = 1000
-"""Most cells of a map."""
+"""Maximum number of cells in a map."""
 
 _CLASS_ORDER = ("header", "record", "damaged", "torn_tail", "unknown", "padding", "preallocated")
-"""Order of the classes within one segment: what a writer left comes after what it wrote."""
+"""Order of the byte classes within one segment: records come before unused space."""
 
 _CLASSES_BY_RANK = ("record", "padding", "preallocated", "header", "unknown", "torn_tail", "damaged")
 
@@ -62,7 +62,7 @@ class ByteRange(NamedTuple):
 
 
 def iter_byte_ranges(scan: Scan, file: LogFile) -> Iterator[ByteRange]:
-    """Yield the ranges of a file; one class can occur twice in a row."""
+    """Yield the byte ranges of a file in order; neighbouring ranges can have the same class."""
     position, accounted = 0, dict.fromkeys(_CLASS_ORDER, 0)
 
     def take_new_ranges() -> Iterator[ByteRange]:
@@ -75,13 +75,13 @@ def iter_byte_ranges(scan: Scan, file: LogFile) -> Iterator[ByteRange]:
                 yield ByteRange(start, position, name)
 
     for segment in scan.segments():
-        if not isinstance(segment, DamagedRange) or not segment.hollow:  # the scan may still classify those differently
+        if not isinstance(segment, DamagedRange) or not segment.hollow:  # the scan may still reclassify these bytes
             yield from take_new_ranges()
     yield from take_new_ranges()
 
 
 class ByteMap:
-    """The cells of a file of `size` bytes; ranges smaller than a cell share one, which shows the worst class."""
+    """Map of a file of `size` bytes as cells; ranges smaller than a cell share a cell, which shows the worst class."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -125,25 +125,25 @@ def make_byte_map(scan: Scan, file: LogFile, size: int) -> ByteMap:
 # --- HTML page of `verify --report html=FILE` ---
 
 MAX_FINDINGS = 500
-"""Most findings of a file or set that are listed."""
+"""Maximum number of listed findings of a file or set."""
 _VALID_AFTER_DAMAGE = "valid-after-damage"
-"""The finding whose range is not damaged."""
+"""Id of the finding whose byte range is not damaged."""
 _ASSETS = ("annotated.css", "report.css", "annotated.js")
 _STRIP_WIDTH = 1000
-"""Width of a strip in units; a finding takes at least three of them."""
+"""Width of a strip in SVG units; a finding takes at least three units."""
 Anchors = Sequence[tuple[int, int, str]]
-"""(start, end, anchor) of annotated bytes: their range in the file, and their anchor in the page."""
+"""(start, end, anchor) of annotated bytes: their range in the file and their anchor in the page."""
 _INTACT_CLASSES = ("header", "record", "padding", "preallocated")
 _CLASS_LABELS = {"header": "header", "record": "records", "torn_tail": "torn tail"}
 
 
 class PageIllustrations(msgspec.Struct, frozen=True):
-    """Illustrations that the page shows beside the report.
+    """Illustrations of the report page.
 
     Attributes:
-        spots: By path, annotated bytes around its damage.
+        spots: Path -> annotated bytes around the damage in the file.
         chart: SVG of records over time; "" = none.
-        maps: By path, where the bytes of each class are.
+        maps: Path -> the map of the file's byte classes.
     """
 
     spots: Mapping[str, Sequence[AnnotatedPiece]]
@@ -186,7 +186,7 @@ def _sort_by_severity(files: Sequence[FileReport]) -> list[tuple[int, FileReport
 
 
 def _render_summary(report: Report) -> Iterator[str]:
-    """Render what was verified, and a line with a link for each file that is not ok."""
+    """Render a summary, and a line with a link for each file that is not ok."""
     counts = [
         f'<b class="{level.label}">{format_quantity(report.count_findings(level), level.label)}</b>'
         for level in sorted(Severity, reverse=True)
@@ -240,7 +240,7 @@ def _render_file(
 
 
 def _render_strip(file: FileReport) -> Iterator[str]:
-    """Render the file from its first byte to its last: how far it is durable, and where the findings are."""
+    """Render a strip for the whole file that shows the durable part and the positions of the findings."""
     durable = file.durable_end
     yield '<h3>Where</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
     if durable:
@@ -278,7 +278,7 @@ def _render_legend(file: FileReport) -> str:
 
 
 def _render_byte_account(file: FileReport, byte_map: ByteMap | None, anchors: Anchors) -> Iterator[str]:
-    """Render every byte in its class: in its place, or as shares of the whole if the file could not be read again."""
+    """Render the byte classes as a map, or as shares of the file if it could not be read again."""
     yield '<h3>What every byte is</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
     class_sizes = [(name, number) for name, number in file.bytes.items() if number]
     is_exact = byte_map is not None and {name: n for name, n in byte_map.bytes.items() if n} == dict(class_sizes)
@@ -298,7 +298,7 @@ def _render_byte_account(file: FileReport, byte_map: ByteMap | None, anchors: An
 
 
 def _render_cells(byte_map: ByteMap, anchors: Anchors) -> Iterator[str]:
-    """Render each range in its place, with a link to its annotated bytes if the page has them."""
+    """Render each range of a map, with a link to its annotated bytes if the page has them."""
     for start, stop, name in byte_map.merge_cells():
         tooltip = f"{_label_class(name)}: {format_offset(start)} to {format_offset(stop)}"
         bar = _render_bar(name, _scale_offset(start, byte_map.size), _scale_offset(stop, byte_map.size), tooltip)
@@ -357,7 +357,7 @@ def _render_findings(findings: Sequence[Finding], path: str, anchors: Anchors) -
 
 
 def _render_place(finding: Finding, path: str, anchors: Anchors) -> str:
-    """Render a link to the bytes if the page has them, else the command that shows them."""
+    """Render a link to the bytes of a finding if the page has them, else the command that shows them."""
     if finding.offset is None:
         return ""
     offset = finding.offset
@@ -371,11 +371,11 @@ def _render_place(finding: Finding, path: str, anchors: Anchors) -> str:
 # --- Illustrations of `verify --report html=FILE` ---
 
 _MAX_SPOTS = 60
-"""Most annotated spots of a file."""
+"""Maximum number of annotated spots in a file."""
 _MAX_SPOT_BYTES = 64 << 10
-"""Most bytes of a spot; larger ones are not drawn."""
+"""Maximum bytes of a spot; larger spots are not drawn."""
 _MAX_FILES = 20
-"""Most files with annotated spots."""
+"""Maximum number of files with annotated spots."""
 
 
 def build_verify_page(report: Report, limits: Limits, backend: str, hints: Hints | None) -> bytes:
@@ -440,11 +440,11 @@ def _chart_records(files: Sequence[FileReport], read_options: dict[str, Any]) ->
 # --- HTML page of `stats --chart FILE.html` ---
 
 MAX_ROWS = 1000
-"""Most rows of a table; further rows are only counted."""
+"""Maximum number of rows in a table; further rows are only counted."""
 
 
 def render_chart_page(series: LogStats, title: str) -> bytes:
-    """Render the page."""
+    """Render the statistics and their chart as one HTML document."""
     groups = [(name, tally.records, tally.bytes) for name, tally in series.groups.items()]
     steps = [(format_step(start), tally.records, tally.bytes) for start, tally in series.sum_steps().items()]
     about = f"by {escape_html(series.by)}, steps of {escape_html(series.bucket)}"

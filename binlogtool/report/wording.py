@@ -1,4 +1,4 @@
-"""Numbers, names, commands and skipped files as a reader sees them."""
+"""Format numbers, names, commands and skipped files for readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def format_size(number: int) -> str:
         value /= 1024
         if value < 1024 or unit == _UNITS[-1]:
             return f"{value:,.1f} {unit}"
-    raise AssertionError  # the last unit takes everything
+    raise AssertionError  # no larger unit
 
 
 def format_offset(offset: int | None) -> str:
@@ -61,7 +61,7 @@ def quote_for_shell(text: str) -> str:
 
 
 def format_command(*words: str) -> str:
-    """Return a `binlogtool` command line that can be pasted, also where the program is one file (`binlogtool.pyz`)."""
+    """Return a `binlogtool` command line that can be pasted, even if the program is one file (`binlogtool.pyz`)."""
     program = sys.argv[0] if sys.argv else ""
     own_words = ("python3", os.path.abspath(program)) if program.endswith(".pyz") else ("binlogtool",)
     return " ".join(map(quote_for_shell, (*own_words, *words)))
@@ -109,7 +109,7 @@ def format_facts(values: Mapping[str, Any], message: str) -> list[str]:
 
 
 def _list_spellings(value: Any) -> list[str]:
-    """Return the spellings of a value that a message may contain."""
+    """Return the ways in which a message may spell a value."""
     if isinstance(value, int) and not isinstance(value, bool):
         return [str(value), format_count(value), f"0x{value:x}", format_offset(value)]
     return [str(value)]
@@ -141,7 +141,7 @@ def render_skipped_files(skipped: Sequence[SkippedFiles], *, list_names: bool = 
     """Yield the lines about skipped files.
 
     Args:
-        list_names: Also a line for each file.
+        list_names: Add a line for each file.
     """
     files = [(one.path, file) for one in skipped for file in one.files]
     if files:

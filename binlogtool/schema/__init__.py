@@ -1,1 +1,1 @@
-"""Run schemas: program, interpreter, generated Python, generated C, native library."""
+"""Run schemas of records: programs, interpreter, generated Python and C, native library."""

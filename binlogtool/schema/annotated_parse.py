@@ -1,6 +1,6 @@
-"""Parse a record with annotations: every field as path, start, end and value.
+"""Parse a record with annotations: return every field as path, start, end and value.
 
-A copy of the schema is made once whose fields add rows while they parse (`schema.annotated_parse_nodes`); the rows are
+The schema is copied once to one whose fields add rows while they parse (`schema.annotated_parse_nodes`); the rows are
 collected in a `Trace` (`schema.annotated_parse_state`).
 """
 
@@ -47,7 +47,7 @@ __all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmap
 # --- Schemas whose fields add rows ---
 
 CopyMemo = dict[int, tuple[Construct, Construct]]
-"""id of an original -> the original (kept alive, so that its id is not reused) and its copy."""
+"""id of an original -> (the original, kept alive so that its id is not reused; its copy)."""
 
 _BYTELESS_CLASSES = (
     construct.Computed, construct.Check, construct.StopIf, schema_fields.CrcCheck, type(construct.Tell),
@@ -80,7 +80,7 @@ _PREDICTABLE_CLASSES = (
     annotated_parse_nodes.TracedCheck, annotated_parse_nodes.TracedNested, TracedNumber, TracedMagic,
     TracedStruct, construct.Switch,
 )  # fmt: skip
-"""Parts that read only their own bytes and known fields; others prevent learning (`schema.annotated_parse_state`)."""
+"""Parts that read only their own bytes and known fields; other parts prevent learning of element shapes."""
 
 _UNTRACEABLE_CLASSES = (construct.Transformed, construct.Restreamed, construct.RestreamData, construct.Union,
 construct.Tunnel,
@@ -90,7 +90,7 @@ construct.Tunnel,
 
 @lru_cache(maxsize=256)
 def make_traced_copy(schema: Construct) -> Construct:
-    """Return the traced copy of a schema, made once. Parts without fields are shared with the original."""
+    """Return the traced copy of a schema, which is made once. Parts without fields are shared with the original."""
     return _copy_part(schema, {})
 
 
@@ -115,7 +115,7 @@ def _make_copy(subcon: Construct, memo: CopyMemo) -> Construct:
 
 
 def _copy_generic(subcon: Construct, memo: CopyMemo) -> Construct:
-    """Return the same object if nothing in it is traced, else a copy with traced parts."""
+    """Return the part itself if nothing in it is traced, else a copy with traced parts."""
     replaced = _TRACED_CLASSES.get(type(subcon))
     old = {name: value for name, value in vars(subcon).items() if name != "_subcons"}
     new = {name: _copy_attribute(value, memo) for name, value in old.items()}
@@ -164,7 +164,7 @@ def _copy_attribute(value: Any, memo: CopyMemo) -> Any:
 def _copy_renamed(subcon: Renamed, memo: CopyMemo) -> Construct:
     inner = _unwrap_renamed(subcon)
     copied = _copy_part(inner, memo)
-    if subcon.name is None:  # a marker inside of another part
+    if subcon.name is None:  # a marker inside another part
         return subcon if copied is inner else copied
     attributes = {**vars(subcon), "subcon": copied, "read": _make_parser(copied)}
     if inner is construct.Tell:
@@ -191,7 +191,7 @@ def _copy_renamed(subcon: Renamed, memo: CopyMemo) -> Construct:
 
 
 def _is_local(subcon: Construct) -> bool:
-    """Return True if the part reads its own bytes only."""
+    """Return True if the part reads only its own bytes."""
     if type(subcon) in (construct.Enum, construct.FlagsEnum, schema_fields.Magic):
         return _is_local(subcon.subcon)
     if type(subcon) is construct.IfThenElse:
@@ -200,7 +200,7 @@ def _is_local(subcon: Construct) -> bool:
 
 
 def _is_untraced_branch(subcon: Construct, copied: Construct) -> bool:
-    """Return True for a choice between two parts without rows of their own."""
+    """Return True for a choice between two parts without rows."""
     if not isinstance(subcon, construct.IfThenElse):
         return False
     return copied.thensubcon is subcon.thensubcon and copied.elsesubcon is subcon.elsesubcon
@@ -226,7 +226,7 @@ def _unwrap_renamed(subcon: Construct) -> Construct:
 
 
 def _make_parser(subcon: Construct) -> Callable[..., Any]:
-    """Return the parser of a part, with compiled expressions."""
+    """Return the parse function of a part, with compiled expressions."""
     if isinstance(subcon, construct.Computed) and type(subcon) is not construct.Computed:
         subcon = LearningStopper(subcon)
     old = vars(subcon)
@@ -250,7 +250,7 @@ def _copy_struct(subcon: Construct, memo: CopyMemo) -> Construct:
 
 
 def _make_steps(members: list[Construct]) -> Iterator[tuple[str | tuple[str, ...] | None, Any]]:
-    """Yield the steps of a `TracedStruct`; neighbouring numbers are read at once."""
+    """Yield the steps of a `TracedStruct`; neighbouring numbers are read together."""
     for order, some in groupby(members, _get_byte_order):
         run = list(some)
         if order and len(run) > 1:
@@ -261,7 +261,7 @@ def _make_steps(members: list[Construct]) -> Iterator[tuple[str | tuple[str, ...
 
 
 def _get_byte_order(member: Construct) -> str:
-    """Return the byte order of a named number as `struct` writes it; "" for anything else."""
+    """Return the byte order character of `struct` for a named number; "" for anything else."""
     return str(member.subcon.fmtstr[0]) if type(member) is TracedNumber else ""
 
 
@@ -305,7 +305,7 @@ def _copy_untraceable(subcon: Construct, memo: CopyMemo) -> Construct:
 
 
 class _TracedLazyBound(construct.LazyBound):  # type: ignore[misc]
-    """A reference that is resolved on first use; it counts the depth, because the schema may have no names."""
+    """Reference to a schema, resolved on first use; it counts the depth, because the schema may have no names."""
 
     memo: CopyMemo
     target: Construct | None
@@ -343,11 +343,11 @@ _SPECIAL_COPIES: tuple[tuple[Any, Callable[[Any, CopyMemo], Construct]], ...] = 
 
 
 class TraceResult(msgspec.Struct, frozen=True):
-    """The rows of one parse in file order, parents before children; the leaves of a container tile it.
+    """Rows of one parse in file order, parents before children; the leaves of a container tile it.
 
     Attributes:
-        errors: In the order of the parse; a broken payload does not hide the fields after it.
-        spaces: The bytes that the rows point into, `data` first.
+        errors: Errors in the order of the parse; a broken payload does not hide the fields after it.
+        spaces: The address spaces that the rows refer to, `data` first.
         end: Absolute position where the parse ended.
     """
 
@@ -377,7 +377,7 @@ def trace_record(
     Args:
         root: Path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the top.
         fold_rows: Rows may be `schema.annotated_parse_state.FoldedRow`.
-        decompress: False = compressed bytes stay one row, for callers that ask about the file only.
+        decompress: False = compressed bytes stay one row, for callers that only need rows of the file.
 
     Raises:
         MemoryError: there is not enough memory.
@@ -390,7 +390,7 @@ def trace_record(
         if not state.rows:
             state.add_failed_row(error, root or "value", 0, stream.tell())
         state.keep_error(error, stream.tell())
-        error.__traceback__ = None  # it refers to the frames of all callers and their variables
+        error.__traceback__ = None  # the traceback refers to the frames of all callers and their variables
     _finish_rows(state, stream.tell(), root)
     return TraceResult(state.rows, state.errors, state.spaces, base + stream.tell())
 
@@ -406,13 +406,13 @@ def _parse_traced(schema: Construct, stream: io.BytesIO, state: Trace, root: str
     except CancelParsing:
         pass
     finally:
-        context.clear()  # it refers to itself
+        context.clear()  # the state refers to itself
 
 
 def _finish_rows(state: Trace, end: int, root: str) -> None:
-    """Restore the element that was given up where the parse ended.
+    """Restore the rows of the element that was abandoned where the parse ended.
 
-    For a schema without names, add the bytes that it took.
+    For a schema without names, add a row for the bytes that it consumed.
     """
     given_up = state.abandoned is not None and state.abandoned[:2] == ("", state.base + end)
     if given_up and end < len(state.data):
@@ -439,7 +439,7 @@ def fill_unmapped(rows: Iterable[FieldRow], start: int, end: int, space: Address
 
 
 def _is_tiled(rows: list[FieldRow], start: int, end: int, space: str) -> bool:
-    """Return True if the leaves follow each other without a gap."""
+    """Return True if the leaves tile `[start, end)` of the space without gaps."""
     for row in rows:
         _, row_start, row_end, _, _, _, name, _, _, leaf, _ = row
         if (leaf or row.__class__ is FoldedRow) and name == space:

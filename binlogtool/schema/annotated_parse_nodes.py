@@ -1,6 +1,6 @@
 """Construct classes that record one row per field while they parse.
 
-Each works as the class that it replaces when it is parsed without a `Trace`.
+Without a `Trace`, each class parses like the class that it replaces.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from binlogtool.schema.annotation import FieldRow, HexInt
 _make_row = tuple.__new__
 
 MAX_CACHED_FLAGS = 64
-"""Most flag values that are cached with their decoded names."""
+"""Maximum number of flag values that are cached with their decoded names."""
 
 
 class TracedNode(Renamed):  # type: ignore[misc]
-    """A named field that may have children."""
+    """Named field that may have children."""
 
     filler = "unmapped"
     read: Any
@@ -77,7 +77,7 @@ class TracedNode(Renamed):  # type: ignore[misc]
 
 
 class TracedLeaf(Renamed):  # type: ignore[misc]
-    """A named field without children. read: the parser of its subcon. local: it reads its own bytes only."""
+    """Named field without children. read: the parse function of its subcon. local: it reads only its own bytes."""
 
     read: Any
     local = False
@@ -97,7 +97,7 @@ class TracedLeaf(Renamed):  # type: ignore[misc]
         if end > start:
             if (
                 path.bits is None and value.__class__ in PLAIN_TYPES
-            ):  # most fields; `Trace.leaf` says the same in general
+            ):  # fast path for most fields; `Trace.add_leaf` is the general one
                 base, name = path.base, path.prefix + self.name
                 made = (name, base + start, base + end, value, "", path.unit, path.space, None, path.depth, True, True)
                 path.rows.append(_make_row(FieldRow, made))
@@ -107,14 +107,14 @@ class TracedLeaf(Renamed):  # type: ignore[misc]
 
 
 class TracedTell(Renamed):  # type: ignore[misc]
-    """A named stream position."""
+    """Named stream position (`Tell`)."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return stream.tell()
 
 
 class TracedByteless(TracedLeaf):
-    """A named field without bytes: it has a row only when it fails."""
+    """Named field without bytes, which has a row only when it fails."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         try:
@@ -128,7 +128,7 @@ class TracedByteless(TracedLeaf):
 
 
 class TracedUnnamed(Subconstruct):  # type: ignore[misc]
-    """A field without a name: one row called `label` if its bytes have no rows of their own."""
+    """Field without a name: one row called `label` if its parts add no rows."""
 
     label: str
 
@@ -151,7 +151,7 @@ class TracedUnnamed(Subconstruct):  # type: ignore[misc]
 
 
 class TracedString(StringEncoded):  # type: ignore[misc]
-    """Text with its own length field: the row of the text shows text, not bytes."""
+    """Text with its own length field; its row shows text, not bytes."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         text = super()._parse(stream, context, path)
@@ -163,21 +163,21 @@ class TracedString(StringEncoded):  # type: ignore[misc]
 
 
 class UntracedPeek(Peek):  # type: ignore[misc]
-    """A look-ahead: no rows."""
+    """Look-ahead, which adds no rows."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return super()._parse(stream, context, str(path))
 
 
 class UntracedPointer(Pointer):  # type: ignore[misc]
-    """A field at another position of the stream: no rows, because they would not be in file order."""
+    """Field at another position of the stream; it adds no rows, because they would not be in file order."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return super()._parse(stream, context, str(path))
 
 
 class TracedSelect(Select):  # type: ignore[misc]
-    """The first alternative that parses; the rows of the others are removed."""
+    """First alternative that parses; the rows of failed alternatives are removed."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         traced = path.__class__ is Trace
@@ -216,14 +216,14 @@ class TracedBits(Subconstruct):  # type: ignore[misc]
 
 
 class UntracedField(Subconstruct):  # type: ignore[misc]
-    """A field whose content has no positions in the file (swapped, restreamed, computed): no rows below it."""
+    """Field whose content has no positions in the file (swapped, restreamed, computed), so it has no child rows."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         return self.subcon._parsereport(stream, context, str(path))
 
 
 class TracedFlags(FlagsEnum):  # type: ignore[misc]
-    """Flags that keep their number. seen: the last values with their decoded names."""
+    """Flags that keep their number. seen: cache of values with their decoded names."""
 
     seen: dict[int, Any]
 
@@ -240,7 +240,7 @@ class TracedFlags(FlagsEnum):  # type: ignore[misc]
 
 
 class TracedBranch(IfThenElse):  # type: ignore[misc]
-    """One of two parts. reads: the parsers for False and for True."""
+    """Choice between two parts. reads: the parse functions for False and for True."""
 
     reads: tuple[Any, Any]
 
@@ -250,7 +250,7 @@ class TracedBranch(IfThenElse):  # type: ignore[misc]
 
 
 class TracedNamedMagic(Magic):
-    """A magic whose value carries its name."""
+    """Magic whose value has a name."""
 
     known: dict[int, NamedNumber]
 
@@ -259,7 +259,7 @@ class TracedNamedMagic(Magic):
 
 
 def make_named_values(names: dict[int, str]) -> dict[int, NamedNumber]:
-    """Return the values of a magic, each with its name."""
+    """Return number -> the same number with its name, for the values of a magic."""
     named_values = {value: NamedNumber(value) for value in names}
     for value, label in names.items():
         named_values[value].label, named_values[value].shown = label, HexInt(value) if value >> 8 else value
@@ -267,11 +267,11 @@ def make_named_values(names: dict[int, str]) -> dict[int, NamedNumber]:
 
 
 class TracedCrcCheck(CrcCheck):
-    """A checksum that writes its verdict into the row of the stored value.
+    """Checksum check that writes its verdict into the row of the stored value.
 
     Attributes:
         stored_names: The path to the stored value.
-        row_hints: Where that row was the last time, from the first and from the last row.
+        row_hints: Last index of that row, counted from the first and from the last row.
     """
 
     stored_names: list[str]
@@ -291,7 +291,7 @@ class TracedCrcCheck(CrcCheck):
 
 
 class TracedCheck(Check):  # type: ignore[misc]
-    """A check that marks the field that it fails on. said: the condition in words. about: the fields in it."""
+    """Check that marks the field on which it fails. said: text of the condition. about: the fields in it."""
 
     said: str
     about: list[list[str]]
@@ -310,7 +310,7 @@ class TracedCheck(Check):  # type: ignore[misc]
 
 
 class TracedParts(Subconstruct):  # type: ignore[misc]
-    """A field type that names its own parts (`Traceable`)."""
+    """Field type that lists its own parts (`Traceable`)."""
 
     def __init__(self, subcon: Any) -> None:
         super().__init__(subcon)
@@ -340,7 +340,7 @@ class TracedParts(Subconstruct):  # type: ignore[misc]
 
 
 class TracedNested(NestedSchema):
-    """A sized field: its bytes (`read`, which adds no rows), then their own schema over exactly these bytes."""
+    """Sized field: its bytes are read (`read` adds no rows), then parsed with their own schema."""
 
     read: Any
 
@@ -352,7 +352,7 @@ class TracedNested(NestedSchema):
 
 
 class TracedCompressed(CompressedSchema):
-    """Compressed bytes: their row, then the decompressed ones in an address space of their own."""
+    """Compressed bytes: their row, then the rows of the decompressed bytes in a new address space."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         start = stream.tell()
@@ -365,7 +365,7 @@ class TracedCompressed(CompressedSchema):
 # --- Arrays that add rows while they parse ---
 
 MAX_EMPTY_ELEMENTS = 1024
-"""Most successive elements without bytes that an array may have."""
+"""Maximum number of successive elements without bytes in an array."""
 
 
 def _parse_element(subcon: Construct, index: int, stream: Any, context: Any, path: Any) -> Any:
@@ -376,7 +376,7 @@ def _parse_element(subcon: Construct, index: int, stream: Any, context: Any, pat
 
 
 class TracedArray(Array):  # type: ignore[misc]
-    """A counted array; the number of successive elements without bytes is limited."""
+    """Counted array; the number of successive elements without bytes is limited."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         count = evaluate(self.count, context)
@@ -395,7 +395,7 @@ class TracedArray(Array):  # type: ignore[misc]
 
 
 class TracedRepeatUntil(RepeatUntil):  # type: ignore[misc]
-    """An array that ends with a marked element; each element must take bytes."""
+    """Array that ends with a marked element; each element must have bytes."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         values, index = ListContainer(), 0
@@ -411,14 +411,14 @@ class TracedRepeatUntil(RepeatUntil):  # type: ignore[misc]
 
 
 class TracedGreedyRange(GreedyRange):  # type: ignore[misc]
-    """Array of as many elements as parse; each must take bytes."""
+    """Array of as many elements as can be parsed; each element must have bytes."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         values, index, row_count = ListContainer(), 0, 0
         is_traced = path.__class__ is Trace
         if (
             is_traced and path.recorder is not None and not path.recorder.inside
-        ):  # it reads to the end, wherever that is
+        ):  # reads to the end of the stream, wherever that is
             path.recorder.spoiled = True
         while _has_bytes_left(stream):
             element_start = stream.tell()
@@ -453,12 +453,12 @@ def _has_bytes_left(stream: Any) -> bool:
 
 
 class TracedNumber(TracedLeaf):
-    """A named number of a fixed layout."""
+    """Named number of a fixed layout."""
 
     unpack: Any
     size: int
     code: str
-    """Format character of `struct`, without the byte order; "" where the number is not little-endian."""
+    """Format character of `struct`, without the byte order; "" if the number is not little-endian."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace or path.bits is not None:
@@ -478,7 +478,7 @@ class TracedNumber(TracedLeaf):
 
 
 class TracedNumberRun:
-    """Neighbouring numbers of one byte order, read at once."""
+    """Neighbouring numbers of the same byte order, read together."""
 
     def __init__(self, members: list[TracedNumber], layout: struct.Struct) -> None:
         self._members, self._layout = members, layout
@@ -487,7 +487,7 @@ class TracedNumberRun:
         self._places = tuple(zip((member.name for member in members), (0, *ends), ends, strict=False))
 
     def __call__(self, stream: Any, context: Any, path: Any) -> Any:
-        """Return their values, in order; if bytes are missing, the first number that does not fit raises."""
+        """Return the values in order; if bytes are missing, raise the error of the first number that does not fit."""
         start, size = stream.tell(), self._layout.size
         data = stream.read(size) if path.__class__ is Trace and path.bits is None else b""
         if len(data) != size:
@@ -505,7 +505,7 @@ class TracedNumberRun:
 
 
 class TracedMagic(TracedNumber):
-    """A named magic of a fixed layout. known: number -> the value with its name."""
+    """Named magic of a fixed layout. known: number -> the same number with its name."""
 
     known: dict[int, NamedNumber]
 
@@ -529,7 +529,7 @@ _PLAIN_PATH = re.compile(r"this(\['\w+'\])+")
 
 
 def compile_expression(expression: Any) -> Any:
-    """Return a plain function for a `this` expression; anything else is returned unchanged."""
+    """Return a plain function for a `this` expression; return anything else unchanged."""
     match expression:
         case Path() if _PLAIN_PATH.fullmatch(repr(expression)):
             return _compile_path(*find_field_paths(expression)[0])
@@ -562,7 +562,7 @@ def _compile_binary(op: Any, left: Any, right: Any) -> Any:
 
 
 class FastContext(dict[Any, Any]):
-    """The context that expressions of a structure see: a `Container` without its slow bookkeeping of the order."""
+    """Context for the expressions of a structure: like a `Container`, but without its slow tracking of the order."""
 
     __slots__ = ()
 
@@ -576,10 +576,10 @@ class FastContext(dict[Any, Any]):
 
 
 class TracedStruct(Struct):  # type: ignore[misc]
-    """A structure.
+    """Structure that adds the rows of its members.
 
     Attributes:
-        steps: Name and parser of each member, or the names of several members whose parser gives all values.
+        steps: Name and parse function of each member, or names of several members that one function parses.
     """
 
     steps: tuple[tuple[str | tuple[str, ...] | None, Any], ...]
@@ -606,5 +606,5 @@ class TracedStruct(Struct):  # type: ignore[misc]
         except StopFieldError:
             pass
         finally:
-            inner["_root"] = None  # no cycle: its memory is free at once
+            inner["_root"] = None  # without a cycle its memory is freed at once
         return values

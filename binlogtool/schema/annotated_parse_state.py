@@ -1,8 +1,8 @@
 """State of an annotated parse: rows, position, errors, repeated shapes of array elements.
 
-While an element is parsed, the plain numbers that no expression reads are recorded. All other bytes decided how it was
-read, or are shown in words. An element with the same bytes there is read in the same way, whatever its numbers are.
-Where a part could read other bytes (`LearningStopper`) nothing is learned.
+While an element is parsed, the plain numbers that no expression reads are recorded. All its other bytes determined how
+it was parsed, or are shown as text. So an element that has the same other bytes is parsed in the same way, whatever its
+numbers are. If a part could read bytes outside the element (`LearningStopper`), nothing is learned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from binlogtool.schema.annotation import AddressSpace, FieldRow, HexInt
 # --- Values and errors of construct in words ---
 
 MAX_ERROR_LENGTH = 300
-"""Most characters of an error text: some texts of construct quote the whole input."""
+"""Maximum characters of an error text, because some texts of construct quote the whole input."""
 
 PLAIN_TYPES = frozenset({int, bytes, str, float, bool, type(None), HexInt})
 
@@ -61,7 +61,7 @@ _PATH_NAME = re.compile(r"'(\w+)'")
 
 
 class NamedNumber(HexInt):
-    """A magic number with the name that the schema gives it. shown: the number to show."""
+    """Magic number with its name in the schema. shown: the number to show."""
 
     label: str
     shown: int
@@ -106,10 +106,10 @@ def describe_checksum(verified: ChecksumResult, base: int) -> str:
 
 
 def describe_error(error: BaseException) -> tuple[str, str]:
-    """Return the text and the finding id of an exception that a parse ended with.
+    """Return the text and the finding id for an exception that ended a parse.
 
     Raises:
-        MemoryError: the exception is one; a lack of memory says nothing about the bytes.
+        MemoryError: the exception is a MemoryError, from which nothing follows about the bytes.
     """
     if isinstance(error, MemoryError):
         raise error
@@ -135,7 +135,7 @@ def _format_error(error: BaseException) -> str:
 
 
 def format_missing_bytes(size: int, left: int) -> str:
-    """Return the text for a field that the data is too short for."""
+    """Return the text about a field for which the data is too short."""
     return f"needs {size:,} {'byte' if size == 1 else 'bytes'}, {left:,} {'is' if left == 1 else 'are'} left"
 
 
@@ -145,7 +145,7 @@ def find_field_paths(expression: Any) -> list[list[str]]:
 
 
 def format_condition(expression: Any) -> str:
-    """Format a `this` expression for a reader: `length <= 2147483647`."""
+    """Format a `this` expression as readable text: `length <= 2147483647`."""
     text = _THIS_PATH.sub(_format_path, repr(expression))
     return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
@@ -159,23 +159,23 @@ def _format_path(match: re.Match[str]) -> str:
 _make_row = tuple.__new__
 
 _MAX_SHAPES = 16
-"""Most shapes that are kept of one kind of element."""
+"""Maximum number of shapes kept for one kind of element."""
 _MAX_FRUITLESS = 64
-"""Shapes that are learned without a hit before learning stops."""
+"""Number of shapes learned without a hit after which learning stops."""
 
 PlainNumber = tuple[int, str]
-"""Index of the row of a plain number, and its `struct` code."""
+"""(index of the row of a plain number, its `struct` code)."""
 
 
 class ShapeRecorder:
-    """Records what one parse depends on.
+    """Recorder of the fields on which the parse of one element depends.
 
     Attributes:
-        first: Index of its first row.
+        first: Index of the element's first row.
         free: The plain numbers.
-        inside: How many sized fields it is inside of.
+        inside: Number of enclosing sized fields.
         reads: Paths that expressions read.
-        spoiled: Nothing can be learned from it.
+        spoiled: True if nothing can be learned from this element.
     """
 
     __slots__ = ("first", "free", "inside", "reads", "spoiled")
@@ -189,10 +189,10 @@ class ShapeRecorder:
 
 
 class LearningStopper(Subconstruct):  # type: ignore[misc]
-    """A part that may read more than its own bytes, or that knows what no expression says.
+    """Part that may read more than its own bytes, or whose parse depends on more than expressions.
 
     Attributes:
-        ends: It only checks whether any bytes are left.
+        ends: True if it only checks whether bytes are left.
     """
 
     ends = False
@@ -205,7 +205,7 @@ class LearningStopper(Subconstruct):  # type: ignore[misc]
 
 
 class ElementShape:
-    """Template for elements of one layout: the bytes that identify the layout, and the rows."""
+    """Template for array elements with the same layout: the bytes that identify the layout, and the rows."""
 
     __slots__ = ("_fields", "_rows", "_values", "depth", "mask", "places", "size", "want")
 
@@ -262,11 +262,11 @@ class ElementShape:
 
 
 class FoldedRow(FieldRow):
-    """The row of an element that also represents all rows below it.
+    """Row of an element that also represents all rows below it.
 
     Attributes:
-        shape: How the element is read.
-        data, at: Where its bytes are.
+        shape: The shape of the element.
+        data, at: The element's bytes, and their offset in them.
     """
 
     shape: ElementShape
@@ -274,7 +274,7 @@ class FoldedRow(FieldRow):
     at: int
 
     def expand_rows(self) -> list[FieldRow]:
-        """Return the rows of the element and all below it."""
+        """Return the row of the element and all rows below it."""
         return self.shape.make_rows(self.data, self.at, self.start, self.path, self.unit, self.space)
 
     def read_numbers(self) -> tuple[int, ...]:
@@ -303,12 +303,12 @@ def unfold_rows(rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
 
 
 def _is_read(path: str, reads: set[str]) -> bool:
-    """Return True if an expression reads this field, or a group that it is in."""
+    """Return True if an expression reads this field, or a group that contains it."""
     return path in reads or any(path.startswith(one) and path[len(one)] in ".[" for one in reads)
 
 
 class ShapeCache:
-    """The shapes of one kind of element, the most recently used first."""
+    """Cache of the shapes of one kind of element, most recently used first."""
 
     __slots__ = ("_found", "_known", "_learned")
 
@@ -338,7 +338,7 @@ class ShapeCache:
         return None
 
     def learn(self, data: bytes, start: int, rows: list[Any], base: int, recorder: ShapeRecorder) -> None:
-        """Learn the shape of an element that was parsed, if nothing is wrong with it."""
+        """Learn the shape of a parsed element, if it has no errors."""
         self._learned += 1  # a hit allows a quarter of another attempt
         if recorder.spoiled or not rows or rows[0] is None or rows[0][1] != base + start:
             return
@@ -356,7 +356,7 @@ class ShapeCache:
 
 
 class LazyElement:
-    """The value of an element that was not parsed; it is parsed when an expression reads something of it."""
+    """Value of an element that was not parsed; it is parsed when an expression reads a part of it."""
 
     __slots__ = ("_context", "_data", "_start", "_subcon", "_value")
 
@@ -379,7 +379,7 @@ class LazyElement:
 
 
 class RecordingContext(dict[Any, Any]):
-    """A `annotated_parse_nodes.FastContext` that records what expressions read of it."""
+    """`annotated_parse_nodes.FastContext` that records which of its members expressions read."""
 
     __slots__ = ("recorder", "stem")
 
@@ -409,10 +409,10 @@ ROW_BYTES = 2048
 """Memory in bytes that one row may take, path and value included: at most `max_memory / ROW_BYTES` rows are made."""
 
 ConstructParser = Callable[[Any, Any, Any], Any]
-"""A construct's parser: stream, context, path."""
+"""Parse function of a construct: (stream, context, path) -> value."""
 
 OpenContainer = tuple[int, int, str, int, Any, str]
-"""A container whose end is not known yet: level, index of its row, path, start, value, meaning."""
+"""Container whose end is not known yet: (level, index of its row, path, start, value, meaning)."""
 
 
 class TraceError(NamedTuple):
@@ -426,7 +426,7 @@ class TraceError(NamedTuple):
 
 
 class AbandonedElement(NamedTuple):
-    """The rows of the last element that an open-ended range or an optional field gave up, and why."""
+    """Rows of the last element that an open-ended range or an optional field abandoned, and the error."""
 
     space: str
     position: int
@@ -435,14 +435,14 @@ class AbandonedElement(NamedTuple):
 
 
 class Trace:
-    """The state of an annotated parse.
+    """State of an annotated parse.
 
     It takes the place of construct's `path` argument, so that it reaches every field.
 
-    Positions are those of the stream (and index `data`); rows get `base` added. `prefix` ends in a dot.
+    Positions are those of the stream (and indexes of `data`); rows get `base` added. `prefix` ends with a dot.
 
     Args:
-        fold_rows: Elements that are laid out like an earlier one become one row (`FoldedRow`).
+        fold_rows: Elements with the layout of an earlier element become one row (`FoldedRow`).
         decompress: Compressed bytes are decompressed and get rows in an address space of their own.
     """
 
@@ -500,7 +500,7 @@ class Trace:
             self.rows[index] = row
 
     def parse_node(self, path: str, read: ConstructParser, stream: Any, context: Any, filler: str = "unmapped") -> Any:
-        """Parse a field that may have children: its row, then theirs. Bytes that no child covers become `filler`."""
+        """Parse a field that may have children, adding its row, then theirs. Bytes without a child become `filler`."""
         rows, start, outer, depth = self.rows, stream.tell(), self.prefix, self.depth
         if depth > self.limits.max_depth:
             raise MalformedError(f"nested more than {self.limits.max_depth} deep", None, "nesting-too-deep")
@@ -546,9 +546,7 @@ class Trace:
         self._add_row(index, path, (start, max(end, start)), value, meaning, False, error is None)
 
     def _fill_tail(self, path: str, end: int, filler: str) -> None:
-        """Add rows for bytes after the last child: the element that was given up there, if any, and the rest as
-        `filler`.
-        """
+        """Add rows for bytes after the last child: an element that was abandoned there, and the rest as `filler`."""
         reached = self._find_last_end()
         if reached < end and self.abandoned is not None and self.abandoned[:2] == (self.space, self.base + reached):
             self._restore_abandoned(self.abandoned)
@@ -559,7 +557,7 @@ class Trace:
             self.depth -= 1
 
     def _restore_abandoned(self, abandoned: AbandonedElement) -> None:
-        """Add the rows of the element that was given up: nothing else took its bytes, so it is what is wrong here."""
+        """Add the rows of an abandoned element: nothing else consumed its bytes, so the error is in this element."""
         self.abandoned = None
         row_count, end = len(self.rows), max((row.end for row in abandoned.rows), default=abandoned.position)
         depth = min((row.depth for row in abandoned.rows), default=0)
@@ -574,14 +572,14 @@ class Trace:
                 self.rows[index] = row._replace(end=max(end, row.end), ok=False)
 
     def _find_last_end(self) -> int:
-        """Return the stream position after the last row of this space."""
+        """Return the stream position after the last row of the current address space."""
         for row in reversed(self.rows):
             if row is not None and row.space == self.space and row.unit == self.unit:
                 return int(row.end) - self.base
         return 0
 
     def add_failed_row(self, error: BaseException, path: str, start: int, end: int) -> None:
-        """Add a row with the error's text for the innermost field that ends with an exception."""
+        """Add a row with the error's text for the innermost field that ended with an exception."""
         if self.failing is error:
             return
         data = self.data[start:end] if self.bits is None else None
@@ -603,7 +601,7 @@ class Trace:
         self.failing = self.reason = None
 
     def abandon_element(self, error: BaseException, row_count: int, position: int) -> None:
-        """Remove and keep the rows of an optional element that did not parse."""
+        """Remove the rows of an optional element that could not be parsed, and keep them."""
         if self.recorder is not None:
             self.recorder.spoiled = True
         if self.failing is not error or self.reason is None:
@@ -637,7 +635,7 @@ class Trace:
         return self._parse_and_learn(shapes, path, subcon, stream, context)
 
     def _parse_and_learn(self, shapes: ShapeCache, path: str, subcon: Construct, stream: Any, context: Any) -> Any:
-        """Parse an element and learn its shape, for elements that are laid out like it."""
+        """Parse an element and learn its shape, for later elements with the same layout."""
         start, row_count, error_count = stream.tell(), len(self.rows), len(self.errors)
         recorder = self.recorder = ShapeRecorder(row_count)
         try:
@@ -649,7 +647,7 @@ class Trace:
         return value
 
     def parse_nested(self, detail: Construct, content: bytes, start: int, context: Any) -> None:
-        """Parse the bytes of a sized field by a schema of their own; errors in it do not stop the fields after it."""
+        """Parse the bytes of a sized field with their own schema; errors in it do not affect later fields."""
         stream = io.BytesIO(content)
         outer, recorder = (self.data, self.base), self.recorder
         self.data, self.base = content, self.base + start
@@ -670,7 +668,7 @@ class Trace:
     def parse_compressed(
         self, subcon: Construct, codec: Any, name: str, packed: bytes, start: int, context: Any
     ) -> None:
-        """Decompress the rest of a field and parse it in a new address space, which is named after the field."""
+        """Decompress the rest of a field, and parse it in a new address space named after the field."""
         field = self.prefix[:-1]
         packed_path = f"{self.prefix}packed"
         if not self.unpacks:
@@ -701,12 +699,12 @@ class Trace:
             self.unit, self.space, self.base, self.data = outer
 
     def add_parts(self, parts: Iterable[TracePart], start: int, end: int) -> None:
-        """Add the rows of a field that names its own parts.
+        """Add the rows of a field that lists its own parts.
 
         On an error the remaining bytes become one row with its text.
 
         Raises:
-            MalformedError: from the parts, or because they make no progress or are too many.
+            MalformedError: the parts raise it, make no progress, or are too many.
         """
         open_: list[OpenContainer] = []
         stem, reached = self.prefix[:-1], start
@@ -755,10 +753,10 @@ class Trace:
             rows[index] = _make_row(FieldRow, row)
 
     def find_row(self, names: list[str], hints: tuple[int, ...] = ()) -> int:
-        """Return the index of the row that an expression names, seen from the current structure; -1 = there is none.
+        """Return the index of the row that an expression names, relative to the current structure; -1 = none.
 
         Args:
-            hints: Likely indexes, from the first row or (negative) from the last one.
+            hints: Likely indexes, from the first row or (negative) from the last row.
         """
         stem = self.prefix[:-1]
         while names and names[0] == "_":
@@ -773,7 +771,7 @@ class Trace:
         )
 
     def mark_checksum(self, names: list[str], verified: ChecksumResult, hints: tuple[int, ...]) -> tuple[int, ...]:
-        """Write the verdict into the row of the stored checksum; pass hints for that row on (see `find_row`)."""
+        """Write the verdict into the row of the stored checksum; return hints for `find_row`."""
         index = self.find_row(names, hints)
         words = describe_checksum(verified, self.base)
         is_wrong = verified.ok is False

@@ -1,4 +1,4 @@
-"""Annotated bytes as values (JSON shape binlogtool/annotation/1), and the kernel that writes their hexdump lines."""
+"""Annotated bytes as values (JSON shape binlogtool/annotate/1), and the kernel that writes their hexdump lines."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class FieldRow(NamedTuple):
     `space`.
 
     Attributes:
-        path: Such as "block[0].header.crc32c".
-        meaning: Words such as "UPDATE" or "ok (crc32c of 0x74..0x9c)", or "".
+        path: Path such as "block[0].header.crc32c".
+        meaning: Text such as "UPDATE" or "ok (crc32c of 0x74..0x9c)", or "".
         unit: "file" or "decompressed".
-        space: Path of the field whose decompressed bytes these are; "" for the file.
+        space: Path of the field whose decompressed bytes the row refers to; "" for the file.
         bits: Half-open bit range, counted from the most significant bit of the byte at `start`; None = whole bytes.
         depth: Nesting level, 0 = top.
-        leaf: It has no children; the leaves of a space tile it.
+        leaf: True if it has no children; the leaves of a space tile it.
         ok: False marks damage.
     """
 
@@ -41,7 +41,7 @@ class FieldRow(NamedTuple):
 
 
 class HexInt(int):
-    """A number that is shown in base 16, such as a checksum or a magic."""
+    """Number that is shown in base 16, such as a checksum or a magic."""
 
     def __repr__(self) -> str:
         width = 16 if self >> 32 else 8
@@ -49,7 +49,7 @@ class HexInt(int):
 
 
 class AddressSpace(msgspec.Struct, frozen=True):
-    """Bytes that rows point into: a range of the file (name "") or a decompressed payload.
+    """Bytes that rows refer to: a range of the file (name "") or a decompressed payload.
 
     Attributes:
         base: Address of the first byte of `data`.
@@ -60,14 +60,14 @@ class AddressSpace(msgspec.Struct, frozen=True):
     data: bytes
 
     def slice_bytes(self, start: int, end: int) -> bytes:
-        """Return the bytes of the addresses `[start, end)`, as far as this space holds them."""
+        """Return the bytes at the addresses `[start, end)`, as far as this space contains them."""
         return self.data[max(start - self.base, 0) : max(end - self.base, 0)]
 
 
 class AnnotatedPiece(msgspec.Struct, frozen=True):
     """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap.
 
-    Without rows only the findings are known.
+    A piece without rows has only findings.
     """
 
     start: int
@@ -79,12 +79,12 @@ class AnnotatedPiece(msgspec.Struct, frozen=True):
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """Rows and findings that `hexdump-annotate` shows of one file.
+    """Rows and findings that `hexdump-annotate` shows for one file.
 
     Attributes:
         size: Size of the file in bytes.
-        rows: In file order.
-        spaces: The selected ranges of the file (name "") and the decompressed payloads that rows point into.
+        rows: Rows in file order.
+        spaces: The selected ranges of the file (name "") and the decompressed payloads that rows refer to.
     """
 
     file: str
@@ -102,10 +102,10 @@ class Annotation(msgspec.Struct, frozen=True):
 # --- Kernel for the lines of a hexdump ---
 
 LINE_BYTES_SLOT, LINE_SIZE_SLOT, MARK_SLOT, ASCII_SLOT, FIRST_HEX_SLOT = 0, 1, 2, 3, 4
-"""Slots of `layout`: bytes shown per line; characters of a line; columns of the error mark and of the ASCII text;
-from the last one on, the column of the hex digits of each byte."""
+"""Slots of `layout`: bytes per line, characters per line, columns of the error mark and of the ASCII text; from the
+last slot on, the column of the hex digits of each byte."""
 OFFSET_DIGITS = 8
-"""Hexadecimal digits of the offset at the start of a line."""
+"""Number of hexadecimal digits of the offset at the start of a line."""
 
 
 @kernel()
@@ -134,7 +134,7 @@ def put_hexdump_lines(
         marks: 33 ("!") for a field with an error, else a blank.
         layout: See the slots above.
         blank: A line without bytes and label.
-        texts: The labels, each ended by a line feed.
+        texts: The labels, each with a line feed at its end.
     """
     width = layout[0]
     size = layout[1]

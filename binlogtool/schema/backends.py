@@ -1,7 +1,7 @@
 """Choose the backend of the scanners; run walks and kernels as native code.
 
-What the library does not have runs as Python: walks of schemas that were not enumerated for the build, kernels that
-changed after it.
+Functions that the library lacks run as Python: walks of schemas that were not enumerated for the build, and kernels
+that changed after it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from binlogtool.schema.walk_codegen import compute_scratch_size, find_checksums,
 
 
 class NativeBackend:
-    """Runs the functions of a library.
+    """Backend that runs the functions of a native library.
 
     Attributes:
-        missing: What the library does not have, in words (for tests and `--version -v`).
+        missing: Descriptions of functions that the library lacks (for tests and `--version -v`).
     """
 
     name = "native"
@@ -62,7 +62,7 @@ class NativeBackend:
         return self._compiled[function]
 
     def find_function(self, symbol: str, results: int, description: str) -> NativeFunction | None:
-        """Return a function of the library; add its description to `missing` if it is not there."""
+        """Return a function of the library; None, and its description in `missing`, if there is none."""
         function = self.library.find_function(symbol, results)
         if function is None:
             self.missing.append(f"{symbol}: {description}")
@@ -86,7 +86,7 @@ def get_native_backend() -> NativeBackend | None:
 
 
 def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool: bool) -> Kernel:
-    """Return the function to call in place of a kernel. results: length of the returned tuple; 0 = one integer."""
+    """Return the function to call instead of a kernel. results: length of the returned tuple; 0 = one integer."""
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
@@ -105,7 +105,7 @@ def _wrap_native(function: Kernel, entry: NativeFunction, results: int, is_bool:
 
 
 def _passed(arguments: tuple[Any, ...]) -> Iterator[Any]:
-    """The arguments, structs field by field."""
+    """Yield the arguments, with structs replaced by their fields."""
     for one in arguments:
         if isinstance(one, tuple) and hasattr(one, "_fields"):
             yield from one
@@ -133,7 +133,7 @@ def make_walk_symbol(program: Program, columns: tuple[str, ...]) -> str:
 
 
 class NativeScanner(WalkScanner):
-    """A scanner that runs a walk of the library."""
+    """Scanner that runs a walk of the native library."""
 
     def __init__(
         self,
@@ -190,11 +190,11 @@ def choose_backend(name: str) -> Backend:
 
     The environment variable BINLOGTOOL_BACKEND takes precedence.
 
-    auto is native code where the package has some for this machine; what its library lacks runs as Python.
+    auto is native code if the package has a library for this machine; functions that it lacks run as Python.
 
     Raises:
-        UsageError: no such name.
-        InputOutputError: native code is demanded, and there is none for this machine.
+        UsageError: the name is unknown.
+        InputOutputError: native code is requested, but there is none for this machine.
     """
     name = os.environ.get(BACKEND_VARIABLE) or name
     if name not in BACKEND_NAMES:

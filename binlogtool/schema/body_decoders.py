@@ -1,4 +1,4 @@
-"""Generate Python that decodes bodies: to a dictionary, or to some fields as a tuple."""
+"""Generate Python functions that decode bodies to a dictionary, or some of their fields to a tuple."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ FixedSizeOp = LoadInteger | ExpectBytes | SkipBytes
 
 
 class BodyCodeGenerator(ABC):
-    """Generates the lines of a function that reads a body.
+    """Generator of the lines of a function that reads a body.
 
     Attributes:
-        end: The variable that says where the body ends.
-        wanted: Variables and byte ranges that are the result.
-        used: These, and the ones that are needed to compute them.
+        end: The variable that holds the end of the body.
+        wanted: Variables and byte ranges of the result.
+        used: Those of `wanted`, and all that are needed to compute them.
         position: The current position.
     """
 
@@ -92,7 +92,7 @@ class BodyCodeGenerator(ABC):
         self.emit_zeros(body.ops)
 
     def emit_zeros(self, ops: tuple[Op, ...]) -> None:
-        """Set the variables of cases that may not be taken to 0."""
+        """Emit code that sets the variables of cases that may not be taken to 0."""
         for path in sorted(find_unset_variables(ops, self._tests) & self.used):
             self.line(f"{self.names[path]} = 0")
 
@@ -155,7 +155,7 @@ class BodyCodeGenerator(ABC):
 
     @property
     def left_source(self) -> str:
-        """Source of the number of bytes that are left."""
+        """Source of the number of remaining bytes."""
         return f"{self.end} - {self.position.term}"
 
     def format_value(self, value: Expr) -> str:
@@ -175,7 +175,7 @@ class BodyCodeGenerator(ABC):
 
     @abstractmethod
     def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
-        """Read neighbouring fields of fixed size."""
+        """Emit code that reads neighbouring fields of fixed size."""
 
     @abstractmethod
     def emit_skip(self, path: str, length: Expr) -> None:
@@ -183,18 +183,18 @@ class BodyCodeGenerator(ABC):
 
     @abstractmethod
     def emit_scalar(self, op: ReadScalar) -> None:
-        """Read a value with a kernel."""
+        """Emit code that reads a value with a kernel."""
 
     @abstractmethod
     def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
-        """Make the bytes `[start, end)` a field."""
+        """Emit code that makes the bytes `[start, end)` a field."""
 
     @abstractmethod
     def emit_count_check(self, op: CheckCount) -> None:
         """Refuse a count whose elements cannot fit."""
 
     def emit_special(self, op: Op) -> None:
-        """Emit an operation that only some generators support. Raises UnlowerableError: not this one."""
+        """Emit an operation that only some generators support. Raises UnlowerableError: this one does not."""
         raise UnlowerableError(op.path, f"{type(op).__name__} in a body")
 
 
@@ -204,11 +204,11 @@ _STRUCT_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class PythonBodyGenerator(BodyCodeGenerator):
-    """Generates a Python function of `data`.
+    """Generator of a Python function of `data`.
 
     Attributes:
         constants: The globals of the function.
-        decoded_paths: Variables that hold decoded values already.
+        decoded_paths: Variables that already hold decoded values.
     """
 
     dialect = PYTHON
@@ -244,7 +244,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
     # -- operations --------------------------------------------------------------------------------------------------
 
     def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
-        """Unpack the used fields of the run at once."""
+        """Emit code that unpacks the used fields of the run together."""
         sizes = tuple((op.path, get_fixed_size(op) or 0) for op in run)
         end = self.position.advance(sum(size for _, size in sizes))
         self._emit_raise_if(f"limit < {end}", f"short({self.add_constant('sizes', sizes)}, {self.left_source})")
@@ -256,7 +256,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         self.position = end
 
     def _make_struct_layout(self, run: list[FixedSizeOp]) -> tuple[str, list[str], list[LoadInteger]]:
-        """Return the `struct` layout, its target variables, and the integers that it gives as bytes."""
+        """Return the `struct` layout, its target variables, and the integers that it unpacks as bytes."""
         layout, targets, byte_integers = "<", list[str](), list[LoadInteger]()
         for op in run:
             size = get_fixed_size(op) or 0
@@ -318,7 +318,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         return f"int.from_bytes({where}, {'big' if order == '>' else 'little'!r}, signed={code.islower()})"
 
     def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
-        """Slice the bytes where they are read: a case that is not taken has none."""
+        """Emit code that slices the bytes where they are read, because a case that is not taken has none."""
         if path in self.wanted:
             self.line(f"{self.names[path]} = data[{start}:{'' if str(end) == self.end else end}]")
 
@@ -330,7 +330,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         )
 
     def emit_special(self, op: Op) -> None:
-        """Read lists."""
+        """Emit code that reads lists."""
         if not isinstance(op, Repeat):
             return super().emit_special(op)
         items = self.lists.get(op.path)
@@ -343,7 +343,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         return self._emit_element_loop(op, items)
 
     def _emit_number_list(self, op: Repeat, items: ShownList, size: int) -> None:
-        """Read a list whose elements are numbers of fixed sizes."""
+        """Emit code that reads a list whose elements are numbers of fixed sizes."""
         start, end, count = self.position, self.new_variable(), self.format_value(op.count)
         self.line(f"{end} = {start} + {size} * {count}")
         self._emit_raise_if(
@@ -360,7 +360,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         self.position = BodyPosition(end, 0)
 
     def _emit_element_loop(self, op: Repeat, items: ShownList | None) -> None:
-        """Read a list of any elements; each takes at least a byte, so the loop never takes more rounds than bytes."""
+        """Emit a loop that reads any elements; each takes at least a byte, which bounds the number of iterations."""
         position, list_name, line = self.new_variable(), self.names[op.path], self.line
         line(f"{position} = {self.position}")
         line(f"{list_name} = []")
@@ -376,7 +376,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         self.position = BodyPosition(position, 0)
 
     def format_list(self, source: str) -> str:
-        """Return the source of a list of what an expression yields."""
+        """Return the source of a list of the values that an expression yields."""
         return source if source.startswith("[") or source.isidentifier() else f"list({source})"
 
     def format_element(self, items: ShownList) -> str:
@@ -392,7 +392,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         """Return the source of a dictionary of unconditional members.
 
         Raises:
-            UnlowerableError: one of them may be absent.
+            UnlowerableError: a member may be absent.
         """
         if any(member.test is not None for member in members):
             raise UnlowerableError(members[0].name, "what is inside of each other is there as a whole")
@@ -419,7 +419,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
         return repr(part)[1:-1] if isinstance(part, str) else f"{{{self.format_shown(part)}}}"
 
     def format_leaf(self, leaf: LeafFormat | None, data: str) -> str:
-        """Return the source of bytes as their leaf format shows them."""
+        """Return the source of the value that a leaf format shows for bytes."""
         if leaf is not None and leaf.decode is None:
             raise UnlowerableError(data, "only compiled code writes it")
         return data if leaf is None else f"{self.add_constant('leaf', leaf.decode)}({data})"
@@ -429,10 +429,10 @@ class PythonBodyGenerator(BodyCodeGenerator):
 
 
 def make_decoder(body_schema: BodySchema) -> Callable[..., dict[str, Any]]:
-    """Return a function of a body, as bytes, and of the numbers that it is given, that returns what `dump` shows of it.
+    """Return a function (body as bytes, parameters of the schema) -> the dictionary that `dump` shows.
 
     Raises:
-        UnlowerableError: the schema, or what is to be shown, cannot be compiled.
+        UnlowerableError: the schema, or a value to show, cannot be compiled.
     """
     body = lower_body(body_schema.schema)
     members = list_shown_members(body_schema, body)
@@ -446,11 +446,11 @@ FieldsKind = type[tuple[Any, ...]] | tuple[str, ...] | str
 
 
 def make_fields_reader(schema: Construct, kind: FieldsKind, element: FieldsKind = ()) -> Callable[[bytes], Any]:
-    """Return a function of a body, as bytes, that returns a named tuple, a tuple of fields, or one field.
+    """Return a function from a body, as bytes, to a named tuple, a tuple of fields, or one field.
 
-    Names of a named tuple are those of fields at any depth; a name that the schema does not have gets its default.
-    Codes and flags are numbers, text is bytes, absent fields are None. Arrays are tuples; their elements are of the
-    kind `element`, or tuples of what is shown of them, as are those of nested arrays.
+    The members of a named tuple are fields at any depth; a member that is not in the schema gets its default. Codes and
+    flags are numbers, text is bytes, absent fields are None. Arrays are tuples; their elements are of the kind
+    `element`, or tuples of their shown fields, like the elements of nested arrays.
 
     Args:
         kind: A named tuple class, a tuple of field names, or one field name.
@@ -472,10 +472,10 @@ def make_fields_reader(schema: Construct, kind: FieldsKind, element: FieldsKind 
 
 
 class _DictionaryGenerator(PythonBodyGenerator):
-    """Generates a function that returns what `dump` shows."""
+    """Generator of a function that returns the dictionary that `dump` shows."""
 
     def drop_useless_tail(self) -> tuple[Op, ...]:
-        """Return the operations without last ones that can neither fail nor give anything wanted."""
+        """Return the operations without those at the end that can neither fail nor contribute to the result."""
         ops = self.body.ops
         while ops and all(
             isinstance(op, AssignRemaining | TakeRest | ChooseCase) and not {*list_outputs(op)} & self.used
@@ -485,7 +485,7 @@ class _DictionaryGenerator(PythonBodyGenerator):
         return ops
 
     def emit_result(self, members: tuple[ShownMember, ...]) -> None:
-        """Emit the dictionary and the return."""
+        """Emit code that builds and returns the dictionary."""
         self._decode_shared_leaves(members)
         first_conditional = next((i for i, member in enumerate(members) if member.test is not None), len(members))
         dictionary = self.format_dictionary(members[:first_conditional])
@@ -506,7 +506,7 @@ class _DictionaryGenerator(PythonBodyGenerator):
         self.line("return out")
 
     def _decode_shared_leaves(self, members: tuple[ShownMember, ...]) -> None:
-        """Decode a value once that both the title and a member show."""
+        """Emit code that decodes a value only once if both the title and a member show it."""
         title = members[0].value if members else None
         for part in title.parts or () if isinstance(title, ShownTitle) else ():
             if isinstance(part, ShownBytes) and any(member.value == part for member in members[1:]):
@@ -516,16 +516,16 @@ class _DictionaryGenerator(PythonBodyGenerator):
 
 
 class _FieldsGenerator(PythonBodyGenerator):
-    """Generates a function that returns plain fields.
+    """Generator of a function that returns plain fields.
 
     Attributes:
-        kinds: The kinds of the elements of lists, by path; elements of other lists are tuples.
+        kinds: Path of a list -> the kind of its elements; elements of other lists are tuples.
     """
 
     kinds: Mapping[str, FieldsKind] = MappingProxyType({})
 
     def take_needed_operations(self) -> tuple[Op, ...]:
-        """Return the operations up to the last one that gives something wanted."""
+        """Return the operations up to the last one that contributes to the result."""
         ops, last = self.body.ops, 0
         for index, op in enumerate(ops):
             outputs = {path for one in iter_operations((op,)) for path in (*list_defined_paths(one), one.path)}
@@ -534,7 +534,7 @@ class _FieldsGenerator(PythonBodyGenerator):
         return ops[:last]
 
     def emit_absent_values(self, wanted: tuple[ShownMember, ...]) -> None:
-        """Set fields that may be absent to None, unless something is computed with their 0."""
+        """Emit code that sets fields that may be absent to None, unless their value 0 is used in a computation."""
         computed = find_used_paths(self.body.ops)
         for member in wanted:
             path = _member_path(member)
@@ -543,7 +543,7 @@ class _FieldsGenerator(PythonBodyGenerator):
                 self.decoded_paths.add(path)
 
     def _find_set_conditions(self, path: str) -> set[Expr | None]:
-        """Return the conditions of the cases that set a variable; None = it is also set otherwise."""
+        """Return the conditions of the cases that set a variable; None = it is also set unconditionally."""
         conditions: set[Expr | None] = set()
         for op in self.body.ops:
             if isinstance(op, ChooseCase):
@@ -576,7 +576,7 @@ class _FieldsGenerator(PythonBodyGenerator):
         return self.format_fields(self.kinds.get(items.path) or tuple(members), members)
 
     def format_list(self, source: str) -> str:
-        """Return the source of a tuple of what an expression yields."""
+        """Return the source of a tuple of the values that an expression yields."""
         return f"tuple({source})"
 
     def _format_plain(self, member: ShownMember) -> str:

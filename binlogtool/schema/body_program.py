@@ -1,7 +1,7 @@
-"""Compile the schema of a body to operations and to the members that are shown of it.
+"""Compile the schema of a body to operations and to the members that `dump` shows.
 
-A body is all of its bytes, so more can be lowered than for a scanner: fields that reach to the end, fields that are
-only there if bytes are left, and arrays. Bindings keep what `dump` needs of fields: texts, flags, marker bits.
+The size of a body is known, so more can be lowered than for a scanner: fields that extend to the end, fields that exist
+only if bytes are left, and arrays. Bindings keep what `dump` needs to know about fields: texts, flags, marker bits.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ from binlogtool.schema.program import (
 
 
 class BodyPosition(NamedTuple):
-    """A position in the body: a variable ("" = the start of the body) and an offset from it."""
+    """Position in a body: a variable ("" = the start of the body) and an offset from it."""
 
     base: str
     offset: int
@@ -101,12 +101,12 @@ class BodyPosition(NamedTuple):
 
     @property
     def term(self) -> str:
-        """The position as an operand of a subtraction."""
+        """Source of the position as an operand of a subtraction."""
         return f"({self})" if self.base and self.offset else str(self)
 
 
 def list_outputs(op: Op) -> tuple[str, ...]:
-    """Return the paths of the variables, bytes and lists that an operation gives."""
+    """Return the paths of the variables, bytes and lists that an operation produces."""
     return (
         *list_defined_paths(op),
         *([op.path] if isinstance(op, SkipBytes | TakeRest | CaptureBytes | Repeat) else []),
@@ -114,10 +114,10 @@ def list_outputs(op: Op) -> tuple[str, ...]:
 
 
 def find_unset_variables(ops: tuple[Op, ...], used_elsewhere: set[str]) -> set[str]:
-    """Return the variables that are used although the case that sets them may not be taken; they are 0 then.
+    """Return the variables that are used although the case that sets them may not be taken; then they are 0.
 
     Args:
-        used_elsewhere: Variables that are used beside these operations, set or not.
+        used_elsewhere: Variables that are also used outside these operations, set or not.
     """
     unset_paths: set[str] = set()
     ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Peek | CaptureBytes) else (op,)))
@@ -150,7 +150,7 @@ def make_value_error(name: str, code: int, left: int) -> MalformedError:
 
 
 class LoweredBody(msgspec.Struct, frozen=True):
-    """A lowered body. fields: name -> what it is bound to, in order."""
+    """Lowered body. fields: name -> its binding, in order."""
 
     ops: tuple[Op, ...]
     fields: dict[str, Binding]
@@ -158,7 +158,7 @@ class LoweredBody(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def lower_body(schema: construct.Construct) -> LoweredBody:
-    """Return the operations of a body. Raises UnlowerableError: with the field."""
+    """Lower the schema of a body. Raises UnlowerableError: a field cannot be compiled; the message names it."""
     lowering = _BodyLowering()
     while isinstance(schema, construct.Renamed):
         schema = schema.subcon
@@ -187,7 +187,7 @@ def _merge_cases(ops: Iterable[Op]) -> tuple[Op, ...]:
 
 
 def _find_leaf(node: Any) -> LeafFormat | None:
-    """Return the attribute `leaf`; not by `getattr`, which finds members of a Struct."""
+    """Return the attribute `leaf`, without `getattr`, which also finds members of a Struct."""
     leaf = node.__dict__.get("leaf", getattr(type(node), "leaf", None))
     return leaf if isinstance(leaf, LeafFormat) else None
 
@@ -221,7 +221,7 @@ class _BodyLowering(Lowering):
         )
 
     def _find_outer_field(self, name: str, path: str, scope: StructScope) -> Ref | ByteRangeField | ListField:
-        """Return the field of this name in the enclosing structures."""
+        """Return the field with this name in the enclosing structures."""
         outer_scope: StructScope | None = scope
         while outer_scope is not None and name not in outer_scope.names:
             outer_scope = outer_scope.parent
@@ -314,7 +314,7 @@ class _BodyLowering(Lowering):
 
 
 def _make_conditional(test: Expr, binding: Binding) -> Binding:
-    """Make a binding conditional; if it has a condition already, it is there when both are met."""
+    """Make a binding conditional; if it already has a condition, both must be met."""
     if not isinstance(binding, Conditional):
         return Conditional(binding, test)
     both = [one if is_boolean(one) else LogicalNot(LogicalNot(one)) for one in (test, binding.test)]
@@ -340,14 +340,14 @@ _BodyLowering.rules = (
 
 
 class ShownNumber(msgspec.Struct, frozen=True):
-    """An integer: the variable `path`."""
+    """Shown integer, from the variable `path`."""
 
     path: str
     signed: bool
 
 
 class ShownEnum(msgspec.Struct, frozen=True):
-    """An integer with names for some of its values."""
+    """Shown integer with names for some of its values."""
 
     path: str
     signed: bool
@@ -355,10 +355,10 @@ class ShownEnum(msgspec.Struct, frozen=True):
 
 
 class ShownBytes(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`.
+    """Shown bytes, from the operation at `path`.
 
     Attributes:
-        given: What its leaf format takes: (variable, True), or (bytes or list, False), of which it takes the start.
+        given: Arguments of its leaf format: (variable, True), or (bytes or list, False) for the start of these.
     """
 
     path: str
@@ -367,26 +367,26 @@ class ShownBytes(msgspec.Struct, frozen=True):
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
-    """Nested members."""
+    """Shown group of nested members."""
 
     members: tuple[ShownMember, ...]
 
 
 class ShownList(msgspec.Struct, frozen=True):
-    """A list, whose elements the operation at `path` makes. element: how each of them is shown."""
+    """Shown list, whose elements the operation at `path` produces. element: form of each element."""
 
     path: str
     element: ShownValue
 
 
 class ShownTitle(msgspec.Struct, frozen=True):
-    """Text made of others; None = null. Strings are constant; `ArgumentNumber` is a number that is not in the body."""
+    """Text composed of other values; None = null. Strings are constant; an `ArgumentNumber` is not in the body."""
 
     parts: tuple[str | ShownNumber | ShownBytes | ArgumentNumber, ...] | None
 
 
 class ArgumentNumber(msgspec.Struct, frozen=True):
-    """A number that the reader of the body gets as an argument."""
+    """Number that the reader of the body receives as an argument."""
 
     name: str
 
@@ -395,7 +395,7 @@ ShownValue = ShownNumber | ShownEnum | ShownBytes | ShownGroup | ShownList | Sho
 
 
 class ShownMember(msgspec.Struct, frozen=True):
-    """A named value. test: it is there if this is not 0; None = always."""
+    """Named shown value. test: the value exists if this is not 0; None = always."""
 
     name: str
     value: ShownValue
@@ -403,7 +403,7 @@ class ShownMember(msgspec.Struct, frozen=True):
 
 
 def list_shown_members(body_schema: BodySchema, body: LoweredBody) -> tuple[ShownMember, ...]:
-    """Return what is shown of a body. Raises UnlowerableError: something of it cannot be compiled."""
+    """Return the members that are shown of a body. Raises UnlowerableError: a member cannot be compiled."""
     members = tuple(_iter_members(body.fields, ""))
     if body_schema.title is None:
         return members
@@ -447,7 +447,7 @@ def _iter_members(fields: Mapping[str, Binding], prefix: str, *, include_hidden:
 
 
 def make_shown_value(field: Binding, path: str) -> ShownValue:
-    """Return how a field is shown. Raises UnlowerableError: it cannot be compiled."""
+    """Return the shown form of a field. Raises UnlowerableError: it cannot be compiled."""
     match field:
         case (
             Ref(path=variable, lo=lo)
@@ -467,7 +467,7 @@ def make_shown_value(field: Binding, path: str) -> ShownValue:
 
 
 def iter_all_fields(fields: dict[str, Binding]) -> Iterator[tuple[str, ShownMember]]:
-    """Yield all fields that are not groups, by their own names; a field of a group is present when the group is."""
+    """Yield (name, field) for all fields that are not groups; a field of a group is present when the group is."""
     for name, field in fields.items():
         test: Expr | None = None
         inner = field
@@ -503,7 +503,7 @@ def find_needed_paths(members: tuple[ShownMember, ...]) -> set[str]:
 
 
 def find_test_paths(members: Iterable[ShownMember]) -> set[str]:
-    """Return the variables that decide which members are there, nested ones included."""
+    """Return the variables that determine which members exist, including nested members."""
     paths: set[str] = set()
     for member in members:
         paths |= set(iter_references(member.test)) if member.test is not None else set()
@@ -514,7 +514,7 @@ def find_test_paths(members: Iterable[ShownMember]) -> set[str]:
 
 
 def iter_lists(members: Iterable[ShownMember]) -> Iterator[ShownList]:
-    """Yield all lists, nested ones included."""
+    """Yield all shown lists, including nested lists."""
     for member in members:
         match member.value:
             case ShownList(element=element) as items:

@@ -1,12 +1,12 @@
 """Generate C from kernels and generated walks.
 
 Names are made unique, integer constants are inlined, annotations and decorators are removed, and every byte that is
-loaded from an array becomes a 64-bit integer, so that no kernel has to care about small unsigned types. The types of
-arrays are those that parameters declare (`signatures`).
+loaded from an array becomes a 64-bit integer, so that kernels need not handle small unsigned types. The types of arrays
+are those that parameters declare (`Signature`).
 
-What means the same in both languages is emitted unchanged; floor division, modulo, shifts and the values of `and` and
-`or` use the runtime (`runtime.c`) or a conditional. C leaves open in which order the operands of an expression are
-computed: where one of them stores, each gets a variable of its own, from left to right.
+Code with the same meaning in both languages is emitted unchanged; floor division, modulo, shifts and the values of
+`and` and `or` use the runtime (`runtime.c`) or a conditional. C does not define the order in which the operands of an
+expression are computed: if one of them stores to memory, each is assigned to a variable, from left to right.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
 
 
 class KernelError(ValueError):
-    """A function uses something that a kernel may not use."""
+    """Raised for a function that uses what a kernel may not use."""
 
 
 class StructType(msgspec.Struct, frozen=True):
-    """A struct. fields: in their order; None: an integer or a truth value."""
+    """Type of a struct parameter. fields: types of the fields in order; None = an integer or a truth value."""
 
     name: str
     fields: dict[str, ArrayType | None]
@@ -45,11 +45,11 @@ class StructType(msgspec.Struct, frozen=True):
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """The types of one kernel.
+    """Parameter and result types of one kernel.
 
     Attributes:
-        parameters: In order; None = an integer or a truth value.
-        results: How many integers it returns.
+        parameters: Types in order; None = an integer or a truth value.
+        results: Number of integers that it returns.
     """
 
     parameters: dict[str, ArrayType | StructType | None]
@@ -68,7 +68,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     """Return the declared types of a kernel.
 
     Raises:
-        KernelError: the function is not a plain one, or a type is missing or not one that a kernel can have.
+        KernelError: the function is not a plain function, or a type is missing or not allowed in a kernel.
     """
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         raise KernelError(f"{function!r} is not a plain module-level function")
@@ -81,7 +81,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
 
 
 def struct_of(kind: type) -> StructType:
-    """The declared types of the fields of a `NamedTuple`.
+    """Return the declared types of the fields of a `NamedTuple`.
 
     Raises:
         KernelError: a field is neither an integer nor an array.
@@ -156,11 +156,11 @@ _ALLOWED_BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
 
 
 class KernelSources:
-    """Collects kernels with all kernels that they call, each once.
+    """Collector of kernels and all kernels that they call, each once.
 
     Attributes:
-        trees: Syntax tree by kernel name.
-        signatures: Declared types by kernel name.
+        trees: Kernel name -> syntax tree.
+        signatures: Kernel name -> declared types.
     """
 
     def __init__(self, name_of: Callable[[Callable[..., Any]], str]) -> None:
@@ -181,7 +181,7 @@ class KernelSources:
                 raise KernelError(f"{function.__module__} has two kernels called {function.__qualname__}")
             self.signatures[name] = read_signature(function)
             self._names[function] = name
-            if not function.__dict__.get("kernel_native"):  # the runtime has its own implementation
+            if not function.__dict__.get("kernel_native"):  # implemented in the runtime
                 self.trees[name] = ast.fix_missing_locations(self._rewrite(function, name))
         return self._names[function]
 
@@ -248,14 +248,14 @@ class _Structs(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """A field of a parameter."""
+        """Replace a field of a parameter by its name."""
         owner = node.value.id if isinstance(node.value, ast.Name) else ""
         if (owner, node.attr) not in self._fields or not isinstance(node.ctx, ast.Load):
             raise self._error(f"uses {ast.unparse(node)}, which is no field of a struct, or writes to it")
         return ast.Name(self._fields[owner, node.attr], ast.Load())
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """A struct that is passed becomes its fields; one that is made for a call, its values."""
+        """Replace a struct that is passed by its fields, and a struct that is made for a call by its values."""
         called = self._find_method(node)
         if called is None and isinstance(node.func, ast.Name):
             called = _find_called(self._function, node.func.id)
@@ -336,7 +336,7 @@ class _KernelRewriter(ast.NodeTransformer):
         raise self._make_error(f"uses {name}, which is neither a kernel nor an integer")
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Rewrite a call; arrays are passed on by name, to parameters that declare the same elements."""
+        """Rewrite a call; arrays must be passed by name to parameters that declare the same elements."""
         if not isinstance(node.func, ast.Name) or node.keywords or node.func.id in self._locals:
             raise self._make_error(f"calls other than by a name and by positions: {ast.unparse(node)}")
         node.func = self.visit_Name(node.func)
@@ -406,7 +406,7 @@ class _KernelRewriter(ast.NodeTransformer):
         return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
 
     def _is_byte_element(self, target: ast.expr) -> bool:
-        """Return True for an element of an array of bytes; those of integers are stored by the emitter."""
+        """Return True for an element of an array of bytes; elements of integer arrays are stored by the emitter."""
         array = self._find_array_type(target)
         return array is not None and array.size == 1
 
@@ -416,7 +416,7 @@ class _KernelRewriter(ast.NodeTransformer):
         return ast.Expr(_parse_expression(f"store_u1({where}, {ast.unparse(value)})"))
 
     def _rewrite_unpacking(self, target: ast.Tuple, value: ast.expr) -> list[ast.stmt]:
-        """Rewrite `out[i], p = call()` with a local name."""
+        """Rewrite `out[i], p = call()` with a local variable."""
         plain: list[ast.expr] = []
         stores: list[ast.stmt] = []
         assigned = {element.id for element in target.elts if isinstance(element, ast.Name)}
@@ -465,15 +465,15 @@ _UNSIGNED_OPERATORS: dict[type[ast.AST], str] = {ast.FloorDiv: "/", ast.Mod: "%"
 
 
 class EmitError(ValueError):
-    """The text uses something that has no C of the same meaning."""
+    """Raised for source text that has no C equivalent."""
 
 
 class EmittedFunction(msgspec.Struct, frozen=True):
-    """Signature of a function, as its callers need it.
+    """Properties of an emitted function that its callers need.
 
     Attributes:
-        arity: How many values it returns.
-        stores: It writes to memory.
+        arity: Number of values that it returns.
+        stores: True if it writes to memory.
     """
 
     arity: int
@@ -481,7 +481,7 @@ class EmittedFunction(msgspec.Struct, frozen=True):
 
 
 class CEmitter:
-    """Turns functions into C, callees first. emitted: the functions that are done, by name."""
+    """Emitter of functions as C, callees first. emitted: name -> function that was already emitted."""
 
     def __init__(self) -> None:
         self.emitted: dict[str, EmittedFunction] = {}
@@ -490,10 +490,10 @@ class CEmitter:
         """Return one function as C text.
 
         Args:
-            tables: Constant arrays that it may name -> their names in C.
+            tables: Name of a constant array that it may use -> its name in C.
 
         Raises:
-            EmitError: it has no C of the same meaning.
+            EmitError: it has no C equivalent.
         """
         writer = _CFunctionWriter(tree, name, self.emitted, tables or {})
         text = writer.write()
@@ -501,15 +501,13 @@ class CEmitter:
         return text
 
     def emit_runtime_alias(self, name: str, runtime_name: str, parameters: int) -> str:
-        """Return the C text of a function that calls one of the runtime; it stores, and returns one value."""
+        """Return the C text of a function that calls a function of the runtime; it may store, and returns one value."""
         self.emitted[name] = EmittedFunction(1, True)
         declared, passed = (", ".join(f"{kind}a{i}" for i in range(parameters)) for kind in ("int64_t ", ""))
         return f"static int64_t {name}({declared}) {{ return {runtime_name}({passed}); }}\n"
 
     def emit_export(self, name: str, symbol: str, parameters: int) -> str:
-        """Return the exported form of a function: it takes its arguments from one array and leaves its results in
-        another.
-        """
+        """Return the exported form of a function: arguments are read from one array, results written to another."""
         arguments = ", ".join(f"a[{i}]" for i in range(parameters))
         arity = self.emitted[name].arity
         if arity == 1:
@@ -558,7 +556,7 @@ class _CFunctionWriter:
         return arities.pop() if arities else 1
 
     def _count_values(self, node: ast.expr | None) -> int:
-        """Return how many values an expression has; 0 for a recursive call, which the other returns determine."""
+        """Return the number of values of an expression; 0 for a recursive call, which other returns determine."""
         if isinstance(node, ast.Tuple):
             return len(node.elts)
         if isinstance(node, ast.IfExp):
@@ -579,7 +577,7 @@ class _CFunctionWriter:
 
     def _emit_in_order(self, nodes: Sequence[ast.expr]) -> tuple[str, list[str]]:
         """Return statements to run first, and the values of the nodes, computed from left to right if one of them
-        stores.
+        stores to memory.
         """
         values = [self._emit_value(node) for node in nodes]
         if len(nodes) < 2 or not any(self._is_store(one) for node in nodes for one in ast.walk(node)):
@@ -702,7 +700,7 @@ class _CFunctionWriter:
     # -- expressions ---------------------------------------------------------------------------------------------
 
     def _emit_test(self, node: ast.expr) -> str:
-        """Return a condition."""
+        """Return the C text of a condition."""
         match node:
             case ast.BoolOp(op=op, values=values):
                 return "(" + (" && " if isinstance(op, ast.And) else " || ").join(map(self._emit_test, values)) + ")"
@@ -763,7 +761,7 @@ class _CFunctionWriter:
         raise EmitError(f"{self.name}: {ast.unparse(node)}")
 
     def _emit_bool_op(self, node: ast.BoolOp) -> str:
-        """Return the value of `a and b`, `a or b`: the operand that decides."""
+        """Return the C text of `a and b` or `a or b`, whose value is the deciding operand."""
         text = self._emit_value(node.values[-1])
         for operand in node.values[-2::-1]:
             operand_name = f"c{next(self._numbers)}"
@@ -814,7 +812,7 @@ class _CFunctionWriter:
 
 
 def _with_prelude(prelude: str, text: str) -> str:
-    """Return a value that needs statements to run first."""
+    """Return the C text of a value that needs statements to run first."""
     return f"({{ {prelude} {text}; }})" if prelude else text
 
 
@@ -840,7 +838,7 @@ _INLINE = "inline __attribute__((always_inline))"
 
 
 class CLibrarySource:
-    """Collects functions; `write_text` returns what a C compiler takes."""
+    """Collector of the functions of a library; `write_text` returns its C text."""
 
     def __init__(self) -> None:
         self._emitter = CEmitter()
@@ -856,7 +854,7 @@ class CLibrarySource:
     def add_generated(self, symbol: str, text: str, kernels: native_library.KernelNames) -> None:
         """Add a generated function and export it, after the constant tables and the functions that it calls.
 
-        The names of those that it calls have the hash of their text, so each is emitted once.
+        The names of functions that it calls contain the hash of their text, so each is emitted once.
         """
         if symbol in self.symbols:
             return
@@ -874,7 +872,7 @@ class CLibrarySource:
         self._emit_export(f"own_{symbol}", symbol, len(main_function.args.args))
 
     def _add_table(self, name: str, symbol: str, numbers: list[int], tables: dict[str, str]) -> None:
-        if name in tables:  # two called functions share it
+        if name in tables:  # shared by two called functions
             return
         tables[name] = f"{name}_{symbol}"
         elements = ", ".join(map(str, numbers)) or "0"
@@ -886,7 +884,7 @@ class CLibrarySource:
         return "\n".join([runtime, *self._parts])
 
     def _emit_kernel(self, function: Kernel) -> str:
-        """Emit a kernel after those that it calls; return its name.
+        """Emit a kernel after the kernels that it calls; return its name.
 
         Raises:
             KernelError: the kernel or one that it calls has no compiled form.

@@ -1,11 +1,11 @@
 """Compile a construct schema to operations.
 
-With `schema.body_program` the only code that lowers construct's classes.
+This module and `schema.body_program` are the only code that lowers construct's classes.
 
-What can be lowered: Struct, named fields, integers of 1..8 bytes (also signed; floats as their bit pattern), Bytes,
-Padding, Const, Tell, Check, Computed, If, IfThenElse, Switch, Enum and other adapters over integers (the raw value),
-Magic, CrcCheck, nested schemas (their bytes) and every class with a kernel in its attribute `scan` or `kernel`.
-Expressions are construct's `this` objects; a Python function is opaque and refused.
+Supported are: Struct, named fields, integers of 1..8 bytes (also signed; floats as their bit pattern), Bytes, Padding,
+Const, Tell, Check, Computed, If, IfThenElse, Switch, Enum and other adapters over integers (the raw value), Magic,
+CrcCheck, nested schemas (their bytes) and every class with a kernel in its attribute `scan` or `kernel`. Expressions
+are construct's `this` objects; Python functions are opaque and refused.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from binlogtool.schema.program import (
 
 
 class UnlowerableError(Exception):
-    """A field of a schema cannot be compiled for a generated scanner; the message starts with its dotted path."""
+    """Raised for a field that cannot be compiled for a generated scanner; the message starts with its dotted path."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path or 'schema'}: {why}")
@@ -76,20 +76,20 @@ class UnlowerableError(Exception):
 
 
 class NoInteger(msgspec.Struct, frozen=True):
-    """A name whose value is not an integer, so no expression may use it."""
+    """Binding of a name whose value is not an integer, so no expression may use it."""
 
     why: str
 
 
 class NamedInteger(msgspec.Struct, frozen=True):
-    """The value of an Enum: an integer that expressions compare by name."""
+    """Binding of an Enum: an integer that expressions compare by name."""
 
     ref: Ref
     numbers: Mapping[str, int]
 
 
 class ByteRangeField(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`. leaf: how they are shown; None = as bytes. given: see `LeafFormat`."""
+    """Binding of bytes of the operation at `path`. leaf: their shown form; None = as bytes. given: see `LeafFormat`."""
 
     path: str
     leaf: LeafFormat | None = None
@@ -97,48 +97,48 @@ class ByteRangeField(msgspec.Struct, frozen=True):
 
 
 class FlagInteger(msgspec.Struct, frozen=True):
-    """An integer whose bits have names."""
+    """Binding of an integer whose bits have names."""
 
     ref: Ref
     masks: Mapping[str, int]
 
 
 class MaskedInt(msgspec.Struct, frozen=True):
-    """An integer without its highest bits, which are `mark`."""
+    """Binding of an integer without its highest bits, which are `mark`."""
 
     ref: Ref
     mark: Ref
 
 
 class ListField(msgspec.Struct, frozen=True):
-    """A list. element: what each element is bound to, inside of the operation at `path`."""
+    """Binding of a list. element: binding of each element, inside the operation at `path`."""
 
     path: str
     element: Binding
 
 
 class Conditional(msgspec.Struct, frozen=True):
-    """A field that is there if `test` is not 0."""
+    """Binding of a field that exists if `test` is not 0."""
 
     inner: Binding
     test: Expr
 
 
 class HiddenBinding(msgspec.Struct, frozen=True):
-    """A field that is not shown."""
+    """Binding of a field that is not shown."""
 
     inner: Binding
 
 
 class TitledField(msgspec.Struct, frozen=True):
-    """A field that is shown under another name."""
+    """Binding of a field that is shown under another name."""
 
     inner: Binding
     title: str
 
 
 class StructScope(msgspec.Struct):
-    """The names that `this` offers inside one Struct (or in the columns of a record kernel)."""
+    """Names that `this` has inside one Struct (or in the columns of a record kernel)."""
 
     prefix: str
     parent: StructScope | None = None
@@ -164,7 +164,7 @@ _OPERATORS: Mapping[Any, str] = {function: name for name, function in {**ARITHME
 
 
 def merge_bindings(left: Binding, right: Binding) -> Binding:
-    """Return what a name is bound to after a choice between two cases; a value that a case lacks is 0."""
+    """Return the binding of a name after a choice between two cases; a value that a case lacks is 0."""
     if isinstance(left, StructScope) or isinstance(right, StructScope):
         sides = [side for side in (left, right) if isinstance(side, StructScope)]
         names = dict.fromkeys(name for side in sides for name in side.names)
@@ -220,7 +220,7 @@ def _lower_condition(value: FieldPresent | HighBitSet | AnyFlagSet, path: str, s
 
 
 def unwrap_binding(binding: Binding) -> Binding:
-    """Return what a name is bound to, without conditions, titles and hiding."""
+    """Return the binding of a name without conditions, titles and hiding."""
     while isinstance(binding, Conditional | HiddenBinding | TitledField):
         binding = binding.inner
     return binding
@@ -304,17 +304,17 @@ def _resolve_name(scope: StructScope, name: str) -> Binding | None:
 SCANNER_COLUMNS = ("offset", "end", "checksum", "span")
 
 POSITION_MAX = 1 << 56
-"""Largest position: far beyond any file, and sums of positions stay within 64 bits."""
+"""Largest position; far beyond any file, but sums of positions stay within 64 bits."""
 
 
 _TRANSPARENT = (NestedSchema, construct.Rebuild, construct.Default, construct.Hex, construct.HexDump)
 
 
 def lower_schema(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program:
-    """Return the operations of a schema that is to give these columns.
+    """Lower a schema to a program that produces these columns.
 
     Raises:
-        UnlowerableError: with the field, or the column that is not an integer field.
+        UnlowerableError: a field cannot be compiled, or a column is no integer field; the message names it.
     """
     lowering = Lowering()
     while isinstance(schema, construct.Renamed):
@@ -348,11 +348,11 @@ LoweringRule = Callable[[Any, Any, str, StructScope], Binding]
 
 
 class Lowering:
-    """Collects operations; each rule lowers one class of construct and returns what the field's name is bound to."""
+    """Collector of operations; each rule lowers one class of construct and returns the binding of the field's name."""
 
     rules: tuple[tuple[Any, LoweringRule], ...] = ()
     rule_by_class: dict[type, LoweringRule | None] = {}
-    """Cache: class -> its rule."""
+    """Cache: class -> its lowering rule."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -548,14 +548,14 @@ Lowering.rules = LOWERING_RULES
 
 
 class LeadingNumber(NamedTuple):
-    """The position of an unsigned number, from the frame's first byte."""
+    """Position of an unsigned number, relative to the frame's first byte."""
 
     start: int
     end: int
     big: bool
 
     def read_from(self, buf: Any, frame_start: int) -> int:
-        """Return its value in the frame at `buf[frame_start]`; the buffer must reach up to the number's end."""
+        """Return the number's value in the frame at `buf[frame_start]`; the buffer must contain the whole number."""
         return int.from_bytes(buf[frame_start + self.start : frame_start + self.end], "big" if self.big else "little")
 
 
@@ -565,7 +565,7 @@ def find_leading_number(schema: Any, path: str) -> LeadingNumber:
 
     Raises:
         KeyError: fields other than integers come before it.
-        UnlowerableError: there is no integer of this name.
+        UnlowerableError: there is no integer with this name.
     """
     position = 0
     for op in lower_schema(schema, (path,)).ops:

@@ -1,12 +1,12 @@
 """Generate code that writes the members of records and their bodies as JSON.
 
-A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns what kernels that write JSON return
-(`format_api.json_kernels`). It refuses a truncated body; the general writer reports what is wrong with it. It first
-reads all fields, then writes them; a list is read once more for that, element by element, so that long lists take no
-memory. Constant texts are stored eight bytes at a time.
+A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]` and returns the same as kernels that write JSON
+(`format_api.json_kernels`). It refuses a truncated body; the general writer reports the error. It first reads all
+fields, then writes them; a list is read again for that, element by element, so that long lists take no memory. Constant
+texts are stored eight bytes at a time.
 
-The generated functions (`schema.json_line_codegen`) loop over the records of a batch; the beginning of
-the loop, which loads what the kernels of the format need, is generated here.
+The functions of `schema.json_line_codegen` loop over the records of a batch; the beginning of the loop, which loads the
+inputs of the format's kernels, is generated here.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ from binlogtool.schema.walk_codegen import format_load, format_scalar_form
 # --- Generated code that writes bodies as JSON ---
 
 _MAX_NUMBER_SIZE = 25
-"""Most bytes of a number, working space included."""
+"""Maximum bytes of a number, including working space."""
 
 
 def generate_json_body(body_schema: BodySchema, kernels: native_library.KernelNames) -> tuple[str, str]:
-    """Return the name of the function, which has the hash of its text, and the text with the tables that it uses.
+    """Return the name of the function, which contains the hash of its text, and the text with the tables that it uses.
 
     Raises:
-        UnlowerableError: something of the body has no compiled form.
+        UnlowerableError: a part of the body has no compiled form.
     """
     generator = _JsonBodyGenerator(body_schema, kernels)
     name = native_library.make_symbol("body", generator.line.join())
@@ -88,7 +88,7 @@ def generate_json_body(body_schema: BodySchema, kernels: native_library.KernelNa
 
 
 class _JsonBodyGenerator(BodyCodeGenerator):
-    """Generates the lines of the function."""
+    """Generator of the lines of the function."""
 
     dialect = MACHINE
     end = "n"
@@ -109,7 +109,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
-        """Load each used field of the run."""
+        """Emit code that loads each used field of the run."""
         total = sum(get_fixed_size(op) or 0 for op in run)
         self._emit_refuse_if(f"n - {self.position.base} < {self.position.offset + total}")
         for op in run:
@@ -147,7 +147,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         self.position = BodyPosition(end, 0)
 
     def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
-        """Keep the start and the end of the bytes."""
+        """Emit code that keeps the start and the end of the bytes."""
         if path in self.wanted:
             self.line(f"{self.names[path]}_a = {start}")
             self.line(f"{self.names[path]}_z = {end}")
@@ -158,7 +158,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         self._emit_refuse_if(f"{count} < 0 or {count} > ({self.left_source}) // {op.smallest}")
 
     def emit_special(self, op: Op) -> None:
-        """Keep where a list begins and how many elements it has, and check that each is complete; check constants."""
+        """Emit code that checks the elements of a list, keeping its start and count, or that checks constants."""
         if isinstance(op, RequireOneOf):
             return self._emit_refuse_if(" and ".join(f"{self.names[op.path]} != {value}" for value in op.values))
         if isinstance(op, Require):
@@ -171,9 +171,9 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         return self._emit_elements(op, None)
 
     def _emit_elements(self, op: Repeat, element: ShownValue | None) -> None:
-        """Read all elements and, if wanted, write them.
+        """Emit code that reads all elements and, if `element` is given, writes them.
 
-        Each takes at least a byte, so the end of the body bounds the count.
+        Each element takes at least a byte, so the end of the body bounds the count.
         """
         position, name = self.new_variable(), self.names[op.path]
         self.line(f"{position} = {name}_a")
@@ -251,7 +251,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         self._emit_elements(op, element)
         self.line(f"if {self.names[op.path]}_n > 0:")
         with self.line.indent():
-            self.line("o -= 1")  # the comma after the last one
+            self.line("o -= 1")  # the comma after the last element
         self._append_text(b"]")
 
     def _format_number_call(self, value: ShownNumber | ShownEnum) -> str:
@@ -302,7 +302,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         self._emit_return_if("o < 0", "o")
 
     def _add_table(self, table: bytes) -> str:
-        """Return the name of constant bytes, which are in memory as integers of eight bytes."""
+        """Add constant bytes, stored as integers of eight bytes; return their name."""
         words = memoryview(table + bytes(-len(table) % 8)).cast("q").tolist()
         name = native_library.make_symbol("TABLE", repr(words))
         self.tables[name] = repr(words)
@@ -335,7 +335,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
 # --- Inputs of the generated functions that write members of records ---
 
 COPY_PADDING = 8
-"""Bytes that must be readable and writable after source and target of a copy."""
+"""Number of bytes that must be readable and writable after source and target of a copy."""
 
 MAX_TABLE_TEXTS = 4096
 NOTES_SIZE = 256
@@ -347,17 +347,17 @@ _FRAME_COLUMNS = ("offset", "end", "checksum")
 _POSITION_PREFIX = "place."
 _POSITION_COLUMNS = tuple(_POSITION_PREFIX + name for name in RecordPositions._fields)
 BATCH_PARAMETERS = "buf, records, frames, spans, tables, words"
-"""The first parameters of a generated function: addresses of the arena, of columns, of tables and of constant texts."""
+"""First parameters of a generated function: addresses of the arena, of columns, of tables and of constant texts."""
 
 D_co = TypeVar("D_co", covariant=True)
 
 
 class WrittenRecords(NamedTuple, Generic[D_co]):
-    """The output for the records before `next_record`; `data` is valid until the next call.
+    """Output for the records before `next_record`; `data` is valid until the next call.
 
     Attributes:
-        refused: Compiled code cannot write the record `next_record`; else there was no more space, or nothing left to
-            write.
+        refused: True if compiled code cannot write the record `next_record`; else there was no more space, or no more
+            record.
     """
 
     data: D_co
@@ -366,7 +366,7 @@ class WrittenRecords(NamedTuple, Generic[D_co]):
 
 
 class MemberSlot(NamedTuple):
-    """A member that the format writes. table: its kernel uses a table of texts. bodies: see `JsonMember`."""
+    """Member that the format writes. table: True if its kernel uses a table of texts. bodies: see `JsonMember`."""
 
     name: str
     kernel: Kernel | None
@@ -376,11 +376,11 @@ class MemberSlot(NamedTuple):
 
 
 class MemberShape(NamedTuple):
-    """Everything that a generated function depends on.
+    """All properties that a generated function depends on.
 
     Attributes:
         algorithm: Name of the checksum; stored: the column of its stored value.
-        covered: The columns with the range of a CRC-32, where compiled code also handles frames that have none.
+        covered: The columns with the range of a CRC-32, if compiled code also handles frames without a checksum.
         start: The column with the start of a frame's rows; None = the frames are the records.
         inside: See `JsonLine`.
     """
@@ -394,7 +394,7 @@ class MemberShape(NamedTuple):
 
 
 class CompiledMembers:
-    """The members of one file's records that compiled code writes. body, extras: write these members."""
+    """Members of one file's records that compiled code writes. body, extras: whether to write these members."""
 
     def __init__(
         self, line: JsonLine, layout: LogFileLayout, quote: JsonEncoder, *, body: bool = True, extras: bool = True
@@ -422,12 +422,12 @@ class CompiledMembers:
         return None if derived is None else BatchAddresses(batch, code, derived)
 
     def build_tables(self) -> ArrayAddresses:
-        """Return the up-to-date tables of texts."""
+        """Return the current tables of texts."""
         return ArrayAddresses([texts.build() for texts in self._texts])
 
 
 def make_member_shape(line: JsonLine, layout: LogFileLayout, *, body: bool = True, extras: bool = True) -> MemberShape:
-    """Return what the functions for such records depend on."""
+    """Return the shape of the members for these records."""
     slots = tuple(
         MemberSlot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _list_members(line, body, extras)
     )
@@ -448,7 +448,7 @@ def _has_table(member: JsonMember) -> bool:
 
 
 class TextTable:
-    """The table of texts of one member, rebuilt when the texts have changed."""
+    """Table of the texts of one member, rebuilt when the texts have changed."""
 
     def __init__(self, member: JsonMember, quote: JsonEncoder) -> None:
         self._make_table = None if member.table is None else partial(member.table, quote)
@@ -466,7 +466,7 @@ class TextTable:
         return len(self._texts) > MAX_TABLE_TEXTS
 
     def build(self) -> bytes:
-        """Return the up-to-date table."""
+        """Return the current table."""
         if self._make_table is not None:
             return self._pad_table(self._make_table())
         if self._texts != self._packed_texts:
@@ -475,14 +475,14 @@ class TextTable:
         return self._table
 
     def _pad_table(self, table: bytes) -> bytes:
-        """Return a table that the format made itself, padded for copies in steps of eight bytes."""
+        """Return a table made by the format, padded for copies in steps of eight bytes."""
         if table is not self._raw_table:
             self._raw_table, self._table = table, pad_for_copy(table)
         return self._table
 
 
 class BatchAddresses:
-    """The addresses of the arena and the columns of a batch; keeps them in place."""
+    """Addresses of the arena and the columns of a batch; it pins them in memory."""
 
     def __init__(self, batch: Batch, code: RecordLoopCode, derived: Mapping[str, Column]) -> None:
         columns = {**batch.records.columns, **derived}
@@ -500,7 +500,7 @@ class BatchAddresses:
 
 
 class RecordMask:
-    """Selects records from `first` on, a byte for each; None = all of them."""
+    """Mask of selected records from `first` on, a byte for each; None = all."""
 
     def __init__(self, mask: bytes | None, first: int) -> None:
         self._pinned = None if mask is None else PinnedMemory(mask)
@@ -508,7 +508,7 @@ class RecordMask:
 
 
 class ArrayAddresses:
-    """The addresses of several arrays, as an array of its own; keeps them in place."""
+    """Array of the addresses of several arrays; it pins them in memory."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
         self._arrays = [PinnedMemory(array) for array in arrays]
@@ -522,7 +522,7 @@ def pad_for_copy(text: bytes) -> bytes:
 
 
 class RecordLoopCode:
-    """Generates a function that loops over records; what it does with each is added from outside."""
+    """Generator of a function that loops over records; the caller adds the body of the loop."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.shape = shape
@@ -540,35 +540,35 @@ class RecordLoopCode:
         self.function: NativeFunction | None = None
 
     def format_text(self) -> str:
-        """Return the function that was generated so far, after those that it calls."""
+        """Return the text of the function so far, preceded by the functions that it calls."""
         return "\n".join([*self._helpers.values(), self.line.join()])
 
     @property
     def symbol(self) -> str:
-        """The name of the function in the library."""
+        """Name of the function in the library."""
         return native_library.make_symbol("write", self.format_text())
 
     def find_compiled(self) -> None:
-        """Look the function up in the library; it stays None if the library does not have it."""
+        """Look up the function in the library; it stays None if the library lacks it."""
         native = get_native_backend()
         self.function = None if native is None else native.find_function(self.symbol, 3, "lines of JSON")
 
     def emit_load_columns(self) -> None:
-        """Emit, before the loop, the addresses of the columns."""
+        """Emit code before the loop that loads the addresses of the columns."""
         for k in range(len(self.columns)):
             self.line(f"records{k} = records[{k}]")
         for k in range(len(self.frame_columns)):
             self.line(f"frames{k} = frames[{k}]")
 
     def emit_skip_masked(self) -> None:
-        """Emit, at the beginning of the loop, the test that skips records that the mask leaves out."""
+        """Emit the test at the beginning of the loop that skips records that are not in the mask."""
         self.line("if marks != 0 and load_u1(marks + i) == 0:")
         with self.line.indent():
             self.line("i += 1")
             self.line("continue")
 
     def emit_load_values(self) -> None:
-        """Emit the values of record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""
+        """Emit the loads of the values of record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""
         line, start = self.line, self.shape.start
         for k in range(len(self.columns)):
             line(f"r{k} = load_i8_native(records{k} + 8 * i)")
@@ -597,7 +597,7 @@ class RecordLoopCode:
 
     @property
     def size_source(self) -> str:
-        """Source of the bytes that the record takes in the file: those of its container, if that is packed."""
+        """Source of the record's size in the file: that of its container, if the container is packed."""
         if self.shape.inside:
             return self.record_variable(_POSITION_PREFIX + "size")
         if self.shape.start is None:
@@ -606,27 +606,27 @@ class RecordLoopCode:
 
     @property
     def number_source(self) -> str:
-        """Source of the number of the record, or of the one that it is inside of."""
+        """Source of the number of the record, or of its container."""
         return self.record_variable(_POSITION_PREFIX + "record") if self.shape.inside else "first + i"
 
     @property
     def is_inner_source(self) -> str:
-        """Source of the test that the record is inside of another one, at `inside` with `size`; "0" if none is."""
+        """Source of the test whether the record is inside another, at `inside` with `size`; "0" if no record is."""
         return "1" if self.shape.inside else "0" if self.shape.start is None else "packed != 0"
 
     @property
     def checksum_state(self) -> str:
-        """The variable with the state of the checksum."""
+        """Variable with the state of the checksum."""
         return self.frame_variable("checksum")
 
     @property
     def stored_checksum(self) -> str:
-        """The variable with the stored checksum."""
+        """Variable with the stored checksum."""
         return self.frame_variable(self.shape.stored)
 
     @property
     def computed_checksum(self) -> str:
-        """The call that computes the checksum of a frame without one."""
+        """Call that computes the checksum of a frame that stores none."""
         low, high = map(self.frame_variable, self.shape.covered or _FRAME_COLUMNS[:2])
         return self.format_call(compute_crc32, f"buf, {low}, {high}, 0")
 
@@ -640,7 +640,7 @@ class RecordLoopCode:
         return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
 
     def _generate_body_member(self, slot: MemberSlot, bodies: JsonBodies, kernel: str) -> str:
-        """Generate the function that writes the bodies that have a schema; the kernel, if any, writes all others."""
+        """Generate the function that writes bodies with a schema; the kernel, if any, writes all other bodies."""
         parameters = "buf, texts, notes, out, o, z" + "".join(f", c{k}" for k in range(len(slot.columns)))
         column = {name: f"c{k}" for k, name in enumerate(slot.columns)}
         line = SourceLines()
@@ -662,18 +662,18 @@ class RecordLoopCode:
         return f"{self.kernels.add(kernel)}({arguments})"
 
     def emit_copy_text(self, text: bytes, out: str, o: str) -> None:
-        """Emit constant text; the loop ends if there is no space."""
+        """Emit code that writes constant text; the loop ends if there is no space."""
         start, size = len(self.words), len(text)
         self.words += text
         self.emit_copy(f"words + {start}", str(size), out, o)
 
     def emit_copy(self, source: str, size: str, out: str, o: str) -> None:
-        """Emit a copy from memory; the loop ends if there is no space."""
+        """Emit code that copies memory; the loop ends if there is no space."""
         self.emit_stop_if(f"{size} + {COPY_PADDING} > z - {o}", o, NO_SPACE)
         self.line(f"{o} += copy({source}, {out} + {o}, {size})")
 
     def emit_stop_if(self, test: str, o: str, code: int | None = None) -> None:
-        """Emit a test that leaves the loop with a code in `o`; what was written of this record does not count."""
+        """Emit a test that leaves the loop with a code in `o`; the partial output for this record is discarded."""
         self.line(f"if {test}:")
         with self.line.indent():
             if code is not None:

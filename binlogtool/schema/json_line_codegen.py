@@ -1,11 +1,11 @@
 """Generate code that writes JSON lines, table cells and single members from the columns of a batch.
 
-One function writes whole records as long as it can: the members that every format has inline, the others by the
-format's kernels (`format_api.format.JsonLine`). It stops at the first record that it cannot write, and discards what it
-wrote of it.
+One function writes whole records as long as it can: members that every format has inline, other members by the format's
+kernels (`format_api.format.JsonLine`). It stops at the first record that it cannot write, and discards the partial
+output for this record.
 
-Cells and members come from the same kernels, so their values are those that `dump` shows: in cells texts lose their
-quotes, numbers and times are parsed back from the digits that were just written, and bodies stay JSON. Conditions are
+Cells and members come from the same kernels, so their values are those that `dump` shows: in cells, texts have no
+quotes, numbers and times are parsed back from the digits that were just written, and bodies remain JSON. Conditions are
 evaluated on members, which are selected when the function is called.
 """
 
@@ -47,7 +47,7 @@ _LINE_PARAMETERS = f"{BATCH_PARAMETERS}, marks, head, head_size, notes, out, z, 
 
 
 class RecordWriter:
-    """Calls a generated function for the records of one file."""
+    """Writer that calls a generated function for the records of one file."""
 
     def __init__(self, members: CompiledMembers, source: RecordLoopCode) -> None:
         self._members, self._source = members, source
@@ -63,7 +63,7 @@ class RecordWriter:
     def _run(
         self, addresses: BatchAddresses, own: tuple[int, ...], size: int, start: int, stop: int
     ) -> WrittenRecords[int]:
-        """Call the function for the records `[start, stop)`; own: its parameters between `words` and `z`."""
+        """Call the function for the records `[start, stop)`. own: its arguments between `words` and `z`."""
         if self._members.has_too_many_texts:
             return WrittenRecords(0, start, True)
         function, tables = self._source.function, self._members.build_tables()
@@ -75,7 +75,7 @@ class RecordWriter:
 
 
 class LineWriter(RecordWriter):
-    """Writes the records of one file. head: the start of each line, up to and with `"offset":`."""
+    """Writer of the records of one file as lines. head: the start of each line, up to and including `"offset":`."""
 
     def __init__(self, line: JsonLine, layout: LogFileLayout, head: bytes, quote: JsonEncoder) -> None:
         members = CompiledMembers(line, layout, quote)
@@ -95,7 +95,7 @@ class LineWriter(RecordWriter):
 
 
 class LineCode:
-    """The generated function that writes lines."""
+    """Generated function that writes lines."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)
@@ -104,7 +104,7 @@ class LineCode:
         self.source.find_compiled()
 
     def _emit_function(self) -> None:
-        """The function `write`."""
+        """Emit the function `write`."""
         line = self.source.line
         line(f"def write({_LINE_PARAMETERS}):")
         with line.indent():
@@ -120,7 +120,7 @@ class LineCode:
             line("return i, done, min(o, 0)")
 
     def _emit_members(self) -> None:
-        """Emit the members in the order of the contract."""
+        """Emit the members in the documented order."""
         self.source.emit_copy("head", "head_size", "out", "o")
         self._emit_kernel_call(put_unsigned, "offset")
         self._append_text(',"size":')
@@ -184,13 +184,13 @@ class LineCode:
         self._emit_call(self.source.format_call(kernel, f"{value}, out, o, z"))
 
     def _emit_call(self, call: str) -> None:
-        """Emit a call that writes something."""
+        """Emit a call that writes to the output."""
         self._emit_pending()
         self.source.line(f"o = {call}")
         self.source.emit_stop_if("o < 0", "o")
 
     def _append_text(self, text: str) -> None:
-        """Append constant text, which is emitted when something else is written."""
+        """Append constant text, which is emitted together with the next output."""
         self._literal += text.encode()
 
     def _emit_pending(self) -> None:
@@ -205,7 +205,7 @@ _make_line_code = lru_cache(maxsize=16)(LineCode)
 # --- Generated code that writes table cells ---
 
 CELL_BUFFER_SIZE = 4 << 20
-"""Most bytes of text in one column."""
+"""Maximum bytes of text in one column."""
 
 NUMBER_COLUMNS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin", "checksum_ok")
 TEXT_COLUMNS = ("type", "object", "txn", "checksum_stored", "checksum_computed", "body", "extras")
@@ -214,12 +214,12 @@ _CELL_PARAMETERS = f"{BATCH_PARAMETERS}, marks, notes, texts, ends, valid, numbe
 
 
 class CellColumns(msgspec.Struct, frozen=True):
-    """Columns of `count` records, valid until the next ones are made.
+    """Columns of `count` records, valid until the next columns are made.
 
     Attributes:
-        numbers: By name of NUMBER_COLUMNS.
-        texts: By name of TEXT_COLUMNS, the bytes of all cells, and where each ends, after a first 0.
-        valid: By name of either, 1 where there is a value.
+        numbers: Name in NUMBER_COLUMNS -> the values.
+        texts: Name in TEXT_COLUMNS -> the bytes of all cells, and the ends of the cells, after a first 0.
+        valid: Name of a column -> a byte per cell, 1 if there is a value.
     """
 
     count: int
@@ -229,7 +229,7 @@ class CellColumns(msgspec.Struct, frozen=True):
 
 
 class CellWriter(RecordWriter):
-    """Makes the cells of the records of one file. rows: most records at a time. body, extras: make these columns."""
+    """Writer of the cells of one file's records. rows: maximum records per call. body, extras: make these."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class CellWriter(RecordWriter):
 def strip_quotes(buf: UInt8s, out: MutableUInt8s, o: int, end: int) -> int:
     """Remove the quotes of the text at `out[o:end]` (read through `buf`).
 
-    Return its new end, or UNSUPPORTED if it has escapes.
+    Return its new end, or UNSUPPORTED if the text contains escapes.
     """
     end -= 2
     for p in range(o, end):
@@ -321,7 +321,7 @@ def parse_time(buf: UInt8s, p: int) -> int:
 
 
 class CellCode:
-    """The generated function that makes cells. Each text goes after that of the record before; e0.. are their ends."""
+    """Generated function that makes cells. Each text comes after that of the previous record; e0.. are their ends."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)
@@ -369,7 +369,7 @@ class CellCode:
             self._emit_json(name)
 
     def _emit_commit(self) -> None:
-        """Emit the end of a record: everything that was written counts."""
+        """Emit the end of a record, which makes its output valid."""
         line = self.source.line
         line("row += 1")
         for k in range(len(TEXT_COLUMNS)):
@@ -391,7 +391,7 @@ class CellCode:
         self.source.emit_stop_if("o < 0", "o")
 
     def _emit_parsed_number(self, name: str) -> None:
-        """Emit a number or a time: its text goes where the next body will overwrite it."""
+        """Emit a number or a time; its text is written where the next body will overwrite it."""
         line, k = self.source.line, TEXT_COLUMNS.index("body")
         self._emit_member(self._slots[name], k, f"e{k}")
         line(f"there = load_u1(texts{k} + e{k}) != 110")  # not null
@@ -485,11 +485,11 @@ _PICK_PARAMETERS = f"{BATCH_PARAMETERS}, asked, notes, out, z, base, first, i, s
 
 
 class MemberPicker(RecordWriter):
-    """Writes a list of members of each record of one file, one line per record.
+    """Writer of a list of members for each record of one file, one line per record.
 
     Args:
-        names: The members.
-        body: What makes the member `body`.
+        names: Names of the members.
+        body: The kernel of the member `body`.
     """
 
     def __init__(
@@ -511,7 +511,7 @@ class MemberPicker(RecordWriter):
 
 
 class PickCode:
-    """The generated function that writes such lists. names: the order of the members."""
+    """Generated function that writes lists of members. names: the order of the members."""
 
     def __init__(self, shape: MemberShape) -> None:
         self.source = RecordLoopCode(shape)

@@ -1,9 +1,9 @@
-"""The library of compiled walks and kernels: symbol names, loading, memory for its calls.
+"""Library of compiled walks and kernels: symbol names, loading, memory for its calls.
 
-It is one file beside this module, made when the package is built (`native_build.build`). The names of its functions
-have a hash: of the text of a generated function; for a kernel, of the texts of its module and of those of the kernels
-that it calls, and of the integers that they name (no text is parsed for this, which would slow down every start). A
-function that is not found was compiled from something else, or not at all.
+The library is one file beside this module, made when the package is built (`native_build.build`). The names of its
+functions contain a hash: of the text of a generated function; for a kernel, of the text of its module and of the
+modules of the kernels that it calls, and of the integers that they name (no text is parsed for this, which would slow
+down every start). A function that is not found was compiled from another text, or not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from binlogtool.schema.program import I64_MAX, I64_MIN, wrap_int64
 _COMPILER_MODULES = (
     "binlogtool.format_api.schema_fields", "binlogtool.schema.c_codegen",
 )  # fmt: skip
-"""The modules that turn kernels into C; `runtime.c` beside this one belongs to them. They are read, not imported."""
+"""Modules that turn kernels into C, with `runtime.c` beside this module. Their files are read, not imported."""
 _DIGEST_SIZE = 10
 
 
@@ -60,19 +60,19 @@ def collect_called_kernels(function: Kernel) -> list[FunctionType]:
 
 
 def _modules_of_structs(function: FunctionType) -> list[str]:
-    """The modules in which the structs are that a kernel declares."""
+    """Return the modules of the structs that a kernel declares as parameters."""
     declared = [function.__globals__.get(one, one) for one in function.__annotations__.values()]
     return [one.__module__ for one in declared if isinstance(one, type) and hasattr(one, "_fields")]
 
 
 class KernelNames:
-    """Gives generated texts the names of kernels, and collects the kernels that were asked for."""
+    """Provider of kernel names for generated texts, which collects the requested kernels."""
 
     def __init__(self) -> None:
         self.functions: dict[str, Kernel] = {}
 
     def add(self, function: Kernel) -> str:
-        """Return the name of the compiled form."""
+        """Return the name of a kernel's compiled form, and collect the kernel."""
         name = make_kernel_name(function)
         self.functions[name] = function
         return name
@@ -111,7 +111,7 @@ def _hash_texts(*parts: str) -> str:
 # --- The library of compiled walks and kernels ---
 
 LIBRARY_VARIABLE = "BINLOGTOOL_LIBRARY"
-"""Environment variable with the path of another library than that of this installation."""
+"""Environment variable with the path of a library to use instead of that of this installation."""
 
 LIBRARY_FILE_NAME = "_native.so"
 
@@ -119,7 +119,7 @@ NativeFunction = Callable[..., Sequence[int]]
 
 
 class NativeLibrary:
-    """A loaded library. Raises OSError: it cannot be loaded on this machine."""
+    """Loaded library. Raises OSError: it cannot be loaded on this machine."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -139,7 +139,7 @@ class NativeLibrary:
         return function
 
     def find_function(self, symbol: str, results: int) -> NativeFunction | None:
-        """Return a generated function, called with integers and addresses; None if this library does not have it."""
+        """Return a generated function, called with integers and addresses; None if this library lacks it."""
         try:
             function = getattr(self._library, symbol)
         except AttributeError:
@@ -157,7 +157,7 @@ class NativeLibrary:
         """Return the address of CRC constants.
 
         Args:
-            products: Carry-less multiplication may be used, where the processor has it.
+            products: Constants for carry-less multiplication, which is used if the processor supports it.
         """
         address: int = self._make_tables(reflected, products)
         return address
@@ -191,9 +191,9 @@ def load_library() -> NativeLibrary | None:
 
 
 def _load_from_zip() -> NativeLibrary:
-    """Load the library of a package in a zip, as a cluster gets it; it stays mapped after its file is gone.
+    """Load the library of a package in a zip, as a cluster receives it; it stays mapped after its file is removed.
 
-    It is copied to a memory file where the system has these, because there may be no writable directory.
+    It is copied to a memory file if the system supports that, because there may be no writable directory.
     """
     from importlib.resources import as_file, files
 
@@ -214,7 +214,7 @@ def _load_from_zip() -> NativeLibrary:
 
 
 class _PyBuffer(ctypes.Structure):
-    """`Py_buffer` (docs.python.org/3/c-api/buffer.html)."""
+    """C struct `Py_buffer` (docs.python.org/3/c-api/buffer.html)."""
 
     _fields_ = [
         ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
@@ -230,7 +230,7 @@ _release_buffer.argtypes, _release_buffer.restype = (ctypes.c_void_p,), None
 
 
 class _ReadOnlyBuffer(_PyBuffer):
-    """The buffer of a read-only object, whose address `ctypes` does not give."""
+    """Buffer of a read-only object, whose address `ctypes` does not provide."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -241,14 +241,14 @@ class _ReadOnlyBuffer(_PyBuffer):
 
 
 _start_of, _address_of = (ctypes.c_char * 0).from_buffer, ctypes.addressof
-"""`_start_of` pins a writable object in place, several times as fast as `_ReadOnlyBuffer`."""
+"""`_start_of` pins a writable object in memory, several times as fast as `_ReadOnlyBuffer`."""
 
 
 class PinnedMemory:
-    """The address of an object's bytes, which stay in place until `release`.
+    """Address of an object's bytes, which are pinned in memory until `release`.
 
     Raises:
-        BufferError: they are not contiguous.
+        BufferError: the bytes are not contiguous.
     """
 
     __slots__ = ("_view", "address")
@@ -276,7 +276,7 @@ class PinnedMemory:
 
 
 def as_int64_memory(column: Any) -> Any:
-    """Return a column as memory of 64-bit integers: itself where possible, else a copy."""
+    """Return a column as memory of 64-bit integers: the column itself if possible, else a copy."""
     try:
         view = memoryview(column)
     except TypeError:  # a list
@@ -290,7 +290,7 @@ def as_int64_memory(column: Any) -> Any:
 
 
 def has_any_value(column: Any, values: Collection[int]) -> bool:
-    """Return True if one of a few values is in the column (a list, or memory)."""
+    """Return True if the column (a list, or memory) contains one of a few values."""
     native = load_library()
     if native is None or isinstance(column, list):
         return not frozenset(values).isdisjoint(column)

@@ -1,14 +1,14 @@
-"""Form that a schema is compiled to: expressions and a list of operations on one frame.
+"""Program that a schema is compiled to: expressions and a list of operations on one frame.
 
-Every value is a signed 64-bit integer, in all scanners alike. An unsigned 64-bit field is its bit pattern. Each node
-has bounds of its true value, so that
+Every value is a signed 64-bit integer, in all scanners. An unsigned 64-bit field is represented by its bit pattern.
+Each node has bounds of its true value, so that
 
 * comparisons, divisions and right shifts of unsigned 64-bit values are done unsigned, hence exactly;
 * a result that may leave the 64 bits (`this.u64 + 80`) wraps. A schema that must not be fooled by such a sum checks the
   field itself first: `Check(this.u64 < 2**62)` is exact.
 
-They run in order at a position that starts at the frame's first byte. Variables are the dotted paths of fields
-("header.lsn"); all are signed 64-bit integers (see `expressions`). Fields of a case that was not taken are 0.
+Operations run in order at a position that starts at the frame's first byte. Variables are the dotted paths of fields
+("header.lsn"); all are signed 64-bit integers. Fields of a case that was not taken are 0.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ def wrap_int64(value: int) -> int:
 
 
 class Num(msgspec.Struct, frozen=True):
-    """A constant."""
+    """Constant."""
 
     value: int
 
     @property
     def lo(self) -> int:
-        """Least value."""
+        """Lower bound: the value itself."""
         return self.value
 
     @property
     def hi(self) -> int:
-        """Greatest value."""
+        """Upper bound: the value itself."""
         return self.value
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """The value of a field, by its dotted path; `lo` and `hi` bound its true value."""
+    """Value of a field, given by its dotted path; `lo` and `hi` bound its true value."""
 
     path: str
     lo: int
@@ -60,7 +60,7 @@ class Ref(msgspec.Struct, frozen=True):
 
 
 class Binary(msgspec.Struct, frozen=True):
-    """`left op right`. unsigned: both are taken as unsigned 64-bit; wraps: the result may leave the signed 64 bits."""
+    """`left op right`. unsigned: both operands are unsigned 64-bit. wraps: the result may exceed signed 64 bits."""
 
     op: str
     left: Expr
@@ -72,7 +72,7 @@ class Binary(msgspec.Struct, frozen=True):
 
 
 class LogicalNot(msgspec.Struct, frozen=True):
-    """1 if the operand is 0, else 0."""
+    """Logical `not`: 1 if the operand is 0, else 0."""
 
     operand: Expr
     lo: int = 0
@@ -109,7 +109,7 @@ _OPERATOR_FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {**COMPARISONS, *
 
 
 class InexactError(ValueError):
-    """The operation cannot be done in 64 bits with the result that Python would give."""
+    """Raised for an operation that cannot give Python's result in 64 bits."""
 
 
 def is_boolean(expr: Expr) -> bool:
@@ -200,7 +200,7 @@ def iter_references(expr: Expr) -> Iterator[str]:
 
 
 class SourceDialect(msgspec.Struct, frozen=True):
-    """Templates for operations that Python's integers and 64-bit machine integers do differently.
+    """Templates for operations in which Python's integers and 64-bit machine integers differ.
 
     Attributes:
         unsigned: The operand as an unsigned 64-bit integer.
@@ -234,7 +234,7 @@ def format_value_source(expr: Expr, names: Mapping[str, str], dialect: SourceDia
 
 
 def format_test_source(expr: Expr, names: Mapping[str, str], dialect: SourceDialect) -> str:
-    """Return the source text of a condition that is true where the value is not 0."""
+    """Return the source text of a condition that is true if the value is not 0."""
     if isinstance(expr, LogicalNot):
         return f"not ({format_test_source(expr.operand, names, dialect)})"
     if not is_boolean(expr):
@@ -255,7 +255,7 @@ def format_test_source(expr: Expr, names: Mapping[str, str], dialect: SourceDial
 
 
 class SourceLines:
-    """Collects lines of Python source with the current indentation."""
+    """Collector of lines of Python source with the current indentation."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -267,7 +267,7 @@ class SourceLines:
 
     @contextmanager
     def indent(self) -> Iterator[None]:
-        """Indent the lines inside of the `with` block one level deeper."""
+        """Indent the lines inside the `with` block one level deeper."""
         self._depth += 1
         yield
         self._depth -= 1
@@ -302,7 +302,7 @@ class ExpectBytes(msgspec.Struct, frozen=True):
 
 
 class SkipBytes(msgspec.Struct, frozen=True):
-    """Pass over `length` bytes, which must be there."""
+    """Skip `length` bytes, which must exist."""
 
     path: str
     length: Expr
@@ -330,19 +330,19 @@ class Assign(msgspec.Struct, frozen=True):
 
 
 class AssignPosition(msgspec.Struct, frozen=True):
-    """Set a variable to the position."""
+    """Set a variable to the current position."""
 
     path: str
 
 
 class AssignRemaining(msgspec.Struct, frozen=True):
-    """Set a variable to the number of bytes that are left. Only in bodies."""
+    """Set a variable to the number of remaining bytes. Only in bodies."""
 
     path: str
 
 
 class TakeRest(msgspec.Struct, frozen=True):
-    """Take all bytes that are left. Only in bodies."""
+    """Consume all remaining bytes. Only in bodies."""
 
     path: str
 
@@ -366,7 +366,7 @@ class VerifyChecksum(msgspec.Struct, frozen=True):
     """Compare `stored` with the checksum of `[start, end)`, between the frame's start and the scan's end.
 
     Attributes:
-        absent: The stored value that means "not computed", unless it is the right one.
+        absent: The stored value that means "not computed", unless it is the computed checksum.
     """
 
     path: str
@@ -386,21 +386,21 @@ class ChooseCase(msgspec.Struct, frozen=True):
 
 
 class Peek(msgspec.Struct, frozen=True):
-    """Execute the operations, then return to the position before them. Only in bodies."""
+    """Execute the operations, then restore the position. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]
 
 
 class CaptureBytes(msgspec.Struct, frozen=True):
-    """Execute the operations; the bytes that they pass over are one value. Only in bodies."""
+    """Execute the operations; the bytes that they consume are one value. Only in bodies."""
 
     path: str
     ops: tuple[Op, ...]
 
 
 class CheckCount(msgspec.Struct, frozen=True):
-    """Require that `count` elements of at least `smallest` bytes fit into what is left. Only in bodies."""
+    """Require that `count` elements of at least `smallest` bytes fit into the remaining bytes. Only in bodies."""
 
     path: str
     count: Expr
@@ -424,14 +424,14 @@ Op = (
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A lowered schema. variables: every path that a scanner can emit as a column."""
+    """Lowered schema. variables: every path that a scanner can emit as a column."""
 
     ops: tuple[Op, ...]
     variables: tuple[str, ...]
 
 
 def iter_operations(ops: tuple[Op, ...]) -> Iterator[Op]:
-    """Yield all operations, also those inside of cases and elements."""
+    """Yield all operations, including those inside cases and elements."""
     for op in ops:
         yield op
         if isinstance(op, Peek | CaptureBytes | Repeat):
@@ -483,7 +483,7 @@ def list_defined_paths(op: Op) -> tuple[str, ...]:
 
 
 def get_fixed_size(op: Op) -> int | None:
-    """Return the bytes of an operation that always has the same size; None if it has not."""
+    """Return the size in bytes of an operation; None if the size is not constant."""
     match op:
         case LoadInteger(width=width):
             return width

@@ -1,4 +1,4 @@
-"""The backend without native code: the text of the walks runs as Python, kernels are called directly."""
+"""Backend without native code: the text of walks runs as Python, and kernels are called directly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ONES = 0xFFFFFFFF
 
 
 class PythonBackend:
-    """The backend that always works: no extra dependency, no start-up cost."""
+    """Backend that always works: no additional dependency, no start-up cost."""
 
     name = "python"
 
@@ -33,7 +33,7 @@ class PythonBackend:
 
 
 class PythonScanner(WalkScanner):
-    """A scanner that runs a walk as Python."""
+    """Scanner that runs a walk as Python."""
 
     def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:
         super().__init__(program, columns, capacity)
@@ -78,7 +78,7 @@ def _compile_walk(program: Program, columns: tuple[str, ...]) -> Callable[..., t
 
 
 class _LocalNames(KernelNames):
-    """Names kernels by number: nothing is looked up in a library."""
+    """Provider of kernel names by number, because no library is involved."""
 
     def add(self, function: Kernel) -> str:
         name = f"kernel{len(self.functions)}"

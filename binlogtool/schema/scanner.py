@@ -1,10 +1,10 @@
-"""The scanner contract, its loop, and the interpreter that executes a frame operation by operation.
+"""Interface of scanners, their loop, and the interpreter that executes a frame operation by operation.
 
-The interpreter finds a doubtful frame good or says exactly why it is not, so the reasons, positions and field names of
-a `ScanStop` do not depend on the backend.
+The interpreter accepts a doubtful frame or determines exactly why it is not good, so the reasons, positions and field
+names of a `ScanStop` do not depend on the backend.
 
-The walk runs through good frames and stops at the first frame that it cannot accept; the interpreter decides about that
-one: if it is good, its row is added and the walk continues after it.
+The walk runs over good frames and stops at the first frame that it cannot accept; the interpreter decides about this
+frame: if it is good, its row is added and the walk continues after it.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from binlogtool.schema.program import (
 
 
 class StopReason(enum.IntEnum):
-    """Reason why a scan stopped. Everything but END and FULL is about the frame at `at`."""
+    """Reason why a scan stopped. All except END and FULL are about the frame at `ScanStop.at`."""
 
     END = 0
     """The end of the buffer was reached at a frame boundary."""
     FULL = 1
     """The columns are full; call again from `at`."""
     SHORT = 2
-    """The frame at `at` needs bytes beyond `end` (at least up to `Stop.need`, if that is known)."""
+    """The frame at `at` needs bytes beyond `end` (at least up to `ScanStop.need`, if that is known)."""
     CONSTANT = 3
-    """A constant of the schema (magic) is not there."""
+    """A constant of the schema (magic) is missing."""
     BOUNDS = 4
     """A declared size or a `Check` of the schema cannot be true."""
     CHECKSUM = 5
-    """The checksum disagrees; `Stop.need` is the frame's end as its length says."""
+    """The checksum does not match; `ScanStop.need` is the frame's end according to its length."""
     MALFORMED = 6
     """A field's bytes are not a value of its type."""
     EMPTY = 7
-    """The schema matched zero bytes: no progress."""
+    """The schema matched zero bytes, so there is no progress."""
     CUT = 8
     """Only with `more`: the frame at `at`, never at `start`, begins near the end and was not read: call again with the
     bytes that follow."""
@@ -70,7 +70,7 @@ class ScanStop(NamedTuple):
     Attributes:
         at: Start of the frame (row) in the buffer.
         field: Path of the failing field.
-        need: See the reasons; -1 = unknown.
+        need: See `StopReason`; -1 = unknown.
         span: Index of the span (only `scan_spans`), else -1.
     """
 
@@ -82,12 +82,12 @@ class ScanStop(NamedTuple):
 
 
 class Scanner(Protocol):
-    """Walks the frames of one schema.
+    """Scanner of the frames of one schema.
 
     `scan` walks the chain in `buf[start:end]` and stops at the first frame that is not good (checksum included).
     Nothing at or after `end` is ever read. The returned table is valid until the next call of this scanner, which
     reuses the column buffers. Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then
-    the wanted ones. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
+    the requested columns. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
 
     `scan_spans` walks one chain per span `[starts[i], ends[i])`, i in [first, count); the chain must fill the span
     exactly. Extra column: `span`. It stops at a bad span, whose rows are not in the table. FULL: the stop's `span` is
@@ -100,7 +100,7 @@ class Scanner(Protocol):
         """Walk frames from `start`. more: bytes follow after `end`, so the last frame may be CUT."""
 
     def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
-        """Return the table of one frame at `start`, or of none; good frames in an odd encoding count as none."""
+        """Return the table of one frame at `start`, or of none; a good frame in an unusual encoding counts as none."""
 
     def scan_spans(
         self, buf: Any, starts: Column, ends: Column, first: int, count: int
@@ -109,7 +109,7 @@ class Scanner(Protocol):
 
 
 class Backend(Protocol):
-    """Runs lowered schemas and kernels."""
+    """Backend that runs lowered schemas and kernels."""
 
     name: str
 
@@ -128,7 +128,7 @@ class Backend(Protocol):
 
 
 class InterpretedFrame(msgspec.Struct):
-    """A good frame. checksum: as in the scanner's column of that name."""
+    """Good frame. checksum: as in the scanner's column `checksum`."""
 
     end: int
     checksum: int
@@ -136,7 +136,7 @@ class InterpretedFrame(msgspec.Struct):
 
 
 class _BadFrame(Exception):
-    """Raised inside this module to end a frame."""
+    """Raised inside this module to end the interpretation of a frame."""
 
     def __init__(self, reason: StopReason, path: str, need: int = -1) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class _FrameState(msgspec.Struct):
         return self.view[self.position - count : self.position]
 
     def advance_to(self, following: int, path: str) -> None:
-        """Move to where a kernel says that its value ends."""
+        """Move to the end of a value, as returned by its kernel."""
         if not self.position <= following <= self.end:
             raise _BadFrame(StopReason.SHORT if following == SHORT else StopReason.MALFORMED, path)
         self.position = following
@@ -236,21 +236,21 @@ class _FrameState(msgspec.Struct):
 # --- The loop around a generated walk, the same for every backend ---
 
 END_ROW, OFFSET_ROW, SPAN_ROW, VERDICT_ROW, FIRST_COLUMN_ROW = range(5)
-"""Rows of the matrix that a walk writes; the wanted columns follow."""
+"""Rows of the matrix that a walk writes; the requested columns follow."""
 
 _COLUMN_GAP = 72
-"""Unused elements after each column: columns at distances of a power of two would share cache lines."""
+"""Number of unused elements after each column; columns at distances of a power of two would share cache lines."""
 
 _CUT_DISTANCE = 1 << 16
-"""Bytes: a frame that begins closer to the end of the buffer, with more bytes to come, counts as cut off."""
+"""Minimum distance in bytes of a frame's start from the end of the buffer, if more bytes follow; else it is CUT."""
 
 
 class WalkScanner(ABC):
-    """A `Scanner` whose subclasses run the generated walk. Its columns are parts of one piece of memory.
+    """`Scanner` whose subclasses run the generated walk. Its columns are parts of one memory block.
 
     Attributes:
-        interpreted_frames: Frames that only the interpreter found good.
-        max_span_rows: Most rows of a single span: the rows of a span are handed out together, and must fit into memory.
+        interpreted_frames: Number of frames that only the interpreter accepted.
+        max_span_rows: Maximum rows of a single span, because the rows of a span are returned together, in memory.
     """
 
     max_span_rows = 1 << 20
@@ -275,7 +275,7 @@ class WalkScanner(ABC):
             self._release_input()
 
     def probe(self, buf: Any, start: int, end: int) -> ColumnTable:
-        """Return the table of one frame, or of none, by the walk alone; the interpreter explains no bad frame."""
+        """Return the table of one frame, or of no frame, by the walk alone, without the interpreter."""
         self._load_input(buf, (start,), (end,), 0, 1, spans=False)
         try:
             self._run_walk(0, 1, start)
@@ -333,7 +333,7 @@ class WalkScanner(ABC):
 
     @abstractmethod
     def _load_input(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
-        """Take the input and empty the columns."""
+        """Set the input, and empty the columns."""
 
     @abstractmethod
     def _release_input(self) -> None:
@@ -343,7 +343,7 @@ class WalkScanner(ABC):
     def _run_walk(self, span: int, count: int, position: int) -> tuple[int, int]:
         """Add the rows of good frames from `position` in `span` on; return the span and the position where it stopped.
 
-        At the end of everything the span is `count`, and the position the end of the last span.
+        At the end of the input, the span is `count`, and the position is the end of the last span.
         """
 
     def _allocate_columns(self) -> None:

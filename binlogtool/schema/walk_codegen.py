@@ -2,8 +2,9 @@
 
 `c_codegen` turns the text into C, where arrays are addresses; `python_backend` runs it as Python.
 
-Every load is proven to be before `limit` first; sizes are compared as `size > limit - p`, which cannot overflow because
-both positions are inside the buffer. Any doubt leaves the loop by `break`: `o` is then the frame that is not good.
+Before every load, a test ensures that it ends before `limit`; sizes are compared as `size > limit - p`, which cannot
+overflow because both positions are inside the buffer. A failed test leaves the loop by `break`: `o` is then the start
+of the doubtful frame.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from binlogtool.schema.program import (
 
 
 def generate_walk(program: Program, columns: tuple[str, ...], kernels: KernelNames) -> str:
-    """Return the function `walk`, after the tables that it uses; see `backends` for its arguments.
+    """Return the text of the function `walk`, preceded by the tables that it uses; see `backends` for its arguments.
 
     Args:
-        kernels: Collects the kernels that the text calls.
+        kernels: Collector of the kernels that the text calls.
     """
     return _WalkWriter(program, columns, kernels).write()
 
@@ -59,7 +60,7 @@ def compute_scratch_size(program: Program) -> int:
 
 
 def find_checksums(program: Program) -> dict[int, Checksum]:
-    """Return a checksum of each polynomial, in the order in which `walk` takes their tables."""
+    """Return polynomial -> a checksum with it, in the order in which `walk` takes their tables."""
     return {op.checksum.poly: op.checksum for op in iter_operations(program.ops) if isinstance(op, VerifyChecksum)}
 
 
@@ -264,13 +265,13 @@ def _format_load_call(width: int, big: bool, signed: bool, where: str) -> str:
 
 
 def _format_coded_load(layout: str, where: str) -> str:
-    """Return the source that loads what one `struct` code means."""
+    """Return the source that loads a number with one `struct` code."""
     code = layout[1]
     return _format_load_call(struct.calcsize(layout), layout[0] == ">", code.islower(), where)
 
 
 def _format_bytes_test(value: bytes, where: str) -> str:
-    """Return the source that compares bytes by a few wide loads."""
+    """Return the source that compares bytes with a few wide loads."""
     tests, offset = [], 0
     while offset < len(value):
         width = next(w for w in (8, 4, 2, 1) if w <= len(value) - offset)

@@ -1,6 +1,6 @@
 """The PySpark data source `binlogtool`, and conditions of a query that it pushes down to files and records.
 
-They only narrow what is read; Spark applies every condition again, so only the time depends on them.
+Conditions only reduce what is read; Spark applies each of them again, so they affect the time, not the result.
 
     spark.dataSource.register(BinlogSource)
     spark.read.format("binlogtool").option("columns", "file,offset,type,seq").load("/data/00000000000000000000.xlog")
@@ -80,8 +80,8 @@ _UPPER = (EqualTo, LessThan, LessThanOrEqual)
 
 
 def narrow_request(request: ReadRequest, filters: Iterable[Filter]) -> ReadRequest:
-    """Return the request without what the conditions exclude, as far as that is known before reading."""
-    if not can_split(request.selection):  # counts must apply before Spark's conditions
+    """Narrow the request to what the conditions include, as far as that can be determined before reading."""
+    if not can_split(request.selection):  # limit and skip must apply before Spark's conditions
         return request
     for condition in filters:
         column: Sequence[str] = getattr(condition, "attribute", ())
@@ -175,9 +175,9 @@ class ReadPartition(InputPartition):  # type: ignore[misc]
 
 
 class BinlogSource(DataSource):  # type: ignore[misc]
-    """Spark data source `format("binlogtool")`, with the option `request` or those of `request.from_options`.
+    """Spark data source `format("binlogtool")`, with the option `request` or those of `export.manifest.parse_options`.
 
-    Option pushdown: "true" = filters of the query narrow what is read; Spark's setting
+    Option pushdown: "true" = filters of the query reduce what is read; Spark's setting
     `spark.sql.python.filterPushdown.enabled` must be on. Only for a DataFrame that serves one query: Spark 4.3 keeps
     the filters of one query, and later queries of the same DataFrame would get only its rows.
     """
@@ -188,7 +188,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         return "binlogtool"
 
     def schema(self) -> str:
-        """Return the selected columns as a Spark DDL string; those of an object are found by scanning the files."""
+        """Return the selected columns as a Spark DDL string; the columns of a table are found by scanning the files."""
         request = parse_options(self.options, files="object" in self.options)
         if request.object is None:
             return record_rows.create_layout(request.columns, request.payload).ddl
@@ -218,7 +218,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
 
 
 class BinlogReader(DataSourceReader):  # type: ignore[misc]
-    """Read log files as Arrow record batches; never raises because of the content of a file."""
+    """Reader of log files as Arrow record batches; the content of a file never raises an exception."""
 
     def __init__(
         self, request: ReadRequest, hints: Hints | None = None, builder: RowBuilder = record_rows.DEFAULT_LAYOUT

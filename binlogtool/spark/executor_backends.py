@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _BackendNamesParam(AccumulatorParam[set[str]]):  # type: ignore[misc]
-    """Accumulate backend names as a set."""
+    """Accumulator parameter that joins sets of backend names."""
 
     def zero(self, value: set[str]) -> set[str]:
         return set()
@@ -27,7 +27,7 @@ def create_backend_accumulator(context: Any) -> Any:
 
 
 def report_backend(shares: Iterable[Iterable[T]], backend_names: Any) -> Iterator[T]:
-    """Yield the items of all shares on an executor, after adding the name of its backend to the accumulator."""
+    """Yield the items of all shares, on an executor, after adding the name of its backend to the accumulator."""
     from binlogtool.errors import BinlogtoolError
     from binlogtool.schema.backends import choose_backend
 

@@ -1,12 +1,12 @@
-"""Work on many logs in one Spark job: verify them, replay them and fold their states.
+"""Process many logs in one Spark job: verify them, or replay them and fold their states.
 
 A log (a file, or the files of a set) is never divided here. A task costs Spark far more than a log does, so each task
 gets many logs, with similar totals of bytes. Files must have the same paths on all executors.
 
 Decisions about a log need its order, so one task makes them, with bounded memory. The changes of its records become
-entries of keys: the last image, or operations on a row that is not known there. Spark groups them by log, object and
-key; each group is folded in log order, and each live row becomes a number. The sum of the numbers modulo 2^256 is the
-digest: the same as that of a replay in one process.
+entries per key: the last row image, or operations on a row that this task does not know. Spark groups the entries by
+log, object and key; each group is folded in log order, and each live row is hashed to a number. The sum of the numbers
+modulo 2^256 is the digest, which is the same as that of a replay in one process.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute
 
 T = TypeVar("T")
 _MAX_TASK_BYTES = 8192 * MIB
-"""Approximate limit of a task: if it fails, it is repeated as a whole."""
+"""Approximate maximum of a task, because a task that fails is repeated as a whole."""
 
 _SHUTDOWN_RESERVE_S = 2.0
 """Part of a time limit that is reserved for stopping Spark."""
@@ -62,10 +62,10 @@ copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mappin
 
 
 class LogTask(msgspec.Struct, frozen=True):
-    """A log for an executor.
+    """Description of a log that is sent to an executor.
 
-    path: index of the path that named it. home: its file or directory. format: None = detected by content. size:
-      bytes.
+    path: index of the path that named the log. home: its file or directory. format: None = detect by content. size:
+    bytes.
     """
 
     path: int
@@ -78,13 +78,13 @@ class LogTask(msgspec.Struct, frozen=True):
     compressed: Mapping[str, str] = {}
 
     def to_group(self) -> LogGroup:
-        """Return the log itself."""
+        """Return the log as a `LogGroup`."""
         format_ = None if self.format is None else open_file_module.find_format(self.format)
         return LogGroup(self.home, format_, self.names, self.is_set, self.strays, self.compressed)
 
 
 class SparkJobRunner(msgspec.Struct, frozen=True):
-    """Run work on many logs on Spark, and report progress (`export.run_tasks.TaskRunner`).
+    """Runner of tasks on Spark that reports progress (`export.run_tasks.TaskRunner`).
 
     master: Spark's master. session: a running session to use instead of starting one. deadline: of `time.monotonic`,
     after which the job is cancelled; None = no limit. work: name of the jobs in Spark's UI. record: receives statistics
@@ -99,7 +99,8 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
     record: SparkJobStats = msgspec.field(default_factory=SparkJobStats)
 
     def run(self, stage: str, units: Sequence[SizedTask], job: Callable[[Any, int], Any]) -> list[Any]:
-        """Return the rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) -> RDD.
+        """Distribute (number, unit) pairs, and return the rows of the RDD that `job(RDD, number of tasks)` makes of
+        them.
 
         Raises:
             LimitError, MissingExtraError, KeyboardInterrupt.
@@ -140,10 +141,10 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
         return self.session.count_cores()
 
     def run_tasks(self, stage: str, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
-        """Return what `work` makes of each task, in their order.
+        """Return the result of `work` for each task, in the order of the tasks.
 
         Raises:
-            As `run`; and the first error among the results.
+            The exceptions of `run`, and the first error among the results.
         """
         job = partial(run_each, work=work, home=os.getcwd())
         results = dict(self.run(stage, tasks, lambda spread, _: spread.mapPartitions(job)))
@@ -167,7 +168,7 @@ class SparkJobRunner(msgspec.Struct, frozen=True):
 def open_spark_runner(
     options: JobOptions, master: str | SparkMaster | None, session: SparkJobSession | None
 ) -> Iterator[SparkJobRunner]:
-    """Open a runner for the tasks of a conversion. session: a running Spark to use; None = start one at `master`."""
+    """Open a runner for the tasks of a conversion. session: a running Spark session; None = start one at `master`."""
     if options.on_step is not None and session is None:
         options.on_step(ProgressStep("starting Spark", 0, 1))
     with use_session(session, SparkMaster.coerce(master).named_for(options.name)) as running:
@@ -187,7 +188,7 @@ def make_log_tasks(number: int, path: str, groups: Sequence[LogGroup]) -> Iterat
 
 
 def _file_size(path: str) -> int:
-    """Return the size of a file in bytes; 0 if it cannot be read, which the executor reports."""
+    """Return the size of a file in bytes; 0 if it cannot be read (the executor reports that)."""
     try:
         return read_stamp(path)[0]
     except (BinlogtoolError, ValueError):
@@ -200,9 +201,9 @@ def verify_on_spark(
     options: LogVerifyOptions,
     runner: SparkJobRunner,
 ) -> list[Report | None]:
-    """Verify logs on Spark; return one report per path, as `recovery.verify` makes it.
+    """Verify logs on Spark; return one report per path, as `repair.verify` does.
 
-    A report is None if `limits.timeout` passed before the path was done.
+    A report is None if `limits.timeout` passed before the path was finished.
 
     Raises:
         UsageError, MissingExtraError, InputOutputError, KeyboardInterrupt.
@@ -229,7 +230,7 @@ def verify_on_spark(
 
 
 def _verify_log(unit: LogTask, *, options: LogVerifyOptions, deadline: float | None) -> Report | None:
-    """Verify one log, on an executor. deadline: deadline in seconds since 1970; None is returned after it."""
+    """Verify one log, on an executor. deadline: seconds since 1970; after it, None is returned."""
     if deadline is None:
         return verify_log(unit.to_group(), options)
     remaining = deadline - time.time()
@@ -241,7 +242,7 @@ def _verify_log(unit: LogTask, *, options: LogVerifyOptions, deadline: float | N
 def run_each(
     units: Iterable[tuple[int, Task]], *, work: Callable[[Task], T], home: str
 ) -> Iterator[tuple[int, T | Exception]]:
-    """Yield, on an executor, the result of each log, or the exception that ended its work; other logs are unaffected.
+    """Yield, on an executor, the result of each log, or the exception that ended it; other logs are not affected.
 
     home: the directory that relative paths refer to.
     """
@@ -255,7 +256,7 @@ def run_each(
 
 @contextlib.contextmanager
 def _change_directory(home: str) -> Iterator[None]:
-    """Work in the driver's directory, if this machine has it."""
+    """Change to the driver's directory for the `with` block, if this machine has it."""
     make_module_paths_absolute()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
@@ -280,13 +281,13 @@ def result_or_raise(result: T | Exception) -> T:
 # --- Replays on Spark ---
 
 RowKey = tuple[int, str, str, bytes]
-"""Number of the log, its format, object, key."""
+"""Number of the log, its format, object, and key."""
 
 ObjectBases = dict[str, tuple[int, ObjectState]]
 
 
 class LogDecision(NamedTuple):
-    """A log after its decisions. bases: see `State.bases`; None = it leaves no state. spilled: see `with_state`."""
+    """Decisions on a log. bases: see `ReplayState.base_states`; None = no state. spilled: see `add_state`."""
 
     replayed: ReplayResult
     bases: ObjectBases | None = None
@@ -294,7 +295,7 @@ class LogDecision(NamedTuple):
 
 
 class KeySums(NamedTuple):
-    """Sum of the rows of one task, by object and its epoch."""
+    """Sum of the rows of one task for an object and its epoch (how often the object was emptied)."""
 
     log: int
     name: str
@@ -305,7 +306,7 @@ class KeySums(NamedTuple):
 def replay_on_spark(
     paths: Iterable[str], format: str, options: ReplayOptions, runner: SparkJobRunner
 ) -> list[ReplayResult]:
-    """Replay logs on Spark; return one result per log, as `recovery.replay` does.
+    """Replay logs on Spark; return one result per log, as `repair.replay` does.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError, LimitError, MissingExtraError, KeyboardInterrupt.
@@ -334,7 +335,7 @@ def replay_on_spark(
 def _decide_logs(
     units: Iterable[tuple[int, LogTask]], *, options: ReplayOptions, ends: Sequence[str | None], home: str
 ) -> Iterator[tuple[RowKey, tuple[int, Any]]]:
-    """Replay each log; yield its entries with their order, then its decisions. ends: see `untils`."""
+    """Replay each log; yield its entries with their order, then its decision. ends: where each log's replay ends."""
     for number, unit in units:
         states: list[ReplayState] = []
         own_options = replace(options, until=ends[number])
@@ -399,7 +400,7 @@ def _join_entries(values: Iterable[tuple[int, KeyEntry]], patch: Patch | None) -
 
 
 def _combine_result(decided: LogDecision, sums: list[KeySums], options: ReplayOptions) -> ReplayResult:
-    """Return the result with its state; rows of an object that was truncated later do not count."""
+    """Return the result with its state; rows of an object that was emptied later are not counted."""
     if decided.bases is None:
         return decided.replayed
     state = {name: rows for name, (_, rows) in decided.bases.items()}

@@ -1,7 +1,7 @@
 """Find Java for the embedded Spark.
 
 Spark's launcher always asks for the module `jdk.incubator.vector`, which slim runtimes lack and which is not needed. So
-Java is started through a small script that drops that option; JAVA_HOME then names the script's directory.
+Java is started by a small script that drops this option; JAVA_HOME names the home that contains the script.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def find_java() -> Path:
     """Return the path of the `java` program to use.
 
     Raises:
-        MissingExtraError: there is none, it is older than 17, or it cannot be started.
+        MissingExtraError: Java is missing, older than 17, or cannot be started.
     """
     explicit = os.environ.get("JAVA_HOME")
     java = Path(explicit) / "bin" / "java" if explicit else _find_bundled_java() or _find_java_on_path()
@@ -65,7 +65,7 @@ def make_java_home(java: Path, folder: Path) -> Path:
 
 
 def pid_file_path(folder: Path) -> Path:
-    """Return where the script of `make_java_home` writes the process id of Java."""
+    """Return the path to which the script of `make_java_home` writes the process id of Java."""
     return folder / "java.pid"
 
 
@@ -83,7 +83,7 @@ def _find_java_on_path() -> Path | None:
 
 
 def read_java_version(java: Path) -> int:
-    """Return the major version: from the file `release` of the runtime, or by running Java, which takes longer."""
+    """Return Java's major version: from the file `release` of the runtime, or by running Java, which takes longer."""
     with contextlib.suppress(OSError):
         if os.access(java, os.X_OK) and (
             release_match := _RELEASE_VERSION.search((java.parent.parent / "release").read_text("latin-1"))

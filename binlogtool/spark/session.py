@@ -1,7 +1,7 @@
 """Start and stop the Spark session: settings, executors, package for the cluster, Ctrl-C.
 
-Spark and its Python workers run in a process group of their own, so a terminal's Ctrl-C reaches only this process.
-Their output goes to a file in the temporary directory; its end is shown if Spark cannot start.
+Spark and its Python workers run in a separate process group, so a terminal's Ctrl-C reaches only this process. Their
+output goes to a file in the temporary directory; its end is shown if Spark cannot start.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 _POLL_INTERVAL_S = 0.2
 STOP_TIMEOUT_S = 2.0
-"""Seconds that Spark may take to stop cleanly."""
+"""Maximum time, in seconds, for Spark to stop cleanly."""
 
 
 def _do_nothing() -> None:
@@ -56,7 +56,7 @@ def _do_nothing() -> None:
 def run_in_background(
     action: Callable[[], T], poll: Callable[[], None] = _do_nothing, on_interrupt: Callable[[], None] = _do_nothing
 ) -> T:
-    """Run `action` in a thread and return its result; poll meanwhile, and turn SIGINT into KeyboardInterrupt.
+    """Run `action` in a thread and return its result; meanwhile call `poll`, and turn SIGINT into KeyboardInterrupt.
 
     A signal only sets a flag here, so that it never interrupts a call to the Java side.
 
@@ -141,7 +141,7 @@ class ExecutorWatch:
     Args:
         context: the SparkContext.
         timeout: seconds without any executor before giving up.
-        expected: number of executors that the settings configure; None = it depends on the cluster.
+        expected: number of executors in the settings; None = the cluster decides.
     """
 
     def __init__(self, context: Any, timeout: float, expected: int | None = None) -> None:
@@ -165,7 +165,7 @@ class ExecutorWatch:
         """Return True while there is no executor.
 
         Raises:
-            InputOutputError: there was none for as long as the timeout.
+            InputOutputError: there was no executor for the whole timeout.
         """
         now = time.monotonic()
         if now - self._last_checked >= _CHECK_INTERVAL_S:
@@ -207,9 +207,9 @@ class ExecutorWatch:
 
 
 def configured_executors(get_setting: Any) -> int | None:
-    """Return how many executors the settings configure.
+    """Return the number of executors in Spark's settings.
 
-    None if they do not say. get_setting: returns a setting or None.
+    None if they do not specify it. get_setting: name -> value of a setting or None.
     """
     if get_setting("spark.dynamicAllocation.enabled") == "true":
         return None
@@ -231,7 +231,7 @@ _EXCLUDED_FOLDERS = ("__pycache__",)
 
 
 def write_package_zip(target: Path) -> Path:
-    """Write the package with its formats to `target`, and return that path; the same files give the same bytes."""
+    """Write this package with its formats to the zip `target`, reproducibly, and return its path."""
     root = Path(__file__).parents[1]
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in _list_files(root):
@@ -269,7 +269,7 @@ def _list_files(root: Path) -> Iterator[Path]:
 
 _SHOWN_LOG_LINES = 2
 _FINAL_CALL_TIMEOUT_S = 0.5
-"""Seconds to wait for the last call to a killed Java process, which fails silently."""
+"""Seconds to wait for the last call to a killed Java process; the call fails silently."""
 _STACK_TRACE_LINE = re.compile(r"\s*(at |\.\.\. \d+ )")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _LOG4J_PROPERTIES = """\
@@ -288,7 +288,7 @@ logger.gw.level = error
 class SparkProgress(msgspec.Struct, frozen=True):
     """Progress of the running Spark job, in tasks; `total` grows when later stages appear.
 
-    waiting: text that says that executors are missing; empty if there are some.
+    waiting: text about missing executors; empty if there are any.
     """
 
     done: int
@@ -319,14 +319,14 @@ class SparkJobSession(msgspec.Struct, frozen=True):
         name: str = "",
         record: SparkJobStats | None = None,
     ) -> T:
-        """Run `action`, which uses Spark, in the background; report progress and handle Ctrl-C.
+        """Run `action`, which uses Spark, in a background thread; report progress and handle Ctrl-C.
 
-        timeout: seconds. name: of its jobs in Spark. record: receives statistics of the jobs.
+        timeout: seconds. name: name of the jobs in Spark. record: receives statistics of the jobs.
 
         Raises:
             LimitError: the timeout passed; the job is cancelled.
             InputOutputError: there is no executor.
-            KeyboardInterrupt: on SIGINT; Spark has been killed then, leave the `with` block.
+            KeyboardInterrupt: on SIGINT; Spark has then been killed, and the `with` block must end.
         """
         context, deadline = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
         record = record or SparkJobStats()
@@ -351,7 +351,7 @@ class SparkJobSession(msgspec.Struct, frozen=True):
         return result
 
     def count_cores(self) -> int:
-        """Return how many tasks run in parallel; waits for the executors of a cluster."""
+        """Return the number of tasks that can run in parallel; waits for the executors of a cluster."""
         if self.executors is not None:
             self.executors.wait_until_registered()
         return int(self.spark.sparkContext.defaultParallelism)
@@ -371,14 +371,14 @@ class SparkJobSession(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def open_session(master: str | SparkMaster = "local[*]") -> Iterator[SparkJobSession]:
-    """Start Spark for the duration of a `with` block; afterwards its processes and files are removed.
+    """Start Spark for a `with` block; at its end, Spark's processes and files are removed.
 
     Args:
-        master: local[N], or a cluster, whose executors receive this package but need a Python with its dependencies: at
-            the path of this one, or PYSPARK_PYTHON. For more settings see `settings`.
+        master: local[N], or a cluster. Its executors receive this package but need a Python with the dependencies, at
+            the path of this Python or in PYSPARK_PYTHON. For more settings see `export.spark_master`.
 
     Raises:
-        UsageError: there is no such kind of master.
+        UsageError: this kind of master is not supported.
         MissingExtraError: pyspark, pyarrow or a usable Java is missing.
         InputOutputError: Spark cannot start (the message ends with its output), the master does not answer, or the Java
             process ended within the block or refused a call.
@@ -417,7 +417,7 @@ def _restore_module_path(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_session(session: SparkJobSession | None, master: str | SparkMaster) -> Iterator[SparkJobSession]:
-    """Provide the given session, or a new one at `master`."""
+    """Provide the given session, or start a new session at `master`."""
     if session is not None:
         with _translate_java_errors():
             yield session
@@ -454,7 +454,7 @@ def _mute_py4j() -> Iterator[None]:
 
 
 def root_cause(error: Exception) -> str:
-    """Return the innermost cause that Java reports, or the first line, without the names of Java classes."""
+    """Return the innermost cause that Java reports, or else the first line, without the names of Java classes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
@@ -471,8 +471,8 @@ def _create_executor_watch(context: Any, master: SparkMaster) -> ExecutorWatch |
 def _worker_environment(master: str) -> dict[str, str]:
     """Return environment variables for Spark's Python workers.
 
-    They run this Python and find this package, even in a source tree that is not installed; they import nothing from
-    the working directory, which is a private one (`_launch_java`).
+    With them, workers run this Python and find this package, even in a source tree that is not installed; they import
+    nothing from the working directory, which is a private directory (`_launch_java`).
     """
     package_root = str(Path(__file__).parents[2])
     paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -489,7 +489,7 @@ def _worker_environment(master: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _set_environment(**values: str) -> Iterator[None]:
-    """Set environment variables for a while; PySpark only takes paths from there."""
+    """Set environment variables for a `with` block, as PySpark takes some paths only from them."""
     old_values = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -553,7 +553,7 @@ def _launch_java(master: SparkMaster, user_conf: Mapping[str, str], folder: Path
 
 
 def _write_python_stub(folder: Path, python: str) -> None:
-    """Write a script that starts this Python where the driver looks for the Python of an archive for executors."""
+    """Write a script that starts this Python, where the driver looks for the Python of an archive for executors."""
     if "/" not in python or os.path.isabs(python):
         return
     script = folder / python

@@ -1,14 +1,14 @@
 """Streaming reader of Spark: follow growing and rotating logs, and yield each durable record once.
 
 An offset contains how far each file was read, always up to a point where no transaction is open
-(`stream_offset.ReadPosition`); what comes after the last such point waits. Once a later file of the log was written to,
-a file is read to its end: it is done. A finished file that its server removed is dropped, so the offset stays as small
-as the log is.
+(`export.incremental.ReadPosition`); later bytes wait for the next such point. Once a later file of the log was written
+to, a file is read to its end and finished. A finished file that its server removed is dropped, so that the offset does
+not grow with the age of the log.
 
-Events that a server never causes become DAMAGE rows (`changed-while-read`), and the query continues: a reset of one log
-must not stop the reading of all others. A file that was replaced (RESET MASTER, a restored copy) is then read from its
-beginning. If a file is replaced after its new bytes were planned and before they were read, such a row takes their
-place.
+Changes that a running server never makes become DAMAGE rows (`changed-while-read`), and the query continues: a reset of
+one log must not stop the reading of all others. A file that was replaced (RESET MASTER, a restored copy) is then read
+from its beginning. If a file is replaced after its new bytes were planned and before they were read, a DAMAGE row takes
+their place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from binlogtool.limits import parse_size
 
 
 class StreamPartition(InputPartition):  # type: ignore[misc]
-    """Pieces that one task reads. ids: other names of the request's table."""
+    """The pieces that one task reads. ids: other names of the request's table."""
 
     def __init__(self, pieces: Sequence[PlannedRead | GrowingFileFinding], ids: Sequence[str]) -> None:
         super().__init__(pieces)
@@ -82,7 +82,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], schema: Any) -> BinlogStream:
-        """Create the reader for the options of a query. schema: of its rows, as Spark passes it.
+        """Create the reader for the options of a query. schema: schema of the rows, as Spark passes it.
 
         Raises:
             UsageError: an option has an invalid value.
@@ -101,11 +101,11 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset of a query that has read nothing."""
+        """Return the offset of a query that has not read anything yet."""
         return {"files": {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that the options set."""
+        """Return the limit of a micro-batch that the options set."""
         return self.limit or ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -113,14 +113,14 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self.source.freeze()
 
     def latestOffset(self, start: Mapping[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Return how far each file is to be read; a file that cannot be read keeps its position."""
+        """Return the offset up to which each file is read next; a file that cannot be read keeps its position."""
         positions = parse_positions(start)
         self.source.advance(positions, to_budget(limit))
         offset = {"files": {name: one.to_dict() for name, one in positions.items()}}
         return offset | self._find_table_ids(start or {})
 
     def _find_table_ids(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the table's other names for the offset: later its definition may be in a file that was removed."""
+        """Return the table's other names, to be kept in the offset: the file that defines them may be removed later."""
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.source.paths for member in self._list_members(path))
@@ -136,7 +136,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     # -- reading ----------------------------------------------------------------------------------------------
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[StreamPartition]:
-        """Return what is new between two offsets: parts of big files, and groups of small ones."""
+        """Return the new content between two offsets as partitions: parts of big files, and groups of small files."""
         pieces = self.source.list_reads(parse_positions(start), parse_positions(end))
         return [StreamPartition(share, end.get("ids") or ()) for share in self._group_pieces(pieces)]
 
@@ -177,7 +177,7 @@ def parse_read_limit(options: Mapping[str, str]) -> ReadLimit | None:
     """Return the limit of a micro-batch: maxFilesPerTrigger (a number) or maxBytesPerTrigger (such as `1GiB`).
 
     Raises:
-        UsageError: both are given, or a value is not positive.
+        UsageError: both options are given, or a value is not positive.
     """
     files, size = options.get("maxFilesPerTrigger"), options.get("maxBytesPerTrigger")
     if files is not None and size is not None:

@@ -20,7 +20,7 @@ _SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def escape(text: str) -> str:
-    """The text on one line, with every character that is not plainly printable as `\\x1b`, `\\u202e`, `\\U000e0041`.
+    """Return the text on one line, with characters that are not plainly printable as `\\x1b`, `\\u202e`, `\\U000e0041`.
 
     Covers C0, DEL, C1, bidirectional controls, zero-width characters, line and paragraph separators and lone
     surrogates; a byte that was kept as a surrogate (`surrogateescape`) is shown as that byte.
@@ -54,7 +54,7 @@ def _escape_json_match(match: re.Match[str]) -> str:
 
 
 def escape_bytes(data: bytes) -> str:
-    """Bytes as ASCII: printable ones as they are, a backslash doubled, all others as `\\x1b`."""
+    """Return bytes as ASCII: printable bytes unchanged, a backslash doubled, all others as `\\x1b`."""
     return "".join(map(_BYTE_TEXTS.__getitem__, data))
 
 
@@ -84,19 +84,19 @@ def _leave_plain(text: str, _style: str) -> str:
 # --- Terminal properties ---
 
 MIN_COLUMNS = 20
-"""Fewer columns are treated as this many."""
+"""Minimum width; fewer columns are treated as this number."""
 
 _COLOR_CODE = re.compile("\x1b\\[[0-9;]*m")
 _CODE_OR_CHARACTER = re.compile("\x1b\\[[0-9;]*m|.", re.DOTALL)
 _WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+|\s+""")
-"""Words, as a shell sees them (quoted text is not split), and blanks."""
+"""Pattern of words as a shell splits them (quoted text is not split), and of blanks."""
 
 _COMMAND = re.compile(r"(?:\w+:? +| {10,12})(?:binlogtool|python3|cp|mv) ")
-"""Lines with a command to copy: `next: binlogtool ...`, `undo   binlogtool ...`, or nothing but the command."""
+"""Pattern of lines with a command to copy: `next: binlogtool ...`, `undo   binlogtool ...`, or only the command."""
 
 
 def terminal_columns() -> int:
-    """Return the width of the terminal at standard output (`COLUMNS` has precedence); 80 where it is unknown."""
+    """Return the width of the terminal at standard output (`COLUMNS` takes precedence); 80 if it is unknown."""
     try:
         return max(MIN_COLUMNS, int(os.environ["COLUMNS"]))
     except (KeyError, ValueError):
@@ -108,7 +108,7 @@ def terminal_columns() -> int:
 
 
 def count_columns(text: str) -> int:
-    """Return the columns that a text takes, without colour codes: wide characters two, combining marks none."""
+    """Return the number of columns of a text without colour codes: wide characters take two, combining marks none."""
     text = _COLOR_CODE.sub("", text) if "\x1b" in text else text
     if text.isascii():
         return len(text)
@@ -118,10 +118,10 @@ def count_columns(text: str) -> int:
 
 
 def fold_line(line: str, width: int) -> list[str]:
-    """Fold a line to lines of at most `width` columns, at blanks; the further ones are indented.
+    """Fold a line at blanks into lines of at most `width` columns; all lines but the first are indented.
 
     A command to copy gets a backslash at each fold, and its words are never split; other words that are too long for a
-    line are cut.
+    line are split.
     """
     if count_columns(line) <= width:
         return [line]
@@ -149,7 +149,7 @@ def fold_line(line: str, width: int) -> list[str]:
 
 
 def _split_word(word: str, first_width: int, other_width: int) -> list[str]:
-    """Split a word that is longer than a line, before a path separator if there is one near the end."""
+    """Split a word that is longer than a line, before a path separator if there is one near the end of the line."""
     pieces = [word]
     while count_columns(pieces[-1]) > (width := first_width if len(pieces) == 1 else other_width):
         text, taken = pieces.pop(), ""
@@ -164,15 +164,15 @@ def _split_word(word: str, first_width: int, other_width: int) -> list[str]:
 
 
 def fold_column(text: str, width: int) -> list[str]:
-    """Fold a text to the lines of a column, without an indent."""
+    """Fold a text into the lines of a column, without indentation."""
     lines = fold_line(text, width)
     return [lines[0], *(line.lstrip(" ") for line in lines[1:])]
 
 
 def can_draw_boxes(encoding: str, is_terminal: bool) -> bool:
-    """Return True if box characters can be shown.
+    """Return True if box-drawing characters can be shown.
 
-    Not in other encodings, and not on a terminal of the C locale (Python itself writes UTF-8 there, whatever the
+    They cannot if the encoding lacks them, or on a terminal with the C locale (where Python writes UTF-8, whatever the
     terminal supports).
     """
     try:

@@ -1,6 +1,6 @@
 """Format annotated rows as lines of a hexdump, in bulk by compiled code.
 
-Only bytes of the data and escaped text go into a line; colours are a few fixed codes.
+A line contains only bytes of the data and escaped text; colours are a few fixed codes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from binlogtool.terminal.escape import escape, fold_column, fold_line
 # --- Annotated rows as text lines ---
 
 MAX_VALUE_LENGTH = 64
-"""Longer values are cut to so many characters."""
+"""Maximum characters of a value; longer values are cut."""
 
 _LABEL_WIDTH, _MIN_LABEL_WIDTH = 28, 20
-"""Preferred columns for labels; and the minimum, below which they are written above the bytes."""
+"""Preferred columns for labels, and the minimum; with fewer columns, labels are written above the bytes."""
 
 _OFFSET_FORMAT = f"%0{OFFSET_DIGITS}x"
 _BORDERS = {"unicode": "│", "ascii": "|"}
@@ -37,11 +37,11 @@ class HexdumpOptions(msgspec.Struct, frozen=True):
     """Options of a hexdump.
 
     Args:
-        width: bytes in a line.
-        depth: nesting levels that are shown, None = all.
-        squeeze: equal lines of a field become one `*`.
+        width: bytes per line.
+        depth: number of nesting levels that are shown; None = all.
+        squeeze: replace equal lines of a field by one `*`.
         border: unicode, ascii.
-        columns: of the terminal that the lines must fit, None = no limit.
+        columns: width of the terminal that the lines must fit; None = no limit.
     """
 
     width: int = 16
@@ -56,7 +56,7 @@ _DEFAULT_OPTIONS = HexdumpOptions()
 
 
 def choose_width(columns: int | None) -> int:
-    """Return the bytes in a line that leave space for labels beside them; at least 4."""
+    """Return the number of bytes per line that leaves space for labels beside them; at least 4."""
     if columns is None:
         return 16
     layouts = (_get_layout(HexdumpOptions(width=width, columns=columns)) for width in (16, 8))
@@ -69,9 +69,9 @@ def render_hexdump(
     options: HexdumpOptions = _DEFAULT_OPTIONS,
     heading: bool = True,
 ) -> Iterator[str]:
-    """Yield lines without line ends; unpacked bytes get a section of their own after the record that holds them.
+    """Yield lines without line ends; unpacked bytes are in a separate section after the record that contains them.
 
-    heading: False leaves out the line of column numbers (for the second and further pieces of a long dump).
+    heading: False = leave out the line of column numbers (for all pieces of a long dump except the first).
     """
     data = _RowBytes(spaces)
     layout = _get_layout(options)
@@ -122,7 +122,7 @@ def line_template(options: HexdumpOptions) -> tuple[list[int], bytes]:
 
 
 class _RowBytes:
-    """The bytes of the rows; ranges of the file may be given in several pieces."""
+    """Bytes of the rows; ranges of the file may be given in several pieces."""
 
     def __init__(self, spaces: Iterable[AddressSpace]) -> None:
         self.spaces: dict[str, list[AddressSpace]] = {}
@@ -169,7 +169,7 @@ class _LineLayout(msgspec.Struct):
             self.label_width = self.options.columns - len(self._format_line(0, "", "", _BLANK_ROW, ".")) + 1
 
     def fold(self, text: str) -> list[str]:
-        """Return a text as lines that fit."""
+        """Fold a text into lines that fit the columns."""
         return [text] if self.options.columns is None else fold_line(text, self.options.columns)
 
     def paint(self, text: str, style: str) -> str:
@@ -184,7 +184,7 @@ class _LineLayout(msgspec.Struct):
         return self.paint(" " * (OFFSET_DIGITS + 3) + names, "offset")
 
     def render_short(self, row: FieldRow, data: _RowBytes) -> tuple[str, ...]:
-        """Return the lines of a leaf whose bytes are in one or two lines, as for most; () = use `render_row`."""
+        """Return the lines of a leaf whose bytes fit into one or two lines, as most do; () = use `render_row`."""
         path, start, end, value, meaning, _, space, bits, _, _, ok = row
         width, size = self.options.width, end - start
         column = start % width
@@ -240,7 +240,7 @@ class _LineLayout(msgspec.Struct):
         yield from self._add_labels(row, self._iter_lines(row, data.row_bytes(row)))
 
     def _add_labels(self, row: FieldRow, lines: Iterator[tuple[int, str, str]]) -> Iterator[str]:
-        """Yield the lines of a row with its label beside them, or above them where the screen is too narrow."""
+        """Yield the lines of a row with its label beside them, or above them if the screen is too narrow."""
         labels = self._fold_label(row)
         if self.options.columns is not None and self.label_width < _MIN_LABEL_WIDTH:
             yield from labels
@@ -288,7 +288,7 @@ class _LineLayout(msgspec.Struct):
         return " " * self.columns[column] + "".join(cells)
 
     def _format_line(self, offset: int | None, hexes: str, text: str, row: FieldRow, label: str) -> str:
-        """Return one line; without an offset it continues a label."""
+        """Return one line; a line without an offset continues a label."""
         mark = " " if row.ok else "!"
         columns = f"{hexes:<{self.hex_width}} {self.bar} {text:<{self.options.width}} {self.bar}"
         if len(hexes) > self.hex_width and not text and not label:
@@ -323,7 +323,7 @@ class _LineLayout(msgspec.Struct):
 
 
 _MAX_PLAIN_NUMBER = 1 << 64
-"""Numbers below this are shown in full."""
+"""Limit of numbers that are shown in full."""
 _BLANK_ROW = FieldRow("", 0, 0, None)
 
 
@@ -337,7 +337,7 @@ def _format_ascii(piece: bytes) -> str:
 
 
 def format_value(value: Any, ellipsis: str = "…") -> str:
-    """Format a value as one short escaped line: text in quotes, printable bytes as text, else their number."""
+    """Format a value as one short escaped line: text in quotes, bytes as text if printable, else as their number."""
     match value:
         case None:
             return ""
@@ -378,7 +378,7 @@ def _shorten(text: str, ellipsis: str) -> str:
 def render_markers(options: HexdumpOptions, line_text: str, line: int, ranges: Iterable[tuple[int, int]]) -> str:
     """Return the markers under a line of bytes from offset `line` on: `^` under those in the ranges; "" = none."""
     layout = _get_layout(options)
-    if layout.format_offset(line) not in line_text[:48]:  # a line that has only a label
+    if layout.format_offset(line) not in line_text[:48]:  # a line with only a label
         return ""
     begin = OFFSET_DIGITS + 3
     markers: dict[int, str] = {}
@@ -392,14 +392,14 @@ def render_markers(options: HexdumpOptions, line_text: str, line: int, ranges: I
 # --- Fast hexdump ---
 
 _FIELDS_AT_ONCE = 4096
-"""Fields that are drawn at once."""
+"""Number of fields that are drawn at once."""
 _MAX_SMALL_PIECE = 64 * KIB
-"""Pieces of at most so many bytes are drawn together."""
+"""Maximum bytes of a piece that is drawn together with others."""
 _MAX_OFFSET = 1 << 32
 
 
 def kernel_compiler(backend: str) -> Callable[[Any], Any] | None:
-    """Return the function that compiles kernels; None = this backend has none."""
+    """Return the function that compiles kernels; None = this backend does not compile."""
     selected_backend = backends.choose_backend(backend)
     return selected_backend.compile_kernel if selected_backend.name == "native" else None
 
@@ -407,7 +407,7 @@ def kernel_compiler(backend: str) -> Callable[[Any], Any] | None:
 def draw_hexdump(
     rows: Iterable[FieldRow], spaces: Iterable[AddressSpace], options: HexdumpOptions, heading: bool, compile_: Any
 ) -> Iterator[bytes]:
-    """Yield the text, in pieces that end with a line. compile_: compiles a kernel, None = there is none."""
+    """Yield the text in pieces of whole lines. compile_: function that compiles a kernel; None = no compiled code."""
     spaces, rows = tuple(spaces), list(rows)
     if compile_ is None or not _has_default_format(options) or not _is_one_range(rows, spaces):
         yield from _encode_lines(render_hexdump(unfold_rows(rows), spaces, options, heading))
@@ -425,7 +425,7 @@ def draw_hexdump(
 
 
 def join_small_pieces(pieces: Iterable[AnnotatedPiece]) -> Iterator[tuple[list[FieldRow], tuple[AddressSpace, ...]]]:
-    """Yield rows and spaces of the pieces; several small consecutive ones are joined."""
+    """Yield rows and spaces of the pieces; several small consecutive pieces are joined."""
     rows, data_parts, base, end = list[FieldRow](), list[bytes](), 0, 0
     for piece in pieces:
         is_small = _is_small_piece(piece)
@@ -444,7 +444,7 @@ def join_small_pieces(pieces: Iterable[AnnotatedPiece]) -> Iterator[tuple[list[F
 
 
 def _is_small_piece(piece: AnnotatedPiece) -> bool:
-    """Return True if the piece consists of few bytes of the file alone, all of which are present."""
+    """Return True if the piece has few bytes, all of the file and all present."""
     if len(piece.spaces) != 1 or piece.spaces[0].name or piece.spaces[0].base != piece.start:
         return False
     return len(piece.spaces[0].data) == piece.end - piece.start <= _MAX_SMALL_PIECE
@@ -456,12 +456,12 @@ def _compile_put_lines(compile_: Callable[[Any], Any]) -> Any:
 
 
 def _has_default_format(options: HexdumpOptions) -> bool:
-    """Return True if lines are not folded or coloured."""
+    """Return True if lines are neither folded nor coloured."""
     return options.depth is None and options.columns is None and not options.color
 
 
 def _is_one_range(rows: list[FieldRow], spaces: tuple[AddressSpace, ...]) -> bool:
-    """Return True if all bytes are those of one range of the file."""
+    """Return True if all bytes belong to one range of the file."""
     return len(spaces) == 1 and not spaces[0].name and spaces[0].base + len(spaces[0].data) < _MAX_OFFSET
 
 
@@ -472,7 +472,7 @@ def _encode_lines(lines: Iterable[str]) -> Iterator[bytes]:
 
 
 class _ShapeLines(NamedTuple):
-    """Lines for the fields of a shape. labels: with a NUL for the path of the element, and `%d` for numbers."""
+    """Lines for the fields of a shape. labels: texts with NUL for the path of the element, and `%d` for numbers."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -481,7 +481,7 @@ class _ShapeLines(NamedTuple):
 
 
 class _FieldBuffer(msgspec.Struct):
-    """Fields that wait to be drawn."""
+    """Buffer of fields that wait to be drawn."""
 
     space: AddressSpace
     options: HexdumpOptions
@@ -491,10 +491,10 @@ class _FieldBuffer(msgspec.Struct):
     marks: list[int] = msgspec.field(default_factory=list)
     labels: list[str] = msgspec.field(default_factory=list)
     _shape_lines: dict[int, tuple[ElementShape, _ShapeLines | None]] = msgspec.field(default_factory=dict)
-    """Lines by the id of the shape, which is kept alive here."""
+    """id of a shape -> (the shape, to keep it alive; its lines)."""
 
     def unfold(self, rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
-        """Yield the rows, without the elements that are buffered as a whole; of other elements their own rows."""
+        """Yield the rows except elements that were buffered as a whole; other elements are expanded to their rows."""
         for row in rows:
             if row.__class__ is not FoldedRow:
                 yield row
@@ -517,7 +517,7 @@ class _FieldBuffer(msgspec.Struct):
         return True
 
     def _make_shape_lines(self, row: FoldedRow) -> _ShapeLines | None:
-        """Return the lines of a shape; None where a field may need more than two lines."""
+        """Return the lines of a shape; None if a field may need more than two lines."""
         leaves = [one for one in row.expand_rows() if one.leaf]
         if any(one.end - one.start > self.options.width + 1 for one in leaves):
             return None
@@ -536,7 +536,7 @@ class _FieldBuffer(msgspec.Struct):
         return _ShapeLines(starts, ends, (32,) * len(leaves), "".join(label + "\n" for label in labels))
 
     def add_row(self, row: FieldRow) -> bool:
-        """Add the lines of a field; return False if it is not a short one."""
+        """Add the lines of a field; return False if the field needs more than two lines."""
         path, start, end, value, meaning, _, space, bits, _, leaf, ok = row
         if not leaf:
             return ok or not meaning

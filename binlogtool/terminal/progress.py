@@ -1,6 +1,6 @@
-"""Progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 prints one line at any time.
+"""Show progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 prints a line at any time.
 
-On a terminal the line is no wider than the terminal, and is erased before anything else is written there. While no
+On a terminal, the line is no wider than the terminal, and is erased before other output is written. While no
 progress is reported, the elapsed time of the phase is shown again by a thread.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 from binlogtool.terminal.escape import escape
 
 _MIN_NAME_COLUMNS = 12
-"""Minimum columns for the name of the work; figures are dropped first."""
+"""Minimum columns for the name of the work; to keep them, figures are dropped."""
 _MIN_REMAINING_SECONDS = 0.5
 """Shorter estimates are not shown: they would be "0 s left"."""
 _EVENT_SECONDS = {"auto": 0.2, "plain": 2.0, "json": 2.0}
@@ -29,10 +29,10 @@ _TICK_SECONDS = {"auto": 1.0, "plain": 10.0, "json": 10.0}
 
 
 class ProgressDisplay:
-    """Progress of a command: reading is reported through `core.progress`; commands with their own stages call `update`.
+    """Progress of a command: reading is reported through `core.progress`; commands with stages call `update_stage`.
 
-    done and total: bytes; total None = unknown. command: shown before the file. part: which of several paths. endless:
-    the work has no end to estimate.
+    done, total: bytes; total None = unknown. command: name shown before the file. part: which of several paths is read.
+    endless: the work has no end to estimate.
     """
 
     def __init__(self, mode: str = "never", command: str = "") -> None:
@@ -53,7 +53,7 @@ class ProgressDisplay:
         self.total: int | None = None
         self.records = 0
         self.skipped_files: dict[str, tuple[Any, ...]] = {}
-        """Files that are not logs (`core.progress.SkippedFile`), by directory."""
+        """Directory -> its files that are not logs (`core.progress.SkippedFile`)."""
         self.work_messages: list[str] = []
         """Messages about the work on a cluster."""
 
@@ -70,7 +70,7 @@ class ProgressDisplay:
                     self._show()
 
     def disable_line(self) -> None:
-        """Show no line on a terminal from now on, where it would mix with data."""
+        """Show no line on a terminal from now on, because it would mix with data."""
         with self._lock:
             self.clear_line()
             if self._mode == "auto":
@@ -78,7 +78,7 @@ class ProgressDisplay:
                 self._ended.set()
 
     def clear_line(self) -> None:
-        """Erase the line on the terminal; the next step writes it again."""
+        """Erase the line on the terminal; the next progress report writes it again."""
         with self._lock:
             self._may_tick = False
             if self._has_line:
@@ -111,7 +111,7 @@ class ProgressDisplay:
 
     def advance(self, file: str, end: int, read: int) -> None:
         """Count bytes that were read (see `core.progress`)."""
-        if self._has_stages and self._is_complete:  # what follows a stage, such as a check of the output
+        if self._has_stages and self._is_complete:  # work after a stage, such as a check of the output
             self._has_stages, self._stage_start = False, time.monotonic()
             self._file_ends.clear()
             self.done, self.total, self.records, self._read_bytes, self._processed_bytes = 0, None, 0, 0, 0
@@ -119,23 +119,23 @@ class ProgressDisplay:
             self._processed_bytes, self._read_bytes = (
                 self._read_bytes,
                 self._read_bytes + read,
-            )  # the new bytes are processed only from now on
+            )  # processing of the new bytes starts only now
             self.done += end - self._file_ends.get(file, 0)
             self._file_ends[file] = end
             self.activity = f"{self.command} {file}{self.part}"
             self._show_throttled()
 
     def skip_files(self, path: str, files: Sequence[Any]) -> None:
-        """Keep the files of a directory that are not logs (see `core.progress`)."""
+        """Store the files of a directory that are not logs (see `core.progress`)."""
         if files:
             self.skipped_files[path] = tuple(files)
 
     def note(self, text: str) -> None:
-        """Keep a message about the work (see `core.progress`)."""
+        """Store a message about the work (see `core.progress`)."""
         self.work_messages.append(text)
 
     def update_stage(self, activity: str, done: int, *, total: int | None = None, records: int = 0) -> None:
-        """Show the progress of a stage; from now on reading by itself is not shown."""
+        """Show the progress of a stage; from now on, the progress of reading is not shown."""
         if activity != self.activity or not self._has_stages:
             self._stage_start, self._stage_offset = time.monotonic(), done
         self._has_stages = True
@@ -176,9 +176,7 @@ class ProgressDisplay:
         self.clear_line()
 
     def _format_line(self, width: int | None = None) -> str:
-        """Return one line. width: if too narrow, drop the program's name, then the least important figures, then
-        shorten.
-        """
+        """Return the progress line. width: to fit it, drop the program's name, then the least important figures."""
         activity, figures = escape(self.activity), self._format_figures()
         line = f"binlogtool: {activity}: {', '.join(figures)}"
         if width is None or _count_cells(line) <= width:
@@ -207,7 +205,7 @@ class ProgressDisplay:
 
     @property
     def _is_complete(self) -> bool:
-        """True if everything of this stage was processed; what follows takes an unknown time."""
+        """True if this stage has processed all its bytes; the following work takes an unknown time."""
         return self.total is not None and self.done >= self.total
 
     def _bytes_per_second(self) -> float:
@@ -253,7 +251,7 @@ def _count_cells(text: str) -> int:
 
 
 def _shorten_start(text: str, columns: int) -> str:
-    """Return the end of a text that fits into `columns` columns: for a path, the file name."""
+    """Cut the start of a text to fit `columns` columns; for a path, the file name remains."""
     if _count_cells(text) <= columns:
         return text
     while text and _count_cells(text) > columns - 2:

@@ -1,6 +1,6 @@
-"""`hexdump-annotate -O svg`: some bytes as a picture for a slide, each field in the colour of its label.
+"""`hexdump-annotate -O svg`: draw bytes as a picture for a slide, each field in the colour of its label.
 
-The same bytes give the same picture. Texts of the log are escaped twice: for the screen, then for XML.
+The same bytes give the same picture. Text from the log is escaped twice: for the screen, then for XML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from binlogtool.terminal.escape import escape
 from binlogtool.terminal.hexdump import format_value
 
 MAX_FIELDS, MAX_BYTES = 60, 1024
-"""Limits of a picture; more is refused."""
+"""Maximum number of fields and bytes in a picture; more are refused."""
 
 _WIDTH, _TOP_HEIGHT, _LINE_HEIGHT = 1280, 76, 22
 _OFFSET_X, _HEX_X, _TEXT_X, _FIELDS_X = 24, 110, 520, 690
@@ -30,10 +30,10 @@ _TOO_MUCH_MESSAGE = (
 
 
 def render_picture(pieces: Iterable[AnnotatedPiece], title: str, depth: int | None = None) -> bytes:
-    """Return the picture as SVG. depth: nesting level whose fields are drawn whole; None = all levels.
+    """Draw the picture as SVG. depth: nesting level whose fields are drawn as a whole; None = all levels.
 
     Raises:
-        LimitError: it would have too many fields or bytes.
+        LimitError: the picture would have too many fields or bytes.
     """
     rows: list[FieldRow] = []
     spaces: list[AddressSpace] = []
@@ -61,7 +61,7 @@ def _is_drawn(row: FieldRow, depth: int | None) -> bool:
 
 
 def _common_path(paths: Sequence[str]) -> str:
-    """Return the components that all paths begin with, dots included."""
+    """Return the components with which all paths begin, including dots."""
     parts = [path.split(".")[:-1] for path in paths]
     same = takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
     return "".join(f"{column[0]}." for column in same)
@@ -75,7 +75,7 @@ def _group_by_space(rows: Sequence[FieldRow]) -> dict[str, list[FieldRow]]:
 
 
 def _draw_space(name: str, rows: Sequence[FieldRow], spaces: Sequence[AddressSpace], top: int) -> Iterator[str]:
-    """Yield the elements of one space: bytes on the left, labels on the right."""
+    """Yield the SVG elements of one address space: bytes on the left, labels on the right."""
     first = rows[0].start
     begin = top + (_LINE_HEIGHT if name else 0)
     if name:
@@ -104,7 +104,7 @@ def _contains_row(space: AddressSpace, row: FieldRow) -> bool:
 
 
 def _draw_bytes(start: int, data: bytes, colour: str, zero: int) -> Iterator[str]:
-    """Yield the bytes of a field, one run per line. zero: y of the line of offset 0."""
+    """Yield the SVG elements for the bytes of a field, one run per line. zero: y of the line of offset 0."""
     offset, end = start, start + len(data)
     while offset < end:
         line, column = divmod(offset, 16)
@@ -119,7 +119,7 @@ def _draw_bytes(start: int, data: bytes, colour: str, zero: int) -> Iterator[str
 
 
 def byte_character(byte: int) -> str:
-    """Return a byte as a character; nothing for a space."""
+    """Return the character that shows a byte; "" for a space."""
     return chr(byte) if 0x20 < byte < 0x7F else "." if byte != 0x20 else ""
 
 
@@ -152,6 +152,6 @@ def shorten_label(text: str) -> str:
 
 
 def draw_text(x: int, y: int, text: str, kind: str = "") -> str:
-    """Return one line of text; kind: its class (see `render_head`)."""
+    """Return the SVG element of one line of text. kind: its class (see `svg_head`); "" = none."""
     mark = f' class="{kind}"' if kind else ""
     return f'<text x="{x}" y="{y}"{mark}>{xml_escaped(text)}</text>' if text else ""

@@ -1,4 +1,4 @@
-"""Tables drawn by rich. All data is escaped before, and passed as `Text`: no markup, no links."""
+"""Draw tables with rich. All data is escaped first, and passed as `Text`: no markup, no links."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ _NUMBER_COLUMNS = {"offset", "size", "record", "seq", "records", "bytes", "first
 _DEFAULT_WIDTH = 120
 
 MAX_CELL_LENGTH = 240
-"""Longer cells are cut to so many characters (other outputs have them whole)."""
+"""Maximum characters of a cell; longer cells are cut (other outputs contain them completely)."""
 
 
 _MAX_RICH_ROWS = 24
-"""Tables of at most so many rows are drawn by rich; of larger ones rich draws a few rows, and all are written in the
-same columns, in a tenth of the time.
-"""
+"""Maximum rows of a table that rich draws completely; for larger tables, rich draws a few rows, and all rows are
+written in the same columns, in a tenth of the time."""
 
 _MAX_NARROW_WIDTH = 30
 """Columns of at most so many characters are not folded, if the others keep `_MIN_WIDE_WIDTH` each."""
@@ -39,7 +38,7 @@ _DISPENSABLE_COLUMNS = ("size", "record", "origin", "seq", "offset")
 """Columns of records that are left out one after the other where the screen has no room for them."""
 
 _MIN_COLUMN_WIDTH = 10
-"""With fewer characters of the screen per column rich draws all rows: some columns may have no space at all."""
+"""Minimum screen width per column; below it, rich draws all rows, because some columns may have no space at all."""
 
 
 def render_table(rows: Sequence[Sequence[str]], *, ascii_only: bool = False, width: int | None = None) -> bytes:
@@ -93,7 +92,7 @@ def _make_rich_table(rows: Sequence[Sequence[str]], min_widths: Sequence[int], *
 def _render_many_rows(
     rows: Sequence[Sequence[str]], min_widths: Sequence[int], console: Console, out: io.StringIO, *, ascii_only: bool
 ) -> Iterator[str]:
-    """Yield the lines of a table of which rich draws only the rows that determine the column widths."""
+    """Yield the lines of a table; rich draws only the rows that determine the column widths."""
     names, columns = rows[0], list(zip(*rows[1:], strict=True))
     widest = [max(column, key=_longest_line) for column in columns]
     wordiest = [max(column, key=_longest_word) for column in columns]
@@ -123,7 +122,7 @@ def _render_many_rows(
 
 
 def fits_as_table(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether a table of these texts, the heading first, has room for the longest line of every column."""
+    """Return True if a table of these texts, heading first, has space for the longest line of every column."""
     return sum(width + _SEPARATOR_WIDTH for width in _measure_columns(rows)) <= _table_width()
 
 
@@ -149,14 +148,14 @@ def _pad_cell(text: str, width: int, *, right: bool) -> str:
 
 
 def _table_width() -> int:
-    """Return the width of the terminal; other outputs have a fixed one."""
+    """Return the width of the terminal; other outputs have a fixed width."""
     if "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty()):
         return max(40, terminal_columns())
     return _DEFAULT_WIDTH
 
 
 class ScreenTableWriter:
-    """Write `dump -O table`: one table per block."""
+    """Writer of `dump -O table`: one table per block."""
 
     def __init__(self, style: JsonStyle, *, columns: tuple[str, ...], ascii_only: bool = False) -> None:
         self._cells = CellFormatter(style)

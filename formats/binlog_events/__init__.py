@@ -1,1 +1,1 @@
-"""Events of MySQL and MariaDB binary logs, independent of the container that stores them."""
+"""Events of MySQL and MariaDB binary logs, independent of the log format that contains them."""

@@ -53,14 +53,14 @@ from binlogtool.limits import Limits
 # --- Transaction and table of each event ---
 
 MAX_TABLE_MAPS = 1 << 16
-"""Most table maps that are kept at a time; a server forgets them at the end of a statement."""
+"""Maximum number of table maps that are kept at a time; servers drop them at the end of a statement."""
 
 _TABLE_MAP = EventType.TABLE_MAP
 _COLUMN_NAMES = ("type_code", "server_id", "body_start", "body_end")
 
 
 class TransactionOwner(NamedTuple):
-    """Transaction of an event: its GTID as text, and the sequence number in it."""
+    """Transaction of an event: its GTID as text, and the sequence number in the GTID."""
 
     gtid: str | None
     seq: int | None
@@ -70,18 +70,18 @@ NO_OWNER = TransactionOwner(None, None)
 
 
 class TrackedBatch(NamedTuple):
-    """Transaction and table map of each record of a batch; `maps`: of TABLE_MAP and row events."""
+    """Transaction and table map of each record of a batch; `maps` has entries for TABLE_MAP and row events."""
 
     owners: Sequence[TransactionOwner]
     maps: Sequence[TableMap | None]
 
 
 class TableMaps(msgspec.Struct):
-    """Table maps by table id; each is parsed once for all repetitions.
+    """Table maps by table id; repeated maps are parsed once.
 
     `history`: table definitions from statements; None to use maps as stored. `is_mariadb`: whether a MariaDB server
-    wrote them; None if unknown (see `parse_table_map`). `version`: how often definitions changed, so that parsed maps
-    were dropped.
+    wrote them; None if unknown (see `parse_table_map`). `version`: number of definition changes so far; each one drops
+    the parsed maps.
     """
 
     id_size: int = 6
@@ -110,25 +110,25 @@ class TableMaps(msgspec.Struct):
         return table_map
 
     def add_query(self, code: int, body: memoryview) -> None:
-        """Take a QUERY event: after one that changes a table every map is a new one."""
+        """Process a QUERY event: after one that changes a table, all maps are new."""
         if self.history is not None and self.history.add_query(code, body):
             self.by_id.clear()
             self._parsed.clear()
             self.version += 1
 
     def discard_definitions(self) -> None:
-        """Discard definitions: a part of the log was skipped, and perhaps a statement about a table."""
+        """Discard definitions: a part of the log was skipped, which may have contained statements about tables."""
         if self.history is not None:
             self.history.discard()
             self._parsed.clear()
             self.version += 1
 
     def find_map(self, body: memoryview) -> TableMap | None:
-        """Return the map that a row event refers to."""
+        """Return the map that a row event refers to, or None."""
         return self.by_id.get(int.from_bytes(body[: self.id_size], "little"))
 
     def create_nested(self) -> TableMaps:
-        """Return the maps for nested events, which bring their own."""
+        """Return the table maps for nested events, which have maps of their own."""
         return TableMaps(6, self.is_mariadb, self.history, self.version, {}, self._parsed)
 
 
@@ -139,11 +139,11 @@ NO_RECORD = -1
 class EventTracker(msgspec.Struct):
     """Tracks the events of one file.
 
-    `track_batch` may be called again for a batch, but not for one before the last. `previous_relay_log`:
-    tracker of the preceding relay log, which may have ended inside of a group. `preceding_file`: tracker of the
-    preceding file and the end of that file; if it has tracked all of it, table definitions continue from there.
-    `compiled_tracker`: compiled code with the effect of `track_records` for a whole batch. `container_record`:
-    where each group is separate, the number of the record that contains the last event; otherwise None.
+    `track_batch` may be called again for the last batch, but not for earlier ones. `previous_relay_log`: tracker of the
+    preceding relay log, which may have ended inside a group. `preceding_file`: tracker of the preceding file and the
+    end of that file; if it has tracked the whole file, table definitions continue from there. `compiled_tracker`:
+    compiled code with the effect of `track_records` for a whole batch. `container_record`: if groups are separate,
+    number of the record that contains the last event; otherwise None.
     """
 
     previous_relay_log: EventTracker | None = None
@@ -159,7 +159,7 @@ class EventTracker(msgspec.Struct):
     _last_batch_start: int = -1
     _container_owners: dict[int, TransactionOwner] = msgspec.field(default_factory=dict)
     _nested_notes: tuple[Batch, TrackedBatch] | None = None
-    """The last batch of nested events and its notes."""
+    """The last batch of nested events with its result."""
 
     def track_batch(self, batch: Batch) -> TrackedBatch:
         """Return the transaction and table map of each record of a batch."""
@@ -186,7 +186,7 @@ class EventTracker(msgspec.Struct):
         return self._last_notes
 
     def _continue_preceding(self, start: int) -> None:
-        """Continue the group of the preceding relay log, and the table definitions of the preceding file."""
+        """Continue the open group of the preceding relay log, and the table definitions of the preceding file."""
         history = self.load_first_history()
         if history is not None:
             self._start = start, history.copy()
@@ -205,7 +205,7 @@ class EventTracker(msgspec.Struct):
         return history
 
     def set_end(self, history: TableHistory, end: int) -> None:
-        """Take over the table definitions at the end of the file from another tracker."""
+        """Copy the table definitions at the end of the file from another tracker."""
         self.maps.history, self._tracked_end = history, end
 
     def copy(self) -> EventTracker:
@@ -222,7 +222,7 @@ class EventTracker(msgspec.Struct):
         return self._tracked_end >= end
 
     def reset(self, start: int = -1) -> None:
-        """Reset the state: a part of the log was skipped, or all of it is read again.
+        """Reset the state: a part of the log was skipped, or the file is read again.
 
         `start`: where reading continues.
         """
@@ -234,7 +234,7 @@ class EventTracker(msgspec.Struct):
         self.current_owner = NO_OWNER
 
     def track_records(self, batch: Batch, start: int, stop: int) -> TrackedBatch:
-        """Return the transaction and table map of the records `[start, stop)`; to be called once for each, in order."""
+        """Return the transaction and table map of the records `[start, stop)`; call it once per record, in order."""
         owners: list[TransactionOwner] = []
         maps: list[TableMap | None] = []
         window, add_event = batch.window, self.transactions.add_event
@@ -277,7 +277,7 @@ class EventTracker(msgspec.Struct):
 
 
 def read_owner(code: int, server: int, body: memoryview) -> TransactionOwner:
-    """Return the transaction that a GTID event opens; none for an anonymous or malformed one."""
+    """Return the transaction that a GTID event opens; none for an anonymous or malformed GTID."""
     try:
         numbers = read_gtid_numbers(code, server, bytes(body))
     except MalformedError:
@@ -294,19 +294,19 @@ _TEN_YEARS = 10 * 366 * 86400
 _KNOWN_ROW_FLAGS = 0x9F
 _MAX_SERVERS = 1_000
 _CHECKED_CHARS = 32
-"""Characters of a statement that are checked."""
+"""Number of characters of a statement that are checked."""
 
 _FIXED_SIZES: Mapping[int, int] = {_T.STOP: 0, _T.XID: 8, _T.INTVAR: 9, _T.RAND: 16}
-"""Bodies that always have one size."""
+"""Sizes of bodies that always have the same size, by type."""
 
 _MIN_SIZES: Mapping[int, int] = {_T.ROTATE: 9, _T.GTID: 19, _T.GTID_LIST: 6, _T.ANNOTATE_ROWS: 1, _T.ROWS_QUERY: 2}
-"""Bodies that have at least this size."""
+"""Minimum sizes of bodies, by type."""
 
 
 class PriorEvents(msgspec.Struct):
-    """Servers, and the first and last time, of the events before damage; events after it are compared with them.
+    """Servers, and first and last time, of the events before damage; later events are compared with them.
 
-    One of the times may be wrong itself, because nothing proves it: so a time only has to be close to one of the two.
+    Since nothing proves these two times, one may be wrong: another time only has to be close to one of them.
     """
 
     servers: set[int] = msgspec.field(default_factory=set)
@@ -322,7 +322,7 @@ class PriorEvents(msgspec.Struct):
             self.servers.update(servers)
 
     def is_plausible(self, time: int, server: int) -> bool:
-        """Check if an event of this time and this server is plausible in the log."""
+        """Return whether an event of this time and server is plausible in the log."""
         is_near = not time or not self.first or min(abs(time - self.first), abs(time - self.last)) <= _TEN_YEARS
         return is_near and (not self.servers or server in self.servers)
 
@@ -352,7 +352,7 @@ def read_prior_events(data: bytes, offset: int) -> PriorEvents:
 
 
 def is_proven_event(frame: bytes, context: Any) -> bool:
-    """Check if bytes without a checksum are certainly an event: valid header, and a body that fits exactly."""
+    """Return whether bytes without a checksum are certainly an event: valid header, and a body that fits exactly."""
     if len(frame) < HEADER_SIZE:
         return False
     time, code, server, size, _, flags = PACKED_HEADER.unpack_from(frame)
@@ -370,7 +370,7 @@ def is_proven_event(frame: bytes, context: Any) -> bool:
 
 
 def is_proven_despite_checksum(frame: bytes, context: Any) -> bool:
-    """Check the same for an event that ends with a wrong checksum."""
+    """Return the same as `is_proven_event` for an event that ends with a wrong checksum."""
     return is_proven_event(frame[:-CHECKSUM_SIZE], context)
 
 
@@ -397,14 +397,14 @@ def _is_valid_body(code: int, body: bytes, description: FormatDescription, serve
 
 
 def _starts_as_text(frame: bytes) -> bool:
-    """Check if the statement of a QUERY starts without control characters, before `_is_text` decodes all of it."""
+    """Return whether a QUERY's statement starts without control characters, before `_is_text` decodes it."""
     body = frame[HEADER_SIZE : HEADER_SIZE + QUERY_HEAD_SIZE].ljust(QUERY_HEAD_SIZE, b"\0")
     text_at = HEADER_SIZE + find_query_text(body, 0)
     return _has_no_controls(frame[text_at : text_at + _CHECKED_CHARS])
 
 
 def _is_text(sql: Any) -> bool:
-    """Check that a statement is text without control characters, or (other character sets) starts as text."""
+    """Return whether a statement is text without control characters, or (other character sets) starts like text."""
     beginning = sql[:_CHECKED_CHARS]
     if isinstance(beginning, bytes):
         return _has_no_controls(beginning)
@@ -426,9 +426,9 @@ def _is_valid_gtid(value: Mapping[str, Any]) -> bool:
 class BinlogFileContext(msgspec.Struct):
     """Context of the events of one file: its format and the state while it is read.
 
-    `description`: the current FORMAT_DESCRIPTION; in a relay log it changes on the way. `is_relay_log`: a relay log.
-    `events_at`: offset of the first event. `encrypted_without_key`: encrypted, and no key was given. `prior_events`:
-    times and servers of the events so far.
+    `description`: the current FORMAT_DESCRIPTION, which may change within a relay log. `is_relay_log`: it is a relay
+    log. `events_at`: offset of the first event. `encrypted_without_key`: it is encrypted, and no key was given.
+    `prior_events`: times and servers of the events so far.
     """
 
     description: FormatDescription
@@ -442,7 +442,7 @@ class BinlogFileContext(msgspec.Struct):
 
 
 class BinlogFileSummary(msgspec.Struct, frozen=True):
-    """Facts about a file that are kept after reading, without the bytes and the time of its FORMAT_DESCRIPTION."""
+    """Facts about a file that are kept after reading; of its FORMAT_DESCRIPTION not the bytes and the time."""
 
     description: FormatDescription
     is_relay_log: bool
@@ -451,7 +451,7 @@ class BinlogFileSummary(msgspec.Struct, frozen=True):
 
 
 def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
-    """Drop what only the file's records needed."""
+    """Return the layout without the data that only reading its records needed."""
     context = layout.context
     if not isinstance(context, BinlogFileContext):
         return layout
@@ -465,7 +465,7 @@ def summarize_layout(layout: LogFileLayout) -> LogFileLayout:
 
 @lru_cache(maxsize=64)
 def _share_layout(layout: LogFileLayout) -> LogFileLayout:
-    """Return one shared layout for equal files of a server; layouts with findings or keys are not shared."""
+    """Return one shared object for equal layouts of a server's files; layouts with findings or keys are not shared."""
     return layout
 
 
@@ -477,10 +477,10 @@ def fork_context(context: Any) -> Any:
 # --- Statements too long to hold in memory ---
 
 _MIN_PACKED_BYTES = 512
-"""Smallest compressed event that may hold a long text: nothing is packed to less than a thousandth of its size."""
+"""Minimum size of a compressed event that may hold a long text: compression saves at most a factor of 1000."""
 
 _HEAD_BYTES = 1 << 17
-"""More bytes than can precede the text. The text itself is copied only once: it may fill the memory."""
+"""Upper bound for the bytes that can precede the text. The text is copied only once, since it may fill the memory."""
 
 
 def decode_long_statement(
@@ -489,7 +489,7 @@ def decode_long_statement(
     """Decode the body of a statement whose text is longer than `limits.max_whole`; None for any other event.
 
     Raises:
-        MalformedError, CodecError: the body does not match its type.
+        MalformedError, DecompressionError: the body does not match its type.
     """
     max_whole, is_compressed = limits.max_whole, code == EventType.QUERY_COMPRESSED
     if max_whole is None or code not in QUERY_EVENTS or len(body) < (_MIN_PACKED_BYTES if is_compressed else max_whole):
@@ -509,13 +509,13 @@ def decode_long_statement(
 # --- Decoded events ---
 
 _NO_EXTRA = b"\x02\0"
-"""Length of empty extra data: it counts itself."""
+"""Length field of empty extra data: it includes itself."""
 
 _HEADER_COLUMNS = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 
 
 class _TypeNames(dict[int, str]):
-    """Names of event types; unknown ones get their number."""
+    """Names of event types; unknown types are shown by number."""
 
     def __missing__(self, code: int) -> str:
         return f"TYPE_{code}"
@@ -526,7 +526,7 @@ _ENCRYPTED_TYPE_NAMES = _TypeNames({**EVENT_TYPE_NAMES, ENCRYPTED_TYPE: "ENCRYPT
 
 
 def type_name(code: int, *, encrypted_without_key: bool = False) -> str:
-    """Return the name of an event type, also of an unknown one.
+    """Return the name of an event type; unknown types are shown by number.
 
     `encrypted_without_key`: the log is encrypted and no key was given.
     """
@@ -534,7 +534,7 @@ def type_name(code: int, *, encrypted_without_key: bool = False) -> str:
 
 
 def describe_events(context: BinlogFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-    """Return the envelopes of events; also records table maps and transactions for later events."""
+    """Return the envelope columns of events; also stores table maps and transactions for later events."""
     owners = context.tracker.track_batch(batch).owners[start:stop]
     return EnvelopeColumns(
         type=decode_event_column(context, batch, "type", start, stop),
@@ -608,7 +608,7 @@ def _decode_event_body(
 def decode_rows_body(
     context: BinlogFileContext, code: int, body: memoryview, table_map: TableMap | None, limits: Limits
 ) -> dict[str, Any]:
-    """Decode a row event: its head, and its rows if the table map is known (else the images as bytes)."""
+    """Decode a row event: its head, and its rows if the table map is known (otherwise the images as bytes)."""
     if table_map is None:
         head = parse_rows_head(code, body, context.description.table_id_size)
         return _rows_head_as_json(head) | {"n_cols": head.n_cols, "images": bytes(body[head.images_at :])}
@@ -646,6 +646,6 @@ def header_extras(context: BinlogFileContext, batch: Batch, start: int, stop: in
 def flag_extras(
     context: BinlogFileContext, batch: Batch, start: int, stop: int
 ) -> list[Mapping[str, Any] | None] | None:
-    """Return only the flags of the common headers, if any are set (`ReplayRules.decode_extras`)."""
+    """Return the flags of the common headers, if any are set (`ReplayRules.decode_extras`)."""
     values = to_int_list(batch.frames["flags"], start, stop)
     return [{"header": {"flags": value}} if value else None for value in values] if any(values) else None

@@ -1,8 +1,8 @@
 """Schemas of event frames and of the bodies of all event types; decode bodies to JSON-able values.
 
 See docs/spec/mysql_binlog.md#event-bodies and #format_description-and-checksums. The body is the whole stream of each
-schema. Types without a described body are opaque `data`. Flags stay numbers, other codes become their names. Text that
-is not valid UTF-8 stays bytes.
+schema. Types without a schema are opaque `data`. Flags stay numbers, other codes are shown by name. Text that is not
+valid UTF-8 stays bytes.
 """
 
 from __future__ import annotations
@@ -134,17 +134,17 @@ UNSIGNED = 1
 
 
 class RawValue:
-    """Mixin: a decoded value that keeps its stored bytes."""
+    """Mixin for a decoded value that keeps its stored bytes."""
 
     raw: bytes
 
 
 class RawDecimalText(str, RawValue):
-    """A DECIMAL as text, with its bytes."""
+    """DECIMAL as text, with its bytes."""
 
 
 def decode_user_value(kind: int, data: bytes, flags: int | None) -> Any:
-    """Decode the value of a user variable: int, float, text of a decimal number, or text (bytes if not UTF-8).
+    """Decode the value of a user variable: int, float, decimal as text, or text (bytes if not UTF-8).
 
     Raises:
         MalformedError: the size does not fit the type.
@@ -173,7 +173,7 @@ def decode_decimal_text(data: bytes) -> str:
 
 
 class UserValue(Subconstruct):  # type: ignore[misc]
-    """Construct of `value`: its type is in an earlier field, and the byte after it says if an INT is unsigned."""
+    """Construct of `value`: its type is in an earlier field, and the byte after it says whether an INT is unsigned."""
 
     leaf = LeafFormat(bytes)
 
@@ -326,7 +326,7 @@ _HEARTBEAT_FIELD = Struct(
 )
 
 HEARTBEAT_V2 = Struct("fields" / RepeatUntil(_is_end_field, _HEARTBEAT_FIELD))
-"""HEARTBEAT_V2, which is sent only over the network; no sample is available."""
+"""HEARTBEAT_V2 is only sent over the network; no sample is available."""
 
 # -- containers --------------------------------------------------------------------------------------------------------
 
@@ -344,7 +344,7 @@ PARTIAL_ROW_DATA = Struct(
     "original_size" / If(make_flag_condition("flags", "FL_ORIG_EVENT_SIZE"), Int64ul),
     "data" / GreedyBytes,
 )
-"""Sources disagree on the order of the first two numbers; the fragment number is never greater than the total."""
+"""Sources disagree on the order of the first two numbers; the fragment number is never higher than the total."""
 
 
 def payload_construct(events: Construct, codec: Decompressor) -> Construct:
@@ -372,7 +372,7 @@ class _PayloadCodec:
         self.codec = codec
 
     def __call__(self, packed: memoryview, limits: Limits) -> bytes | bytearray:
-        """Unpack the bytes; raise CodecError if they cannot be unpacked, or are too many."""
+        """Unpack the bytes. Raises DecompressionError: they cannot be unpacked, or are too many."""
         return self.codec(memoryview(b"\0" + bytes(packed)), limits)
 
 
@@ -390,13 +390,13 @@ def row_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 
 
 
 MAX_PAYLOAD_MAPS = 1024
-"""Table maps of payloads that are cached."""
+"""Maximum number of table maps from payloads that are cached."""
 
 
 def payload_event_constructs(table_map_lookup: TableMapLookup, table_id_size: int = 6) -> Mapping[int, Construct]:
     """Return the constructs of the events inside a TRANSACTION_PAYLOAD by type.
 
-    A TABLE_MAP that the annotated parse finds there applies to the following rows.
+    A TABLE_MAP found there by the annotated parse applies to the rows after it.
 
     Args:
         table_map_lookup: finds the table map of all other table ids.
@@ -455,7 +455,7 @@ BODIES: Mapping[int, Construct] = MappingProxyType(
     }
     | dict(row_event_constructs(_find_no_map))
 )
-"""Schema of the body by event type; row images and the events inside a payload are opaque."""
+"""Body schemas by event type; row images and the events inside a payload are opaque."""
 
 SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
     {kind: BodySchema(schema) for kind, schema in BODIES.items()}
@@ -465,7 +465,7 @@ SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
         _T.GTID.value: BodySchema(GTID, ("gtid", "{domain_id}-{server_id}-{seq_no}"), ("server_id",)),
     }
 )
-"""Schemas that bodies are shown with. server_id: from the common header."""
+"""Schemas used to show bodies. server_id: from the common header."""
 
 
 # --- Offsets of fields in the body of QUERY, for kernels ---
@@ -473,7 +473,7 @@ SHOWN_BODIES: Mapping[int, BodySchema] = MappingProxyType(
 DB_LEN_AT = field_offset(QUERY, "db_len")
 STATUS_LEN_AT = field_offset(QUERY, "status_len")
 QUERY_HEAD_SIZE = field_offset(QUERY, "status_vars")
-"""Bytes before the status variables, which are followed by the database name, a NUL and the text."""
+"""Size of the fixed fields of QUERY; then follow status variables, database name, a NUL and the text."""
 
 
 # --- Events as plain values, and rule violations ---
@@ -499,10 +499,10 @@ class Event(NamedTuple):
 
 
 class EventFault(NamedTuple):
-    """A rule that an event violates.
+    """Rule that an event violates.
 
-    `id`: id of the finding. `diagnosis`: the rule as a short, machine-readable phrase. `severity`: None = that of the
-    finding's id.
+    `id`: id of the finding. `diagnosis`: the rule as a short, machine-readable phrase. `severity`: None = default of
+    the id.
     """
 
     id: str
@@ -524,7 +524,7 @@ def get_event(batch: Batch, index: int) -> Event:
 
 
 def iter_events(batch: Batch, start: int, stop: int) -> Iterator[Event]:
-    """Iterate over the events `[start, stop)` of a batch; faster than `get_event` for many."""
+    """Yield the events `[start, stop)` of a batch; faster than `get_event` for many events."""
     table, window = batch.frames, batch.window
     names = ("type_code", "timestamp", "server_id", "end_log_pos", "flags", "body_start", "body_end")
     codes, times, servers, positions, flags, body_starts, body_ends = (
@@ -553,7 +553,7 @@ _USER_TYPES = {int(kind): kind.name for kind in UserVarType}
 
 
 class QueryParts(NamedTuple):
-    """Fields of QUERY without its lengths; status_vars, db and sql are raw bytes."""
+    """Fields of QUERY without its length fields; status_vars, db and sql are raw bytes."""
 
     thread_id: int
     exec_time: int
@@ -580,7 +580,7 @@ def _decode_query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def check_compressed_query(body: bytes, limits: Limits = _LIMITS) -> None:
-    """Check a QUERY_COMPRESSED without keeping its text, which may be large; raise MalformedError as `decode_body`."""
+    """Check a QUERY_COMPRESSED without keeping its text, which may be large. Raises MalformedError as `decode_body`."""
     parts = parse_query(body)
     decode_status_variables(parts.status_vars)
     try:
@@ -645,7 +645,7 @@ _OMITTED_MEMBERS = frozenset({"length"})
 
 
 def to_plain_value(value: Any) -> Any:
-    """Convert a parsed value to a JSON-able one: enums and flags by name, without absent members."""
+    """Convert a parsed value to a JSON-able one: enums and flags by name, absent members omitted."""
     if isinstance(value, EnumIntegerString):
         return str(value)
     if isinstance(value, Container):
@@ -664,7 +664,7 @@ def _decode_format_description(body: bytes) -> dict[str, Any]:
 
 
 class _BodyReaders(dict[int, Callable[..., dict[str, Any]]]):
-    """Body readers by type code, generated from the schema on first use."""
+    """Body readers by type code, which are generated from the schemas on first use."""
 
     def __missing__(self, type_code: int) -> Callable[..., dict[str, Any]]:
         shown = SHOWN_BODIES.get(type_code)
@@ -687,7 +687,7 @@ BODY_READERS: Mapping[int, Callable[..., dict[str, Any]]] = _BodyReaders(
         _T.HEARTBEAT_V2: partial(_decode_by_schema, _T.HEARTBEAT_V2),
     }
 )
-"""Type code -> function of the body; for MariaDB's GTID also of the server id."""
+"""Type code -> function that decodes a body; for MariaDB's GTID it also takes the server id."""
 
 
 def decode_body(
@@ -699,7 +699,7 @@ def decode_body(
 ) -> dict[str, Any]:
     """Decode the body of an event (without header and checksum) to the field names of the specification.
 
-    Of row events only the head; of TRANSACTION_PAYLOAD only the fields before the payload.
+    Row events are only decoded up to the images, TRANSACTION_PAYLOAD only up to the payload.
 
     Args:
         description: only needed for a TABLE_MAP.
@@ -736,7 +736,7 @@ SCAN_COLUMNS = (
     "body_end",
     "crc32",
 )
-"""Columns that the scanner yields for each event, in every form. `crc32` is 0 if the event has none."""
+"""Columns that the scanner yields for each event, in every form. `crc32` is 0 if the event has no checksum."""
 
 _DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
 _MAX_DESCRIPTION_BYTES = 4096
@@ -745,8 +745,8 @@ _MAX_DESCRIPTION_BYTES = 4096
 class EventForm(enum.IntEnum):
     """Form of the end of an event (docs/spec/mysql_binlog.md#format_description-and-checksums).
 
-    BARE: servers without checksums; PLAIN: checksum_alg 0, only FORMAT_DESCRIPTION ends with a checksum; CRC: every
-    event does.
+    BARE: servers without checksums. PLAIN: checksum_alg 0, only FORMAT_DESCRIPTION ends with a checksum. CRC: every
+    event ends with a checksum.
     """
 
     BARE = 1
@@ -756,7 +756,7 @@ class EventForm(enum.IntEnum):
 
 @kernel()
 def find_event_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Determine the `EventForm` that the FORMAT_DESCRIPTION with its body at `buf[pos]` demands; consumes no bytes."""
+    """Return the `EventForm` that the FORMAT_DESCRIPTION with its body at `buf[pos]` declares; consumes no bytes."""
     size = buf[pos - 10] | buf[pos - 9] << 8 | buf[pos - 8] << 16 | buf[pos - 7] << 24
     if size < 19 + 57 or size > 4096:
         return 0, -2
@@ -797,7 +797,7 @@ def find_event_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
 def compute_in_use_crc_change(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Compute how the in-use flag of the FORMAT_DESCRIPTION with its body at `buf[pos]` changes its CRC-32.
 
-    Consumes no bytes. A CRC is linear: the difference is the CRC register of a single one bit, followed by zeros.
+    Consumes no bytes. A CRC is linear: the difference is the CRC register of a single 1 bit followed by zeros.
     """
     size = buf[pos - 10] | buf[pos - 9] << 8 | buf[pos - 8] << 16 | buf[pos - 7] << 24
     if buf[pos - 2] & 1 == 0 or size < 23 or size > 4096:
@@ -812,7 +812,7 @@ def compute_in_use_crc_change(buf: UInt8s, pos: int, limit: int) -> tuple[int, i
 
 
 class HeaderDerivedNumber(Computed):  # type: ignore[misc]
-    """Construct of a number without bytes, which a kernel computes from the common header and the body around it."""
+    """Construct of a number without bytes, computed by a kernel from the common header and the body around it."""
 
     def __init__(self, read: Callable[..., tuple[int, int]]) -> None:
         super().__init__(None)
@@ -835,7 +835,7 @@ _HEADER_TO_SIZE, _HEADER_AFTER_SIZE = HEADER.subcons[:4], HEADER.subcons[4:]
 
 
 def event_construct(form: EventForm, bodies: Mapping[int, Construct]) -> Construct:
-    """Return the construct of one event; a FORMAT_DESCRIPTION only fits if it demands the same form.
+    """Return the construct of one event; a FORMAT_DESCRIPTION only fits if it declares the same form.
 
     `bodies`: constructs of the bodies by type.
     """
@@ -874,7 +874,7 @@ def event_construct(form: EventForm, bodies: Mapping[int, Construct]) -> Constru
 
 
 ENCRYPTED_TYPE = 255
-"""Placeholder for the type of an encrypted event; no event has it."""
+"""Placeholder for the type of an encrypted event; no real event has this type."""
 
 ENCRYPTED_EVENT_FRAME = Struct(
     *ENCRYPTED_EVENT_HEAD.subcons,
@@ -887,13 +887,13 @@ ENCRYPTED_EVENT_FRAME = Struct(
     "body_end" / Tell,
     "crc32" / Computed(0),
 )
-"""An encrypted event without its key, with the columns of the others and a placeholder type."""
+"""Encrypted event without its key, with the columns of other events and a placeholder type."""
 
 
 def body_constructs(
     table_map_lookup: TableMapLookup, table_id_size: int = 6, mariadb: bool | None = None
 ) -> dict[int, Construct]:
-    """Return the constructs of the bodies of every event type.
+    """Return the constructs of the bodies of all event types.
 
     Args:
         table_map_lookup: table id -> its current table map.
@@ -910,7 +910,7 @@ def body_constructs(
 
 _OPAQUE_BODIES = body_constructs(_find_no_map)
 EVENTS: Mapping[EventForm, Construct] = {form: event_construct(form, _OPAQUE_BODIES) for form in EventForm}
-"""The three forms, with opaque row images (`body_constructs` binds them to the table maps of a file)."""
+"""Constructs of the three forms, with opaque row images (`body_constructs` binds them to a file's table maps)."""
 
 _UNENCRYPTED_FLAGS = EventFlag.BINLOG_IN_USE | EventFlag.RELAY_LOG
 _START_ENCRYPTION = EventType.START_ENCRYPTION.value
@@ -925,4 +925,4 @@ def _unencrypted_event_construct(form: EventForm) -> Construct:
 
 
 UNENCRYPTED_EVENTS: Mapping[EventForm, Construct] = {form: _unencrypted_event_construct(form) for form in EventForm}
-"""The unencrypted events at the start of an encrypted log; strict, so that encrypted bytes cannot match by chance."""
+"""Unencrypted events at the start of an encrypted log; strict, so that encrypted bytes cannot match by chance."""

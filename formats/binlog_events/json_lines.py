@@ -1,4 +1,4 @@
-"""Write frequent events as JSON lines, as kernels.
+"""Write frequent events as JSON lines, in compiled kernels.
 
 They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
 """
@@ -52,12 +52,12 @@ def put_table_map_body(texts: UInt8s, record: int, out: MutableUInt8s, out_pos: 
 
 @kernel(load_word)
 def find_map_record(texts: UInt8s, map_number: int) -> int:
-    """Return the position of the record of a map in `texts`; 0 = the kernels cannot read the map's rows."""
+    """Return the position of a map's record in `texts`; 0 = the kernels cannot read the map's rows."""
     return load_word(texts, 8 + 4 * map_number) if map_number >= 0 else 0
 
 
 class BodyPlace(NamedTuple):
-    """An event, where its body is, and the number of the map that belongs to it."""
+    """Event with the position of its body, and the number of its table map."""
 
     code: int
     server: int
@@ -103,7 +103,7 @@ _HEADER_COLUMNS = ("timestamp", "type_code", "server_id", "event_size", "end_log
 
 
 class EventGtid(NamedTuple):
-    """The GTID of an event's transaction: the number of its source (below 0: none), and its sequence number."""
+    """GTID of an event's transaction: the number of its source (negative: none), and the sequence number."""
 
     source: int
     number: int
@@ -113,7 +113,7 @@ class EventGtid(NamedTuple):
 def put_seq_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
-    """Write the sequence number in the GTID of the transaction."""
+    """Write the sequence number in the transaction's GTID."""
     if gtid.source < 0:
         return put_null(out, out_pos, out_limit)
     return -2 if gtid.number < 0 else put_unsigned(gtid.number, out, out_pos, out_limit)
@@ -123,7 +123,7 @@ def put_seq_member(
 def put_txn_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, gtid: EventGtid
 ) -> int:
-    """Write the GTID of the transaction: the text of its source, and the number."""
+    """Write the GTID of the transaction: the text of its source, then the number."""
     if gtid.source < 0:
         return put_null(out, out_pos, out_limit)
     if gtid.number < 0:
@@ -163,7 +163,7 @@ def put_object_member(
 
 
 class EventHeader(NamedTuple):
-    """The common header of an event."""
+    """Common header of an event."""
 
     timestamp: int
     code: int
@@ -196,7 +196,7 @@ _HEADER_TEXTS = b'{"timestamp":,"type_code":,"server_id":,"event_size":,"end_log
 class EventKernelTables:
     """Tables and columns that the kernels need in addition to the frames, updated from batch to batch.
 
-    `get_context`: returns the context of the file.
+    `get_context`: function that returns the context of the file.
     """
 
     def __init__(self, get_context: Callable[[], BinlogFileContext]) -> None:
@@ -212,7 +212,7 @@ class EventKernelTables:
             self._follower = tracker.compiled_tracker = None
             return None
         if self._follower is None or self._follower is not tracker.compiled_tracker:
-            other_follower = tracker.compiled_tracker  # of another line for the same file
+            other_follower = tracker.compiled_tracker  # of another JSON line for the same file
             self._follower = (
                 other_follower
                 if isinstance(other_follower, CompiledTracker)
@@ -222,11 +222,11 @@ class EventKernelTables:
         return self._follower.columns(tracker.track_batch(batch))
 
     def map_table(self, quote: JsonEncoder) -> bytes:
-        """Return the table of the maps."""
+        """Return the texts of the table maps as a table for the kernels."""
         return self._maps.update_table([] if self._follower is None else self._follower.table_maps, quote)
 
     def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
-        """Return a `body` member for queries that need no more than these columns (`JsonLine.narrow`)."""
+        """Return a `body` member for queries that only need these columns (`JsonLine.narrow`)."""
         growing_table = GrowingTable(partial(_encode_map_record, names=names, rows_only=rows_only), encode_map_table)
 
         def narrow_map_table(quote: JsonEncoder) -> bytes:
@@ -235,14 +235,14 @@ class EventKernelTables:
         return JsonMember(put_body_member, _BODY_COLUMNS, table=narrow_map_table, bodies=_FREQUENT_BODIES)
 
     def source_table(self, quote: JsonEncoder) -> bytes:
-        """Return the table of the texts before the number of a GTID, each after a quote."""
+        """Return the texts before the number of a GTID as a table for the kernels, each after a quote."""
         return self._sources.update_table([] if self._follower is None else self._follower.sources, quote)
 
 
 def _encode_map_record(
     table_map: TableMap, quote: JsonEncoder, names: frozenset[str] | None = None, *, rows_only: bool = False
 ) -> bytes:
-    """Encode the record of a map; the general writer reports a map that does not match the user's schema."""
+    """Encode the record of a map; a TABLE_MAP that does not match the user's schema is left to the general writer."""
     return encode_map_record(table_map, quote, not table_map.uncertain, names, rows_only=rows_only)
 
 
@@ -251,9 +251,9 @@ def _quote_source(source: str | TransactionOwner, quote: JsonEncoder) -> bytes:
 
 
 class GrowingTable:
-    """A text table of the entries of a list that grows, and is sometimes replaced by another list.
+    """Text table with the entries of a list that grows, and is sometimes replaced by another list.
 
-    `encode_entry`: encodes an item of the list. `join_entries`: joins the entries to a table.
+    `encode_entry`: encodes an item of the list. `join_entries`: joins the entries into a table.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class GrowingTable:
         self._table = b""
 
     def update_table(self, source: list[Any], quote: JsonEncoder) -> bytes:
-        """Return the table; entries beyond the memory limit are empty."""
+        """Return the updated table; entries beyond the memory limit are empty."""
         if source is not self._source:
             self._source, self._entries, self._bytes_left, self._table = source, [], _MAX_TABLE_BYTES, b""
         if len(self._entries) < len(source) or not self._table:
@@ -279,15 +279,15 @@ class GrowingTable:
 
 
 def json_line(context: BinlogFileContext) -> JsonLine | None:
-    """Return the JSON line of a log; None if its events are encrypted and no key was given."""
+    """Return the writer of JSON lines for a log; None if its events are encrypted and no key was given."""
     return None if context.encrypted_without_key else make_event_line(lambda: context)
 
 
 def make_event_line(get_context: Callable[[], BinlogFileContext], *, inside: bool = False) -> JsonLine:
-    """Create the JSON line of events.
+    """Create the writer of JSON lines for events.
 
     Args:
-        get_context: returns the context of the file.
+        get_context: function that returns the context of the file.
         inside: see `JsonLine`.
     """
     tables = EventKernelTables(get_context)

@@ -1,4 +1,4 @@
-"""Text of an event in `dump`, for people."""
+"""Readable text of an event in `dump`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRANSACTION_STATEMENTS = ("BEGIN", "COMMIT", "ROLLBACK")
 _SHOWN_ELSEWHERE = frozenset({"sql", "rows"})
 _HIDDEN = frozenset(
     (
-        # of every event: what its name, its time, its transaction and its table say
+        # of every event: its name, time, transaction and table
         "table_id", "flags", "table", "database", "gtid", "seq_no", "domain_id", "flags2", "thread_id", "exec_time",
         # FORMAT_DESCRIPTION, GTID_LIST, PREVIOUS_GTIDS
         "binlog_version", "create_timestamp", "header_length", "post_header_len", "list", "sids",
@@ -28,7 +28,7 @@ _HIDDEN = frozenset(
     )
 )  # fmt: skip
 _MAX_TABLES = 4096
-"""Table descriptions that are kept; servers number tables anew for each change of a definition."""
+"""Maximum number of table descriptions that are kept; servers use a new table id after each change of a definition."""
 
 
 def start_record_text() -> RecordDescriber:

@@ -2,9 +2,9 @@
 
 See docs/spec/mysql_binlog.md#event-bodies.
 
-They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
+Kernels return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
 
-The event records the character set (status variable `charset`, member `client`). Invalid text stays bytes.
+The event records the character set of its text (status variable `charset`, member `client`). Invalid text stays bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ALTER_COMMIT_OR_ROLLBACK = 4 | 8
 
 
 class StatusValuePart(NamedTuple):
-    """A value inside a status variable; name "" = the variable's only one."""
+    """A value inside a status variable; name "" = the only value of the variable."""
 
     name: str
     start: int
@@ -61,7 +61,7 @@ class StatusValuePart(NamedTuple):
 class StatusVariable(NamedTuple):
     """One status variable at `[start, end)` of the block.
 
-    `value`: shown by `dump`. `parts`: its parts, for the annotated view.
+    `value`: value as shown by `dump`. `parts`: its parts, for the annotated view.
     """
 
     code: int
@@ -77,7 +77,7 @@ VariableReader = Callable[[bytes, int, int], tuple[Any, tuple[StatusValuePart, .
 
 
 def _checked_end(data: bytes, offset: int, size: int, end: int) -> int:
-    """Return `offset + size`; refuse a value beyond `end`."""
+    """Return `offset + size`. Raises MalformedError: the value extends beyond `end`."""
     if offset + size > end:
         raise make_truncation_error("a status variable", size, end - offset)
     return offset + size
@@ -109,7 +109,7 @@ def _struct_reader(layout: str, *names: str) -> VariableReader:
 
 
 def _read_sized_text(data: bytes, offset: int, end: int, name: str) -> tuple[list[StatusValuePart], str | bytes, int]:
-    """Read a length byte and text; returns (parts, text, end)."""
+    """Read a length byte and text; return (parts, text, end)."""
     start = _checked_end(data, offset, 1, end)
     stop = _checked_end(data, start, data[offset], end)
     value = decode_text(data[start:stop])
@@ -211,17 +211,17 @@ VARIABLES: dict[int, tuple[str, VariableReader]] = {
     130: ("gtid_flags3", _read_flags3),
     131: ("character_set_collations", _read_collations),
 }
-"""Names and readers by code. 14 and 15 (obsolete) end the parse, as every unknown code does; 255 is filler."""
+"""Names and readers by code. Codes 14 and 15 (obsolete) end the parse like all unknown codes; 255 is filler."""
 
 FILLER = 255
 FIRST_OF_MARIADB = 128
 
 
 def iter_status_variables(data: bytes, offset: int, end: int) -> Iterator[StatusVariable]:
-    """Iterate over the variables of the block `data[offset:end]`; the last may be `opaque` or `filler`.
+    """Yield the variables of the block `data[offset:end]`; the last one may be `opaque` or `filler`.
 
     Raises:
-        MalformedError: a value goes beyond the end of the block.
+        MalformedError: a value extends beyond the end of the block.
     """
     while offset < end:
         code = data[offset]
@@ -242,13 +242,13 @@ def decode_status_variables(block: bytes) -> dict[str, Any]:
     """Decode the variables by name; the result is shared and must not be changed.
 
     Raises:
-        MalformedError: a value goes beyond the end of the block.
+        MalformedError: a value extends beyond the end of the block.
     """
     return {one.name: one.value for one in iter_status_variables(block, 0, len(block)) if one.code != FILLER}
 
 
 def copy_status_variables(block: bytes) -> dict[str, Any]:
-    """Decode the variables to a dictionary that the caller may change."""
+    """Decode the variables into a dictionary that the caller may change."""
     return decode_status_variables(block).copy()
 
 
@@ -286,7 +286,7 @@ class StatusVars(Construct):  # type: ignore[misc]
 
 _LABELS = ('{"increment":', ',"offset":', '{"client":', ',"connection":', ',"server":', "}")
 INCREMENT, OFFSET, CLIENT, CONNECTION, SERVER, END = range(200, 206)
-"""Numbers of labels in the text table; lower numbers are codes of variables."""
+"""Numbers of labels in the text table; lower numbers are the codes of variables."""
 
 
 _TEXTS = {code: f'"{name}":' for code, (name, _) in VARIABLES.items()} | dict(enumerate(_LABELS, INCREMENT))
@@ -295,7 +295,7 @@ LABELS = build_text_table({number: text.encode() for number, text in _TEXTS.item
 
 @kernel(put_entry)
 def put_label(texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write a text of the table and make sure that 64 bytes are free after it; a negative `out_pos` is passed on."""
+    """Write a text of the table, and ensure 64 free bytes after it; a negative `out_pos` is returned unchanged."""
     if out_pos < 0:
         return out_pos
     out_pos = put_entry(texts, 0, number, out, out_pos, out_limit)
@@ -321,7 +321,7 @@ _FIRST_SIZES, _NEXT_SIZES, _MARIADB_SIZES = _pack_sizes(0), _pack_sizes(16), _pa
 
 @kernel()
 def number_size(code: int) -> int:
-    """Return the bytes of a status variable that is one number; 0 for the others."""
+    """Return the size in bytes of a status variable that is one number; 0 for other variables."""
     if code < FIRST_OF_MARIADB:
         return (_FIRST_SIZES >> 4 * code if code < 16 else _NEXT_SIZES >> 4 * (code - 16)) & 15 if code < 32 else 0
     return _MARIADB_SIZES >> 4 * (code - FIRST_OF_MARIADB) & 15 if code < FIRST_OF_MARIADB + 16 else 0
@@ -331,7 +331,7 @@ def number_size(code: int) -> int:
 def put_databases(
     buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
-    """Write UPDATED_DB_NAMES; returns (its end, end of the output or an error)."""
+    """Write UPDATED_DB_NAMES; return (end of the variable, end of the output or an error)."""
     if pos >= limit or out_limit - out_pos < 64:
         return pos, -2 if pos >= limit else -1
     count = buf[pos] + 0
@@ -363,7 +363,7 @@ def put_databases(
 def put_collations(
     buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
-    """Write CHARACTER_SET_COLLATIONS; returns (its end, end of the output or an error)."""
+    """Write CHARACTER_SET_COLLATIONS; return (end of the variable, end of the output or an error)."""
     if pos >= limit or buf[pos] * 4 > limit - pos - 1:
         return pos, -2
     count = buf[pos] + 0
@@ -400,7 +400,7 @@ def put_collations(
 def put_variable(
     buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
-    """Write the value of a status variable; returns (its end, end of the output or an error)."""
+    """Write the value of a status variable; return (end of the variable, end of the output or an error)."""
     size = number_size(code)
     if size > 0:
         if limit - pos < size:
@@ -470,7 +470,7 @@ _UTF8_COMPATIBLE = frozenset({None, "utf8mb3", "utf8mb4", "ascii", "binary"})
 """Character sets whose statements are decoded as UTF-8; None = unknown."""
 
 _SQL_MODE, _OLD_CATALOG, _CHARSET, _CATALOG = 1, 2, 4, 6
-"""Codes of status variables that servers write up to the character sets; the two others have 4 bytes."""
+"""Codes of status variables that servers write up to CHARSET, except for two that have 4 bytes."""
 
 
 def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
@@ -481,7 +481,7 @@ def decode_statement_text(sql: bytes, status: Any) -> str | bytes:
 
 
 def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:
-    """Recode the text in a statement's shown body, which was decoded as UTF-8, by the client's character set."""
+    """Decode the text in a statement's body again, by the client's character set instead of UTF-8."""
     sql = body.get("sql")
     if sql is not None:
         raw = sql.encode() if isinstance(sql, str) else sql
@@ -492,7 +492,7 @@ def recode_statement_text(body: dict[str, Any]) -> dict[str, Any]:
 
 @kernel()
 def find_client_collation(buf: UInt8s, pos: int, limit: int) -> int:
-    """Find the client's collation in the status variables `buf[pos:limit]`; -1 = absent, or after unusual variables."""
+    """Return the client's collation in the variables `buf[pos:limit]`; -1 = absent, or after unusual variables."""
     while pos < limit:
         code = buf[pos] + 0
         pos += 1
@@ -509,7 +509,7 @@ def find_client_collation(buf: UInt8s, pos: int, limit: int) -> int:
 
 @kernel()
 def is_utf8_collation(collation: int) -> bool:
-    """Check if a collation is certainly one of utf8mb3 or utf8mb4."""
+    """Return whether a collation is certainly one of utf8mb3 or utf8mb4."""
     is_common = collation == 33 or (collation >= 45 and collation <= 46) or collation == 83
     is_mysql = (
         (collation >= 192 and collation <= 215)
@@ -521,7 +521,7 @@ def is_utf8_collation(collation: int) -> bool:
 
 @kernel()
 def is_ascii(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Check if all bytes are ASCII."""
+    """Return whether all bytes are ASCII."""
     all_bits = 0
     for i in range(pos, limit):
         all_bits |= buf[i]
@@ -534,7 +534,7 @@ def put_statement_text(
 ) -> int:
     """Write a text in UTF-8 or ASCII as a JSON string; other texts are left to the general writer.
 
-    `size, status`: size and position of the status variables.
+    `size`, `status`: size and position of the status variables.
     """
     if not is_utf8_collation(find_client_collation(buf, status, status + size)) and not is_ascii(buf, pos, limit):
         return UNSUPPORTED

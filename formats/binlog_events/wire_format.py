@@ -1,7 +1,7 @@
 """The wire format of events: types, flags, common header, FORMAT_DESCRIPTION, field types of bodies, compression.
 
-See docs/spec/mysql_binlog.md#event-types and #event-bodies. Declared sizes are not trusted: memory grows only with the
-bytes that are really unpacked, and a wrong declared size is an error.
+See docs/spec/mysql_binlog.md#event-types and #event-bodies. Declared sizes are not trusted: memory only grows with the
+bytes that are actually unpacked, and a wrong declared size is an error.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ ENCRYPTED_MAGIC = b"\xfdbin"
 HEADER_SIZE = 19
 CHECKSUM_SIZE = 4
 MAX_EVENT_SIZE = 1 << 30
-"""The servers' max_allowed_packet: no event is longer."""
+"""Maximum size of an event: the servers' max_allowed_packet."""
 
 
 class EventType(enum.IntEnum):
-    """Type of an event: MySQL's and the common ones below 160, MariaDB's from there on."""
+    """Type of an event: MySQL's and the common ones below 160, MariaDB's own from 160 on."""
 
     UNKNOWN = 0
     START_V3 = 1
@@ -157,7 +157,7 @@ TYPE_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
         },
     }
 )
-"""Names that select several event types: all versions, compressed or not."""
+"""Names that select several event types: all versions of a type, compressed or not."""
 
 ROW_EVENTS_V1 = frozenset({_T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1})
 ROW_EVENTS_V2 = frozenset({_T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS})
@@ -171,7 +171,7 @@ COMPRESSED_ROW_EVENTS = COMPRESSED_ROW_EVENTS_V1 | COMPRESSED_ROW_EVENTS_V2
 UNCOMPRESSED_ROW_EVENTS: Mapping[int, EventType] = MappingProxyType(
     {kind: EventType[kind.name.replace("_COMPRESSED", "")] for kind in COMPRESSED_ROW_EVENTS}
 )
-"""Types of compressed row events -> the types without compression, the only ones that servers take in a BINLOG."""
+"""Types of compressed row events -> uncompressed types, the only ones that servers accept in a BINLOG statement."""
 ROW_EVENTS_WITH_EXTRA_DATA = ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS_V2
 """Row events whose post-header has extra data (v2)."""
 ROW_EVENTS = ROW_EVENTS_V1 | ROW_EVENTS_V2 | COMPRESSED_ROW_EVENTS
@@ -186,7 +186,7 @@ DELETE_ROW_EVENTS = frozenset(
 """Row events with a before image per row; all others have an after image."""
 QUERY_EVENTS = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
 STATEMENT_EVENTS = QUERY_EVENTS | {_T.EXECUTE_LOAD_QUERY}
-"""Statements as text."""
+"""Events that contain a statement as text."""
 MYSQL_GTID_EVENTS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
 GTID_EVENTS = MYSQL_GTID_EVENTS | {_T.GTID}
 """Events that open a group (docs/spec/mysql_binlog.md#transactions-and-truncation)."""
@@ -242,7 +242,7 @@ HEADER = Struct(
 )
 
 PACKED_HEADER = struct.Struct("<IBIIIH")
-"""The common header for code that reads it before the schema applies, or that writes it."""
+"""Common header, for code that reads it before the schema applies, or that writes it."""
 
 TYPE_AT = field_offset(HEADER, "type_code")
 SERVER_ID_AT = field_offset(HEADER, "server_id")
@@ -258,12 +258,12 @@ def read_event_size(data: bytes | memoryview, at: int = 0) -> int:
 
 
 def has_valid_checksum(event: bytes | memoryview) -> bool:
-    """Check the CRC-32 in the last bytes of an event."""
+    """Return whether the CRC-32 in the last bytes of an event is right."""
     return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
 
 
 def clear_in_use_flag(event: bytes) -> bytes:
-    """Return a FORMAT_DESCRIPTION event without the in-use flag, as its checksum was computed."""
+    """Return a FORMAT_DESCRIPTION event without the in-use flag, over which its checksum was computed."""
     return event[:FLAGS_AT] + bytes([event[FLAGS_AT] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[FLAGS_AT + 1 :]
 
 
@@ -277,11 +277,11 @@ _ZERO_POSITIONS_SINCE = (11, 4, 0)
 
 
 class FormatDescription(msgspec.Struct, frozen=True):
-    """The fields of a FORMAT_DESCRIPTION event, and what follows from them.
+    """Fields of a FORMAT_DESCRIPTION event, and facts that follow from them.
 
     `post_header_len`: one byte per event type, for type i + 1 at index i. `checksum_alg`: None = the writer does not
-    support checksums (then the event itself has none either). `flags`: of its common header. `size`: of the whole
-    event. `event`: bytes of the whole event.
+    support checksums (then the event itself has none either). `flags`: flags in its common header. `size`: size of the
+    whole event. `event`: bytes of the whole event.
     """
 
     binlog_version: int
@@ -311,7 +311,7 @@ class FormatDescription(msgspec.Struct, frozen=True):
 
     @property
     def may_have_zero_positions(self) -> bool:
-        """True if this server writes end_log_pos 0 in events from a cache.
+        """True if this server writes end_log_pos 0 in cached events.
 
         See docs/spec/mysql_binlog.md#common-header.
         """
@@ -324,21 +324,21 @@ class FormatDescription(msgspec.Struct, frozen=True):
 
     @property
     def table_id_size(self) -> int:
-        """Bytes of a table id: 4 in very old logs, else 6."""
+        """Size of a table id in bytes: 4 in very old logs, else 6."""
         return 4 if self.post_header_size(EventType.TABLE_MAP) == 6 else 6
 
 
 def parse_version_numbers(text: str) -> tuple[int, ...]:
-    """Parse the first three numbers of a version: "10.11.6-MariaDB-log" is (10, 11, 6).
+    """Parse the first three numbers of a version: "10.11.6-MariaDB-log" gives (10, 11, 6).
 
-    The prefix "5.5.5-" that a replica puts before MariaDB's own number does not occur in logs and is not handled.
+    The prefix "5.5.5-" that a replica puts before MariaDB's version does not occur in logs and is not handled.
     """
     match = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
     return tuple(int(part or 0) for part in match.groups()) if match else (0, 0, 0)
 
 
 def supports_checksums(server_version: str) -> bool:
-    """Check if a server of this version writes checksum_alg and a checksum into FORMAT_DESCRIPTION."""
+    """Return whether a server of this version writes checksum_alg and a checksum into FORMAT_DESCRIPTION."""
     since = _MARIADB_CHECKSUM_SINCE if "MariaDB" in server_version else _CHECKSUM_SINCE
     return parse_version_numbers(server_version) >= since
 
@@ -370,14 +370,14 @@ def parse_description(event: bytes | memoryview) -> FormatDescription:
 # --- A bounded reader of small structures ---
 
 _LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
-"""Bytes after the first byte of a length-encoded integer."""
+"""Number of bytes after the first byte of a length-encoded integer."""
 _LENENC_NULL = 0xFB
 
 
 class BoundedReader:
-    """Reads `data[offset:end]` from front to back; every error is a `MalformedError`.
+    """Reader of `data[offset:end]` from front to back; all its errors are `MalformedError`.
 
-    `label`: name of the structure in errors. `offset`: offset of the next byte.
+    `label`: name of the structure in error messages. `offset`: offset of the next byte.
     """
 
     __slots__ = ("data", "end", "label", "offset")
@@ -394,7 +394,7 @@ class BoundedReader:
         return self.end - self.offset
 
     def skip_bytes(self, size: int, name: str) -> int:
-        """Skip the next `size` bytes; returns their start."""
+        """Skip the next `size` bytes; return their start."""
         start = self.offset
         if size > self.end - start:
             text = f"{self.label}: {name} of {size:,} bytes at byte {start:,}, only {self.end - start:,} are left"
@@ -407,12 +407,12 @@ class BoundedReader:
         start = self.offset
         end = start + size
         if end > self.end:
-            self.skip_bytes(size, name)  # raises
+            self.skip_bytes(size, name)  # raises an error
         self.offset = end
         return self.data[start:end]
 
     def sub_reader(self, size: int, name: str) -> BoundedReader:
-        """Return a reader of the next `size` bytes, whose offsets count from the same start."""
+        """Return a reader for the next `size` bytes, with the same offsets."""
         start = self.skip_bytes(size, name)
         return BoundedReader(self.data, f"{self.label}: {name}", start, self.offset)
 
@@ -421,7 +421,7 @@ class BoundedReader:
         start = self.offset
         end = start + size
         if end > self.end:
-            self.skip_bytes(size, name)  # raises
+            self.skip_bytes(size, name)  # raises an error
         self.offset = end
         return self.data[start] if size == 1 else int.from_bytes(self.data[start:end], "little")
 
@@ -447,7 +447,7 @@ _U64 = (1 << 64) - 1
 
 @kernel(load_little_endian)
 def load_lenenc(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Load a length-encoded integer: (value, its end), or -1 = truncated, -2 = invalid as end."""
+    """Load a length-encoded integer: (value, end position); end -1 = truncated, -2 = invalid."""
     if pos >= limit:
         return 0, -1
     first = buf[pos] + 0
@@ -462,10 +462,10 @@ def load_lenenc(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
 
 
 def read_lenenc(data: bytes, offset: int, end: int) -> tuple[int, int]:
-    """Read the length-encoded integer at `data[offset]`; returns (value, its end).
+    """Read the length-encoded integer at `data[offset]`; return (value, end position).
 
     Raises:
-        MalformedError: cut off by `end`, or the first byte is 0xfb (NULL) or 0xff.
+        MalformedError: the integer is cut off by `end`, or its first byte is 0xfb (NULL) or 0xff.
     """
     value, stop = load_lenenc(data, offset, end)
     if stop >= 0:
@@ -491,9 +491,9 @@ def encode_lenenc(value: int) -> bytes:
 
 
 class WideLenenc(int):
-    """A length-encoded integer that was not stored in its shortest form.
+    """Length-encoded integer that was not stored in its shortest form.
 
-    `code`: the first byte that it was stored with.
+    `code`: its first byte as stored.
     """
 
     code: int
@@ -542,7 +542,7 @@ class NulPadded(Adapter):  # type: ignore[misc]
 
 
 def describe_flags(value: int, names: Mapping[int, str]) -> str:
-    """Describe flags as the names of the bits that are set, then the rest as a number: `STMT_END|0x40`."""
+    """Describe flags: names of the bits that are set, then the rest as a number, as in `STMT_END|0x40`."""
     words = [name for mask, name in names.items() if value & mask]
     rest = value & ~sum(names)
     return "|".join([*words, hex(rest)] if rest else words)
@@ -552,7 +552,7 @@ def describe_flags(value: int, names: Mapping[int, str]) -> str:
 
 
 class PostHeaderLengths(Construct):  # type: ignore[misc]
-    """Construct of post_header_len: a byte for each event type from 1 on, up to checksum_alg or the end."""
+    """Construct of post_header_len: one byte per event type from 1 on, up to checksum_alg or the end."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         name = context.server_version
@@ -580,13 +580,13 @@ COMPRESSIONS = {0: "ZSTD", 255: "NONE"}
 
 
 class PayloadFieldValues(dict[str, int]):
-    """The fields before a payload by name; `raw_bytes`: their stored bytes."""
+    """Fields before a payload, by name; `raw_bytes`: their stored bytes."""
 
     raw_bytes: bytes
 
 
 class PayloadFields(Construct):  # type: ignore[misc]
-    """Construct of the fields of TRANSACTION_PAYLOAD before the payload: type, length, value each; type 0 ends them."""
+    """Construct of the TRANSACTION_PAYLOAD fields before the payload: type, length, value of each; type 0 ends them."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> PayloadFieldValues:
         start, data = stream.tell(), stream.read()
@@ -613,7 +613,7 @@ def trace_payload_fields(data: bytes, offset: int, end: int) -> Iterator[TracePa
     """Trace the fields before a payload; an unknown field is named `field_TYPE`.
 
     Raises:
-        MalformedError: a length or value is more than what is left.
+        MalformedError: a length or value exceeds the remaining bytes.
     """
     while True:
         kind, type_end = read_lenenc(data, offset, end)
@@ -653,7 +653,7 @@ _RAW_DEFLATE = 0x08
 _METHOD_MASK = 0xF0
 _PIECE_BYTES = 1 << 20
 _FEED_BYTES = 1 << 16
-"""Packed bytes that are unpacked at a time."""
+"""Number of packed bytes that are unpacked at a time."""
 _MAX_WINDOW = 1 << 27
 _END_FIELD, _SIZE_FIELD, _COMPRESSION_FIELD, _UNCOMPRESSED_SIZE_FIELD = 0, 1, 2, 3
 
@@ -662,24 +662,24 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
     """Unpack a compressed block: the text of QUERY_COMPRESSED, the images of a compressed row event.
 
     Raises:
-        CodecError: compression-error (not a block, damaged, truncated, not of the declared size) or inflate-limit.
+        DecompressionError: compression-error (not a block, damaged, truncated, size differs) or inflate-limit.
     """
     return b"".join(iter_block_pieces(data, limits))
 
 
 def iter_block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
-    """Unpack a compressed block piece by piece; raise CodecError as `unpack_block`, before the last piece."""
+    """Unpack a compressed block piece by piece. Raises DecompressionError as `unpack_block`, before the last piece."""
     packed, declared = _parse_block(data)
     return _iter_inflated(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
 
 
 def read_declared_size(data: bytes | memoryview) -> int:
-    """Read the unpacked size that a compressed block declares; raise CodecError if it is not a block."""
+    """Read the unpacked size that a compressed block declares. Raises DecompressionError: it is not a block."""
     return _parse_block(data)[1]
 
 
 def check_block(data: bytes | memoryview, limits: Limits) -> None:
-    """Unpack a compressed block without keeping the result; raise CodecError as `unpack_block`."""
+    """Unpack a compressed block without keeping the result. Raises DecompressionError as `unpack_block`."""
     for _ in iter_block_pieces(data, limits):
         pass
 
@@ -701,10 +701,10 @@ def _parse_block(data: bytes | memoryview) -> tuple[bytes | memoryview, int]:
 
 
 def unpack_column(data: bytes, limit: int) -> bytes:
-    """Unpack a value of a COMPRESSED column, to at most `limit` bytes.
+    """Unpack a value of a COMPRESSED column to at most `limit` bytes.
 
     Raises:
-        CodecError: compression-error or inflate-limit.
+        DecompressionError: compression-error or inflate-limit.
     """
     if not data:
         return data
@@ -722,7 +722,7 @@ def unpack_column(data: bytes, limit: int) -> bytes:
 
 
 def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> Iterator[bytes]:
-    """Inflate a zlib stream of exactly `declared` bytes piece by piece; the last piece comes only if all is valid."""
+    """Inflate a zlib stream of exactly `declared` bytes piece by piece; the last piece only comes if all is valid."""
     if declared > limit:
         raise DecompressionError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
     unpacker, size, offset, has_pending = zlib.decompressobj(window_bits), 0, 0, False
@@ -749,7 +749,7 @@ def _iter_inflated(data: bytes | memoryview, declared: int, limit: int, window_b
 
 
 class PayloadHeader(msgspec.Struct, frozen=True):
-    """The fields of TRANSACTION_PAYLOAD; None = the field is absent.
+    """Fields of TRANSACTION_PAYLOAD; None = the field is absent.
 
     `data_at`: offset of the packed bytes in the body.
     """
@@ -783,7 +783,7 @@ def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearra
     """Unpack the events inside a TRANSACTION_PAYLOAD from its whole body.
 
     Raises:
-        CodecError: compression-error or inflate-limit.
+        DecompressionError: compression-error or inflate-limit.
     """
     try:
         payload = parse_payload_header(body)
@@ -803,7 +803,7 @@ def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearra
 
 
 def _unpack_zstd(packed: bytes | memoryview, declared: int | None, limit: int) -> bytearray:
-    """Unpack consecutive zstd frames, at most one piece more than allowed."""
+    """Unpack consecutive zstd frames, to at most one piece more than the limit."""
     if declared is not None and declared > limit:
         raise DecompressionError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
     ceiling = limit if declared is None else declared
@@ -831,7 +831,7 @@ def _oversize_error(ceiling: int, limit: int) -> DecompressionError:
 
 @cache
 def _load_zstd() -> tuple[Any, type[Exception]]:
-    """Return (decompressor, its exception class); zstandard is imported on first use."""
+    """Return (decompressor, its exception class); zstandard is imported at the first call."""
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW), zstandard.ZstdError

@@ -3,8 +3,8 @@
 An event keeps its bytes except event_size and end_log_pos, and ends with its checksum
 (docs/spec/mysql_binlog.md#common-header).
 
-Each file has FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, then transactions, and ends with ROTATE, the last one
-with STOP. A transaction is never divided.
+Each file begins with FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT and ends with ROTATE, the last file with STOP.
+A transaction is never split between files.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ DEFAULT_DESCRIPTION: Final = FormatDescription(
     post_header_len=bytes(_POST_HEADER_SIZES.get(code, 0) for code in range(1, _LAST_TYPE + 1)),
     checksum_alg=ChecksumAlgorithm.CRC32.value,
 )
-"""FORMAT_DESCRIPTION of a MariaDB server of that version."""
+"""FORMAT_DESCRIPTION of a MariaDB server of the default version."""
 
 
 def split_events(data: bytes) -> list[bytes]:
     """Split consecutive events.
 
     Raises:
-        MalformedError: an event size is less than a header, or more than the bytes left.
+        MalformedError: an event size is less than that of a header, or exceeds the remaining bytes.
     """
     events: list[bytes] = []
     offset, size = 0, len(data)
@@ -94,7 +94,7 @@ def split_events(data: bytes) -> list[bytes]:
 
 
 def reframe_event(event: bytes, position: int) -> bytes:
-    """Return an event without checksum as it is stored at `position` of a file with checksums."""
+    """Return an event without checksum in the form that is stored at `position` of a file with checksums."""
     size = len(event) + CHECKSUM_SIZE
     unchecked = (
         event[:EVENT_SIZE_AT]
@@ -107,7 +107,7 @@ def reframe_event(event: bytes, position: int) -> bytes:
 def encode_event(code: EventType, time: int, server_id: int, body: bytes) -> bytes:
     """Encode an event without checksum; its position is set later.
 
-    `time`: in seconds.
+    `time`: seconds since 1970.
     """
     return PACKED_HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
 
@@ -132,10 +132,10 @@ def encode_gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
     """Encode the body of GTID_LIST.
 
     Args:
-        gtids: (domain, server, sequence number); within a domain the newest is last.
+        gtids: (domain, server, sequence number); the newest GTID of a domain is last.
 
     Raises:
-        MalformedError: there are more than the event can count.
+        MalformedError: there are more GTIDs than the event can count.
     """
     packed = b"".join(_GTID.pack(domain, server, number) for domain, server, number in gtids)
     count = len(packed) // _GTID.size
@@ -163,19 +163,19 @@ _MAX_SHOWN = 8
 
 
 def record_gtid(state: GtidState, domain: int, server: int, number: int) -> None:
-    """Record a GTID as the newest of its domain: it moves to the end, as in GTID_LIST."""
+    """Record a GTID as the newest of its domain: it moves to the end of the state, as in GTID_LIST."""
     state.pop((domain, server), None)
     state[domain, server] = number
 
 
 def parse_gtid(text: str) -> tuple[int, int, int]:
-    """Return (domain, server, number) of a GTID's text."""
+    """Parse a GTID's text into (domain, server, number)."""
     domain, server, number = map(int, text.split("-"))
     return domain, server, number
 
 
 class GtidContinuity(msgspec.Struct):
-    """Tracks GTID states and transactions of a log, and finds those that were lost.
+    """Tracks GTID states and transactions of a log to find lost transactions.
 
     state: state after the transactions read so far; None before the first.
     """
@@ -188,18 +188,18 @@ class GtidContinuity(msgspec.Struct):
     _checked_domains: set[int] = msgspec.field(default_factory=set)
 
     def note_damage(self) -> None:
-        """Note that bytes were skipped, which may have held transactions."""
+        """Record that bytes were skipped, which may have contained transactions."""
         self._after_damage = True
         self._checked_domains.clear()
 
     def note_unread(self, gtid: str) -> None:
-        """Note a transaction whose GTID is known, but which could not be read."""
+        """Record a transaction whose GTID is known but which could not be read."""
         domain, server, number = parse_gtid(gtid)
         self._lost.append((f"{domain}-{server}", number, number + 1))
         self._advance_state(domain, server, number)
 
     def list_lost(self) -> list[str]:
-        """Return the transactions that are missing and did not appear elsewhere, by source: `0-1-5..7`."""
+        """Return the transactions that are missing and did not appear later, by source: `0-1-5..7`."""
         missed: dict[str, IntervalSet] = {}
         for source, low, high in self._lost:
             for start, stop in subtract_intervals([(low, high)], list(self._seen.get(source, ()))):
@@ -207,7 +207,7 @@ class GtidContinuity(msgspec.Struct):
         return [item for item in format_gtid_set(GtidSet(missed)).split(",") if item]
 
     def add_transaction(self, bundle: PortableEventGroup) -> None:
-        """Note a transaction that was read; after damage, the gap before it counts as lost."""
+        """Record a transaction that was read; after damage, a gap before it counts as lost."""
         if bundle.txn is None:
             return
         domain, server, number = parse_gtid(bundle.txn)
@@ -218,7 +218,7 @@ class GtidContinuity(msgspec.Struct):
         self._advance_state(domain, server, number)
 
     def check_state(self, log_state: PriorGtids) -> Iterator[Finding]:
-        """Compare a state that the log contains; yield a finding if it lists transactions that were not read."""
+        """Compare a state in the log; yield a finding if it lists transactions that were not read."""
         if self.state is None:
             if log_state.is_complete:
                 for gtid in log_state.gtids:
@@ -253,7 +253,7 @@ _MUTABLE_BYTES = slice(EVENT_SIZE_AT, FLAGS_AT)
 
 
 class GtidRuns(msgspec.Struct):
-    """GTIDs in the order of the log, as ranges: domain-server -> [first, last] of each run without gaps."""
+    """GTIDs in log order, as ranges: domain-server -> [first, last] of each run without gaps."""
 
     runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     count: int = 0
@@ -269,14 +269,14 @@ class GtidRuns(msgspec.Struct):
             runs.append([number, number])
 
     def to_texts(self) -> list[str]:
-        """Return a text such as `0-1-5..42` for each run."""
+        """Return a text like `0-1-5..42` for each run."""
         return [
             f"{source}-{format_range(low, high + 1, '..')}" for source, runs in self.runs.items() for low, high in runs
         ]
 
 
 class TransactionDigest(msgspec.Struct):
-    """Counts and a hash of what a conversion must preserve: each event without event_size, end_log_pos and checksum."""
+    """Counts, and a hash over all that a conversion must preserve: events without size, position and checksum."""
 
     bundles: int = 0
     events: int = 0
@@ -284,7 +284,7 @@ class TransactionDigest(msgspec.Struct):
     _hash: Any = msgspec.field(default_factory=hashlib.sha256)
 
     def add(self, bundle: PortableEventGroup) -> None:
-        """Add the next transaction; FORMAT_DESCRIPTION events belong to the container and are ignored."""
+        """Add the next transaction; FORMAT_DESCRIPTION events belong to the log format and are ignored."""
         events = [event for event in bundle.events if event[TYPE_AT] != EventType.FORMAT_DESCRIPTION]
         self.bundles += bool(events)
         self.events += len(events)
@@ -309,7 +309,7 @@ class TransactionDigest(msgspec.Struct):
 # --- Writer of MariaDB binary logs ---
 
 DEFAULT_MAX_FILE_SIZE = 1024 * MIB
-"""The servers' default of max_binlog_size."""
+"""Default max_binlog_size of the servers, in bytes."""
 
 _ROTATE_FIELD_BYTES = 8
 
@@ -323,10 +323,10 @@ class WrittenBinlogFile(msgspec.Struct, frozen=True):
 
 
 class BinlogWriter(msgspec.Struct):
-    """Writes `folder`/`base`.000001 and so on.
+    """Writes the files `folder`/`base`.000001 and so on.
 
-    limit: bytes of a file; only a file with a single transaction is larger. state: last GTIDs before the next
-    transaction, for GTID_LIST.
+    limit: maximum size of a file in bytes; only a file with a single transaction may be larger. state: last GTIDs
+    before the next transaction, for GTID_LIST.
     """
 
     folder: Path
@@ -349,7 +349,7 @@ class BinlogWriter(msgspec.Struct):
         return self._description.server_version
 
     def add(self, bundle: PortableEventGroup) -> None:
-        """Write the next transaction, or take a FORMAT_DESCRIPTION."""
+        """Write the next transaction, or use a FORMAT_DESCRIPTION."""
         rest = bundle.events
         if rest[0][TYPE_AT] == EventType.FORMAT_DESCRIPTION:
             self._set_description(rest[0])
@@ -363,7 +363,7 @@ class BinlogWriter(msgspec.Struct):
             record_gtid(self.state, *parse_gtid(bundle.txn))
 
     def _set_description(self, event: bytes) -> None:
-        """Take the FORMAT_DESCRIPTION of another server, or of a restart, which starts a new file."""
+        """Use the FORMAT_DESCRIPTION of another server, or of a restart; it starts a new file."""
         parsed = parse_description(event)
         new = description_for_new_file(parsed, 0)
         old = self._description
@@ -375,7 +375,7 @@ class BinlogWriter(msgspec.Struct):
         self._description = new
 
     def _ensure_file(self, size: int, first: bytes) -> None:
-        """Open the file that the next `size` bytes go to."""
+        """Open the file to which the next `size` bytes belong."""
         is_full = self._offset + size + self._rotate_size > self.limit
         if self._file is not None and self._transactions_in_file and (is_full or self._restarted):
             self._end_file(self._rotate_event())

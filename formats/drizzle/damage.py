@@ -1,4 +1,4 @@
-"""Explain damaged ranges in the terms of this format: diagnosis, provable length, next entry.
+"""Explain damaged ranges of a Drizzle log: diagnosis, provable length, next entry.
 
 Source: `docs/spec/drizzle.md#file-layout`, `#validation`, `#resynchronization`.
 """
@@ -29,7 +29,7 @@ from binlogtool.formats.drizzle.schema import (
 from binlogtool.limits import KIB, Limits
 
 ENTRY_PATTERN = rb"[\x01\x02]\x00\x00\x00"
-"""Start of an entry: a known type."""
+"""Pattern for the start of an entry: a known type."""
 
 CHECKSUM_MISMATCH = "checksum mismatch"
 FRAMING_LOST = "framing lost"
@@ -56,7 +56,7 @@ _TRIED_MEMBER_ENDS = 64
 
 
 def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
-    """Add `diagnosis` to the facts of a finding; also `length_should_be` where the checksum proves a wrong length."""
+    """Add `diagnosis` to the facts of a finding, and `length_should_be` if the checksum proves a wrong length."""
     if engine_finding.id in _TAIL_DIAGNOSES:
         return _add_diagnosis(
             engine_finding,
@@ -83,7 +83,7 @@ def _add_diagnosis(damage: Finding, diagnosis: str, facts: Mapping[str, Any], me
 
 
 def _describe_torn_entry(data: memoryview, damage: Finding) -> dict[str, Any]:
-    """Describe, as facts, which part of the last entry is missing."""
+    """Return, as facts, which part of the last entry is missing."""
     if len(data) < _HEADER_SIZE:
         return {"missing": "header"}
     length = _read_u32(data, 4)
@@ -101,7 +101,7 @@ def _explain_message_damage(data: bytes, damage: Finding) -> Finding:
 
 
 def explain_undecodable(message: bytes) -> str | None:
-    """Explain where and why the bytes are no Transaction message; None if they are one."""
+    """Explain where and why the bytes are not a Transaction message; None if they are one."""
     path = "message"
     try:
         for part in TRANSACTION.trace_rows(message, 0, len(message), Limits()):
@@ -133,7 +133,7 @@ def _explain_length_damage(data: bytes, damage: Finding) -> Finding:
 
 
 def _explain_checksum_damage(data: bytes, damage: Finding) -> Finding:
-    """Distinguish a flipped bit, a wrong length, a torn entry followed by others, and a hole."""
+    """Distinguish a flipped bit, a wrong length, a torn entry followed by others, and a hole of zeros."""
     end = ENVELOPE_SIZE + _read_u32(data, 4)
     window = data[:_SEARCH_SIZE]
     following = _find_next_entry(window, end + _HEADER_SIZE)
@@ -149,14 +149,14 @@ def _explain_checksum_damage(data: bytes, damage: Finding) -> Finding:
 
 
 def _can_be_header(data: bytes, at: int) -> bool:
-    """Check that an entry (or the end of the file) can be at `at`; True where the bytes are not available."""
+    """Return whether an entry (or the end of the file) can be at `at`; True if the bytes are not available."""
     if len(data) < at + _HEADER_SIZE:
         return True
     return _read_u32(data, at) in EntryType.__members__.values() and 0 < _read_u32(data, at + 4) <= MAX_MESSAGE_SIZE
 
 
 def _is_message_continuation(checksum: bytes) -> bool:
-    """Check that the four bytes of the checksum are members of a Transaction: then the declared length is too small."""
+    """Return whether the checksum's bytes are members of a Transaction, so that the declared length is too small."""
     try:
         return all(_is_transaction_member(token) for token in read_fields(checksum, 0, len(checksum), 1))
     except MalformedError:
@@ -169,7 +169,7 @@ def _is_transaction_member(token: FieldToken) -> bool:
 
 
 def _find_next_entry(data: bytes, end: int) -> int | None:
-    """Find the first entry inside `data[1:end]` that its checksum proves, or None."""
+    """Return the offset of the first entry in `data[1:end]` that its checksum proves, or None."""
     for tries, match in enumerate(re.compile(ENTRY_PATTERN).finditer(data, 1, min(end, len(data)))):
         if tries == _MAX_TRIES:
             return None
@@ -182,7 +182,7 @@ def _find_next_entry(data: bytes, end: int) -> int | None:
 
 
 def _find_right_length(data: bytes, following: int | None) -> int | None:
-    """Find the length that makes the checksum right: up to the next entry, or to the end of a top-level member."""
+    """Return the length for which the checksum is right: up to the next entry, or to the end of a top-level member."""
     if following is not None and _has_right_checksum(data, _HEADER_SIZE, following - ENVELOPE_SIZE):
         return following - ENVELOPE_SIZE
     member_ends = _list_member_ends(data)
@@ -205,7 +205,7 @@ def _list_member_ends(data: bytes) -> list[int]:
 
 
 def _has_right_checksum(data: bytes, start: int, length: int) -> bool:
-    """Check that a message of this length at `start` is followed by its right checksum (0 proves nothing)."""
+    """Return whether the right checksum follows a message of this length at `start` (0 proves nothing)."""
     stop = start + length
     if not 0 < length <= len(data) - start - 4:
         return False
@@ -226,13 +226,13 @@ def explain_odd_encoding(message: bytes) -> EntryFault:
 
 
 def report_unknown_member(message: bytes) -> EntryFault:
-    """Report the first member that the definition lacks; in an entry without a checksum it may be damage."""
+    """Report the first member that is not in the definition; in an entry without a checksum it may be damage."""
     path = _find_traced_path(message, "not in the definition")
     return EntryFault("unmapped-bytes", f"{path or 'message'} is not in the definition", "unknown member")
 
 
 def _find_traced_path(message: bytes, meaning: str) -> str | None:
-    """Return the path of the first traced part whose meaning contains this text, if it is among the first ones."""
+    """Return the path of the first traced part whose meaning contains this text; None if the first parts have none."""
     try:
         for part in islice(TRANSACTION.trace_rows(message, 0, len(message), Limits()), _ROWS_SEARCHED):
             if meaning in part.meaning:

@@ -1,4 +1,4 @@
-"""Decode entries: kind, ids, object, time and body; rules about one statement.
+"""Decode entries: kind, ids, object, time and body; rules for a single statement.
 
 Source: `docs/spec/drizzle.md#validation`.
 """
@@ -206,7 +206,7 @@ def _decode_unknown_field(field: Any) -> dict[str, Any]:
 TYPE_NAMES: Mapping[int, str] = MappingProxyType(
     {kind.value: kind.name for kind in StatementType} | {-kind.value: kind.name for kind in EntryType}
 )
-"""Statement kinds by their number; the two entry types under negative numbers, which no statement has."""
+"""Statement kinds by number; the two entry types have negative numbers, which no statement has."""
 
 STATEMENT_NAMES: Mapping[int, str] = MappingProxyType({kind.value: kind.name for kind in StatementType})
 
@@ -238,18 +238,18 @@ _TRANSACTION_NAME = EntryType.TRANSACTION.name
 EXAMPLE_WRITER_FROM = 5 * 10**15
 NANOSECONDS_FROM = 10**17
 TIMESTAMP_UNITS = MappingProxyType({0: "microseconds", 1: "seconds x 10^7 + nanoseconds", 2: "nanoseconds"})
-"""Units of raw time stamps."""
+"""Units of raw timestamps."""
 
 
 class DecodedTimestamp(NamedTuple):
-    """A time in microseconds since 1970-01-01 UTC, and the unit that the raw number seems to have."""
+    """Time in microseconds since 1970-01-01 UTC, and the unit that the raw number appears to have."""
 
     microseconds: int
     unit: str
 
 
 def decode_timestamp(raw: int) -> DecodedTimestamp:
-    """Decode a raw time stamp by its magnitude.
+    """Decode a raw timestamp by its magnitude.
 
     The server writes microseconds. The example writer adds nanoseconds to seconds x 10^7, so its times are up to 100
     seconds late. The published definition says nanoseconds. The three ranges do not overlap before the year 2128.
@@ -262,7 +262,7 @@ def decode_timestamp(raw: int) -> DecodedTimestamp:
 
 
 def choose_record_type(kinds: set[int]) -> str:
-    """Return the record type of an entry with statements of these kinds: the only kind, else TRANSACTION."""
+    """Return the record type of an entry whose statements have these kinds: the only kind, else TRANSACTION."""
     if len(kinds) != 1:
         return _TRANSACTION_NAME
     (kind,) = kinds
@@ -270,7 +270,7 @@ def choose_record_type(kinds: set[int]) -> str:
 
 
 def get_object_name(statement: Any) -> bytes | None:
-    """Return schema.table, or the schema, of a statement; None where it names none."""
+    """Return schema.table, or the schema, of a statement; None if the statement names neither."""
     kind = statement.type
     parts = REQUIRED_MEMBERS.get(kind)
     if not parts:
@@ -308,12 +308,12 @@ def _get_single_object(statements: Any) -> str | None:
 
 
 def to_text(name: str | bytes) -> str:
-    """Convert a name of a body to text: bodies have bytes where a name is not UTF-8."""
+    """Convert a name from a body to text; names in a body are bytes if they are not UTF-8."""
     return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
 
 
 def _iterate_messages(batch: Batch, start: int, stop: int) -> Iterator[tuple[int, bool, memoryview]]:
-    """Yield (index, is a transaction, message bytes) of these entries."""
+    """Yield (index, whether it is a transaction, message bytes) of these entries."""
     columns = [batch.frames[name][start:stop] for name in ("type", "message_start", "message_end")]
     for i, (kind, low, high) in enumerate(zip(*columns, strict=False), start):
         yield i, kind == EntryType.TRANSACTION, batch.window[low:high]
@@ -323,7 +323,7 @@ _EMPTY_ENVELOPE = (EntryType.TRANSACTION.name, None, None, None, None, None)
 
 
 def describe_records(context: Any, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-    """Describe entries as envelope columns. An entry that does not decode has only a type; its body says why."""
+    """Describe entries as envelope columns. An entry that cannot be decoded has only a type; its body says why."""
     rows = [_decode_envelope(is_transaction, data) for _, is_transaction, data in _iterate_messages(batch, start, stop)]
     if not rows:
         return EnvelopeColumns([], [], [], [], [], [])
@@ -363,7 +363,7 @@ def _decode_body(batch: Batch, index: int, is_transaction: bool, data: memoryvie
 
 
 def report_undecodable(batch: Batch, index: int, reason: str) -> Finding:
-    """Report an entry whose checksum is right (or absent) and whose message is no Transaction."""
+    """Report an entry with a right (or no) checksum whose message is not a Transaction."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     return make_finding(
         "payload-undecodable", batch.base + low, high - low, reason, record=batch.first_record + index,
@@ -372,7 +372,7 @@ def report_undecodable(batch: Batch, index: int, reason: str) -> Finding:
 
 
 def decode_timestamp_units(context: Any, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-    """Return the unit that the time stamps of each entry seem to have."""
+    """Return the unit that the timestamps of each entry appear to have."""
     return [
         _decode_timestamp_unit(data) if is_transaction else None
         for _, is_transaction, data in _iterate_messages(batch, start, stop)
@@ -396,7 +396,7 @@ def get_statement_name(number: int) -> str:
 
 
 class EntryFault(NamedTuple):
-    """A fault of an entry: finding id, text, and the value of `facts["diagnosis"]`."""
+    """Fault of an entry: finding id, text, and the value of `facts["diagnosis"]`."""
 
     id: str
     text: str

@@ -1,4 +1,4 @@
-"""The Drizzle transaction log: a chain of entries, each one protobuf message with a CRC-32."""
+"""The Drizzle transaction log: a sequence of entries, each a protobuf message with a CRC-32."""
 
 from __future__ import annotations
 

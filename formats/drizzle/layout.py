@@ -49,11 +49,11 @@ FRAME = FrameLevel(
     stored="crc32",
     covered=("message_start", "message_end"),
 )
-"""max_size: the server splits transactions at 1 MiB (at most 128 KiB more), but one row is never split."""
+"""Frame level of entries. The server splits transactions at 1 MiB (at most 128 KiB more), but never a single row."""
 
 
 def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
-    """Return the layout: entries from offset 0. The layouts of 2009 are reported and not readable."""
+    """Return the layout: entries from offset 0. Layouts of 2009 are reported as unreadable."""
     if not _is_entry_header(head.data) and _is_old_layout(head.data):
         unsupported = make_finding(
             "unsupported-version", 0, min(len(head.data), _HEADER_SIZE), OLD_VARIANT, diagnosis=OLD_VARIANT
@@ -63,13 +63,13 @@ def read_layout(head: FileHead, limits: Limits) -> LogFileLayout:
 
 
 def get_log_stem(name: str) -> str:
-    """Return the name of a log without the number of a rotated part."""
+    """Return the name of a log without the number of its rotated part."""
     rotated = _ROTATED_NAME.fullmatch(name)
     return rotated[1] if rotated else name
 
 
 def detect(head: FileHead) -> FormatMatch:
-    """Match a file by its first entry; else by its name, or by any entry that its checksum proves."""
+    """Match a file by its first entry, else by its name or by any entry that its checksum proves."""
     data = head.data
     base = head.name.rsplit("/", 1)[-1]
     if not data:
@@ -108,7 +108,7 @@ def _is_entry_header(data: bytes) -> bool:
 
 
 def starts_with_context(message: bytes) -> bool:
-    """Check that these bytes, which may be cut off, start with a TransactionContext."""
+    """Return whether these bytes, possibly truncated, start with a TransactionContext."""
     try:
         context = next(iter(read_fields(message, 0, len(message), 1)), None)
         return context is not None and _is_context(message, context)
@@ -124,8 +124,8 @@ def _is_context(message: bytes, field: FieldToken) -> bool:
 
 
 def _is_old_layout(data: bytes) -> bool:
-    """Check for a length of 8 or 4 bytes without a type, then a message with a context, and no entry with a right
-    checksum.
+    """Return whether a length of 8 or 4 bytes without a type precedes a message with a context, and no checksum is
+    right.
     """
     for width in (8, 4):
         length = int.from_bytes(data[:width], "little")

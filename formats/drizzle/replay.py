@@ -1,12 +1,9 @@
 """Predict what an applier does with the transactions of a log.
 
-Source:
-`docs/spec/drizzle.md#stock-reader`.
-
-The server itself reads nothing of the log when it starts. The replay covers what the server's own reader reaches, with
-transactions assembled as the writer meant them; that reader prints a COMMIT too early where a transaction is split
-between statements, and shows what was silently rolled back. Source: `docs/spec/drizzle.md#transactions-and-segments`,
-`#replay-and-conversion`.
+The server itself reads nothing from the log when it starts. The replay covers what the server's own log reader reaches,
+with transactions assembled as the writer meant them. The reader itself prints a COMMIT too early if a transaction is
+split between statements, and shows data that was silently rolled back.
+Source: `docs/spec/drizzle.md#stock-reader`, `#transactions-and-segments`, `#replay-and-conversion`.
 """
 
 from __future__ import annotations
@@ -57,12 +54,12 @@ _MAX_ENTRIES = 10_000
 
 
 class ReaderPosition(NamedTuple):
-    """Position of the reader.
+    """Position that the reader reached.
 
     Attributes:
-        why: error with which it ends there, or None.
-        entries: entries that it accepted without verifying the checksum (it does so only with `--checksum`, and
-            continues after a mismatch).
+        why: error with which the reader ends there, or None.
+        entries: number of entries accepted without verifying the checksum (it is only verified with `--checksum`, and
+            the reader continues after a mismatch).
     """
 
     offset: int
@@ -71,7 +68,7 @@ class ReaderPosition(NamedTuple):
 
 
 def simulate_reader(read: RangeReader, start: int, end: int) -> ReaderPosition:
-    """Simulate the reader over `[start, end)`, where nothing is provable; entries before and after are good."""
+    """Simulate the reader over `[start, end)`, where nothing is proven; the entries before and after are good."""
     position = entry_count = 0
     for entry_count in range(_MAX_ENTRIES):
         position = start if not entry_count else position
@@ -83,7 +80,7 @@ def simulate_reader(read: RangeReader, start: int, end: int) -> ReaderPosition:
             )
         head = read(position, _HEADER.size)
         if len(head) < _HEADER.size:
-            return ReaderPosition(position, None, entry_count)  # the reader takes a cut header for the end
+            return ReaderPosition(position, None, entry_count)  # the reader takes a truncated header for the end
         kind, length = _HEADER.unpack(head)
         error = _predict_error(read, position, kind, length)
         if error is not None:
@@ -113,10 +110,10 @@ def _predict_error(read: RangeReader, offset: int, kind: int, length: int) -> st
 DATA_MEMBERS: Mapping[str, str] = MappingProxyType(
     {"INSERT": "insert_data", "UPDATE": "update_data", "DELETE": "delete_data"}
 )
-"""Members with the rows, which may continue in the next message."""
+"""Members that hold the rows, which may continue in the next message."""
 
 OPAQUE_OBJECT = "(sql)"
-"""The object of statements whose effect is not in the log: RAW_SQL, SET_VARIABLE, unknown types."""
+"""Object of statements whose effect is not in the log: RAW_SQL, SET_VARIABLE, unknown types."""
 
 _MAX_HELD_CHANGES = 1_000_000
 _MAX_TABLES = 100_000
@@ -129,7 +126,7 @@ class DrizzleEffects(EffectReader):
 
     Attributes:
         keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.
-        held: changes of a statement that continues in the next message: it may still be rolled back.
+        held: changes of a statement that continues in the next message, and so may still be rolled back.
     """
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -165,7 +162,7 @@ class DrizzleEffects(EffectReader):
         return (StateChange(OPAQUE_OBJECT, ADD, b"", encode_canonical(opaque)),)
 
     def learn_key(self, table: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the key fields of a table: those that are known, else these, which are then remembered."""
+        """Return the key fields of a table: the known ones, else `names`, which are then remembered."""
         if table not in self.keys and names and len(self.keys) < _MAX_TABLES:
             self.keys[table] = tuple(sorted(names))
         return self.keys.get(table, ())
@@ -173,7 +170,7 @@ class DrizzleEffects(EffectReader):
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def decode_insert(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
-        """Yield the inserted rows; rows of a table whose key is not known are a multiset."""
+        """Yield the inserted rows; rows of a table whose key is unknown form a multiset."""
         header = statement.get("insert_header", {})
         table, names = _get_table_name(header), _list_field_names(header.get("field_metadata"))
         key = self.keys.get(table, ())
@@ -185,7 +182,7 @@ class DrizzleEffects(EffectReader):
                 yield StateChange(table, ADD, b"", encode_canonical(row))
 
     def decode_update(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
-        """Yield changes of fields by key. For a row whose key changes the other fields are not known."""
+        """Yield changed fields by key. If the key of a row changes, its other fields are not known."""
         header = statement.get("update_header", {})
         table, names = _get_table_name(header), _list_field_names(header.get("key_field_metadata"))
         set_names, key = _list_field_names(header.get("set_field_metadata")), self.learn_key(table, names)
@@ -215,7 +212,7 @@ class DrizzleEffects(EffectReader):
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def decode_create_table(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
-        """Yield an empty table, and learn its key."""
+        """Yield an empty table, and store its key."""
         table = statement.get("create_table_statement", {}).get("table", {})
         name = f"{to_text(table.get('schema', ''))}.{to_text(table.get('name', ''))}"
         self.keys.pop(name, None)
@@ -223,7 +220,7 @@ class DrizzleEffects(EffectReader):
         yield StateChange(name, DROP, b"", b"")
 
     def decode_alter_table(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
-        """Yield the change of a definition; its effect on the rows is not in the log."""
+        """Yield the change of a definition; its effect on rows is not in the log."""
         altered = statement.get("alter_table_statement", {})
         before, after = altered.get("before", {}), altered.get("after", {})
         name = f"{to_text(after.get('schema', ''))}.{to_text(after.get('name', ''))}"
@@ -250,7 +247,7 @@ class DrizzleEffects(EffectReader):
         yield StateChange(to_text(after.get("name", "")), PUT, b"", encode_canonical(after))
 
     def decode_drop_schema(self, statement: Mapping[str, Any]) -> Iterator[StateChange]:
-        """Yield the removal of a schema, and of all its tables that are known."""
+        """Yield the removal of a schema and all its known tables."""
         name = to_text(statement.get("drop_schema_statement", {}).get("schema_name", ""))
         for table in [one for one in self.keys if one.startswith(f"{name}.")]:
             del self.keys[table]
@@ -290,7 +287,7 @@ def _list_field_names(fields: Any) -> list[str]:
 
 
 def _create_row(names: Sequence[str], values: Sequence[Any], nulls: Sequence[bool]) -> RowValues:
-    """Create a row of values by name; a list of NULL flags may be shorter than the values."""
+    """Create a row (values by name); the list of NULL flags may be shorter than that of the values."""
     row = dict(zip(names, values, strict=False))
     if True in nulls:
         row |= {name: None for name, null in zip(names, nulls, strict=False) if null}
@@ -339,10 +336,10 @@ _AGAINST_ERROR = '--against must be {"offset": {FILE: bytes}}, with the offset a
 
 
 class UnfinishedTransaction(msgspec.Struct):
-    """A transaction without its final message.
+    """Transaction without its final message.
 
     Attributes:
-        numbers: its records.
+        numbers: numbers of its records.
         segment: last segment id.
         unfinished: data segment of a statement that continues in the next message, or None.
         broken: a segment is missing.
@@ -370,7 +367,7 @@ class UnfinishedTransaction(msgspec.Struct):
             self.unfinished = None if data.get("end_segment", True) else data.get("segment_id", 1)
 
     def get_decision(self) -> tuple[str, str]:
-        """Return the decision at its final message: verb and reason."""
+        """Return the decision at its final message: (verb, reason)."""
         if self.void:
             return SKIPPED, "rolled-back"
         if self.broken:
@@ -379,7 +376,7 @@ class UnfinishedTransaction(msgspec.Struct):
 
 
 class RulingList(list[Ruling]):
-    """Rulings in the order in which they take effect; adjacent ones with one decision are merged."""
+    """Rulings in the order in which they take effect; adjacent rulings with the same decision are merged."""
 
     def add_record(self, number: int, verb: str, reason: str) -> None:
         """Add the decision about one record."""
@@ -391,7 +388,7 @@ class RulingList(list[Ruling]):
 
 
 class DrizzleReplayer:
-    """Replay rules of one log (implements `format_api.replay.Replayer`); several files count as parts of one log."""
+    """Replays one log by its rules (implements `format_api.replay.Replayer`); several files are parts of one log."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self.situation = situation
@@ -411,7 +408,7 @@ class DrizzleReplayer:
         return ReadPlan(tuple(file.name for file in self.situation.files))
 
     def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
-        """Rule on one run of entries, and on earlier ones whose transactions end in it."""
+        """Rule on one run of entries, and on earlier entries whose transactions end in it."""
         rulings = RulingList()
         if self.file is None or self.file.name != name:
             self._close_file()
@@ -505,7 +502,7 @@ class DrizzleReplayer:
                 self.origins[origin] = key[1]
 
     def _start_run(self, rulings: RulingList) -> None:
-        """Start a new run of the server: open transactions never end, and ids restart."""
+        """Start a new run of the server: open transactions never end, and ids start again."""
         for key in list(self.open_transactions):
             self._drop_transaction(key, "unterminated", rulings)
         self.completed_ids.clear()
@@ -518,7 +515,7 @@ class DrizzleReplayer:
     # -- damage ----------------------------------------------------------------------------------------------------
 
     def _read_damage(self, start: int, end: int) -> None:
-        """Simulate the reader over `[start, end)`, which holds nothing provable; record where it ends."""
+        """Simulate the reader over `[start, end)`, where nothing is proven; record where it ends."""
         if self.force or self.file is None:
             return
         beside = self.situation.read_sibling
@@ -542,19 +539,19 @@ class DrizzleReplayer:
         self.end_offsets[posixpath.basename(self.file.name)] = self.position
 
     def _has_read_all(self, end: int) -> bool:
-        """Check that the last entry of the file was read (and not only those before some `--until`)."""
+        """Return whether the last entry of the file was read (and not only entries before `--until`)."""
         tail = None if self.file is None else self.file.tail
         return tail is not None and (
             self.position >= end if tail.first_damage is None else not self._has_later_entries()
         )
 
     def _has_later_entries(self) -> bool:
-        """Check that complete entries are known after the position that was reached."""
+        """Return whether complete entries are known after the position that was reached."""
         findings = () if self.file is None else self.file.findings
         return any(one.id == "valid-after-damage" and (one.offset or 0) >= self.position for one in findings)
 
     def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
-        """Rule on the transactions that are open at the end, which were not committed."""
+        """Rule on the transactions that are open at the end: they were not committed."""
         if self.file is None and self.situation.files:
             self.file = self.situation.files[-1] if not self.situation.files[-1].records else None
         self._close_file()

@@ -1,4 +1,4 @@
-"""Schemas of entries and of every message that they carry, and their codes.
+"""Schemas of entries and of all messages in them, and their codes.
 
 Source: Drizzle server, plugin `transaction_log` and `drizzled/message/*.proto` (release 7.0 and the tree up to March
 2012); `docs/spec/drizzle.md`.
@@ -399,7 +399,7 @@ class EntryType(enum.IntEnum):
 
 
 class StatementType(enum.IntEnum):
-    """Statement.Type."""
+    """Type of a statement: Statement.Type."""
 
     ROLLBACK = 0
     INSERT = 1
@@ -418,14 +418,14 @@ class StatementType(enum.IntEnum):
 
 
 class ServerEventType(enum.IntEnum):
-    """Event.Type."""
+    """Type of a server event: Event.Type."""
 
     STARTUP = 0
     SHUTDOWN = 1
 
 
 class FieldType(enum.IntEnum):
-    """Table.Field.FieldType; EPOCH is a timestamp. Older logs hold numbers retired since."""
+    """Table.Field.FieldType; EPOCH is a timestamp. Older logs contain numbers that were retired later."""
 
     DOUBLE = 0
     VARCHAR = 1
@@ -485,10 +485,10 @@ class ReferenceOption(enum.IntEnum):
 # --- The Drizzle transaction log on disk ---
 
 MAX_MESSAGE_SIZE = 2**31 - 1
-"""Longest message, in bytes: the writer's and the reader's INT_MAX (docs/spec/drizzle.md#file-layout)."""
+"""Maximum size of a message in bytes: INT_MAX in writer and reader (docs/spec/drizzle.md#file-layout)."""
 
 ENVELOPE_SIZE = 12
-"""Bytes of an entry besides its message: type, length, checksum."""
+"""Size of an entry without its message in bytes: type, length, checksum."""
 
 CONTEXT_TAG = 0x0A
 """First byte of a Transaction message: field 1 (transaction_context), length-delimited."""
@@ -755,7 +755,7 @@ message ForeignKeyConstraint {
   required ReferenceOption delete_option = 7;
 }
 """
-"""The messages in the notation of Protocol Buffers; nested types by their last name."""
+"""The messages in Protocol Buffers notation; nested types by their last name."""
 
 
 def _parse_messages(text: str) -> Iterator[MessageType]:
@@ -783,7 +783,7 @@ TRANSACTION = Message(CATALOG, "Transaction")
 ENTRY = Struct(
     "type" / Magic(Int32ul, **{kind.name: kind.value for kind in EntryType}),
     "length" / Int32ul,
-    Check(this.length > 0),  # a message has required members; also keeps a run of zeros from being an entry
+    Check(this.length > 0),  # a message has required members; this also keeps a run of zeros from being an entry
     Check(this.length <= MAX_MESSAGE_SIZE),
     "message_start" / Tell,
     "message" / NestedSchema(Bytes(this.length), Switch(this.type, {EntryType.TRANSACTION: TRANSACTION})),

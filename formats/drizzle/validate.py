@@ -1,10 +1,6 @@
 """Validate a log: messages, row shapes, transactions, checksums.
 
-Source: `docs/spec/drizzle.md#file-layout`.
-
-Source: `docs/spec/drizzle.md#transactions-and-segments`.
-
-Source: `docs/spec/drizzle.md#transactions-and-segments`, `#validation`.
+Source: `docs/spec/drizzle.md#file-layout`, `#transactions-and-segments`, `#validation`.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ from binlogtool.limits import Limits
 
 
 class ChecksumCounts(msgspec.Struct):
-    """Counts over a file. Within one run of the server the option is on or off: a hole in a run is suspicious.
+    """Counts over a file. Within one run of the server, checksums are either on or off: a hole in a run is suspicious.
 
     Attributes:
         absent_from, absent_to: range from the first entry without a checksum to the end of the last one.
@@ -72,13 +68,13 @@ class ChecksumCounts(msgspec.Struct):
             self._hole_start = offset if self._hole_start is None else self._hole_start
 
     def _confirm_hole(self) -> None:
-        """Count a hole as suspicious: a checksum follows entries without one, in the same run."""
+        """Count a hole as suspicious: in the same run, a checksum follows entries without one."""
         self.suspicious += self._hole_count
         self.suspicious_at = self._hole_start if self.suspicious_at is None else self.suspicious_at
         self._hole_count, self._hole_start = 0, None
 
     def start_run(self) -> None:
-        """Start a new run of the server with the last entry: the option may have changed."""
+        """Start a new run of the server at the last entry: the checksum option may have changed."""
         self._run_has_checksums = self._last_has_checksum
         self._hole_count, self._hole_start = 0, None
 
@@ -99,7 +95,7 @@ class ChecksumCounts(msgspec.Struct):
 # --- Transactions from their messages ---
 
 MAX_OPEN = 65_536
-"""Most transactions that are followed at the same time; the oldest is dropped when there are more."""
+"""Maximum number of transactions that are tracked at a time; the oldest is dropped when there are more."""
 
 _CHUNK_BITS = 15
 _MAX_CHUNKS = 4096
@@ -116,7 +112,7 @@ class TransactionSegment(NamedTuple):
     """One message of a transaction.
 
     Attributes:
-        offset, size: of its entry in the file.
+        offset, size: offset and size of its entry in the file.
         record: index of the entry.
         end: it is the final message.
     """
@@ -130,7 +126,7 @@ class TransactionSegment(NamedTuple):
 
 
 class UnfinishedStatement(NamedTuple):
-    """A statement that continues in the next message: its kind, a digest of its header, its data segment."""
+    """Statement that continues in the next message: its kind, a digest of its header, its data segment."""
 
     kind: int
     header: bytes
@@ -138,11 +134,11 @@ class UnfinishedStatement(NamedTuple):
 
 
 class SegmentedTransaction(msgspec.Struct):
-    """A transaction whose final message was not read yet.
+    """Transaction whose final message was not read yet.
 
     Attributes:
         damage: number of damaged ranges before its last message.
-        broken: a part of it is missing, so its statements cannot be followed any more.
+        broken: a part of it is missing, so its statements can no longer be tracked.
     """
 
     first: TransactionSegment
@@ -165,7 +161,7 @@ class TransactionIdSet:
         self.forgotten = False
 
     def add(self, key: TransactionKey) -> bool:
-        """Add a transaction; return False if it was there before."""
+        """Add a transaction; return False if it was already in the set."""
         server, number = key
         slot = (server, number >> _CHUNK_BITS)
         chunk = self._chunks.get(slot)
@@ -197,7 +193,7 @@ class TransactionTracker(msgspec.Struct):
     """All transactions of one run of the server.
 
     Attributes:
-        damage: damaged ranges in this run.
+        damage: number of damaged ranges in this run.
         completed, rolled_back: counts over the whole file.
         given_up: transactions that were dropped because too many were open.
         open: transactions without their final message.
@@ -212,7 +208,7 @@ class TransactionTracker(msgspec.Struct):
     done: TransactionIdSet = msgspec.field(default_factory=TransactionIdSet)
 
     def add_single_message(self, key: TransactionKey) -> bool:
-        """Count a transaction of one complete message; return False if it needs `add`."""
+        """Count a transaction that is one complete message; return False if it needs `add`."""
         if key in self.open or not self.done.add(key):
             return False
         self.completed += 1
@@ -249,7 +245,7 @@ class TransactionTracker(msgspec.Struct):
     def _report_gap(
         self, transaction: SegmentedTransaction, segment: TransactionSegment, expected: int
     ) -> Iterator[EntryFault]:
-        """Report missing segments: a gap, or lost in a damaged range before this message."""
+        """Report missing segments: a gap in the ids, or segments lost in a damaged range before this message."""
         damage_before = transaction.damage if transaction.last is not segment else 0
         transaction.broken = True
         name = f"transaction {segment.key[1]} of server {segment.key[0]}"
@@ -279,7 +275,7 @@ class TransactionTracker(msgspec.Struct):
             self.completed += 1
 
     def start_run(self) -> list[SegmentedTransaction]:
-        """Start a new run of the server, in which ids restart; return the transactions left open, in file order."""
+        """Start a new run of the server, in which ids start again; return the open transactions, in file order."""
         left_open = list(self.open.values())
         self.open.clear()
         self.done.clear()
@@ -288,7 +284,7 @@ class TransactionTracker(msgspec.Struct):
 
 
 def is_self_contained(statement: Any, kind: int) -> bool:
-    """Check that a statement neither continues, nor is a continuation, nor rolls anything back."""
+    """Return whether a statement neither continues, nor is a continuation, nor rolls anything back."""
     if kind == _INSERT:
         data = statement.insert_data
     elif kind == _UPDATE:
@@ -324,7 +320,7 @@ def _roll_back_statement(transaction: SegmentedTransaction) -> Iterator[EntryFau
 def _continue_statement(transaction: SegmentedTransaction, statement: Any) -> Iterator[EntryFault]:
     header_name, data_name = REQUIRED_MEMBERS[statement.type]
     if not statement.HasField(header_name) or not statement.HasField(data_name):
-        return  # reported by the rules for one statement
+        return  # the rules for single statements report it
     header, data = getattr(statement, header_name), getattr(statement, data_name)
     digest = blake2b(header.SerializePartialToString(), digest_size=16).digest()
     before, transaction.unfinished = transaction.unfinished, None
@@ -360,13 +356,13 @@ def _report_interrupted(
 _TRANSACTION_TYPE = EntryType.TRANSACTION.value
 _HEADER_SIZE = 8
 _WARNING_FINDINGS = frozenset({"duplicate-sequence", "varint-overlong"})
-"""A repeated message may be a restarted run; a number in a longer form than needed still has its value."""
+"""Findings that are only warnings: a repeated message may be a restart; an overlong number still has its value."""
 
 _COLUMNS = ("offset", "end", "checksum", "type", "message_start", "message_end")
 
 
 def is_proven_entry(frame: bytes, context: Any) -> bool:
-    """Check that an entry without a checksum is a transaction beyond doubt. A BLOB never is: its body is undefined.
+    """Return whether an entry without a checksum is certainly a transaction. A BLOB never is: its body is undefined.
 
     Source: `docs/spec/drizzle.md#resynchronization`.
     """
@@ -417,10 +413,10 @@ class DrizzleValidator(msgspec.Struct):
     """Validator of one file (implements `format_api.format.Validator`).
 
     Attributes:
-        record_types: entries by record type.
-        statements: statements by kind.
-        not_final: messages with end_segment false.
-        whole_end: end of the part before which no transaction is open.
+        record_types: number of entries by record type.
+        statements: number of statements by kind.
+        not_final: number of messages with end_segment false.
+        whole_end: last offset at which no transaction is open.
     """
 
     parse: Callable[[Any], tuple[Any, int]] = msgspec.field(default_factory=create_transaction_parser)
@@ -541,7 +537,7 @@ class DrizzleValidator(msgspec.Struct):
         self._damaged = True
 
     def finish(self, tail: FileTail) -> ValidationResult:
-        """Return the verdict at the end of the file."""
+        """Return the result at the end of the file."""
         findings = _report_unterminated(
             self.transactions.open.values(), "the log ends", self.transactions.damage, self.last_record
         )
@@ -571,7 +567,7 @@ class DrizzleValidator(msgspec.Struct):
 def create_validator(
     layout: LogFileLayout, compile_kernel: Callable[[Kernel], Kernel], limits: Limits
 ) -> DrizzleValidator:
-    """Create the validator for one file. Its memory bounds are `MAX_OPEN` and those of `TransactionIdSet`."""
+    """Create the validator of one file. Its memory is bounded by `MAX_OPEN` and `TransactionIdSet`."""
     return DrizzleValidator()
 
 
@@ -580,8 +576,8 @@ def _report_unterminated(
 ) -> list[Finding]:
     """Report transactions that did not end.
 
-    At the tail (record `last_record`) a crash leaves them; elsewhere it is a silent rollback or a crash, both not
-    committed, or the end is in a damaged range. Source:
+    At the tail (record `last_record`) they are left by a crash. Elsewhere they were silently rolled back or left by a
+    crash (neither is committed), or their end is in a damaged range. Source:
     `docs/spec/drizzle.md#transactions-and-segments`.
     """
     findings = []
@@ -605,7 +601,7 @@ def _report_unterminated(
 
 
 def _report_limits(transactions: TransactionTracker) -> list[Finding]:
-    """Report transactions and ids that were not followed because of the memory bounds."""
+    """Report transactions and ids that were not tracked because of the memory bounds."""
     findings = []
     if transactions.given_up:
         text = (

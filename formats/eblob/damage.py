@@ -1,4 +1,4 @@
-"""Explain damage of a log and what is before and after a damaged range.
+"""Explain damage in a log, including the records before and after a damaged range.
 
 See docs/spec/eblob.md#resynchronization.
 """
@@ -65,14 +65,14 @@ def _with_diagnosis(problem: Finding, diagnosis: str, finding_id: str | None = N
 
 
 def _classify_zeros(layout: LogFileLayout, problem: Finding) -> Finding:
-    """Classify zeros after the last record: normal if the log reserves space."""
+    """Classify zeros after the last record: normal if the log preallocates space."""
     whole_header = problem.length >= layout.context.dialect.record_header_size
     diagnosis = _CLEAN_ZEROS if whole_header else _ZERO_TAIL
     return _with_diagnosis(problem, diagnosis, "preallocated-tail" if layout.context.is_preallocated else None)
 
 
 def _classify_record_header(dialect: EblobDialect, head: bytes, problem: Finding) -> Finding:
-    """Classify a bad record header by the first rule that it breaks."""
+    """Classify a bad record header by the first rule that it violates."""
     order = ">" if dialect.byte_order == "big" else "<"
     record_type, first, second, fourth = struct.unpack_from(f"{order}QQQQ", head)
     flags, sizes = (second, (first,)) if dialect.name == "a0" else (fourth, (first, second))
@@ -105,7 +105,7 @@ def _size_diagnosis(dialect: EblobDialect, sizes: tuple[int, ...]) -> str:
 # --- Records around damaged ranges ---
 
 MAX_KEPT_BYTES = 1 << 16
-"""Bytes of the last record of a batch that are kept for inspection."""
+"""Number of bytes of a batch's last record that are kept for inspection."""
 
 MAX_FINDINGS = 100
 STALE = "bytes after the last record are not zero; older records follow"
@@ -115,7 +115,7 @@ class DamageBoundaryChecker(msgspec.Struct):
     """Inspects the last record before each damaged range, and the records after it.
 
     Attributes:
-        durable_end: where the last record before the first damage begins, if its own size is proven wrong.
+        durable_end: start of the last record before the first damage, if its own size is proven wrong.
     """
 
     durable_end: int | None = None
@@ -139,7 +139,7 @@ class DamageBoundaryChecker(msgspec.Struct):
         self._dialect = dialect
 
     def add_damage(self, start: int, end: int, unread: UnreadableHeader | None) -> None:
-        """Add the damaged range `[start, end)`. unread: what is at `start`, if a record header should be there."""
+        """Add the damaged range `[start, end)`. unread: the bytes at `start`, if a record header should be there."""
         self._damage_count += 1
         record, self._record_bytes = self._record_bytes, b""
         if unread is None or unread.offset != start or unread.diagnosis != NO_HEADER:
@@ -166,7 +166,7 @@ class DamageBoundaryChecker(msgspec.Struct):
         )
 
     def _report_stale_records(self, start: int, end: int) -> None:
-        """Report good records after damage although the record before it is whole: they may belong to an older log."""
+        """Report good records after damage although the record before it is complete: they may be of an older log."""
         text = (
             "records after the damaged range may be older than those before it, because eblob overwrites "
             "what it cannot "
@@ -190,7 +190,7 @@ class DamageBoundaryChecker(msgspec.Struct):
 
 
 def _find_inner_header(dialect: EblobDialect, record: bytes, following: bytes) -> int | None:
-    """Find where another record header begins inside a record, after its own header; None = nowhere.
+    """Return where another record header begins inside a record, after its own header; None = nowhere.
 
     Args:
         following: the bytes after the record.

@@ -1,8 +1,6 @@
 """Decode records: kind, key, target, group, body; split points between them.
 
 See docs/spec/eblob.md#records.
-
-See docs/spec/eblob.md#records.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ from binlogtool.limits import Limits
 # --- Decoded records ---
 
 OTHER_DIALECT_TYPES = ("UPDATE", "REMOVE_ALL", "RAW_INDEX", "RAW_DATA")
-"""Names that only the dialects before the final one have."""
+"""Type names that only the dialects before the final one have."""
 
 KIND_NAMES: Mapping[int, str] = MappingProxyType(
     {kind.value: kind.name for kind in EblobRecordKind} | dict(enumerate(OTHER_DIALECT_TYPES, len(EblobRecordKind) + 1))
@@ -69,7 +67,7 @@ KIND_NAMES: Mapping[int, str] = MappingProxyType(
 """Names of record kinds. The file does not store these codes: see help.md."""
 
 RAW_DATA_TYPE = 1
-"""The one type of the final dialect."""
+"""The only type of the final dialect."""
 
 _unpack_control = make_unpacker(CONTROL, "key", "flags", "data_size", "disk_size", "position")
 _unpack_wide_key = make_unpacker(RECORD, "key")
@@ -79,7 +77,7 @@ _unpack_target = {"little": make_unpacker(TARGET, "target_offset"), "big": make_
 
 
 def list_records(context: EblobFileContext, batch: Batch, start: int, stop: int) -> list[EblobRecord]:
-    """List the records `[start, stop)` of a batch of a grouped dialect; remembers what the next batch needs."""
+    """Return the records `[start, stop)` of a batch of a grouped dialect; keeps what the next batch needs."""
     byte_order = context.dialect.byte_order
     remember_last_records(batch, context.last_records, byte_order)
     return list(
@@ -90,7 +88,7 @@ def list_records(context: EblobFileContext, batch: Batch, start: int, stop: int)
 
 
 def describe_records(context: EblobFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-    """Return the envelope columns: seq is the record's number, object its key, txn its group's first record."""
+    """Return the envelope columns: seq = number of the record, object = its key, txn = first record of its group."""
     no_values: list[Any] = [None] * (stop - start)
     numbers: list[int | None] = list(range(batch.first_record + start, batch.first_record + stop))
     if context.dialect.is_grouped:
@@ -108,9 +106,9 @@ def describe_records(context: EblobFileContext, batch: Batch, start: int, stop: 
 
 
 def type_names(dialect: EblobDialect) -> Mapping[int, str]:
-    """Return the shown names of type numbers, for dialects that store a type.
+    """Return the names of type numbers as shown, for dialects that store a type.
 
-    The numbers of dialect p changed their meaning, so they are all shown as RECORD.
+    The type numbers of dialect p changed their meaning, so all are shown as RECORD.
     """
     dialect_types = dialect.types
     return {
@@ -133,7 +131,7 @@ def _read_packed_key(window: memoryview, record_at: int) -> str:
 
 
 def decode_bodies(context: EblobFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """Decode one body per record: sizes, target offset, and the data, decoded if the kind is known."""
+    """Decode one body per record: sizes, target offset, and the data (decoded if the kind is known)."""
     columns = [to_int_list(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size")]
     if context.dialect.is_grouped:
         types, batch_records = [RAW_DATA_TYPE] * (stop - start), [*list_records(context, batch, start, stop)]
@@ -192,7 +190,7 @@ def decode_control(data: bytes) -> dict[str, Any]:
 
 
 def list_flag_names(flags: int) -> list[str]:
-    """List the names of the flags that are set; unknown ones as one number."""
+    """Return the names of the flags that are set; unknown flags as one number."""
     known_flags = [flag for flag in ControlFlag if flags & flag]
     rest = flags & ~sum(flag.value for flag in known_flags)
     return [str(flag.name) for flag in known_flags] + ([hex(rest)] if rest else [])
@@ -202,7 +200,7 @@ def list_flag_names(flags: int) -> list[str]:
 
 
 def make_split_point_finder(layout: LogFileLayout) -> SplitFinder | None:
-    """Create the finder of split points; None if no record can be found."""
+    """Create the finder of split points; None if the file has no readable records."""
     if not layout.readable:
         return None
     return EblobSplitPoints(layout) if layout.context.dialect.is_grouped else EveryFrameSplitFinder(layout)
@@ -214,14 +212,14 @@ class EblobSplitPoints(EveryFrameSplitFinder):
     _last_records: tuple[EblobRecord, ...] = ()
 
     def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
-        """Return the end of all records, even inside a group."""
+        """Return the end of all records so far, even inside a group."""
         context = self.layout.context
         remember_last_records(batch, context.last_records, context.dialect.byte_order)
         self._last_records = context.last_records.get(batch.first_record + batch.frames.count, ())
         return split_after(batch, batch.frames.count)
 
     def export_state(self) -> list[list[Any]]:
-        """Return the last records, with the key as hexadecimal text."""
+        """Return the last records for JSON, with the key as hexadecimal text."""
         return [[*record._replace(key=record.key.hex())] for record in self._last_records]  # type: ignore[arg-type]
 
     def resume(self, state: Any, record: int) -> None:

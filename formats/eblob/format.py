@@ -1,4 +1,4 @@
-"""The eblob binlog: the changes that reached one blob while it was being sorted; no checksums, nine dialects."""
+"""The eblob binlog: changes that reached a blob while it was being sorted; no checksums, nine dialects."""
 
 from __future__ import annotations
 

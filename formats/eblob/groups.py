@@ -1,13 +1,10 @@
 """Group records into overwrites and removals.
 
-See docs/spec/eblob.md#data-sort-records. The kind is not stored. It is derived from the content and from the records
-before, never from later ones: so it does not depend on how much of the file is in memory. The records after are checked
-by the validator.
+See docs/spec/eblob.md#data-sort-records and #validation. The kind of a record is not stored. It is derived from its
+content and the records before it, never from later ones, so it does not depend on how much of the file is in memory.
+Later records are checked by the validator.
 
-See docs/spec/eblob.md#data-sort-records and docs/spec/eblob.md#validation.
-
-Gives the same results as `OverwriteGroupValidator.add_record`; anything that is not exactly of such a shape is left to
-it.
+The fast path gives the same results as `OverwriteGroupValidator.add_record`, and leaves all unusual records to it.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from binlogtool.formats.eblob.schema import (
 # --- Kinds of records in dialect b ---
 
 LOOK_BACK = 2
-"""Number of records before one that may belong to its group: data and footer of an overwrite."""
+"""Number of preceding records that may belong to the same group: data and footer of an overwrite."""
 
 MAX_SEARCH_BACK = 4096
 """Maximum number of records to search back for the start of a run of apparent footers and control blocks."""
@@ -62,7 +59,7 @@ _unpack_record_start = {
 
 
 class EblobRecordKind(enum.IntEnum):
-    """Kind of a record. RECORD: metadata is not a target offset, or the record is of another dialect."""
+    """Kind of a record. RECORD: its metadata is not a target offset, or the record is of another dialect."""
 
     DATA = 1
     FOOTER = 2
@@ -75,10 +72,10 @@ class EblobRecord(NamedTuple):
     """One record.
 
     Attributes:
-        start, end: in the file.
+        start, end: range in the file.
         target: its metadata as an offset in the data file.
         group: number of the first record of its group; None for RECORD.
-        record_start: of a footer or control block, where its record of the data file starts.
+        record_start: for a footer or control block, start of its record in the data file.
     """
 
     number: int
@@ -100,7 +97,7 @@ class EblobRecord(NamedTuple):
 def iter_records(
     batch: Batch, start: int, stop: int, previous: tuple[EblobRecord, ...], byte_order: Any
 ) -> Iterator[EblobRecord]:
-    """Iterate over the records `[start, stop)` of a batch.
+    """Yield the records `[start, stop)` of a batch.
 
     Args:
         previous: up to two records that precede them, the nearest last.
@@ -132,7 +129,7 @@ DATA_KIND, FOOTER_KIND, CONTROL_KIND, REMOVE_KIND, RECORD_KIND = map(int, EblobR
 
 
 class PreviousRecord(NamedTuple):
-    """The record right before another one; number -1 = there is none. same_key: both have the same key."""
+    """The record right before another one; number -1 = no such record. same_key: both have the same key."""
 
     number: int
     kind: int
@@ -153,11 +150,11 @@ def classify_record(
     previous: PreviousRecord,
     starts_with_key: int,
 ) -> tuple[int, int]:
-    """Determine the kind of record `number` with a target and `size` bytes of data.
+    """Determine the kind of record `number`, which has a target and `size` bytes of data.
 
     Args:
         is_removal: its flags are those of a removal.
-        record_start: where its record of the data file starts, if it is a footer or a control block.
+        record_start: start of its record in the data file, if it is a footer or a control block.
         starts_with_key: the first bytes of the data are the key.
 
     Returns:
@@ -165,7 +162,7 @@ def classify_record(
     """
     if size == REMOVE_SIZE:
         return (REMOVE_KIND if is_removal else DATA_KIND), number
-    if size == FOOTER_SIZE:  # it points to the control block before the last written data
+    if size == FOOTER_SIZE:  # a footer points to the control block before the last written data
         is_footer = (
             previous.number >= 0
             and previous.kind == DATA_KIND
@@ -224,7 +221,7 @@ _NO_RECORD = EblobRecord(-1, 0, 0, EblobRecordKind.RECORD, b"", -1, 0, None)
 def find_preceding_records(
     batch: Batch, start: int, tails: dict[int, tuple[EblobRecord, ...]], byte_order: Any
 ) -> tuple[EblobRecord, ...]:
-    """Return the two records before record `start` of a batch; those of the batch before are in `tails`."""
+    """Return the two records before record `start` of a batch; `tails` has those of the previous batch."""
     if start == 0:
         return tails.get(batch.first_record, ())
     first = _find_search_start(batch.frames["data_size"], start)
@@ -234,7 +231,7 @@ def find_preceding_records(
 
 
 def _find_search_start(sizes: Column, start: int) -> int:
-    """Return the record from which kinds can be determined so that the two before `start` are known."""
+    """Return the record from which kinds must be determined so that those of the two before `start` are known."""
     first = max(0, start - LOOK_BACK)
     lower_bound = max(0, first - MAX_SEARCH_BACK)
     while first > lower_bound and sizes[first] in (FOOTER_SIZE, CONTROL_SIZE):
@@ -255,10 +252,10 @@ def remember_last_records(batch: Batch, tails: dict[int, tuple[EblobRecord, ...]
 # --- Validation of overwrites and removals ---
 
 MAX_KEYS = 1 << 17
-"""Number of keys whose position in the data file is remembered; later records of other keys are not checked."""
+"""Maximum number of keys whose position in the data file is remembered; records of further keys are not checked."""
 
 MAX_UNFINISHED = 1024
-"""Number of unfinished overwrites that are reported individually."""
+"""Maximum number of unfinished overwrites that are reported one by one."""
 
 KEY_DIFFERS = "control block key differs from record key"
 DISK_SIZE_DIFFERS = "control block disk_size implausible / differs from the other control blocks of the same record"
@@ -293,16 +290,16 @@ class DataFileExtent(NamedTuple):
 
 
 class OverwriteGroupValidator(msgspec.Struct):
-    """Follows the records of one file.
+    """Validates the groups of one file, record by record.
 
     Attributes:
         complete: number of complete groups.
         hashed: number of data records whose SHA-512 is right.
-        unhashed: number of whole overwrites whose footer has no hash.
+        unhashed: number of complete overwrites whose footer has no hash.
         interrupted: number of groups that damage interrupted.
         is_data_sort: at least one group proves that a data-sort wrote the log.
-        unfinished_records: data records without a control block.
-        unfinished: number of such records.
+        unfinished_records: the first data records without a control block.
+        unfinished: number of data records without a control block.
         extents: key -> extent of its record in the data file.
     """
 
@@ -322,7 +319,7 @@ class OverwriteGroupValidator(msgspec.Struct):
     _hash: bytes = b""
 
     def add_record(self, record: EblobRecord, content: memoryview) -> Iterable[Finding]:
-        """Add one record; returns findings about its group. content: its data, valid until `end_batch`."""
+        """Add one record; return findings about its group. content: its data, valid until `end_batch`."""
         if record.kind is EblobRecordKind.FOOTER:
             self._footer, self._hash = record, bytes(content[:HASH_SIZE])
             return ()
@@ -336,12 +333,12 @@ class OverwriteGroupValidator(msgspec.Struct):
         return ()
 
     def end_batch(self) -> None:
-        """Compute what is needed later of the batch's bytes, before they become invalid."""
+        """Compute what is needed later from the bytes of the batch, before they become invalid."""
         if self._data is not None and self._data_bytes is not None:
             self._digest, self._data_bytes = hashlib.sha512(self._data_bytes).digest(), None
 
     def end_unfinished_group(self) -> None:
-        """End the current group: its data, if any, has no control block."""
+        """End the current group: its data record, if any, has no control block."""
         if self._data is not None:
             self.unfinished += 1
             if self.can_report_more:
@@ -356,7 +353,7 @@ class OverwriteGroupValidator(msgspec.Struct):
             yield _make_finding("dangling-reference", record, REMOVE_ELSEWHERE, text, Severity.WARNING)
 
     def _close_overwrite(self, record: EblobRecord, control: DiskControl) -> list[Finding]:
-        """Check the control block that ends an overwrite."""
+        """Check the control block that ends an overwrite; return findings."""
         data, footer = self._data, self._footer
         if data is not None and record.group != data.number:  # the data before belongs to another group
             self.end_unfinished_group()
@@ -391,7 +388,7 @@ class OverwriteGroupValidator(msgspec.Struct):
             yield _make_finding("payload-undecodable", record, DATA_SIZE_DIFFERS, text)
 
     def _check_hash(self, data: EblobRecord, control: DiskControl) -> Iterator[Finding]:
-        """Check the SHA-512 of the footer, which covers the data if the overwrite is whole."""
+        """Check the SHA-512 in the footer, which covers the data if the overwrite is complete."""
         if self._hash == NO_HASH:
             self.unhashed += 1
             if not control.flags & ControlFlag.NOCSUM:
@@ -416,7 +413,7 @@ class OverwriteGroupValidator(msgspec.Struct):
 
     @property
     def can_report_more(self) -> bool:
-        """True if one more unfinished overwrite can be reported individually."""
+        """True if another unfinished overwrite can be reported individually."""
         return len(self.unfinished_records) < MAX_UNFINISHED
 
     def remember_extent(self, key: bytes, extent: DataFileExtent) -> None:
@@ -431,7 +428,7 @@ class OverwriteGroupValidator(msgspec.Struct):
         self._data = self._footer = self._data_bytes = None
 
     def finish(self) -> list[Finding]:
-        """Return findings about unfinished overwrites; none unless the log is of a data-sort."""
+        """Return findings about unfinished overwrites; none unless a data-sort wrote the log."""
         last_data, self._data = self._data, None
         if not self.is_data_sort:
             return []
@@ -496,11 +493,11 @@ class UsualGroupReader:
         self.count = len(self.offsets)
 
     def can_begin_group(self, index: int) -> bool:
-        """Check if record `index` certainly begins a new group."""
+        """Return whether record `index` certainly begins a new group."""
         return self.validator.is_idle or self.sizes[index] not in _ENDING_SIZES
 
     def read_usual_groups(self, index: int, kinds: Counter[str]) -> int:
-        """Read usual groups from record `index` on; returns the first record that is not part of one.
+        """Read usual groups from record `index` on; return the first record that is not part of one.
 
         No group may be open in the validator.
         """
@@ -528,7 +525,7 @@ class UsualGroupReader:
         return index
 
     def _is_usual_removal(self, index: int) -> bool:
-        """Check for a removal of a key whose position in the data file is unknown, or is this one."""
+        """Return whether a record removes a key whose position in the data file is unknown, or is this one."""
         record_at = self.offsets[index]
         if self.window[record_at + _DATA_AT : record_at + _DATA_AT + REMOVE_SIZE] != _REMOVE_BYTES:
             return False
@@ -537,7 +534,7 @@ class UsualGroupReader:
         return extent is None or target == extent.start + HASH_SIZE
 
     def _read_usual_overwrite(self, index: int, size: int) -> bool:
-        """Read data, footer and control block; False unless they are all consistent."""
+        """Read data, footer and control block; return False unless they are all consistent."""
         if self.metas[index + 1] != TARGET_SIZE or self.metas[index + 2] != TARGET_SIZE:
             return False
         record_at, window = self.offsets[index], self.window
@@ -574,7 +571,7 @@ class UsualGroupReader:
         return True
 
     def _add_unfinished(self, index: int) -> None:
-        """Add data without footer and control block."""
+        """Add a data record without footer and control block."""
         validator = self.validator
         if not validator.can_report_more:
             return

@@ -1,4 +1,4 @@
-"""Kernels that write the JSON lines of records of the final dialect; a record's kind depends on the one before it.
+"""Kernels that write JSON lines for records of the final dialect; a record's kind depends on the previous record.
 
 They return the new output position; -1 if the output buffer is full, -2 if the general Python writer must take over.
 """
@@ -69,16 +69,16 @@ from binlogtool.formats.eblob.schema import (
 )
 
 DERIVED_COLUMNS = ("kind", "number", "target", "group", "points")
-"""Columns derived for each record; -1 = none.
+"""Columns that are derived for each record; -1 = none.
 
-The kind, the number in the file, and `target`, `group` and `record_start` of `EblobRecord`.
+They are the kind, the number in the file, and `target`, `group` and `record_start` of `EblobRecord`.
 """
 
 KEY_AT, KEY_SIZE = field_offset(RECORD, "key"), 64
 RECORD_START_AT, POSITION_AT = field_offset(FOOTER, "record_start"), field_offset(CONTROL, "position")
 REMOVE_FLAG = int(ControlFlag.REMOVE)
 MAX_OFFSET = 1 << 62
-"""Largest supported offset, beyond any file; batches with larger ones are left to the general writer."""
+"""Maximum offset that is supported, beyond any file; batches with larger offsets are left to the general writer."""
 
 # -- kinds of records --------------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ MAX_OFFSET = 1 << 62
 def classify_batch(
     buf: UInt8s, count: int, number: int, lows: Int64s, ends: Int64s, metas: Int64s, sizes: Int64s, out: MutableInt64s
 ) -> int:
-    """Write the columns of the records after the first one of a batch.
+    """Write the derived columns of all records of a batch except the first one.
 
     Returns:
         Number of records; fewer than `count` = the general writer must take over.
@@ -190,7 +190,7 @@ text_pool = build_text_table(
     {i: f'"{flag.name}",'.encode() for i, flag in enumerate(FLAGS)}
     | {RELATIVE_TEXT: b'"relative_offset":', HASH_TEXT: b',"sha512":"', START_TEXT: b'","record_start":'}
 )
-"""Texts for the kernels below; those of the flags in the order of their bits."""
+"""Texts for the kernels below; flag names are in the order of their bits."""
 
 FLAG_COUNT = len(FLAGS)
 
@@ -220,7 +220,7 @@ def put_control_flags(
 def put_footer_members(
     buf: UInt8s, pos: int, limit: int, texts: UInt8s, target: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
-    """Write the members of a footer: its offset relative to its record, the hash, and where its record starts."""
+    """Write the members of a footer: its offset relative to its record, the hash, and the start of its record."""
     if out_limit - out_pos < 256:
         return -1
     start = load_int64(buf, pos + RECORD_START_AT)
@@ -243,7 +243,7 @@ _SHOWN_FIELDS = ("type", "meta_size", "data_size")
 
 
 def _iter_body_schemas() -> Iterator[tuple[int, BodySchema]]:
-    """Iterate over (kind, schema of the record from its start on, in the order of the output)."""
+    """Yield (kind, schema of the record from its start on, in the order of the output)."""
     header_fields = [
         one if not one.name or one.name in _SHOWN_FIELDS else one.name / HiddenField(one) for one in RECORD.subcons
         if one.name not in ("metadata", "data")
@@ -299,7 +299,7 @@ def _record_numbers(record: EblobRecord) -> array[int]:
 
 
 def json_line(context: EblobFileContext) -> JsonLine | None:
-    """Return the JSON line of a record of the final dialect; None for other dialects."""
+    """Return the writer of JSON lines for records of the final dialect; None for other dialects."""
     if context.dialect is not DIALECT_B:
         return None
     null = JsonMember(put_null_member)

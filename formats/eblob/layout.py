@@ -1,8 +1,6 @@
 """Detect an eblob binlog, its dialect and its layout.
 
-See docs/spec/eblob.md#other-dialects.
-
-See docs/spec/eblob.md#file-header and docs/spec/eblob.md#validation.
+See docs/spec/eblob.md#other-dialects, #file-header and #validation.
 """
 
 from __future__ import annotations
@@ -39,13 +37,13 @@ from binlogtool.limits import MIB, Limits
 # --- Dialects with the same magic and version ---
 
 ReadRange = Callable[[int, int], bytes]
-"""`[offset, offset + size)` of the file, shorter at its end."""
+"""Function that returns the bytes `[offset, offset + size)` of the file, fewer at its end."""
 
 MAX_CHAIN_RECORDS = 1024
 """Maximum number of records that are followed to distinguish the dialects."""
 
 _RULED_BYTES = 34
-"""Bytes of a record header that its rules cover."""
+"""Number of bytes of a record header that its rules cover."""
 
 _B_TYPES: Mapping[int, str] = MappingProxyType({1: "RAW_DATA"})
 _SIZE_PATTERN = rb".{6}\0\0"
@@ -59,10 +57,9 @@ class EblobDialect(msgspec.Struct, frozen=True):
     Attributes:
         name: the part after `--format eblob:`.
         record_header_size: size of a record header.
-        parse_length: returns the bytes of metadata and data according to a record header; None if it is not one.
+        parse_length: returns the size of metadata and data from a record header; None if it is not a header.
         sync: pattern of a record header, for at most 64 bytes.
-        is_grouped: its records are those of a data-sort as specified, so they can be grouped and validated against each
-            other.
+        is_grouped: its records are those of a data-sort as specified, so they can be grouped and validated together.
     """
 
     name: str
@@ -191,14 +188,14 @@ PACKED_DIALECTS = (DIALECT_P, DIALECT_P_FIRST, DIALECT_P_STAMPED, DIALECT_P_STAM
 
 
 class RecordChain(msgspec.Struct, frozen=True, order=True):
-    """Chain of records that a dialect's rule finds, and how far it leads.
+    """Chain of records that is found by a dialect's rule, and how far it leads.
 
     Attributes:
-        complete: to the end of the file, to zeros, or as far as was followed.
+        complete: it leads to the end of the file, to zeros, or as far as it was followed.
         links: number of records.
         fits: nothing contradicts the rule (the last record may be torn).
         plain: no metadata and no data anywhere, so all rules with this record header agree.
-        b4_records: records of a type that b lacks.
+        b4_records: number of records of a type that dialect b lacks.
     """
 
     complete: bool
@@ -212,7 +209,7 @@ def follow_records(dialect: EblobDialect, read: ReadRange, size: int | None, off
     """Follow record headers from `offset`.
 
     Args:
-        size: of the file; None = unknown, then the end of what can be read counts as the end.
+        size: size of the file; None = unknown, then reading stops at the end of the readable bytes.
     """
     b4_records, is_plain = 0, True
     for links in range(MAX_CHAIN_RECORDS):
@@ -240,10 +237,10 @@ def _is_b4_record(dialect: EblobDialect, head: bytes) -> bool:
 
 
 class DialectChoice(msgspec.Struct, frozen=True):
-    """The dialect that fits.
+    """Dialect that fits the file.
 
     Attributes:
-        doubt: which other dialects would fit; None = certain, or it does not matter.
+        doubt: other dialects that would fit; None = certain, or the choice does not matter.
         links: number of records of its chain.
     """
 
@@ -255,13 +252,13 @@ class DialectChoice(msgspec.Struct, frozen=True):
 def choose_dialect(
     candidates: tuple[EblobDialect, ...], read: ReadRange, size: int | None, starts: Iterator[int]
 ) -> DialectChoice:
-    """Choose the dialect whose chain leads on, from the first of the starts at which exactly one does.
+    """Choose the dialect whose chain leads furthest, from the first start at which exactly one does.
 
     See docs/spec/eblob.md#other-dialects.
 
     Args:
         candidates: the preferred one first.
-        starts: a start in the middle of the file counts if at least two records follow.
+        starts: offsets to try; one in the middle of the file counts if at least two records follow.
     """
     first: DialectChoice | None = None
     for number, start in enumerate(starts):
@@ -278,13 +275,13 @@ def choose_dialect(
 
 
 def _is_rival(chain: RecordChain, best: RecordChain) -> bool:
-    """Check if a chain is as good as the best one, or differs from it only by a torn last record."""
+    """Return whether a chain is as good as the best one, or differs from it only by a torn last record."""
     is_equal = (chain.complete, chain.links, chain.fits) == (best.complete, best.links, best.fits)
     return is_equal or (best.complete and chain.fits and 0 < best.links <= chain.links and not chain.plain)
 
 
 def _make_choice(best: RecordChain, fitting: list[tuple[RecordChain, EblobDialect]]) -> DialectChoice:
-    """Choose the first of those whose chain is the best; the others are its rivals."""
+    """Choose the first dialect with the best chain; the other ones are its rivals."""
     dialect = next(one for chain, one in fitting if chain.complete == best.complete)
     others = ", ".join(f"{one.name} ({one.title})" for _, one in fitting if one is not dialect)
     if not others or (best.complete and all(chain.plain for chain, _ in fitting)):
@@ -298,19 +295,19 @@ def _make_choice(best: RecordChain, fitting: list[tuple[RecordChain, EblobDialec
 # --- Detection, dialects and the file header ---
 
 SCAN_COLUMNS = ("type", "meta_size", "data_size", "pad_bits")
-"""Columns of a scan; dialects with a single type omit `type`."""
+"""Columns of a scan; dialects with a single type have no `type`."""
 
 
 _ALIGNED_DIALECTS = (DIALECT_B4, DIALECT_A, DIALECT_A0)
-"""b4 also represents b: the layout is the same."""
+"""Dialects with the 256-byte header. b4 also stands for b, which has the same layout."""
 
 _MAX_STARTS = 16
 _FREEZE_FLAG = 8
-"""A fourth flag bit: known from 2 to 5 November 2012, in dialect a (docs/spec/eblob.md#file-header)."""
+"""Fourth flag bit: used from 2 to 5 November 2012, in dialect a (docs/spec/eblob.md#file-header)."""
 
 
 class UnreadableHeader(NamedTuple):
-    """An offset where a record should begin but does not: the bytes of a record header, and what is wrong with them."""
+    """Offset where a record should begin but does not: the bytes of a record header, and its diagnosis."""
 
     offset: int
     head: bytes
@@ -321,9 +318,9 @@ class EblobFileContext(msgspec.Struct):
     """Context of the records of one file.
 
     Attributes:
-        flags: of the file header.
-        last_records: the last records of a batch, by the number of the record after them, so that a group may begin in
-            one batch and end in the next (`eblob.groups`).
+        flags: flags of the file header.
+        last_records: last records of a batch, by the number of the record after them, because a group may begin in one
+            batch and end in the next (`eblob.groups`).
         unreadable_header: the last offset without a record that was classified (`damage`).
     """
 
@@ -334,17 +331,17 @@ class EblobFileContext(msgspec.Struct):
 
     @property
     def is_preallocated(self) -> bool:
-        """True if the header says that space is reserved in advance."""
+        """True if the header says that space is preallocated."""
         return bool(self.flags & HeaderFlag.PREALLOCATE)
 
 
 def log_stem(name: str) -> str:
-    """Return the name with numbers set to 0: the binlogs of the blobs of one base differ only in numbers."""
+    """Return the name with all numbers set to 0: binlogs of the blobs of one base differ only in numbers."""
     return re.sub(r"\d+", "0", name)
 
 
 def make_layout(head: FileHead, limits: Limits, variant: str | None = None) -> LogFileLayout:
-    """Determine the dialect, and report problems of the header. variant: the dialect that the user named."""
+    """Determine the dialect, and report problems of the header. variant: dialect that the user named."""
     dialect, findings, is_readable = _detect_dialect(head, variant)
     check_header = _check_packed_header if dialect in PACKED_DIALECTS else _check_header
     findings = [*check_header(head, dialect), *findings]
@@ -374,7 +371,7 @@ def make_frame_level(dialect: EblobDialect) -> FrameLevel:
 
 
 def is_proven_record(frame: bytes, context: EblobFileContext) -> bool:
-    """Check if bytes that fit the schema are certainly a record: the padding must also be zero.
+    """Return whether bytes that fit the schema are certainly a record: the padding must also be zero.
 
     See docs/spec/eblob.md#resynchronization.
     """
@@ -382,7 +379,7 @@ def is_proven_record(frame: bytes, context: EblobFileContext) -> bool:
 
 
 def make_range_reader(head: FileHead) -> ReadRange:
-    """Return a function that reads bytes of the file, from its head and, if possible, from after the head."""
+    """Return a function that reads bytes of the file, from its head and, if possible, from the rest."""
 
     def read(offset: int, size: int) -> bytes:
         if offset + size <= len(head.data) or head.is_whole or head.peek is None:
@@ -415,7 +412,7 @@ def _detect_dialect(head: FileHead, variant: str | None) -> tuple[EblobDialect, 
 
 
 def _decide_b4(head: FileHead, size: int | None) -> tuple[EblobDialect, str | None]:
-    """Choose b4 only if several records have one of its own types: a single one is rather a damaged record of b."""
+    """Choose b4 only if several records have a type that b lacks; a single one is more likely a damaged record of b."""
     b4_records = follow_records(DIALECT_B4, make_range_reader(head), size, DIALECT_B4.frames_at).b4_records
     if b4_records > 1:
         return DIALECT_B4, None
@@ -436,7 +433,7 @@ def _report_doubt(head: FileHead, reason: str, dialect: EblobDialect) -> Finding
 
 
 def _iter_chain_starts(data: bytes) -> Iterator[int]:
-    """Iterate over offsets where a chain may start: the first record (0 = default), then apparent headers."""
+    """Yield offsets where a chain may start: the first record (0 = default), then apparent headers."""
     yield 0
     pattern = re.compile(DIALECT_B4.sync + rb"|[\x01-\x03]\0{7}.{6}\0\0\0{8}", re.DOTALL)
     yield from (match.start() for match in islice(pattern.finditer(data, HEADER_SIZE + 1), _MAX_STARTS))
@@ -457,7 +454,7 @@ def _read_flags(data: bytes, dialect: EblobDialect) -> int:
 
 
 def _check_header(head: FileHead, dialect: EblobDialect) -> list[Finding]:
-    """Validate the 256-byte header, each finding with the offset of its field."""
+    """Yield findings about the 256-byte header, each with the offset of its field."""
     data = head.data
     if len(data) < HEADER_SIZE:
         return [_report_short_file(len(data), HEADER_SIZE)]
@@ -498,7 +495,7 @@ def _check_version(data: bytes, dialect: EblobDialect) -> list[Finding]:
 
 
 def _check_packed_header(head: FileHead, dialect: EblobDialect) -> list[Finding]:
-    """Validate the header of dialect p, which has no gaps."""
+    """Return findings about the header of dialect p, which has no gaps."""
     data = head.data
     if len(data) < dialect.frames_at:
         return [_report_short_file(len(data), dialect.frames_at)]
@@ -531,7 +528,7 @@ def _report_short_file(size: int, header_size: int) -> Finding:
 
 
 def _check_padding(data: bytes, ranges: tuple[tuple[int, int], ...]) -> list[Finding]:
-    """Report reserved bytes of the header that are not zero: written as 0, never checked by eblob."""
+    """Report reserved header bytes that are not zero: eblob writes 0 and never checks them."""
     nonzero = [i for start, end in ranges for i in range(start, end) if data[i]]
     if not nonzero:
         return []
@@ -545,7 +542,7 @@ def _check_padding(data: bytes, ranges: tuple[tuple[int, int], ...]) -> list[Fin
 
 
 def detect_format(head: FileHead) -> FormatMatch:
-    """Detect the format by the magic; else by name and a chain of records after a damaged header."""
+    """Detect the format by the magic, else by the name and a chain of records after a damaged header."""
     data = head.data
     has_log_name = any(fnmatchcase(head.name.rsplit("/", 1)[-1], pattern) for pattern in FILE_PATTERNS)
     if data.startswith((MAGIC, PACKED_MAGIC)):

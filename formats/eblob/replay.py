@@ -1,8 +1,8 @@
 """Predict what a data-sort does with each record when it applies the log to the sorted copy of its blob.
 
-See docs/spec/eblob.md#library-behaviour. No server reads a log that it finds: the log is truncated when its blob is
-sorted again. The prediction is what the library's own reader would have passed on, and what the callback of the
-data-sort would have done with it.
+See docs/spec/eblob.md#library-behaviour. No server reads an existing log: it is truncated when its blob is sorted
+again. The prediction covers the records that the library's own reader would pass on, and what the callback of the
+data-sort would do with them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _BASE_USAGE = '--against: {"base": {KEY: [old start, disk_size, new start]}} is 
 
 
 class BaseRecord(NamedTuple):
-    """Offset of a key's record in the data file before the sort, its size, and its offset after the sort."""
+    """A key's record in the data file: its offset before the sort, its size, and its offset after the sort."""
 
     start: int
     disk_size: int
@@ -90,10 +90,10 @@ class EblobReadState(msgspec.Struct):
 
     Attributes:
         damage_at: offset of the first bytes that are not a record.
-        walk_end: where the library's walk over the headers ends; None = never.
+        walk_end: offset where the library's walk over the headers ends; None = it never ends.
         failure: why the library fails at `damage_at`; "" = it does not.
         record_count: number of records before `damage_at` that were seen.
-        records_end: end of the last of them.
+        records_end: end of the last of these records.
     """
 
     file: ExaminedFile
@@ -105,12 +105,12 @@ class EblobReadState(msgspec.Struct):
 
     @property
     def delivery_end(self) -> int:
-        """Offset from which no record is passed on; 0 = none at all, because the walk comes first."""
+        """Offset from which no record is passed on; 0 = none at all: the walk, which comes first, never ends."""
         return 0 if self.walk_end is None else min(self.walk_end, self.damage_at or self.walk_end)
 
 
 class DataSortReplayer:
-    """`replays.Replayer` of one log, or of several independent ones."""
+    """Replays one log, or several independent logs (implements `format_api.replay.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self.situation = situation
@@ -132,11 +132,11 @@ class DataSortReplayer:
         )
         starts = (
             None if all_readable_elsewhere else False
-        )  # the library that wrote it reads it, on the same kind of machine
+        )  # the library that wrote the log reads it, on the same kind of machine
         return ReadPlan(read_files, skipped, self.stop if not read_files else None, starts=starts)
 
     def _is_big_endian_file(self, name: str) -> bool:
-        """Check for a sound file of a machine with another byte order."""
+        """Return whether a file is sound but from a machine with another byte order."""
         findings = [one for file in self.situation.files if file.name == name for one in file.findings]
         return any(one.facts.get("diagnosis") == BIG_ENDIAN_DIAGNOSIS for one in findings)
 
@@ -160,7 +160,7 @@ class DataSortReplayer:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
-        """Decide on one run of records."""
+        """Rule on one run of records."""
         state = self.read_state
         if state is None or state.file.name != name:
             self._close_file()
@@ -202,7 +202,7 @@ class DataSortReplayer:
     # -- end of the log for the library ----------------------------------------------------------------------------
 
     def _open_file(self, name: str) -> EblobReadState:
-        """Follow the library's walk over the headers, from the first offset that is not a record."""
+        """Simulate the library's walk over the headers, from the first offset that is not a record."""
         file = next(one for one in self.situation.files if one.name == name)
         damage_at = _find_damage(file)
         if damage_at is None:
@@ -257,9 +257,9 @@ class DataSortReplayer:
 
 
 def walk_headers(read: RangeReader, start: int) -> int | None:
-    """Return where the library's walk over record headers ends that starts here; None = never.
+    """Return where the library's walk over record headers from `start` ends; None = never.
 
-    See docs/spec/eblob.md#library-behaviour: nothing but headers is read.
+    See docs/spec/eblob.md#library-behaviour: only headers are read.
     """
     offset, visited = start, {start}
     while True:
@@ -286,7 +286,7 @@ def _find_damage(file: ExaminedFile) -> int | None:
 
 
 def _has_seen_all_records(state: EblobReadState) -> bool:
-    """Check if all records before the damage were seen (and not only those before some `--until`)."""
+    """Return whether all records before the damage were seen (and not only those before `--until`)."""
     record_numbers = [
         found.record for found in state.file.findings if found.offset == state.damage_at and found.record is not None
     ]
@@ -311,7 +311,7 @@ def _report_lost_records(file: ExaminedFile, damage_at: int, lost_count: int) ->
 
 
 def _parse_start_position(position: Mapping[str, Any]) -> tuple[dict[str, BaseRecord] | None, dict[str, int]]:
-    """Return (index of the base or None, offset where the replay of each file begins).
+    """Return (index of the base or None, offset at which the replay of each file begins).
 
     Raises:
         UsageError: the position is malformed.
@@ -333,7 +333,7 @@ def _parse_start_position(position: Mapping[str, Any]) -> tuple[dict[str, BaseRe
 def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
     """Parse the base from an index file of the blob (`data-0.0.index`): consecutive control blocks.
 
-    It says where the records are now; where a sort would put them does not matter for what is applied.
+    It gives the current positions of the records; their positions after a sort do not affect what is applied.
     """
     if ".index" not in name or not data or len(data) % CONTROL_SIZE:
         return None
@@ -347,10 +347,10 @@ def parse_blob_index(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 class BlobEffects(EffectReader):
-    """Read changes as bytes of the data file, by the offset where they were written."""
+    """Reads changes as bytes of the data file, by the offset at which they were written."""
 
     def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
-        """Return the one write of a record."""
+        """Return the single write of a record."""
         body = records.bodies[index] or {}
         target = body.get("target_offset", body.get("metadata", b""))
         content = {key: value for key, value in body.items() if key not in _FRAMING_MEMBERS}

@@ -1,4 +1,4 @@
-"""The eblob binlog on disk: file headers, the records of all dialects, and what a data-sort puts into them.
+"""The eblob binlog on disk: file headers, records of all dialects, and the data of a data-sort.
 
 Source: eblob, library/binlog.h and library/binlog.c between October 2012 and July 2013, and library/blob.h for the
 structures of the data file. See docs/spec/eblob.md.
@@ -43,7 +43,7 @@ PACKED_RECORD_HEADER_SIZE = 26
 STAMPED_RECORD_HEADER_SIZE = 34
 
 MAX_SIZE = 1 << 56
-"""Limit of a size field: far beyond any file, so that no sum of sizes overflows 64 bits."""
+"""Upper limit of a size field: far beyond any file, so that no sum of sizes overflows 64 bits."""
 
 TARGET_SIZE = 8
 REMOVE_SIZE = 8
@@ -54,7 +54,7 @@ HASH_SIZE = 64
 
 
 class HeaderFlag(enum.IntFlag):
-    """Flags of the file header in the final numbering. See docs/spec/eblob.md#file-header."""
+    """Flags of the file header, in their final numbering. See docs/spec/eblob.md#file-header."""
 
     PREALLOCATE = 1
     SYNC = 2
@@ -76,7 +76,7 @@ class ControlFlag(enum.IntFlag):
 
 
 class RawType(enum.IntEnum):
-    """Record types of dialect b4; the final dialect b has RAW_DATA alone, under the number 1."""
+    """Record types of dialect b4; the final dialect b has only RAW_DATA, under number 1."""
 
     UPDATE = 1
     REMOVE = 2
@@ -99,8 +99,8 @@ HEADER = Struct(
     "flags" / Int64ul,
     "pad2" / Bytes(232),
 )
-"""File header (docs/spec/eblob.md#file-header). Its rules are checked by `layout`, so that a wrong header does not hide
-the records.
+"""File header (docs/spec/eblob.md#file-header). Its rules are checked by `layout`, so that the records of a file with a
+wrong header can still be read.
 """
 
 HEADER_BE = Struct(
@@ -110,7 +110,7 @@ HEADER_BE = Struct(
     "flags" / Int64ub,
     "pad2" / Bytes(232),
 )
-"""The header as a big-endian machine writes it (docs/spec/eblob.md#byte-order)."""
+"""File header as written by a big-endian machine (docs/spec/eblob.md#byte-order)."""
 
 
 def _packed_header_construct(size: int) -> Struct:
@@ -123,7 +123,7 @@ HEADER_PACKED_FIRST = _packed_header_construct(FIRST_PACKED_HEADER_SIZE)
 
 TARGET = Struct("target_offset" / Int64ul)
 TARGET_BE = Struct("target_offset" / Int64ub)
-"""Metadata of a data-sort: where in the unsorted data file the data was written."""
+"""Metadata of a data-sort record: the offset in the unsorted data file at which the data was written."""
 
 REMOVE = Struct("flags" / Magic(Int64ul, REMOVE=ControlFlag.REMOVE))
 """Data of a removal: the flags field of the disk control; all other bits are wiped."""
@@ -135,12 +135,12 @@ def _target_offset(context: Any) -> int:
 
 
 def _is_own_control(context: Any) -> bool:
-    """Check for the control block of the record's key, at the offset that it names itself."""
+    """Return whether it is the control block of the record's key, at the offset that it names itself."""
     return bool(context.key == context._.key and context.position == _target_offset(context))
 
 
 def _is_after_record_start(context: Any) -> bool:
-    """Check if the footer was written after the control block of the record that it points to."""
+    """Return whether the footer was written after the control block of the record that it points to."""
     return bool(context.record_start + CONTROL_SIZE <= _target_offset(context))
 
 
@@ -154,7 +154,7 @@ CONTROL = Struct(
 """eblob_disk_control, the head of a record in the data file; always little-endian."""
 
 FOOTER = Struct("sha512" / Bytes(HASH_SIZE), "record_start" / Int64ul)
-"""The end of a record in the data file; the hash is zero if the record has no checksum."""
+"""End of a record in the data file; the hash is zero if the record has no checksum."""
 
 OWN_CONTROL = Struct(*CONTROL.subcons, Check(_is_own_control))
 LIKELY_FOOTER = Struct(*FOOTER.subcons, Check(_is_after_record_start))
@@ -175,7 +175,7 @@ WRITE_CONTROL = Struct(
     "on_disk" / Int32sl,
     "padding" / Bytes(4),
 )
-"""eblob_write_control as it lay in memory of a 64-bit machine: the metadata of an update in dialect a
+"""eblob_write_control as in the memory of a 64-bit machine: metadata of an update in dialect a
 (docs/spec/eblob.md#other-dialects).
 """
 
@@ -188,7 +188,7 @@ DATA = Switch(
         CONTROL_SIZE: Select(OWN_CONTROL, Pass),
     },
 )
-"""Structures of data that one record alone reveals; others depend on its neighbours (`eblob.groups`)."""
+"""Structures of data that the record alone reveals; others depend on neighbouring records (`eblob.groups`)."""
 
 
 def _key_fields(integer: Construct) -> tuple[Construct, ...]:
@@ -207,7 +207,7 @@ _BODY_FIELDS = (
 
 
 def _split_size_record(unsigned: Construct, signed: Construct, **types: int) -> Struct:
-    """Return a record with the size of its metadata and the size of its data. In eblob's memory sizes are signed too.
+    """Return a record with the sizes of its metadata and its data. In eblob's memory sizes are signed.
 
     See docs/spec/eblob.md#records.
     """
@@ -225,7 +225,7 @@ def _split_size_record(unsigned: Construct, signed: Construct, **types: int) -> 
 
 
 def _total_size_record(unsigned: Construct, signed: Construct) -> Struct:
-    """Return a record of dialect a, with its total size, and how much of it is metadata."""
+    """Return a record of dialect a, with its total size and the size of its metadata."""
     return Struct(
         "type" / Magic(unsigned, **{kind.name: kind.value for kind in UpdateType}),
         "size" / signed,
@@ -246,14 +246,14 @@ def _size_checks(size: Any) -> tuple[Construct, ...]:
 
 
 RECORD = _split_size_record(Int64ul, Int64sl, RAW_DATA=1)
-"""Dialect b, the final one."""
+"""Record of dialect b, the final one."""
 
 RECORD_BE = _split_size_record(Int64ub, Int64sb, RAW_DATA=1)
 """Record of dialect b, written by a big-endian machine."""
 
 TARGETED_RECORD = Struct(*RECORD.subcons[: -len(_BODY_FIELDS)], *TARGET.subcons)
 TARGETED_RECORD_BE = Struct(*RECORD_BE.subcons[: -len(_BODY_FIELDS)], *TARGET_BE.subcons)
-"""A record of dialect b up to its metadata, which is a target offset."""
+"""Record of dialect b up to and including its metadata, which is a target offset."""
 
 
 def _prefix_fields(prefix: str, schema: Struct) -> tuple[Construct, ...]:
@@ -266,13 +266,13 @@ OVERWRITE_ENDING = Struct(
     *_prefix_fields("control", TARGETED_RECORD),
     *_prefix_fields("own", CONTROL),
 )
-"""The end of an overwrite: a footer record, then the control record."""
+"""End of an overwrite: a footer record, then the control record."""
 
 RECORD_B4 = _split_size_record(Int64ul, Int64sl, **{kind.name: kind.value for kind in RawType})
-"""Dialect b4: layout of b with four types."""
+"""Record of dialect b4: the layout of b, with four types."""
 
 RECORD_A = _total_size_record(Int64ul, Int64sl)
-"""Dialect a."""
+"""Record of dialect a."""
 
 RECORD_A0 = Struct(
     "type" / Magic(Int64ul, **{kind.name: kind.value for kind in UpdateType}),
@@ -286,7 +286,7 @@ RECORD_A0 = Struct(
     "data_size" / Computed(this.size),
     "data" / Bytes(this.size),
 )
-"""Dialect a0, of some hours: `origin` is the original offset of the data."""
+"""Record of dialect a0, which was used for some hours: `origin` is the original offset of the data."""
 
 
 def _packed_record(*extra_fields: Construct) -> Struct:
@@ -305,7 +305,7 @@ def _packed_record(*extra_fields: Construct) -> Struct:
 
 
 RECORD_P = _packed_record()
-"""Dialect p: `key` is an offset in the backing file; the meaning of the three types changed within days."""
+"""Record of dialect p: `key` is an offset in the backing file; the three types changed meaning within days."""
 
 RECORD_P_STAMPED = _packed_record("timestamp" / Int64ul)
-"""Dialect p of the first days."""
+"""Record of dialect p in its first days."""

@@ -40,7 +40,7 @@ PROVEN_GROUP_PROPERTIES = (
 
 
 class AnomalyCounter(msgspec.Struct):
-    """Counts what the library allows but a data-sort does not write; reported once per file."""
+    """Counts anomalies that the library allows but a data-sort does not write; they are reported once per file."""
 
     other_metadata: int = 0
     other_metadata_at: tuple[int, int] = (0, 0)
@@ -48,7 +48,7 @@ class AnomalyCounter(msgspec.Struct):
     empty_at: tuple[int, int] = (0, 0)
 
     def make_findings(self, record_count: int, is_data_sort: bool) -> list[Finding]:
-        """Create the findings. is_data_sort: the log is proven to be of a data-sort, so an anomaly is suspicious."""
+        """Create the findings. is_data_sort: a data-sort certainly wrote the log, so anomalies are suspicious."""
         severity = Severity.WARNING if is_data_sort else Severity.NOTE
         explanation = "" if is_data_sort else ": the log was not written by a data-sort"
         findings = []
@@ -70,7 +70,7 @@ def _report_anomaly(byte_range: tuple[int, int], text: str, severity: Severity, 
 
 
 class EblobValidator(msgspec.Struct):
-    """`format_api.format.Validator` for one file of any dialect."""
+    """Validator of one file of any dialect (`format_api.format.Validator`)."""
 
     context: EblobFileContext
     frames_at: int
@@ -101,7 +101,7 @@ class EblobValidator(msgspec.Struct):
         return findings
 
     def _validate_groups(self, batch: Batch) -> list[Finding]:
-        """Validate usual groups as a whole, other records one by one, in longer runs if usual groups are rare."""
+        """Validate usual groups as a whole, and other records one by one; in longer runs if usual groups are rare."""
         columns = [to_int_list(batch.frames[name], 0, batch.frames.count) for name in _COLUMNS]
         usual_groups = UsualGroupReader(self.group_validator, batch.window, batch.base, batch.first_record, columns)
         findings: list[Finding] = []
@@ -122,7 +122,7 @@ class EblobValidator(msgspec.Struct):
     def _validate_records(
         self, batch: Batch, start: int, stop: int, meta_sizes: list[int], findings: list[Finding]
     ) -> int:
-        """Validate the records `[start, stop)` one by one; returns `stop`."""
+        """Validate the records `[start, stop)` one by one; return `stop`."""
         if start == stop:
             return stop
         byte_order, base = self.dialect.byte_order, batch.base
@@ -152,7 +152,7 @@ class EblobValidator(msgspec.Struct):
         self.damage_boundaries.add_damage(start, end, self.context.unreadable_header)
 
     def finish(self, tail: FileTail) -> ValidationResult:
-        """Return the verdict at the end of the file."""
+        """Return the result at the end of the file."""
         findings = [*self.group_validator.finish(), *self.damage_boundaries.list_findings()]
         if self.dialect.is_grouped:
             findings += self.anomalies.make_findings(self.next_number, self.group_validator.is_data_sort)
@@ -176,7 +176,7 @@ class EblobValidator(msgspec.Struct):
         }
 
     def _report_no_checksum(self) -> Finding:
-        """Report once per file what is not covered by checksums, and what can be proven nevertheless."""
+        """Report once per file what checksums do not cover, and what can be proven nevertheless."""
         groups = self.group_validator
         text = "this format has no checksums; changed keys, targets and data, and missing records, cannot be detected"
         if groups.hashed:
@@ -194,7 +194,7 @@ class EblobValidator(msgspec.Struct):
 
 
 def _check_reserved_bytes(batch: Batch) -> list[Finding]:
-    """Report padding of record headers that is not zero: written as 0, never checked by eblob."""
+    """Report padding of record headers that is not zero: eblob writes 0 and never checks it."""
     column: Any = batch.frames["pad_bits"]
     count = batch.frames.count
     pad_bits = column[:count]
@@ -212,5 +212,5 @@ def _check_reserved_bytes(batch: Batch) -> list[Finding]:
 
 
 def make_eblob_validator(layout: LogFileLayout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EblobValidator:
-    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `layout.MAX_KEPT_BYTES`."""
+    """Create the validator of one file; its memory is bounded by `groups.MAX_KEYS` and `damage.MAX_KEPT_BYTES`."""
     return EblobValidator(layout.context, layout.frames_at)

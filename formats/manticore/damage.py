@@ -1,4 +1,4 @@
-"""Explain damage of a log, and repair a header with one flipped bit.
+"""Explain damage in a log, and repair a header with one flipped bit.
 
 Source: `docs/spec/manticore.md#binlogmeta`, `#log-file`, `#frame-of-versions-2-to-14`.
 """
@@ -32,7 +32,7 @@ from binlogtool.limits import Limits
 # --- Explanation of damaged ranges ---
 
 FATAL_MISMATCH_VERSION = 14
-"""From this version on a wrong checksum of a transaction that is to be applied is fatal; version 5 only warns."""
+"""First version in which a wrong checksum of a transaction to be applied is fatal; version 5 only warns."""
 
 _MAX_POSSIBLE_ENDS = 64
 _DIAGNOSES = {
@@ -83,8 +83,8 @@ def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_
 
 
 def _explain_torn_header(damage: Finding, context: ManticoreLogContext, *, has_magic: bool) -> Finding:
-    """Explain a torn file header: without the magic every version stops; with it only the old ones, which read version
-    0.
+    """Explain a torn file header: without the magic, every version stops; with it, only old versions, which read
+    version 0.
     """
     action = context.actions[0] = "delete" if context.has_new_frames and has_magic else "refuse"
     facts = {**damage.facts, "diagnosis": "header torn", "server": action}
@@ -106,7 +106,7 @@ def _choose_diagnosis(damage: Finding, data: memoryview) -> str:
 
 
 def _predict_server_action(context: ManticoreLogContext, data: memoryview, offset: int, damage: Finding) -> str:
-    """Predict the server's action at a damaged range, for a table that is served and has saved nothing.
+    """Predict the server's action at a damaged range, for a table that is served and has no saved TID.
 
     Source: `docs/spec/manticore.md#replay-of-a-file`.
     """
@@ -114,7 +114,7 @@ def _predict_server_action(context: ManticoreLogContext, data: memoryview, offse
     if op is None or op not in set(context.ops) or damage.id in ("bad-magic", "zero-tail", "garbage-tail"):
         return "refuse"  # "unexpected entry", also where a power cut left zeros after the magic of a transaction
     if not context.has_new_frames and schema.OP_SINCE_VERSION.get(OldOp(op), 0) > context.version:
-        return "refuse"  # "unexpected entry" of a server that does not know the operation yet
+        return "refuse"  # "unexpected entry" of a server that does not know this operation yet
     if op == context.ops.ADD_INDEX and not context.has_new_frames:  # the id is checked before the checksum
         return "drop" if _read_table_id(context, data) == max(context.declared, len(context.names)) else "refuse"
     if op == context.ops.ADD_INDEX:
@@ -126,7 +126,7 @@ def _predict_server_action(context: ManticoreLogContext, data: memoryview, offse
 
 
 def _read_table_id(context: ManticoreLogContext, data: memoryview) -> int:
-    """Read the id of the table of a transaction."""
+    """Read the table id of a transaction."""
     read = read_varint if context.version <= LAST_LOW_VERSION else read_zint
     return read(data, 5, len(data))[0] & U64
 
@@ -135,7 +135,7 @@ def _read_table_id(context: ManticoreLogContext, data: memoryview) -> int:
 
 
 def _find_proofs(data: bytes, context: ManticoreLogContext, offset: int, damage: Finding) -> dict[str, Any]:
-    """Return proofs as facts: a wrong uSize that the checksum reveals; an unknown op whose checksum is right."""
+    """Return proofs as facts: a wrong uSize that the checksum reveals, or an unknown op with a right checksum."""
     op = _read_op(memoryview(data))
     if op is None or not context.has_new_frames or damage.id in ("zero-tail", "garbage-tail", "torn-tail"):
         return {}
@@ -159,7 +159,7 @@ def _find_proofs(data: bytes, context: ManticoreLogContext, offset: int, damage:
 
 
 def _find_possible_ends(data: bytes) -> Iterator[int]:
-    """Yield the possible ends of the transaction: the next few `TXN!`, and the end of the bytes."""
+    """Yield possible ends of the transaction: the next few `TXN!`, and the end of the bytes."""
     for tried, match in enumerate(re.compile(schema.TXN_PATTERN).finditer(data, 10)):
         if tried == _MAX_POSSIBLE_ENDS:
             return
@@ -168,7 +168,7 @@ def _find_possible_ends(data: bytes) -> Iterator[int]:
 
 
 def _is_checksum_right(data: bytes, end: int, patch: tuple[int, bytes] | None = None) -> bool:
-    """Check the checksum at `end`, with the bytes of `patch` (position, bytes) put in place."""
+    """Return whether the checksum at `end` is right after applying `patch` (position, bytes)."""
     covered = bytearray(data[4:end])
     if patch is not None:
         covered[patch[0] - 4 : patch[0] - 4 + len(patch[1])] = patch[1]
@@ -183,7 +183,7 @@ def _find_usize(data: bytes) -> int | None:
 
 
 def _find_right_size(data: bytes, position: int) -> int | None:
-    """Find the uSize that makes the checksum right, or None."""
+    """Return the uSize that makes the checksum right, or None."""
     for border in _find_possible_ends(data):
         size = border - 4 - (position + 4)
         if size > 0 and _is_checksum_right(data, border - 4, (position, size.to_bytes(4, "little"))):
@@ -195,13 +195,13 @@ def _find_right_size(data: bytes, position: int) -> int | None:
 
 _LOG_MAGIC, _META_MAGIC = b"SPBL", b"SPLI"
 _MAX_TRANSACTIONS = 16
-"""Most transactions that are checked."""
+"""Maximum number of transactions that are checked."""
 _PROVEN_BY_TRANSACTIONS = "the transactions after it prove it"
 _PROVEN_BY_LIST = "the list after it proves it"
 
 
 def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
-    """Yield the one bit flip with which more transactions, or the list at all, can be read (`format_api.format`)."""
+    """Yield the one bit flip after which more transactions, or the file list, can be read (`format_api.format`)."""
     data = head.data
     if head.name.rpartition("/")[2] in META_NAMES:
         yield from _find_meta_flips(head)
@@ -230,7 +230,7 @@ def _find_meta_flips(head: FileHead) -> Iterator[HeaderFlip]:
 
 
 def _find_magic_flip(data: bytes, magic: bytes) -> list[tuple[int, int]]:
-    """Return the one bit that is wrong in a magic, as a list of (byte, bit); [] if it is not exactly one."""
+    """Return the wrong bit of a magic as a list of (byte, bit); [] unless exactly one bit is wrong."""
     differences = [(byte, data[byte] ^ magic[byte]) for byte in range(min(4, len(data))) if data[byte] != magic[byte]]
     return (
         [(differences[0][0], differences[0][1].bit_length() - 1)]
@@ -240,7 +240,7 @@ def _find_magic_flip(data: bytes, magic: bytes) -> list[tuple[int, int]]:
 
 
 def _create_flip(head: FileHead, byte: int, bit: int, proof: str) -> HeaderFlip:
-    """Create the flip, with what the findings say about the stored head."""
+    """Create the flip, with the findings' text about the stored head."""
     errors: list[Finding] = [one for one in read_layout(head, Limits()).findings if one.severity is Severity.ERROR]
     server_facts = {"server": "refuse", "said_version": _read_version(head.data) if byte >= 4 else None}
     if not errors:
@@ -264,14 +264,14 @@ def _flip_bit(data: bytes, byte: int, bit: int) -> bytes:
 
 
 def _get_required_count(data: bytes, version: int) -> int:
-    """Return how many valid transactions prove the version: one where the frame stores its length."""
+    """Return how many valid transactions prove the version: one if the frame stores its length."""
     return 1 if version >= schema.NEW_FRAME_VERSION else _MAX_TRANSACTIONS
 
 
 def _count_valid_transactions(data: bytes) -> int:
-    """Count the valid ones of the first transactions, also after invalid ones, if the version is as the head says.
+    """Count the valid transactions among the first ones, also after invalid ones, if the head's version is right.
 
-    A record of another version at the front, copied there from another log, says nothing about those that follow.
+    A record of another version at the front (copied from another log) does not affect the count of later ones.
     """
     version = _read_version(data)
     if not _is_known_version(version):
@@ -282,7 +282,7 @@ def _count_valid_transactions(data: bytes) -> int:
 
 
 def _count_leading_transactions(data: bytes, version: int, max_count: int = _MAX_TRANSACTIONS) -> int:
-    """Count the valid transactions (at most `max_count`) in succession from the start, if this is the version."""
+    """Count consecutive valid transactions (at most `max_count`) from the start, read as this version."""
     if not _is_known_version(version):
         return 0
     if version >= schema.NEW_FRAME_VERSION:

@@ -41,7 +41,7 @@ from binlogtool.limits import Limits
 TYPE_NAMES: Mapping[int, str] = MappingProxyType(
     {op.value: op.name for op in Op} | {100 + op.value: op.name for op in OldOp if op.name not in Op.__members__}
 )
-"""Record types: operations of version 15 on by their number, those that only older versions have from 100 on."""
+"""Record types: operations of version 15 and later by number; those that only older versions have from 100 on."""
 
 U64 = (1 << 64) - 1
 
@@ -55,7 +55,7 @@ def parse_table_name(context: ManticoreLogContext, body: bytes) -> tuple[int, by
 
 
 def describe_records(context: Any, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-    """Describe transactions as envelope columns. A table's name is that of the last ADD_INDEX with its id before it."""
+    """Describe transactions as envelope columns. A table is named by the last ADD_INDEX with its id before."""
     if not isinstance(context, ManticoreLogContext):
         return EnvelopeColumns([], [], [], [], [], [])
     frames, ops = batch.frames, context.ops
@@ -75,7 +75,7 @@ def describe_records(context: Any, batch: Batch, start: int, stop: int) -> Envel
 
 
 def learn_table_names(context: ManticoreLogContext, batch: Batch, stop: int) -> None:
-    """Learn the names in every ADD_INDEX of the batch before record `stop`, shown or not."""
+    """Store the names in every ADD_INDEX of the batch before record `stop`, shown or not."""
     start = max(context.described - batch.first_record, 0)
     if start >= stop:
         return
@@ -91,7 +91,7 @@ def _select_times(times: list[int], kinds: list[int]) -> list[int | None]:
 
 
 def _read_body_bytes(batch: Batch, index: int) -> bytes:
-    """Read the bytes after the op."""
+    """Return the bytes after the op."""
     frames = batch.frames
     return bytes(batch.window[frames["covered_start"][index] + 1 : frames["covered_end"][index]])
 
@@ -102,7 +102,7 @@ def decode_bodies(
     """Decode one body per transaction.
 
     Args:
-        stored: include the stored fields of new documents, as far as the table keeps them.
+        stored: include the stored fields of new documents, if the table stores fields.
     """
     return [_decode_body(context, batch, index, limits, stored) for index in range(start, stop)]
 
@@ -134,11 +134,11 @@ def _decode_body(context: ManticoreLogContext, batch: Batch, index: int, limits:
 
 
 MEMORY_FACTOR = 16
-"""Bytes of memory that a decoded transaction may take for each of its own bytes."""
+"""Bytes of memory that a decoded transaction may use for each of its own bytes."""
 
 
 def report_too_large(batch: Batch, index: int) -> Finding:
-    """Report a good transaction that is not decoded because of the memory that it would take."""
+    """Report a valid transaction that is not decoded because of the memory that it would need."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     message = f"{high - low:,} bytes are not decoded; raise --max-memory"
     return make_finding(
@@ -170,7 +170,7 @@ def parse_exactly(payload: Construct, data: bytes) -> Any:
     """Parse a payload that must be consumed to the last byte.
 
     Raises:
-        ConstructError: it is no such payload, or bytes are left.
+        ConstructError: the bytes are not such a payload, or bytes are left over.
     """
     from construct import StreamError, Struct, Tell
 
@@ -181,7 +181,7 @@ def parse_exactly(payload: Construct, data: bytes) -> Any:
 
 
 def report_undecodable(batch: Batch, index: int, reason: str) -> Finding:
-    """Report a transaction whose checksum is right and whose payload does not fit its op."""
+    """Report a transaction with a right checksum whose payload does not fit its op."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     return make_finding(
         "payload-undecodable", batch.base + low, high - low, reason, record=batch.first_record + index,
@@ -214,7 +214,7 @@ def _decode_commit(payload: Any, stored: bool, id_size: int) -> dict[str, Any]:
 
 
 def _split_stored_fields(data: bytes) -> list[bytes]:
-    """Split a document into its stored fields, in the order of the table's schema; [] if it is no such list.
+    """Split a document into its stored fields, in the order of the table's schema; [] if the bytes are not such a list.
 
     Source: `docs/spec/manticore.md#rt-commit`.
     """
@@ -246,7 +246,7 @@ def _decode_segment(segment: Any, rows: int, id_size: int) -> dict[str, Any]:
 
 
 def _decode_rows(words: array[int], rows: int, id_size: int) -> dict[str, Any]:
-    """Decode the document ids of rows: dwords 0 and 1 of a row, or dword 0 alone where an id has 4 bytes.
+    """Decode the document ids of rows: dwords 0 and 1 of a row, or dword 0 alone if an id has 4 bytes.
 
     Source: `docs/spec/manticore.md#rows`.
     """
@@ -262,7 +262,7 @@ def _decode_rows(words: array[int], rows: int, id_size: int) -> dict[str, Any]:
 
 SCALAR_TYPES = {1: "integer", 2: "timestamp", 4: "bool", 5: "float", 6: "bigint", 7: "string"}
 VECTOR_TYPES = {0x40000001: "mva32", 0x40000002: "mva64", 15: "float_vector", 16: "float_vector_array"}
-"""Types of attributes (docs/spec/manticore.md#update-of-attributes), in the order of their numbers."""
+"""Attribute types (docs/spec/manticore.md#update-of-attributes), in the order of their numbers."""
 _MISSING = object()
 
 
@@ -278,7 +278,7 @@ def _decode_update(payload: Any) -> dict[str, Any]:
 
 
 def _decode_documents(payload: Any) -> Iterator[dict[str, Any] | None]:
-    """Yield the new values of each document; None where the pool does not hold what the attributes need.
+    """Yield the new values of each document; None if the pool lacks bytes that the attributes need.
 
     Source: `docs/spec/manticore.md#update-of-attributes`.
     """
@@ -352,7 +352,7 @@ class TransactionSplitPoints(EveryFrameSplitFinder):
         return {str(number): name.hex() for number, name in self.context.names.items()}
 
     def resume(self, state: Any, record: int) -> None:
-        """Restore the table names that were known at the border."""
+        """Return the border after the last transaction of a batch, and store the table names in the batch."""
         self.context.names.update({int(number): bytes.fromhex(name) for number, name in state.items()})
         self.context.described = record
 

@@ -1,4 +1,4 @@
-"""The table binary log of Manticore Search, and of Sphinx, its ancestor."""
+"""The table binary log of Manticore Search and of its ancestor Sphinx."""
 
 from __future__ import annotations
 

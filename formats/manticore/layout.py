@@ -27,7 +27,7 @@ from binlogtool.limits import MIB, Limits
 
 
 def is_proven_cache(frame: bytes, context: Any) -> bool:
-    """Check that an ADD_CACHE whose checksum is 0 is certainly one: all its fields must be as a writer makes them."""
+    """Return whether an ADD_CACHE without a checksum (0) is proven by its fields: all are as a writer makes them."""
     try:
         parsed = schema.FRAME.parse(frame)
         if parsed.op != Op.ADD_CACHE:
@@ -49,13 +49,13 @@ def _is_plausible(entry: Any) -> bool:
 
 META_NAMES = ("binlog.meta", "binlog.meta.new")
 MAX_META_SIZE = 4096
-"""Bytes of a meta file that are read: enough for at least a thousand files."""
+"""Maximum number of bytes of a meta file that are read: enough for at least a thousand files."""
 
 VERIFIED_VERSIONS = frozenset({4, 5, 7, 14, 15, 16})
-"""Versions that were compared with files of a real server."""
+"""Versions that were tested with files of a real server."""
 
 OLD_NUMBER_WIDTH = 3
-"""Digits in file names up to version 14; from 15 on four unless configured otherwise."""
+"""Number of digits in file names up to version 14; later versions have four unless configured otherwise."""
 
 LOG_NAME = re.compile(r"binlog\.(\d{1,18})")
 _MAX_FRAME_SIZE = 512 * MIB
@@ -63,13 +63,13 @@ _NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
 
 
 class MetaContext(msgspec.Struct):
-    """`binlog.meta` as far as it can be read.
+    """Content of `binlog.meta`, as far as it can be read.
 
     Attributes:
-        setting: digits of file names (version 15 on), or the 64-bit flag.
+        setting: number of digits in file names (version 15 and later), or the 64-bit flag.
         numbers: file numbers in replay order.
         whole: the list is complete.
-        cut: it is incomplete only because no more than the first bytes were read.
+        cut: the list is incomplete only because just the first bytes were read.
     """
 
     version: int | None = None
@@ -87,7 +87,7 @@ class MetaContext(msgspec.Struct):
         return min(max(self.setting or 1, 1), 18) if has_setting else 3 if self.version is not None else 4
 
     def log_name(self, number: int) -> str:
-        """Return the name of a log file, which depends on its number alone."""
+        """Return the name of the log file with this number."""
         return f"binlog.{number:0{self.digits}d}"
 
 
@@ -95,14 +95,14 @@ class ManticoreLogContext(msgspec.Struct):
     """Facts about one log file.
 
     Attributes:
-        number: from the file's name, or None.
+        number: number in the file's name, or None.
         max_memory: see `Limits`.
-        names: table names by id, as defined so far.
+        names: names of the tables defined so far, by id.
         described: number of the first record that was not searched for names.
         declared: tables that the validator has seen so far.
         actions: offset of a damaged range -> what a starting server does there ("refuse", "drop", "delete").
-        id_size: bytes of a document id, in versions 2 to 14.
-        ids_proven: a transaction parses with ids of no other size.
+        id_size: size of a document id in bytes, in versions 2 to 14.
+        ids_proven: a transaction parses only with ids of this size.
     """
 
     version: int
@@ -123,7 +123,7 @@ class ManticoreLogContext(msgspec.Struct):
 
     @property
     def ops(self) -> Any:
-        """The enumeration of its operations."""
+        """Enumeration of the operations of its version."""
         return schema.Op if self.has_new_frames else schema.OldOp
 
 
@@ -132,12 +132,12 @@ TORN_HEADER_LEVEL = FrameLevel(schema.LOG_HEADER, (), None, schema.HEADER_SIZE, 
 
 
 def fork_context(context: Any) -> Any:
-    """Copy a context: it knows the same table names, but shares none that either learns later."""
+    """Copy a context: the copy has the same table names, but names that either learns later are not shared."""
     return replace(context, names=dict(context.names)) if isinstance(context, ManticoreLogContext) else context
 
 
 def create_frame_level(version: int, id_size: int = schema.ID64_SIZE) -> FrameLevel:
-    """Create the frame level of a version. id_size: bytes of a document id."""
+    """Create the frame level of a version. id_size: size of a document id in bytes."""
     is_new = version >= schema.NEW_FRAME_VERSION
     return FrameLevel(
         name="txn",
@@ -158,7 +158,7 @@ def create_frame_level(version: int, id_size: int = schema.ID64_SIZE) -> FrameLe
 
 
 def detect(head: FileHead) -> FormatMatch:
-    """Match a file by its magic; one that lost its head by the records in it; an empty one by its name."""
+    """Match a file by its magic, a file without its head by its records, or an empty file by its name."""
     data, name = head.data, head.name.rsplit("/", 1)[-1]
     if data[:4] == b"SPLI":
         return FormatMatch(100, "starts with SPLI")
@@ -175,21 +175,21 @@ def detect(head: FileHead) -> FormatMatch:
 
 
 def get_log_stem(name: str) -> str | None:
-    """Return "" for files of a log: a directory has one. None for other names."""
+    """Return "" for the name of a log file (a directory has one log); None for other names."""
     return "" if name in META_NAMES or LOG_NAME.fullmatch(name) else None
 
 
 def has_valid_transaction(data: bytes) -> bool:
-    """Check that these bytes contain a transaction, of any version, with its right checksum."""
+    """Return whether these bytes contain a transaction, of any version, with a right checksum."""
     starts = [match.start() for match in re.finditer(schema.TXN_PATTERN, data)][:16]
     return any(starts_with_transaction(data[at:], version) for at in starts for version in (16, 14, 13, 5, 4))
 
 
 def starts_with_transaction(data: bytes, version: int, id_size: int = schema.ID64_SIZE) -> bool:
-    """Check that these bytes start with a transaction of this version, its checksum right.
+    """Return whether these bytes start with a transaction of this version that has a right checksum.
 
     Args:
-        id_size: bytes of a document id.
+        id_size: size of a document id in bytes.
     """
     try:
         parsed = schema.get_frame_schema(version, id_size).parse(data)
@@ -199,10 +199,10 @@ def starts_with_transaction(data: bytes, version: int, id_size: int = schema.ID6
 
 
 def infer_id_size(data: bytes, version: int, default: int = schema.ID64_SIZE) -> int:
-    """Return the bytes of a document id: of the first transaction that parses with one size only, else the default.
+    """Return the size of a document id: the only size with which some transaction parses, else the default.
 
     Args:
-        default: size as binlog.meta states it.
+        default: size stated by binlog.meta.
     """
     if version >= schema.NEW_FRAME_VERSION:
         return schema.ID64_SIZE
@@ -218,8 +218,8 @@ def infer_id_size(data: bytes, version: int, default: int = schema.ID64_SIZE) ->
 
 
 def _choose_version(data: bytes, version: int) -> int:
-    """Choose the version as which a file is read: versions 2 to 4 and version 5 write numbers in different byte order,
-    and one flipped bit in the head makes 4 of 5.
+    """Return the version as which a file is read: one flipped bit in the head turns 5 into 4, and versions 2 to 4 write
+    numbers in a different byte order from version 5.
     """
     first = data[schema.HEADER_SIZE :]
     if version > LAST_LOW_VERSION or first[:4] != schema.TXN_PATTERN or starts_with_transaction(first, version):
@@ -228,7 +228,7 @@ def _choose_version(data: bytes, version: int) -> int:
 
 
 def _read_meta_id_size(head: FileHead) -> int:
-    """Read the size of document ids from the meta file beside a log."""
+    """Read the size of document ids from the meta file next to a log."""
     read = None if head.read_sibling is None else head.read_sibling(META_NAMES[0])
     try:
         meta = b"" if read is None else read(0, 9)
@@ -266,7 +266,7 @@ def _read_meta_layout(head: FileHead, name: str) -> LogFileLayout:
 
 
 def parse_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
-    """Parse a meta file; return its context and what is wrong with it. whole: `data` is the whole file."""
+    """Parse a meta file; return its context and findings. whole: `data` is the whole file."""
     context = MetaContext()
     if data[:4] != b"SPLI":
         torn = b"SPLI".startswith(data[:4])
@@ -382,7 +382,7 @@ def _create_short_layout(data: bytes, context: ManticoreLogContext, width: int) 
     """Create the layout of a file that ends inside its header.
 
     Args:
-        width: digits in its name, which distinguish old from new without a version.
+        width: number of digits in its name, which tells old files from new ones without a version.
     """
     if width == OLD_NUMBER_WIDTH:
         context.version = schema.NEW_FRAME_VERSION - 1
@@ -435,7 +435,7 @@ def _check_log_header(data: bytes, version: int, is_known: bool) -> Iterator[Fin
 
 
 def get_frame_family(version: int) -> int:
-    """Return a number that is the same for versions with the same frames."""
+    """Return a number that is equal for versions with the same frames."""
     return min(version, schema.NEW_FRAME_VERSION) if version != 6 else 5
 
 
@@ -443,7 +443,7 @@ def get_frame_family(version: int) -> int:
 
 
 def layouts() -> list[LogFileLayout]:
-    """Return one layout per version, and those of files without records."""
+    """Return one layout per version, and the layouts of files without records."""
     versions = range(FIRST_VERSION, LAST_VERSION + 1)
     logs = [
         LogFileLayout("", 0, create_frame_level(version), context=ManticoreLogContext(version, None))

@@ -1,6 +1,6 @@
-"""The table binary log of Manticore Search and of Sphinx, its ancestor: `binlog.meta` and the log files.
+"""The table binary log of Manticore Search and of its ancestor Sphinx: `binlog.meta` and the log files.
 
-Source: `docs/spec/manticore.md`, made from running servers (versions 5, 14, 15, 16) and from the source (2 to 13).
+Source: `docs/spec/manticore.md`, written from running servers (versions 5, 14, 15, 16) and from source code (2 to 13).
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ TXN_MAGIC = 0x214E5854
 
 TXN_PATTERN = rb"TXN!"
 TXN_START_PATTERN = TXN_PATTERN + rb"(?:[\x01-\x03]|\Z)"
-"""Start of a transaction of version 15 on: the magic, and an operation (`Op`)."""
+"""Start of a transaction of version 15 or later: the magic, and an operation (`Op`)."""
 FIRST_VERSION, LAST_VERSION = 2, 16
 NEW_FRAME_VERSION = 15
-"""The version from which on the frame is that of docs/spec/manticore.md#transaction-frame."""
+"""First version with the frame of docs/spec/manticore.md#transaction-frame."""
 HEADER_SIZE = 8
 ID32_SIZE, ID64_SIZE = 4, 8
-"""Bytes of a document id, selected by `id64` in binlog.meta of versions 2 to 14."""
+"""Sizes of a document id in bytes, selected by `id64` in binlog.meta of versions 2 to 14."""
 MAX_TEXT_SIZE = 1 << 31
 
 
 class Op(enum.IntEnum):
-    """Operation of a transaction, version 15 on (`docs/spec/manticore.md#transaction-frame`)."""
+    """Operation of a transaction of version 15 or later (`docs/spec/manticore.md#transaction-frame`)."""
 
     ADD_INDEX = 1
     ADD_TXN = 2
@@ -86,7 +86,7 @@ class Op(enum.IntEnum):
 
 
 class OldOp(enum.IntEnum):
-    """Operation of a transaction, versions 2 to 14 (`docs/spec/manticore.md#frame-of-versions-2-to-14`)."""
+    """Operation of a transaction of versions 2 to 14 (`docs/spec/manticore.md#frame-of-versions-2-to-14`)."""
 
     COMMIT = 1
     UPDATE_ATTRS = 2
@@ -114,7 +114,7 @@ LOW_STRING = SingleField(
     "text",
     TextField.leaf,
 )
-"""The text of versions 2 to 4."""
+"""Text of versions 2 to 4."""
 DSTRING = SingleField(Struct("length" / Int32ul, "text" / Bytes(this.length)), "text", TextField.leaf)
 
 META = Struct(
@@ -125,7 +125,7 @@ META = Struct(
     "ext" / Array(this.count, Zint()),
     "trailing" / GreedyBytes,
 )
-"""`binlog.meta` (docs/spec/manticore.md#binlogmeta). `trailing` is what the server does not look at."""
+"""`binlog.meta` (docs/spec/manticore.md#binlogmeta). `trailing`: bytes that the server ignores."""
 
 LOG_HEADER = Struct("magic" / Magic(Int32ul, SPBL=LOG_MAGIC), "version" / Int32ul)
 """Head of a log file (docs/spec/manticore.md#log-file)."""
@@ -133,13 +133,13 @@ LOG_HEADER = Struct("magic" / Magic(Int32ul, SPBL=LOG_MAGIC), "version" / Int32u
 # -- payloads --------------------------------------------------------------------------------------
 
 MAX_ELEMENTS = 1 << 18
-"""Elements of one list that are decoded one by one; a longer list is valid, and shown by its size."""
+"""Maximum number of elements of one list that are decoded; a longer list is valid but shown by its size."""
 
 
 def _create_list(
     name: str, element: Construct, count: Construct | None = None, max_count: int = MAX_ELEMENTS
 ) -> list[Construct]:
-    """Create the members of a structure that is a count and as many elements."""
+    """Create the members of a structure: a count, and that many elements."""
     return ["count" / (count or Zint()), Check(this.count <= max_count), name / Array(this.count, element)]
 
 
@@ -177,7 +177,7 @@ COLUMN = Struct(
 
 
 def _is_lowest_first(version: int) -> bool:
-    """Check that a version writes numbers with their lowest bits first."""
+    """Return whether a version writes numbers with their lowest bits first."""
     return version <= LAST_LOW_VERSION
 
 
@@ -190,7 +190,7 @@ def _create_vector(version: int, width: int) -> Vector:
 
 
 def _create_docids(version: int, id_size: int) -> Construct:
-    """Create the field of document ids, which have 4 bytes where binlog.meta says id64=0."""
+    """Create the field of document ids, which have 4 bytes if binlog.meta has id64=0."""
     return (
         OpaqueLeaf(_create_vector(version, id_size), QWORDS)
         if id_size == ID64_SIZE
@@ -296,7 +296,7 @@ PAYLOAD = Struct(
         },
     ),
 )  # fmt: skip
-"""Payload of an ADD_TXN, version 15 on."""
+"""Payload of an ADD_TXN of version 15 or later."""
 
 # -- frames ----------------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ FRAME = Struct(
 FRAME_COLUMNS = ("op", "body.id", "body.tid", "covered_start", "covered_end", "check.crc32")
 
 OP_SINCE_VERSION = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD_DELETE: 12}
-"""First version with an operation; the schemas accept all, since the version itself may be damaged."""
+"""First version with an operation; the schemas accept all operations, since the version may be damaged."""
 
 
 @cache
@@ -357,7 +357,7 @@ def _create_generation(version: int) -> list[Construct]:
 
 @cache
 def create_old_payload_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) -> Construct:
-    """Create the schema of the payload of a transaction of versions 2 to 14. id_size: bytes of a document id."""
+    """Create the schema of a payload of versions 2 to 14. id_size: size of a document id in bytes."""
     if op is OldOp.RECONFIGURE:
         return GreedyBytes
     if op in (OldOp.COMMIT, OldOp.UPDATE_ATTRS):
@@ -405,7 +405,7 @@ def create_old_body_schema(version: int, op: OldOp, id_size: int = ID64_SIZE) ->
 
 @cache
 def create_old_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
-    """Create the schema of one transaction of versions 2 to 14, which does not store its length."""
+    """Create the schema of one transaction of versions 2 to 14, which do not store its length."""
     bodies = Switch(this.op, {op.value: create_old_body_schema(version, op, id_size) for op in OldOp})
     return Struct(
         "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
@@ -422,5 +422,5 @@ OLD_FRAME_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", 
 
 
 def get_frame_schema(version: int, id_size: int = ID64_SIZE) -> Struct:
-    """Return the frame schema of a known version. id_size: bytes of a document id, in versions 2 to 14."""
+    """Return the frame schema of a known version. id_size: size of a document id in bytes, in versions 2 to 14."""
     return FRAME if version >= NEW_FRAME_VERSION else create_old_frame_schema(version, id_size)

@@ -1,8 +1,6 @@
 """Validate a log file, the meta file and a binlog directory.
 
 Source: `docs/spec/manticore.md#replay-of-a-file`, `#invariants`.
-
-Source: `docs/spec/manticore.md#invariants`.
 """
 
 from __future__ import annotations
@@ -57,15 +55,15 @@ from binlogtool.limits import Limits
 
 # State of `skip_ordered_transactions`: an array of 64-bit integers.
 MAX_KERNEL_TABLES = 1024
-"""Tables that the kernel follows, by id; the validator follows the others itself."""
+"""Number of tables that the kernel tracks, by id; the validator tracks the others itself."""
 NEXT_TIDS = 0
-"""[0, 1024): the TID that must come next; 0 = the validator has to check it."""
+"""[0, 1024): TID that must come next; 0 = the validator must check it."""
 TRANSACTION_COUNTS = 1024
-"""[1024, 2048): transactions that the kernel has skipped."""
+"""[1024, 2048): number of transactions that the kernel skipped."""
 MAX_TIMES = 2048
-"""[2048, 3072): the greatest time."""
+"""[2048, 3072): latest time."""
 PAYLOAD_COUNTS = 3072
-"""[3072, 3075): transactions by payload op, version 15 on."""
+"""[3072, 3075): number of transactions by payload op, version 15 and later."""
 STATE_SIZE = 3075
 MAX_WORD_SIZE = 130
 """Bytes of a keyword (`SPH_MAX_KEYWORD_LEN`)."""
@@ -77,7 +75,7 @@ PAYLOAD_SKIPPER = KernelSkipped(schema.PAYLOAD)
 
 @kernel()
 def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
-    """Return the end of `count` zints that are known to be complete; -1 if one starts with 80, as no writer does."""
+    """Return the end of `count` complete zints; -1 if one starts with the byte 80, as no writer does."""
     for _ in range(count):
         if buf[p] == 128:
             return -1
@@ -238,7 +236,7 @@ def skip_ordered_transactions(
 
 
 class OldTransactions(NamedTuple):
-    """One entry for each transaction of versions 2 to 14."""
+    """Columns with one entry per transaction of versions 2 to 14."""
 
     ops: Int64s
     ids: Int64s
@@ -252,12 +250,12 @@ class OldTransactions(NamedTuple):
 def skip_ordered_old_transactions(
     start: int, stop: int, version: int, transactions: OldTransactions, buf: UInt8s, state: MutableInt64s
 ) -> int:
-    """Skip transactions of versions 2 to 14 that are in order; here times must not fall, either.
+    """Skip transactions of versions 2 to 14 that are in order; here times must not fall either.
 
-    Their payload was parsed already to find its end.
+    Their payload was already parsed to find its end.
 
     Returns:
-        Index of the first transaction that is not, or `stop`.
+        Index of the first transaction that is not in order, or `stop`.
     """
     for i in range(start, stop):
         table = transactions.ids[i]
@@ -265,7 +263,7 @@ def skip_ordered_old_transactions(
             return i
         if state[table] == 0 or transactions.tids[i] != state[table] or transactions.times[i] < state[2048 + table]:
             return i
-        if version > 4:  # before, numbers begin with their lowest bits: any first byte may be 0
+        if version > 4:  # in older versions numbers are stored lowest bits first: any first byte may be 0
             p = skip_canonical_zints(buf, transactions.covered[i] + 1, 3)
             if p < 0 or (transactions.ops[i] == 1 and find_commit_fault(buf, p, transactions.ends[i], version) != 0):
                 return i
@@ -279,11 +277,11 @@ def skip_ordered_old_transactions(
 
 
 class ManticoreTableState(msgspec.Struct):
-    """One table of a file.
+    """State of one table of a file.
 
     Attributes:
-        name: None where its ADD_INDEX is in a damaged range.
-        first, last: TIDs.
+        name: None if its ADD_INDEX is in a damaged range.
+        first, last: first and last TID.
         damage: number of damaged ranges before its last transaction.
     """
 
@@ -307,7 +305,7 @@ class ManticoreLogFacts(msgspec.Struct, frozen=True):
 
     Attributes:
         tables: name -> (first TID, last TID, transactions, offset of the first).
-        stop: where the server's replay ends before the end of the file, or None.
+        stop: offset where the server's replay ends before the end of the file, or None.
         action: what the server does with the file.
     """
 
@@ -334,10 +332,10 @@ class ManticoreMetaValidator(msgspec.Struct, frozen=True):
         return ()
 
     def skip_damage(self, start: int, end: int) -> None:
-        """Ignore bytes after those that were read."""
+        """Ignore bytes after the part that was read."""
 
     def finish(self, tail: FileTail) -> ValidationResult:
-        """Return what the file lists."""
+        """Return the result: the files that the meta file lists."""
         context = self.context
         has_digits = (context.version or schema.NEW_FRAME_VERSION) >= schema.NEW_FRAME_VERSION
         details = {
@@ -358,7 +356,7 @@ _COMMIT_FAULTS = (
     "its words do not fit its lists of documents",
 )
 MAX_TABLES = 100_000
-"""Most tables of one file that are remembered."""
+"""Maximum number of tables of one file that are remembered."""
 
 
 @dataclass(slots=True)
@@ -366,15 +364,15 @@ class ManticoreLogValidator:
     """Validator of one log file (implements `format_api.format.Validator`).
 
     Attributes:
-        tables: by id.
-        op_counts: transactions by operation, of all batches before the current one.
+        tables: tables by id.
+        op_counts: transactions by operation, in all batches before the current one.
         names: table names -> id.
-        damage_count: damaged ranges so far.
-        blocked_offset: first transaction at which the server cannot continue.
-        is_refused: TIDs or times make the server refuse the file.
+        damage_count: number of damaged ranges so far.
+        blocked_offset: offset of the first transaction at which the server cannot continue.
+        is_refused: the order of TIDs or times makes the server refuse the file.
         first_damage: start of the first damaged range.
         cache_end: end of the ADD_CACHE, if it is the last transaction so far.
-        counts_before_stop: transactions with a payload, and tables, before the place where the server stops.
+        counts_before_stop: numbers of transactions with a payload, and of tables, before the server stops.
     """
 
     layout: LogFileLayout
@@ -402,7 +400,7 @@ class ManticoreLogValidator:
 
     @property
     def context(self) -> ManticoreLogContext:
-        """Context of the layout."""
+        """Context from the layout."""
         context: ManticoreLogContext = self.layout.context
         return context
 
@@ -432,7 +430,7 @@ class ManticoreLogValidator:
         return self._findings
 
     def _skip_ordered(self, batch: Batch, start: int) -> int:
-        """Return the first transaction from `start` on that has to be checked individually."""
+        """Return the first transaction from `start` on that must be checked individually."""
         frames, count = batch.frames, batch.frames.count
         if self.cache_end is not None or start >= count:
             return start
@@ -444,7 +442,7 @@ class ManticoreLogValidator:
         return int(self.skip_kernel(start, count, self.context.version, old, batch.window, self.state))
 
     def _check_payload(self, batch: Batch, index: int) -> None:
-        """Check, for version 15 on, that the payload is consumed exactly."""
+        """Check that the payload is consumed exactly (version 15 and later)."""
         high, low = int(batch.frames["covered_end"][index]), self._find_payload_start(batch, index, 2) + 4
         if skip_fields(batch.window, low, high, self.payloads, self.payloads[0]) == high:
             self.state[PAYLOAD_COUNTS + batch.window[low]] += 1
@@ -482,7 +480,7 @@ class ManticoreLogValidator:
         )
 
     def _stop_replay(self, batch: Batch, index: int) -> None:
-        """Record that the server cannot continue at this transaction; what is before it is durable."""
+        """Record that the server cannot continue at this transaction; everything before it is durable."""
         if self.blocked_offset is None:
             self.blocked_offset = batch.base + int(batch.frames["offset"][index])
             self.context.actions.setdefault(self.blocked_offset, "refuse")
@@ -558,7 +556,7 @@ class ManticoreLogValidator:
             self.state[NEXT_TIDS + number], self.state[MAX_TIMES + number] = table.last + 1, table.time
 
     def _get_table(self, batch: Batch, index: int, number: int) -> ManticoreTableState:
-        """Return the table of an id with the kernel's counts; report an id that is not declared, once."""
+        """Return the table with this id and the kernel's counts; report an undeclared id once."""
         table = self.tables.get(number)
         if table is None:
             hint = " (its ADD_INDEX may lie in the damaged range)" if self.damage_count else ""
@@ -574,7 +572,7 @@ class ManticoreLogValidator:
         return table
 
     def _load_kernel_state(self, table: ManticoreTableState) -> None:
-        """Move what the kernel knows about a table into it."""
+        """Copy the kernel's state of a table into the table."""
         if table.id < MAX_KERNEL_TABLES and self.state[NEXT_TIDS + table.id]:
             table.last = self.state[NEXT_TIDS + table.id] - 1
             table.txns += self.state[TRANSACTION_COUNTS + table.id]
@@ -583,7 +581,7 @@ class ManticoreLogValidator:
 
     def _report_gap(self, batch: Batch, index: int, table: ManticoreTableState, tid: int) -> None:
         if table.damage != self.damage_count:
-            return  # they may be in the damaged range
+            return  # the tables may be in the damaged range
         message = f"{table.title}: TID {tid}, expected {table.last + 1}: transactions are missing; the server continues"
         self._report(
             batch, index, "gap-in-sequence", message, "TID gap", severity=Severity.WARNING, server="replay",
@@ -613,7 +611,7 @@ class ManticoreLogValidator:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _check_cache(self, batch: Batch, index: int) -> None:
-        """Check the ADD_CACHE, which summarizes the file: it must agree with it, and nothing may follow."""
+        """Check that the ADD_CACHE, which summarizes the file, agrees with the file."""
         self.cache_end = batch.base + int(batch.frames["end"][index])
         if batch.frames["checksum"][index] == CHECKSUM_STATE_ABSENT:
             message = (
@@ -675,7 +673,7 @@ class ManticoreLogValidator:
             self.counts_before_stop = self.counts_before_stop or self._count_until()
 
     def finish(self, tail: FileTail) -> ValidationResult:
-        """Return the verdict at the end of the file."""
+        """Return the result at the end of the file."""
         for table in self.tables.values():
             self._load_kernel_state(table)
         stop = min((at for at in (self.blocked_offset, self.first_damage) if at is not None), default=None)
@@ -711,7 +709,7 @@ class ManticoreLogValidator:
         )
 
     def _report_early_ops(self) -> tuple[Finding, ...]:
-        """Report operations that the version in the header does not have: the version may be what is wrong."""
+        """Report operations that do not exist in the version of the header: the version itself may be wrong."""
         findings = []
         for op, since in schema.OP_SINCE_VERSION.items():
             if self.op_counts[op] and self.context.version < since:
@@ -754,7 +752,7 @@ def create_validator(layout: LogFileLayout, compile_kernel: Callable[[Kernel], K
 
 META_NAME = "binlog.meta"
 MAX_MISSING = 100
-"""Most missing files of one meta file that are reported one by one."""
+"""Maximum number of missing files of one meta file that are reported one by one."""
 
 
 class ManticoreLog(msgspec.Struct, frozen=True):
@@ -776,7 +774,7 @@ class ManticoreLog(msgspec.Struct, frozen=True):
 
 
 def sort_names(names: Sequence[str]) -> list[str]:
-    """Sort file names: the meta file first, then the logs by number. (The replay order is that of the meta file.)"""
+    """Sort file names: the meta file first, then the logs by number (the replay order is that of the meta file)."""
     return sorted(names, key=_make_sort_key)
 
 
@@ -856,7 +854,7 @@ def _report_missing_files(directory: str, meta: MetaContext, logs: dict[str, Man
 
 
 def _report_unlisted_logs(meta: MetaContext, logs: dict[str, ManticoreLog]) -> Iterator[SetFinding]:
-    """Report logs that are not listed: they are ignored, and overwritten when the server's counter reaches them."""
+    """Report unlisted logs: they are ignored, and overwritten when the server's counter reaches their number."""
     if not meta.whole:
         return
     numbers = set(meta.numbers)
@@ -937,7 +935,7 @@ def _check_tids(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
 
 
 def _report_unclosed_files(listed: list[ManticoreLog]) -> Iterator[SetFinding]:
-    """Report files that another one follows, and that were not closed in order."""
+    """Report files that are followed by another file but were not closed properly."""
     later: set[bytes] = set()
     for log in reversed(listed):
         tables = set(log.facts.tables) if log.facts else set()

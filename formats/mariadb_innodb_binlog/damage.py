@@ -1,4 +1,4 @@
-"""Explain damage of a file, and repair a header page with one flipped bit.
+"""Explain damage in a file, and repair a header page that has one flipped bit.
 
 See docs/spec/mariadb_innodb_binlog.md#header-page.
 """
@@ -59,7 +59,7 @@ MAGIC_SIZE = 4
 
 
 def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
-    """Yield the flipped bit of a header page, if both CRCs are right after it is corrected. See `format_api.format`."""
+    """Yield the flipped bit of a header page, if both CRCs are right after its correction. See `format_api.format`."""
     short = head.data[:SHORT_HEADER_SIZE]
     if head.peek is None or len(short) < SHORT_HEADER_SIZE or not any(short):
         return

@@ -1,9 +1,9 @@
-"""Decode pages and records: envelope columns, bodies, split points, and the parts of a file that can hold wanted
+"""Decode pages and records: envelope columns, bodies, split points, and the parts of a file that can hold selected
 transactions.
 
-See docs/spec/mariadb_innodb_binlog.md#chunks-and-records and #gtid-position-search. A state lists the last sequence
-number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are known, and a
-part without selected numbers is not read. A part whose states cannot be read is read itself.
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records and #gtid-position-search. A GTID state lists the last
+sequence number of each (domain, server), and the numbers of a pair only grow. So the numbers between two states are
+known, and parts without selected numbers are skipped. A part whose states cannot be read is never skipped.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ from binlogtool.limits import Limits
 PAGE_TYPE = "PAGE"
 RECORD_TYPE_NAMES = {int(kind): kind.name for kind in IbbRecordType}
 DUMP_TYPES = {0: PAGE_TYPE, **RECORD_TYPE_NAMES} | {256 + code: name for code, name in EVENT_TYPES.items() if code}
-"""Type names in `dump`: pages, page records, and with `--level event` the events (256 + code)."""
+"""Type names in `dump`: pages, page records, and, with `--level event`, events (256 + code)."""
 
 _COMMIT = int(IbbRecordType.COMMIT)
 
 
 def describe_records(context: IbbFileContext, batch: Batch, start: int, stop: int) -> EnvelopeColumns:
-    """Return the envelopes of pages, records or events."""
+    """Return the envelope columns of pages, records or events."""
     if batch.is_inside:
         return decode.describe_events(context.events.context, batch, start, stop)
     count = stop - start
@@ -95,7 +95,7 @@ def describe_records(context: IbbFileContext, batch: Batch, start: int, stop: in
 
 
 def decode_bodies(context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """Decode one body for each; a `Finding` if a record does not match its type."""
+    """Decode one body per page, record or event; the entry is a `Finding` if a record does not match its type."""
     if batch.is_inside:
         return decode.decode_bodies(context.events.context, batch, start, stop, limits)
     if batch.positions is None:
@@ -115,7 +115,7 @@ def decode_bodies(context: IbbFileContext, batch: Batch, start: int, stop: int, 
 
 
 def header_extras(context: IbbFileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-    """Return {"header": …} of events; records and pages have no extras."""
+    """Return {"header": …} of each event; None for records and pages, which have no extras."""
     if batch.is_inside:
         return decode.header_extras(context.events.context, batch, start, stop)
     return [None] * (stop - start)
@@ -156,7 +156,7 @@ _GAP_CODE = -1
 
 
 def make_split_point_finder(layout: LogFileLayout) -> PageSplitPoints | None:
-    """Create the finder of split points; level `event` also walks the records, to find where groups begin."""
+    """Create the finder of split points; at level `event` it also walks the records to find where groups begin."""
     context = layout.context
     if not isinstance(context, IbbFileContext) or context.is_preallocated or not layout.readable:
         return None
@@ -168,7 +168,7 @@ def make_split_point_finder(layout: LogFileLayout) -> PageSplitPoints | None:
 
 
 class CarriedDefinitions(msgspec.Struct):
-    """The FORMAT_DESCRIPTION and the DDL statements that apply at the last split point, and those that came since."""
+    """FORMAT_DESCRIPTION and DDL statements that apply at the last split point, and those that came after it."""
 
     description: bytes = b""
     history: TableHistory = msgspec.field(default_factory=TableHistory)
@@ -191,11 +191,11 @@ class CarriedDefinitions(msgspec.Struct):
         return None
 
     def add_gap(self) -> None:
-        """Record that groups are missing, and with them perhaps a DDL statement."""
+        """Handle a gap: groups are missing, which may include DDL statements."""
         self._pending = [one for one in self._pending if one[0] == _FORMAT_DESCRIPTION] + [(_GAP_CODE, b"")]
 
     def apply_pending(self) -> None:
-        """Apply what came since the last split point."""
+        """Apply the statements and descriptions that came after the last split point."""
         for code, data in self._pending:
             if code == _GAP_CODE:
                 self.history.discard()
@@ -206,7 +206,7 @@ class CarriedDefinitions(msgspec.Struct):
         self._pending.clear()
 
     def to_carried(self) -> dict[str, Any]:
-        """Return what applies at the last split point, JSON-able."""
+        """Return the definitions at the last split point in a form for JSON."""
         carried: dict[str, Any] = {"description": self.description.hex()} if self.description else {}
         if not self.history.is_empty and (declared := self.history.export_state()):
             carried["declared"] = declared
@@ -221,9 +221,9 @@ class CarriedDefinitions(msgspec.Struct):
 class PageSplitPoints(msgspec.Struct):
     """Finds pages where a file may be split; see `SplitFinder`.
 
-    A record that continues over the start of a page belongs to the part before, whose assembler reads it to its end. If
-    others are nested in it, or it may be nested itself, the page is not a split point: a reader that starts there could
-    not distinguish the records.
+    A record that continues over the start of a page belongs to the part before it, whose assembler reads the record to
+    its end. If other records are nested in it, or it may be nested itself, the page is not a split point: a reader that
+    starts there could not distinguish the records.
     """
 
     layout: LogFileLayout
@@ -235,7 +235,7 @@ class PageSplitPoints(msgspec.Struct):
     _groups: CommitGroupReader | None = None
 
     def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
-        """Return the start of the last page where a record begins, unless the record before it has nested ones."""
+        """Return the start of the last page in which a record begins, unless the record before has nested records."""
         if batch.positions is None:
             return split_after(batch, batch.frames.count)
         border, size = None, self.context.page_size
@@ -271,13 +271,13 @@ class PageSplitPoints(msgspec.Struct):
         return None if self.context.level != "event" or history.is_empty else history.export_state()
 
     def export_state(self) -> Any:
-        """Return what the log said of its events and tables before the split point."""
+        """Return the definitions of events and tables that apply at the split point, for JSON."""
         return self._definitions.to_carried() if self.context.level == "event" else None
 
     def resume(self, state: Any, record: int) -> None:
-        """Start from carried definitions; records are counted from `record`."""
+        """Resume from carried definitions; records are counted from `record`."""
         self.context.first_record = record
-        if isinstance(state, str):  # written by a version that carried only the description
+        if isinstance(state, str):  # written by a version that only carried the description
             state = {"description": state} if state else None
         if state:
             self._definitions.restore(state)
@@ -286,13 +286,13 @@ class PageSplitPoints(msgspec.Struct):
                 self.context.shared[DESCRIPTION_KEY] = parse_description(bytes.fromhex(state["description"]))
 
     def skip_damage(self) -> None:
-        """Forget the record before the damage."""
+        """Drop the state of the record before the damage."""
         self._last_place, self._last_stop, self._is_unnested = -1, _UNKNOWN_STOP, True
         self._definitions.add_gap()
 
 
 def _is_readable_description(event: bytes) -> bool:
-    """Check if a FORMAT_DESCRIPTION can be parsed."""
+    """Return whether a FORMAT_DESCRIPTION can be parsed."""
     try:
         parse_description(event)
     except MalformedError:
@@ -308,18 +308,18 @@ GtidState = Mapping[DomainServer, int]
 
 
 class _GtidSelection(msgspec.Struct, frozen=True):
-    """The selected GTIDs as intervals; `start`, `stop`: sequence numbers by domain."""
+    """Selected GTIDs as intervals; `start`, `stop`: sequence numbers by domain."""
 
     start: Mapping[int, int] | None
     stop: Mapping[int, int] | None
     include: GtidSet | None
 
     def selects_between(self, before: GtidState, after: GtidState) -> bool:
-        """Check if any group after one state, up to another one, is selected."""
+        """Return whether any group after state `before`, up to state `after`, is selected."""
         return any(self._selects_number(pair, before.get(pair, 0), number) for pair, number in after.items())
 
     def may_select_after(self, before: GtidState) -> bool:
-        """Check if a group after a state may be selected."""
+        """Return whether a group after a state may be selected."""
         if self.include is None or self.include.domains:
             return True
         sources = (source.partition("-") for source in self.include.sources)
@@ -327,7 +327,7 @@ class _GtidSelection(msgspec.Struct, frozen=True):
         return any(self._selects_number(pair, before.get(pair, 0), _MAX_NUMBER) for pair in known_pairs)
 
     def _selects_number(self, pair: DomainServer, low: int, high: int) -> bool:
-        """Check if a number in `(low, high]` of this pair is selected."""
+        """Return whether a number in `(low, high]` of this (domain, server) is selected."""
         domain, server = pair
         if self.start is not None and domain in self.start:
             low = max(low, self.start[domain])
@@ -351,7 +351,7 @@ def _parse_selection(demand: GtidSelection) -> _GtidSelection:
 
 
 def find_selected_parts(context: IbbFileContext, demand: GtidSelection) -> list[tuple[int, int]] | None:
-    """Return the parts `[start, end)` of a file that have to be read, in order; None = all of it.
+    """Return the parts `[start, end)` of a file that must be read, in order; None = the whole file.
 
     Raises:
         UsageError: the demand is not a valid position or set.
@@ -389,7 +389,7 @@ class _StateSearch(msgspec.Struct):
     number: int
 
     def read_state(self, number: int, page: int) -> dict[DomainServer, int] | None:
-        """Read the state stored at the start of a page; None if there is none that can be read."""
+        """Read the state stored at the start of a page; None if the page has no readable state."""
         position = IbbPosition(number, page * self.context.page_size)
         try:
             return state_numbers(
@@ -401,7 +401,7 @@ class _StateSearch(msgspec.Struct):
     def iter_parts(
         self, state_pages: list[int], first: GtidState, last: GtidState | None, size: int
     ) -> Iterator[tuple[int, int]]:
-        """Iterate over the parts between state pages that may hold selected groups.
+        """Yield the parts between state pages that may hold selected groups.
 
         `last`: state after the file; None = unknown.
         """
@@ -426,7 +426,7 @@ class _StateSearch(msgspec.Struct):
                 yield state_pages[low] * page_size, state_pages[high] * page_size if high < len(state_pages) else size
 
     def _full_state(self, first: GtidState, page: int) -> GtidState | None:
-        """Return the complete state at a page: that of the file's start, with the changes since."""
+        """Return the complete state at a page: the state at the start of the file, with later changes."""
         changed = self.read_state(self.number, page)
         return None if changed is None else {**first, **changed}
 

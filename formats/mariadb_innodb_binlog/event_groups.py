@@ -1,13 +1,13 @@
 """Read event groups: a COMMIT record, its out-of-band data, and the events in commit order.
 
-See docs/spec/mariadb_innodb_binlog.md#commit, #out-of-band-data and #payload-events. Here the record says where a
-group ends, so `binlog_events.transactions.boundaries` is not used: only checked is whether the events are one
+See docs/spec/mariadb_innodb_binlog.md#commit, #out-of-band-data and #payload-events. The record says where a group
+ends, so `binlog_events.transactions.boundaries` is not used here: it is only checked that the events are one
 transaction, or a single statement, as their GTID event says.
 
-The shape of a forest of out-of-band data is a function of the number of nodes. Node i has
-height 1 (a leaf), or is the parent of the last two trees if these have the same height; in both cases its right link
-leads to node i - 1. So the right links alone give all positions, from the last to the first, each smaller than the one
-before; the left links must agree with them.
+The shape of a forest of out-of-band data follows from the number of its nodes. Node i has height 1 (a leaf), or is the
+parent of the last two trees if these have the same height; in both cases its right link leads to node i - 1. So the
+right links alone give all positions, from the last node to the first, each position smaller than the one before; the
+left links must agree with them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _NUMBERS_PER_COMMIT = 10
 
 
 class GroupHead(NamedTuple):
-    """The first event of a group; None = unknown.
+    """First event of a group; None = unknown.
 
     `time`: microseconds since 1970.
     """
@@ -132,7 +132,7 @@ def read_first_event(data: RecordBytes, offset: int) -> GroupHead:
 
 
 def read_gtid_flags(data: RecordBytes, offset: int) -> int:
-    """Read the flags of the GTID event at `data[offset]`; 0 if there is none."""
+    """Read the flags of the GTID event at `data[offset]`; 0 if there is no such event."""
     end = offset + HEADER_SIZE + FLAGS2
     return data[end] if len(data) > end and data[offset + TYPE_AT] == GTID else 0
 
@@ -153,8 +153,8 @@ def walk_group_events(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int,
     """Walk the consecutive events in `buf[pos:limit]`.
 
     Returns:
-        (number of events, where the next one does not fit or `limit`, position of the first XID event or -1, number of
-        statements and row events).
+        (number of events, position of the first event that does not fit or `limit`, position of the first XID event or
+        -1, number of statements and row events).
     """
     events = 0
     xid_at = -1
@@ -180,7 +180,7 @@ def walk_group_events(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int,
 
 @kernel(load_uint32, load_int64, read_compr_int, walk_group_events)
 def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s) -> int:
-    """Write ten numbers for each COMMIT record (see `CommitNumbers`); returns the number of COMMIT records."""
+    """Write ten numbers per COMMIT record to `out` (see `CommitNumbers`); return the number of COMMIT records."""
     commit_count = 0
     for i in range(count):
         if codes[i] != _COMMIT:
@@ -220,11 +220,11 @@ def scan_commit_records(buf: UInt8s, count: int, codes: Int64s, lows: Int64s, hi
 class CommitNumbers(NamedTuple):
     """Facts about a COMMIT record of a batch.
 
-    `record_index`: index in the batch. `payload_at`: where its events start; -1: its header is malformed, or it has
-    out-of-band data, so nothing else is known. `type_code`: of the first event. `events`: number of events; -1 = they
-    do not fill the payload exactly. `seq_no`: -1 without a GTID event. `xid`: of the first XID event; 0 = none.
-    `joined`: not 0 = the group is not one transaction or a single statement: events follow its XID, or there is more
-    than one statement although its GTID event has the flag STANDALONE.
+    `record_index`: index in the batch. `payload_at`: offset of its events; -1 = the header is malformed, or there is
+    out-of-band data, so nothing else is known. `type_code`: type of the first event. `events`: number of events; -1 =
+    they do not fill the payload exactly. `seq_no`: -1 without a GTID event. `xid`: number in the first XID event; 0 =
+    none. `joined`: not 0 = the group is neither one transaction nor a single statement: events follow its XID, or there
+    are several statements although its GTID event has the flag STANDALONE.
     """
 
     record_index: int
@@ -240,7 +240,7 @@ class CommitNumbers(NamedTuple):
 
     @property
     def gtid(self) -> IbbGtid | None:
-        """The GTID of the group; None without a GTID event."""
+        """GTID of the group; None without a GTID event."""
         return IbbGtid(self.domain_id, self.server_id, self.seq_no & _U64) if self.type_code == GTID else None
 
 
@@ -255,7 +255,7 @@ class CommitScanner:
         self._out = array("q")
 
     def scan_batch(self, batch: Batch) -> Iterator[CommitNumbers]:
-        """Iterate over the COMMIT records of a batch, in order."""
+        """Yield facts about the COMMIT records of a batch, in order."""
         count = batch.frames.count
         if len(self._out) < _NUMBERS_PER_COMMIT * count:
             self._out = array("q", bytes(8 * _NUMBERS_PER_COMMIT * count))
@@ -267,7 +267,7 @@ class CommitScanner:
         )
 
 
-# --- Piecewise check that events fill a group ---
+# --- Check, piece by piece, that events fill a group ---
 
 _unpack_size = make_unpacker(EVENT, "event_size")
 CHANGE_EVENTS = frozenset((EventType.QUERY, EventType.QUERY_COMPRESSED, *ROW_EVENTS))
@@ -276,10 +276,10 @@ _unpack_xid = make_unpacker(XID, "xid")
 
 
 class EventTilingChecker(msgspec.Struct):
-    """Takes the bytes of a group in pieces.
+    """Checks that the events of a group fill its bytes exactly; the bytes are added in pieces.
 
-    `events`: complete headers so far. `is_broken`: an impossible event size was found. `xid`: of the first XID event; 0
-    = none so far. `after_xid`: events after the XID event. `changes`: statements, and events with rows.
+    `events`: complete headers so far. `is_broken`: an impossible event size was found. `xid`: number in the first XID
+    event; 0 = none so far. `after_xid`: events after the XID event. `changes`: statements, and events with rows.
     """
 
     events: int = 0
@@ -307,7 +307,7 @@ class EventTilingChecker(msgspec.Struct):
 
     @property
     def _head_size(self) -> int:
-        """Bytes of the current event that are inspected; all of an XID event."""
+        """Number of bytes of the current event that are inspected: its header, or the whole of an XID event."""
         return _XID_END if len(self._head) > TYPE_AT and self._head[TYPE_AT] == _XID else END_LOG_POS_AT
 
     def _process_head(self) -> None:
@@ -323,7 +323,7 @@ class EventTilingChecker(msgspec.Struct):
 
     @property
     def has_several_statements(self) -> bool:
-        """True if the group has more than one statement that is complete in itself."""
+        """True if the group has more than one statement that is complete by itself."""
         return self.xid > 0 or self.changes > 1
 
     @property
@@ -335,23 +335,23 @@ class EventTilingChecker(msgspec.Struct):
 # --- Out-of-band data ---
 
 _MAX_HEADER_AND_BYTE = 46
-"""Size of the longest node header and one byte of data."""
+"""Size of the longest node header plus one byte of data."""
 
 NODE_COST = 128
-"""Bytes that a node counts towards the size limit of a group, however little data it has."""
+"""Number of bytes that each node adds to the size of a group in addition to its data, for the size limit."""
 
 _OOB_DATA = IbbRecordType.OOB_DATA
 
 
 class OobForest:
-    """The nodes of a reference, checked in shape and order; their data is read by `iter_pieces`.
+    """Nodes that a reference leads to; shape and order are checked here, the data is read by `iter_pieces`.
 
     Attributes:
         problem: what is wrong although all nodes are present.
         nodes: number of nodes.
 
     Args:
-        before: position of the record that holds the reference; all nodes are before it.
+        before: position of the record with the reference; all nodes must be before it.
         max_bytes: size limit of a group in bytes.
 
     Raises:
@@ -383,11 +383,11 @@ class OobForest:
         return IbbPosition(self._links_flat[at], self._links_flat[at + 1])
 
     def iter_places(self) -> Iterator[IbbPosition]:
-        """Iterate over the positions of the nodes, by index."""
+        """Yield the positions of the nodes, by index."""
         return map(self.node_place, range(self.nodes))
 
     def iter_pieces(self) -> Iterator[memoryview]:
-        """Iterate over the data, in order, chunk by chunk; raise UnreadableError if a record is incomplete."""
+        """Yield the data in order, chunk by chunk; raise UnreadableError if a record is incomplete."""
         for place in self.iter_places():
             yield from iter_node_data(self._store, place)
 
@@ -412,7 +412,7 @@ class OobForest:
             raise UnreadableError(text, "oob-shape")
 
     def _check_left_links(self) -> None:
-        """Compare the left links with the shape."""
+        """Check that the left links agree with the shape."""
         heights: list[int] = []
         for index in range(self.nodes):
             expected = NO_POSITION
@@ -448,7 +448,7 @@ def read_node(store: PageStore, position: IbbPosition) -> OobNode:
 
 
 def iter_node_data(store: PageStore, position: IbbPosition) -> Iterator[memoryview]:
-    """Iterate over the data of the node at a position, without its header.
+    """Yield the data of the node at a position, without its header.
 
     Raises:
         UnreadableError: the record is incomplete.
@@ -470,16 +470,16 @@ def iter_node_data(store: PageStore, position: IbbPosition) -> Iterator[memoryvi
 # --- Event groups ---
 
 FINDING_IDS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"}
-"""Finding ids by diagnosis; others are dangling-reference."""
+"""Finding ids by diagnosis; all other diagnoses use dangling-reference."""
 
 
 class EventGroup(msgspec.Struct, frozen=True):
     """One event group.
 
     `position`: position of its COMMIT record. `size`: bytes of the COMMIT record in the file. `record`: number of the
-    COMMIT record in the file. `head`: its first event. `references`: of its out-of-band data. `payload_size`: bytes of
-    `data` that are in the COMMIT record. `data`: all events, consecutive, without checksums. `problem`: what is wrong
-    although all data is present.
+    COMMIT record in the file. `head`: its first event. `references`: references to its out-of-band data.
+    `payload_size`: bytes of `data` that are in the COMMIT record. `data`: all events, consecutive, without checksums.
+    `problem`: what is wrong although all data is present.
     """
 
     position: IbbPosition
@@ -493,7 +493,7 @@ class EventGroup(msgspec.Struct, frozen=True):
 
     @property
     def gtid(self) -> IbbGtid | None:
-        """The GTID; None for a FORMAT_DESCRIPTION that a restart wrote."""
+        """GTID of the group; None for a FORMAT_DESCRIPTION that a restart wrote."""
         return self.head.gtid
 
 
@@ -559,14 +559,14 @@ EVENT_COLUMNS = ("offset", "end", "checksum", *SCAN_COLUMNS)
 
 _OFFSET, _END, _, _TIME, _TYPE, _SERVER, _SIZE, _POSITION, _FLAGS, _BODY_START, _BODY_END, _ = range(len(EVENT_COLUMNS))
 _FIRST_PLACE_COLUMN = len(EVENT_COLUMNS)
-"""Index of the first column of `RecordPlaces`, which follow the event columns."""
+"""Index of the first `RecordPlaces` column; these columns follow the event columns."""
 _MAX_BATCH_EVENTS = 1 << 14
-"""Maximum number of events of a batch."""
+"""Maximum number of events in a batch."""
 
 
 @kernel(load_uint32)
 def append_group_events(buf: UInt8s, pos: int, limit: int, out: MutableInt64s, event: int) -> int:
-    """Append the events in `buf[pos:limit]` to the columns, from event `event` on.
+    """Append the events in `buf[pos:limit]` to the columns, from row `event` on.
 
     Returns:
         Number of events after the last one; -1 = the bytes are not only events, the columns are full, or there is a
@@ -598,7 +598,7 @@ def unfold_groups(
     buf: UInt8s, record: int, count: int, codes: Int64s, lows: Int64s, highs: Int64s, places: Int64s, sizes: Int64s,
     first_record: int, out: MutableInt64s,
 ) -> tuple[int, int]:  # fmt: skip
-    """Read the events of the groups from `record` on; returns (first group for the general path, events read)."""
+    """Read the events of the groups from `record` on; return (first group for the general path, events read)."""
     event_count = 0
     while record < count:
         if codes[record] == _COMMIT:
@@ -626,7 +626,7 @@ class PlainGroupReader:
         self._out = zeroed_int64(_MAX_BATCH_EVENTS * (len(EVENT_COLUMNS) + len(RecordPositions._fields)))
 
     def read_groups(self, batch: Batch, index: int) -> tuple[Batch | None, int]:
-        """Read the events of the groups from record `index` on; returns (events, first group for the general path)."""
+        """Read the events of the groups from record `index` on; return (events, first group for the general path)."""
         assert batch.positions is not None
         record_columns = [batch.frames[name] for name in ("type_code", "offset", "end")]
         next_record, count = self._run(
@@ -666,16 +666,16 @@ DEFAULT_DESCRIPTION = FormatDescription(4, "12.3.0-MariaDB", 0, HEADER_SIZE, b""
 
 
 class _GroupTracker(EventTracker):
-    """Tracks transactions and table maps of groups, each for itself.
+    """Tracks transactions and table maps of groups, each group independently.
 
     Only definitions of tables are carried from one group to the next. `owner` is that of the group's first event: a
-    group may hold several events that are complete in themselves.
+    group may hold several events that are complete by themselves.
     """
 
     _batch: Batch | None = None
 
     def track_batch(self, batch: Batch) -> TrackedBatch:
-        """Return the owners and table maps of the events of whole groups."""
+        """Return the owners and table maps of the events of complete groups."""
         if batch is not self._batch:
             self.container_record = NO_RECORD
             self._last_notes = (
@@ -730,18 +730,18 @@ class GroupEventDecoder:
         return clone
 
     def set_description(self, description: FormatDescription) -> None:
-        """Set the FORMAT_DESCRIPTION that a starting server wrote; it applies to the groups after it."""
+        """Set the FORMAT_DESCRIPTION that a starting server wrote; it applies to all later groups."""
         self.context.description = self._shared[DESCRIPTION_KEY] = description
 
     def add_gap(self) -> None:
-        """Record that groups are missing, and with them perhaps a DDL statement."""
+        """Handle a gap: groups are missing, which may include DDL statements."""
         self.context.tracker.reset()
 
 
 class EventAssembler:
     """`Assembler` of the events of groups, from their COMMIT records.
 
-    A batch has the events of many groups without out-of-band data, or of one group with it.
+    A batch has the events of many groups without out-of-band data, or of one group with out-of-band data.
     """
 
     def __init__(self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel]) -> None:
@@ -759,7 +759,7 @@ class EventAssembler:
         yield from self._convert_records(self._records.feed(batch))
 
     def skip_damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
-        """Yield the events of groups before skipped pages."""
+        """Yield the events of groups whose COMMIT records end before the skipped pages."""
         yield from self._convert_records(self._records.skip_damage(start, end))
         self.events.add_gap()
 
@@ -812,7 +812,7 @@ class EventAssembler:
             yield self._note_missing_group(problem)
 
     def _event_columns(self, data: bytes) -> tuple[dict[str, array[int]], int]:
-        """Return the consecutive events in the bytes as columns, and where they end."""
+        """Return the consecutive events in the bytes as columns, and the position where they end."""
         columns = {name: array("q") for name in EVENT_COLUMNS}
         append_to = [columns[name].append for name in EVENT_COLUMNS]
         offset, size = 0, len(data)
@@ -829,7 +829,7 @@ class EventAssembler:
         return columns, offset
 
     def _read_description(self, event: bytes) -> int:
-        """Apply a FORMAT_DESCRIPTION; returns the size of the checksum after it."""
+        """Apply a FORMAT_DESCRIPTION; return the size of the checksum after it."""
         try:
             description = parse_description(event)
         except MalformedError:

@@ -1,4 +1,4 @@
-"""The binary log that MariaDB keeps inside InnoDB (`binlog-NNNNNN.ibb`), and the redo log that recovers it."""
+"""The format `mariadb-innodb-binlog`: the binary log inside InnoDB (`binlog-NNNNNN.ibb`) and its redo log."""
 
 from __future__ import annotations
 

@@ -50,11 +50,11 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 from binlogtool.limits import MIB, Limits
 
 DEFAULT_MAX_RECORD = 256 * MIB
-"""Default limit for the size of one record in bytes."""
+"""Default limit for the size of one record, in bytes."""
 
 
 def detect_format(head: FileHead) -> FormatMatch:
-    """Detect the format by magic and CRC; a damaged or empty file by its name."""
+    """Detect the format by magic and CRC, or by the name if the file is damaged or empty."""
     data, has_log_name = head.data, file_number(head.name) is not None
     header = parse_header(data)
     if data.startswith(MAGIC_BYTES):
@@ -71,7 +71,7 @@ def detect_format(head: FileHead) -> FormatMatch:
 
 
 def make_layout(head: FileHead, limits: Limits) -> LogFileLayout:
-    """Determine page size and header of a file, and report problems of the header."""
+    """Read the header and page size of a file, and report problems of the header."""
     data = head.data[:SHORT_HEADER_SIZE]
     empty = not any(data)
     header = None if empty else parse_header(data)
@@ -151,7 +151,7 @@ def _choose_salvage_reader(
 
 
 def _is_next_file(before: str, name: str) -> bool:
-    """Check if a file is the next one of the same log."""
+    """Return whether a file is the next one of the same log."""
     numbers = file_number(before), file_number(name)
     return None not in numbers and numbers[0] + 1 == numbers[1]  # type: ignore[operator]
 
@@ -206,9 +206,9 @@ def _find_page_size_shift(head: FileHead, header: IbbFileHeader | None, is_trust
 
 
 def _is_proven_page_size(head: FileHead, shift: int) -> bool:
-    """Check if the header page, or the page after it, ends with a right CRC for this page size.
+    """Return whether the header page, or the page after it, ends with a right CRC for this page size.
 
-    The first 512 bytes always do, because they have a CRC of their own.
+    The first 512 bytes are no proof, because they always have their own CRC.
     """
     size = 1 << shift
     pages = [head.data[:size]] if head.peek is None else [head.peek(0, size), head.peek(size, size)]
@@ -276,7 +276,7 @@ def _report_page_size(header: IbbFileHeader, shift: int) -> Finding:
 
 
 def _has_hidden_data(head: FileHead, context: IbbFileContext) -> bool:
-    """Check if a page with data follows zeros at the start."""
+    """Return whether a page with data follows zeros at the start of the file."""
     if head.peek is None or head.size is None:
         return any(head.data)
     size = context.page_size

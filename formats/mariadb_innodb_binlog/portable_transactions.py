@@ -1,9 +1,9 @@
-"""The transactions of a log for other containers, and its events as SQL scripts.
+"""Transactions of a log for other log formats, and events of a log as SQL scripts.
 
 See docs/spec/mariadb_innodb_binlog.md#payload-events.
 
-The events are those of a classic binary log, without checksums and positions of their own: row events get both, and
-before them comes the FORMAT_DESCRIPTION of a binary log with these events, as in `convert --to mysql-binlog`.
+The events are those of a classic binary log, but without checksums and positions. For scripts, row events get both, and
+the FORMAT_DESCRIPTION of a classic binary log precedes them, as in `convert --to mysql-binlog`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _COMMIT, _STATE = int(IbbRecordType.COMMIT), int(IbbRecordType.GTID_STATE)
 
 
 class IbbEventGroupReader:
-    """`format_api.tables_and_changes.EventGroupReader` of one file, fed with batches of records."""
+    """Event-group reader of one file (`format_api.tables_and_changes.EventGroupReader`), fed with record batches."""
 
     def __init__(self, layout: LogFileLayout, limits: Limits) -> None:
         self._context: IbbFileContext = layout.context
         self._groups = CommitGroupReader(self._context)
 
     def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
-        """Iterate over the event groups and states of a batch."""
+        """Yield the event groups and GTID states of a batch."""
         codes = batch.frames["type_code"]
         for index in range(batch.frames.count):
             if codes[index] == _COMMIT:
@@ -64,7 +64,7 @@ class IbbEventGroupReader:
                 yield from self._read_state(batch, index)
 
     def _read_state(self, batch: Batch, index: int) -> Iterator[PriorGtids]:
-        """Yield the GTID state of a state record; the validator reports one that cannot be parsed."""
+        """Yield the GTID state of a state record; nothing if it cannot be parsed (the validator reports that)."""
         assert batch.positions is not None
         try:
             state = parse_state(batch.record_bytes(index))
@@ -73,7 +73,7 @@ class IbbEventGroupReader:
         yield PriorGtids(state.gtids, int(batch.positions[0][index]) // self._context.page_size == 1)
 
     def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
-        """Yield nothing: a group is in one COMMIT record, so none is open."""
+        """Yield nothing: a group lies in one COMMIT record, so no group is open."""
         yield from ()
 
     def finish(self) -> Iterator[PortableEventGroup | Finding]:
@@ -116,8 +116,8 @@ def _report_misaligned(group: EventGroup, reason: str) -> Finding:
 class GroupStatements(msgspec.Struct):
     """`ScriptWriter` of batches of events.
 
-    `_descriptions`: the description in the log, and the one passed to `writer`, which many files may share.
-    `_contexts`: the context of a file, and the one passed to `writer`.
+    `_descriptions`: pairs of the description in the log and the one passed to `writer`, which many files may share.
+    `_contexts`: pairs of the context of a file and the one passed to `writer`.
     """
 
     writer: ScriptWriter
@@ -127,7 +127,7 @@ class GroupStatements(msgspec.Struct):
     def read_records(
         self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> list[bytes | BodyWithFindings]:
-        """Return the text for each event; raise UsageError if the records are not events."""
+        """Return the text for each event. Raises UsageError: the records are not events."""
         if context.events is None:
             raise UsageError(f"--level {context.level}: records of this level have no statements; use --level event")
         return self.writer.read_records(
@@ -150,7 +150,7 @@ class GroupStatements(msgspec.Struct):
 
     @property
     def stop_finding(self) -> Finding | None:
-        """The reason why nothing more is written although the log continues; None = it is not stopped."""
+        """Reason why nothing more is written although the log continues; None = writing was not stopped."""
         return self.writer.stop_finding
 
     def write_compiled(
@@ -162,11 +162,11 @@ class GroupStatements(msgspec.Struct):
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """Return nothing: the events have no checksums, which compiled code would copy."""
+        """Return no text: compiled code copies checksums, and these events have none."""
         return b"", start
 
     def skip_records(self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """Note records that are not selected; in log order with the others."""
+        """Process records that are not selected; called in log order with the others."""
         if context.events is not None:
             self.writer.skip_records(context.events.context, batch, start, stop, limits)
 
@@ -177,11 +177,11 @@ class GroupStatements(msgspec.Struct):
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing of the log has been written so far."""
+        """True if nothing has been written so far."""
         return self.writer.is_empty
 
     def note_gap(self, what: str = "") -> bytes:
-        """Return the text for a position where records may be missing: an open transaction must not be committed."""
+        """Return the text for a gap in the records: an open transaction must not be committed."""
         return self.writer.note_gap(what)
 
     def finish(self) -> bytes:
@@ -189,12 +189,12 @@ class GroupStatements(msgspec.Struct):
         return self.writer.finish()
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return the findings that are known at the end."""
+        """Return the findings that are only known at the end."""
         return self.writer.final_findings()
 
 
 def _encode_description(description: FormatDescription, batch: Batch, start: int) -> FormatDescription:
-    """Return the description with its event as the server that wrote the group of event `start` would write it."""
+    """Return the description with its event in the form of the server that wrote the group of event `start`."""
     first = get_event(batch, next(i for i in range(start, -1, -1) if not batch.inner_offset(i)))
     body = encode_description_body(description_for_new_file(description, description.create_timestamp))
     return parse_description(

@@ -1,4 +1,4 @@
-"""Plan the repair of the files of a log: what stays, what becomes zero, what the redo log restores.
+"""Plan the repair of the files of a log: what stays, what becomes zero, and what is restored from the redo log.
 
 See docs/spec/mariadb_innodb_binlog.md#truncation.
 """
@@ -64,12 +64,12 @@ def truncate_page(page: bytes, used: int) -> bytes:
 
 
 def content_size(page: bytes) -> int:
-    """Return the bytes of a page up to the last one that is not zero, without the CRC."""
+    """Return the number of bytes of a page up to the last nonzero byte, without the CRC."""
     return len(page[:-CRC_SIZE].rstrip(b"\0")) if any(page) else 0
 
 
 def iter_nonzero_pages(read: RangeReader, first: int, size: int, page_size: int) -> Iterator[tuple[int, bytes]]:
-    """Iterate over (number, page) of the pages from `first` on that are not all zero; the last one may be shorter."""
+    """Yield (number, page) of the pages from `first` on that are not all zero; the last page may be shorter."""
     step = max(MIB // page_size, 1) * page_size
     for start in range(first * page_size, size, step):
         data = read(start, min(step, size - start))
@@ -83,8 +83,8 @@ def iter_nonzero_pages(read: RangeReader, first: int, size: int, page_size: int)
 class RebuiltFile(msgspec.Struct):
     """Planned new content of a file.
 
-    `size`: in bytes, afterwards. `pages`: changed pages, by number; None = zeros. `lost_bytes`: bytes of content that
-    are removed. `new_bytes`: bytes that come from elsewhere (the redo log).
+    `size`: new size in bytes. `pages`: changed pages, by number; None = zeros. `lost_bytes`: number of content bytes
+    that are removed. `new_bytes`: number of bytes that come from the redo log.
     """
 
     size: int
@@ -93,25 +93,25 @@ class RebuiltFile(msgspec.Struct):
     pages: dict[int, bytes | None] = msgspec.field(default_factory=dict)
 
     def replace_page(self, number: int, old: bytes, new: bytes) -> None:
-        """Replace a page, of which the file may have less, or nothing."""
+        """Replace a page, which may be incomplete or absent in the file."""
         common = _common_prefix_size(old, new)
         self.pages[number] = new
         self.lost_bytes += max(content_size(old.ljust(len(new), b"\0")) - common, 0)
         self.new_bytes += len(new[common:-CRC_SIZE].rstrip(b"\0"))
 
     def clear_pages(self, read: RangeReader, first: int, size: int, page_size: int) -> None:
-        """Clear all pages from `first` on; `size`: current size of the file."""
+        """Replace all pages from `first` on by zeros; `size`: current size of the file."""
         for number, page in iter_nonzero_pages(read, first, size, page_size):
             self.pages[number] = None
             self.lost_bytes += content_size(page.ljust(page_size, b"\0"))
 
     def to_pieces(self, read: RangeReader, size: int, page_size: int) -> tuple[ResultPiece, ...]:
-        """Return the whole result as pieces; `size`: current size of the file."""
+        """Return the whole new content as pieces; `size`: current size of the file."""
         return tuple(_merge_pieces(_iter_pieces(self.pages, read, size, self.size, page_size)))
 
 
 def _common_prefix_size(old: bytes, new: bytes) -> int:
-    """Return the number of bytes that both pages start with."""
+    """Return the number of bytes at the start in which two pages agree."""
     low, high = 0, min(len(old), len(new) - CRC_SIZE)
     while low < high:
         middle = (low + high + 1) // 2
@@ -135,7 +135,7 @@ def _iter_pieces(
 
 
 def _unchanged_pieces(start: int, end: int, size: int) -> Iterator[ResultPiece]:
-    """Yield an unchanged range; zeros after the end of the file."""
+    """Yield an unchanged range of the file; zeros after the end of the file."""
     yield ResultPiece(start, max(start, min(end, size)))
     yield ResultPiece(zeros=max(0, end - max(start, size)))
 
@@ -151,7 +151,7 @@ def _page_pieces(start: int, old: bytes, new: bytes) -> Iterator[ResultPiece]:
 
 
 def _merge_pieces(pieces: Iterator[ResultPiece]) -> Iterator[ResultPiece]:
-    """Drop empty pieces and merge neighbours of one kind."""
+    """Drop empty pieces, and merge adjacent pieces of the same kind."""
     last: ResultPiece | None = None
     for piece in pieces:
         if not piece.size:
@@ -173,13 +173,13 @@ def _merge_pair(first: ResultPiece, second: ResultPiece) -> ResultPiece | None:
 # --- Repair of a log's files ---
 
 MAX_REDO_BYTES = 8 * MIB
-"""Maximum bytes that a repair takes from the redo log; larger differences are left to the server."""
+"""Maximum number of bytes that a repair takes from the redo log; larger differences are left to the server."""
 
 MAX_FILE_SIZE = 1 << 30
-"""The largest max_binlog_size: no file is made larger than this."""
+"""Highest max_binlog_size: no file is made larger than this."""
 
 _MIN_FREE_BYTES = 8
-"""A page with fewer bytes left, including the CRC, cannot hold another chunk: it is full."""
+"""Minimum free space for another chunk, in bytes, CRC included; a page with less is full."""
 
 _DERIVED_TYPES = frozenset({IbbRecordType.GTID_STATE.name, IbbRecordType.DUMMY.name})
 _BLOCKING_FINDINGS = ("gap-in-sequence", "missing-member", "changed-while-read")
@@ -188,7 +188,7 @@ _BLOCKING_FINDINGS = ("gap-in-sequence", "missing-member", "changed-while-read")
 class _RepairFile(NamedTuple):
     """A file of the log.
 
-    `header`: None if it cannot be trusted. `is_preallocated`: it is all zeros.
+    `header`: None if it cannot be trusted. `is_preallocated`: the file is all zeros.
     """
 
     verified: VerifiedFile
@@ -198,7 +198,7 @@ class _RepairFile(NamedTuple):
 
     @property
     def page_size(self) -> int:
-        """Page size from the header, else the default."""
+        """Page size from the header, or the default."""
         return PAGE_SIZE if self.header is None else 1 << self.header.page_size_shift
 
     @property
@@ -238,7 +238,7 @@ def _make_repair_file(verified: VerifiedFile) -> _RepairFile:
     return _RepairFile(verified, file_number(verified.name) or 0, header, is_preallocated)
 
 
-# -- by the records ----------------------------------------------------------------------------------------------------
+# -- plan by the records -----------------------------------------------------------------------------------------------
 
 
 def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair:
@@ -274,7 +274,7 @@ def _plan_by_records(files: Sequence[_RepairFile], discard: bool) -> JointRepair
 
 
 def _iter_redo_notes(files: Sequence[_RepairFile]) -> Iterator[str]:
-    """Iterate over notes on what is unknown without the redo log."""
+    """Yield notes on what is unknown without the redo log."""
     yield (
         "without the redo log the log ends after the last complete record; the tables may have less than that: "
         "--redo ib_logfile0 finds the end that is proven durable"
@@ -284,7 +284,7 @@ def _iter_redo_notes(files: Sequence[_RepairFile]) -> Iterator[str]:
 
 
 def _needs_truncation(file: _RepairFile, is_last: bool, discard: bool) -> bool:
-    """Check if something after the last complete record does not belong there."""
+    """Return whether data after the last complete record must be removed."""
     return any(
         _is_tail_finding(found)
         or (is_last and _is_truncated_file(found))
@@ -308,7 +308,7 @@ def _is_error_after_end(problem: Finding, file: _RepairFile) -> bool:
 
 
 def _iter_truncation_barriers(file: _RepairFile, first: _RepairFile, is_last: bool, discard: bool) -> Iterator[str]:
-    """Iterate over damage after the new end that is not the tail of a crash: it may hide records."""
+    """Yield the damage after the new end that is not the tail of a crash, and so may hide records."""
     for problem in file.verified.findings:
         is_after_end = file is not first or _is_error_after_end(problem, file)
         if problem.severity is not Severity.ERROR or not is_after_end or (is_last and _is_truncated_file(problem)):
@@ -330,7 +330,7 @@ def _count_records(file: _RepairFile) -> int:
 
 
 def _truncate_file(file: _RepairFile, discard: bool) -> tuple[RebuiltFile, list[str]]:
-    """Return the file with zeros after its durable end, as long as its header says, and the reasons against it."""
+    """Return the file, at its full size, with zeros after its durable end, and the reasons against truncation."""
     verified, size = file.verified, file.page_size
     rebuilt, problems = RebuiltFile(file.full_size), _check_file_size(file)
     number, used = divmod(max(verified.durable_end or 0, size), size)
@@ -350,7 +350,7 @@ def _truncate_file(file: _RepairFile, discard: bool) -> tuple[RebuiltFile, list[
 
 
 def _hides_chunks(page: bytes, used: int) -> bool:
-    """Check if the bytes after the end of data would be valid chunks if their first byte were not 0."""
+    """Return whether the bytes after the end of data would be valid chunks if their first byte were not 0."""
     end = len(page) - CRC_SIZE
     offset = used
     while offset <= len(page) - _MIN_FREE_BYTES and (page[offset] or offset == used):
@@ -374,7 +374,7 @@ def _check_file_size(file: _RepairFile) -> list[str]:
 def _make_rewritten_file(
     file: _RepairFile, rebuilt: RebuiltFile, end: int, **proof: object
 ) -> tuple[RewrittenFile, ...]:
-    """Return the rewritten file; nothing if it does not change."""
+    """Return the rewritten file as a tuple; empty if it does not change."""
     verified = file.verified
     if not rebuilt.pages and rebuilt.size == verified.size:
         return ()
@@ -393,11 +393,11 @@ def _make_removed_file(file: _RepairFile) -> RewrittenFile:
     return RewrittenFile(file.verified.name, "remove", (), None, lost)
 
 
-# -- by the redo log ---------------------------------------------------------------------------------------------------
+# -- plan by the redo log ----------------------------------------------------------------------------------------------
 
 
 def _plan_by_redo_log(files: Sequence[_RepairFile], log: RedoLog, discard: bool) -> JointRepair:
-    """Plan what the server's recovery does to the files (docs/spec/mariadb_innodb_binlog.md#with-the-redo-log)."""
+    """Plan the changes that the server's recovery makes (docs/spec/mariadb_innodb_binlog.md#with-the-redo-log)."""
     summary = summarize_redo_log(log)
     if not summary.is_acceptable:
         messages = [one.message for one in summary.findings if one.severity is Severity.ERROR]
@@ -435,8 +435,8 @@ def _iter_recovery_notes(files: Sequence[_RepairFile], outcome: RecoveryOutcome,
 class _RecoveryPlan(msgspec.Struct):
     """Recovery, compared with the files on disk.
 
-    `reasons`: why its result cannot or must not be written. `created`: files that are created from the redo log -> the
-    file whose owner and mode they get.
+    `reasons`: why the result of recovery cannot or must not be written. `created`: files created from the redo log ->
+    the file whose owner and mode they get.
     """
 
     files: dict[int, _RepairFile]
@@ -466,7 +466,7 @@ class _RecoveryPlan(msgspec.Struct):
         return recovery.outcome
 
     def _create_file(self, number: int) -> None:
-        """Add a file that only the redo log has: recovery writes it from its header page on."""
+        """Add a file that exists only in the redo log: recovery writes it from its header page on."""
         self.created[number] = self.files[max(self.files)].verified.name
         self.files[number] = _RepairFile(
             VerifiedFile(file_name(number), 0, None, {}, (), _read_nothing), number, None, False
@@ -487,7 +487,7 @@ class _RecoveryPlan(msgspec.Struct):
                 rebuilt.size = (page.page_no + 1) * PAGE_SIZE
 
     def iter_rewritten_files(self, outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[RewrittenFile]:
-        """Iterate over the files that recovery changes."""
+        """Yield the files that recovery changes."""
         if outcome.file_no is not None and outcome.page_no is not None and outcome.page_count is not None:
             verified = self.files[outcome.file_no].verified
             last_file = self.changed.setdefault(outcome.file_no, RebuiltFile(verified.size))
@@ -505,7 +505,7 @@ class _RecoveryPlan(msgspec.Struct):
 
 
 def _read_nothing(offset: int, size: int) -> bytes:
-    """Read a file that does not exist."""
+    """Return no bytes, as the content of a file that does not exist."""
     return b""
 
 

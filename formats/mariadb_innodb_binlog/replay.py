@@ -1,14 +1,14 @@
 """Predict what servers do with a log: apply it, or restart with it.
 
-The rules are those of `mariadb-binlog` (`chunk_reader_mysqlbinlog::read_data`;
+The rules for applying are those of `mariadb-binlog` (`chunk_reader_mysqlbinlog::read_data`;
 docs/spec/mariadb_innodb_binlog.md#chunks-and-records, #defects-of-the-server-and-its-reader and
 #the-servers-own-reader): a type byte of 0 or a page of zeros silently ends a file, and a record continues in whatever
 file comes next.
 
-See docs/spec/mariadb_innodb_binlog.md#restart-without-a-crash and #crash-recovery (`class binlog_recovery`,
-`innodb_binlog_discover`, `find_pos_in_binlog`).
+For restarts see docs/spec/mariadb_innodb_binlog.md#restart-without-a-crash and #crash-recovery (`class
+binlog_recovery`, `innodb_binlog_discover`, `find_pos_in_binlog`).
 
-A record is an event of a group; its decision is about applying. What a restart does is reported in addition. If the
+A record is an event of a group; its ruling is about applying. The effects of a restart are reported separately. If the
 redo log is available, the server recovers first: groups that recovery truncates are never applied.
 """
 
@@ -88,7 +88,7 @@ _MAX_STATE_BYTES = 64 * MIB
 class ReaderStop(NamedTuple):
     """Offset at which a reader stops, and the reason.
 
-    `is_conditional`: only if the group at this offset could not be assembled.
+    `is_conditional`: the reader stops only if the group at this offset could not be assembled.
     """
 
     offset: int
@@ -97,13 +97,13 @@ class ReaderStop(NamedTuple):
 
 
 class ReadFile(msgspec.Struct, frozen=True):
-    """A file of the log as a reader sees it.
+    """File of the log as a reader sees it.
 
-    `context`: None if it could not be opened. `stops`: where a reader stops, ascending. `reader_end`: where the reader
-    considers the file ended, although more follows in it; None = at its end of data. `is_short`: it has less than it
-    should. `open_type`: type of the record that continues after what the reader sees; 0 = none. `leading_type`: type of
-    the record that continues at the start. `is_blank`: the reader sees no record in it. `is_exactly_full`: FLUSH BINARY
-    LOGS found it full (`flush-exact-end`).
+    `context`: None if it could not be opened. `stops`: places where a reader stops, ascending. `reader_end`: offset at
+    which the reader considers the file ended although more follows; None = at its end of data. `is_short`: it is
+    shorter than it should be. `open_type`: type of the record that is incomplete where the reader's part ends; 0 =
+    none. `leading_type`: type of the record that continues at the start. `is_blank`: the reader sees no record in it.
+    `is_exactly_full`: FLUSH BINARY LOGS found it full (`flush-exact-end`).
     """
 
     file: ExaminedFile
@@ -123,7 +123,7 @@ class ReadFile(msgspec.Struct, frozen=True):
         return 0 if self.context is None else self.context.page_size
 
     def read_state(self) -> GtidStateRecord | None:
-        """Read the full GTID state at its start; None if there is none that can be read."""
+        """Read the full GTID state at the start of the file; None if there is no readable state."""
         if self.context is None:
             return None
         store = PageStore(replace(self.context, read=None))
@@ -137,7 +137,7 @@ class ReadFile(msgspec.Struct, frozen=True):
 
 
 class ReadableFiles(msgspec.Struct, frozen=True):
-    """The files that are read, in order, and the reasons why others are not; `skipped`: name -> reason."""
+    """Files that are read, in order, and the reasons why others are not; `skipped`: name -> reason."""
 
     files: tuple[ReadFile, ...]
     skipped: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -231,7 +231,7 @@ def _find_reader_end(findings: Sequence[Finding], context: IbbFileContext) -> in
 
 
 def _iter_stops(findings: Sequence[Finding]) -> Iterator[ReaderStop]:
-    """Iterate over the places where readers stop with an error."""
+    """Yield the places where readers stop with an error."""
     for problem in findings:
         diagnosis, offset = str(problem.facts.get("diagnosis")), problem.offset or 0
         if diagnosis in _HEADER_DIAGNOSES:
@@ -247,7 +247,7 @@ def _iter_stops(findings: Sequence[Finding]) -> Iterator[ReaderStop]:
 
 
 def _stops_reader(problem: Finding, diagnosis: str) -> bool:
-    """Check for a page with a wrong CRC, or an impossible chunk or record."""
+    """Return whether a problem is a page with a wrong CRC, or an impossible chunk or record."""
     if problem.id in ("checksum-mismatch", "damaged-range"):
         return diagnosis not in ("hole", "header-tail-damaged")
     if diagnosis == "bad-chunk":
@@ -258,13 +258,13 @@ def _stops_reader(problem: Finding, diagnosis: str) -> bool:
 
 
 def _is_short_file(problem: Finding) -> bool:
-    """Check if the file has less than its header says, or ends inside a record although the next one has more."""
+    """Return whether the file is shorter than its header says, or ends inside a record although more follows."""
     is_truncated = problem.facts.get("diagnosis") == "truncated-file"
     return problem.severity is Severity.ERROR and (is_truncated or problem.message.endswith(_MORE_FOLLOWS))
 
 
 def _find_open_type(read: RangeReader | None, end: int, size: int) -> int:
-    """Return the type of the record that is incomplete before `end`, where a reader sees an end of data; 0 = none."""
+    """Return the type of the record that is incomplete at `end`, where a reader sees an end of data; 0 = none."""
     number = (end - 1) // size
     if read is None or number < 1:
         return 0
@@ -285,11 +285,11 @@ _MAX_SHOWN = 100
 class RecoveryPrediction(msgspec.Struct, frozen=True):
     """Predicted effects of recovery by the redo log.
 
-    `starts`: the server starts; None = unknown. `reason`: reason, if it does not start or that is unknown.
-    `durable_lsn`: the last durable LSN. `new_end`: (file number, offset) where the log ends afterwards; None =
-    unchanged. `recovered_from`: (file number, offset) of the first page that is written. `removed`: numbers of the
-    files that are deleted. `lost`, `gained`: (number of groups, GTIDs of the first ones). `new_log_finding`: finding
-    that the server considers the log new and ignores the redo log's records.
+    `starts`: the server starts; None = unknown. `reason`: why it does not start, or why that is unknown. `durable_lsn`:
+    the last durable LSN. `new_end`: (file number, offset) where the log ends afterwards; None = unchanged.
+    `recovered_from`: (file number, offset) of the first page that is written. `removed`: numbers of the files that are
+    deleted. `lost`, `gained`: (number of groups, GTIDs of the first ones). `new_log_finding`: the finding that the
+    server considers the log new and ignores the records of the redo log.
     """
 
     starts: bool | None
@@ -313,7 +313,7 @@ class RecoveryPrediction(msgspec.Struct, frozen=True):
 
 
 def predict_recovery(situation: ReplaySituation) -> RecoveryPrediction | None:
-    """Simulate recovery; None without a redo log, or if only some of the files are known."""
+    """Simulate recovery; None without a redo log, or if not all files are known."""
     contexts = [one.layout.context for one in situation.files if one.layout is not None]
     redo = next((one.redo for one in contexts if isinstance(one, IbbFileContext)), None)
     if redo is None or not situation.is_directory:
@@ -367,7 +367,7 @@ def _make_prediction(
 
 
 def _groups_from_findings(findings: Sequence[Finding], diagnosis: str, name: str) -> tuple[int, tuple[str, ...]]:
-    """Return the number of groups that recovery removes or adds, and the first ones, from `verify`'s findings."""
+    """Return (number of groups that recovery removes or adds, the first of them) from the findings of `verify`."""
     for item in findings:
         if item.facts.get("diagnosis") == diagnosis:
             return int(item.facts[f"groups_{name}"]), tuple(item.facts[f"gtids_{name}"])
@@ -378,7 +378,7 @@ def _groups_from_findings(findings: Sequence[Finding], diagnosis: str, name: str
 
 
 class RestartPrediction:
-    """Predicts the end of the log as the server finds it, and the GTID state there.
+    """Predicts where a restarting server finds the end of the log, and the GTID state there.
 
     `files`: the files that are read, in order. `recovery`: what recovery does; None = no redo log.
     """
@@ -393,7 +393,7 @@ class RestartPrediction:
         self._state_known = False
 
     def open_file(self, file: ReadFile, state: GtidStateRecord | None) -> None:
-        """Process the start of a file; the server trusts the state at the start of the last one."""
+        """Process the start of a file; the server trusts the GTID state at the start of the last file."""
         if self._is_part_of_log(file) and (state is not None or (not self._state_known and file.number == 0)):
             self._state_known, self._executed = True, ExecutedGtids()
             for gtid in state.gtids if state is not None else ():
@@ -444,7 +444,7 @@ class RestartPrediction:
         return details | {"xa_prepared": self._prepared_xa(), "xa_known_as": self._prepared_xa(misread=True)}
 
     def _starts_next_file(self) -> bool:
-        """Check for an invalid header in the newest file: the server then starts the next file, with a warning."""
+        """Return whether the newest file has an invalid header: the server starts the next file, with a warning."""
         is_recovered = self.recovery is not None and self.recovery.new_end is not None
         newest = self._files[-1]
         return (
@@ -468,7 +468,7 @@ class RestartPrediction:
         return 0
 
     def _gtid_position(self) -> str | None:
-        """Return gtid_binlog_state, the last GTID of each domain; None if not all groups are known."""
+        """Return gtid_binlog_state (the last GTID of each domain); None if not all groups are known."""
         if not self._state_known or (self.server_starts() is None):
             return None
         count, gained = (0, ()) if self.recovery is None else self.recovery.gained
@@ -480,7 +480,7 @@ class RestartPrediction:
         return executed.text
 
     def _prepared_xa(self, misread: bool = False) -> list[str]:
-        """List prepared XA transactions; `misread`: as the server knows them after it has read them from its log."""
+        """List prepared XA transactions; `misread`: as the server knows them after it read them from its log."""
         context = self._files[-1].context
         shared_values = () if context is None else context.shared.values()
         log_state = next((one for one in shared_values if isinstance(one, LogValidationState)), LogValidationState())
@@ -490,7 +490,7 @@ class RestartPrediction:
     # -- losses --------------------------------------------------------------------------------------------------------
 
     def iter_findings(self) -> Iterator[tuple[str, Finding]]:
-        """Iterate over what the server loses without an error."""
+        """Yield findings about what the server loses without an error."""
         if not self._situation.is_directory:
             return
         recovery = self.recovery
@@ -530,7 +530,7 @@ class RestartPrediction:
 
 
 def _misread_xa_id(name: XaId) -> XaId:
-    """Return an XA id as the server reads it: it takes bqual from `bqual_length` on instead of `gtrid_length`.
+    """Return an XA id as the server misreads it: it takes bqual from offset `bqual_length` instead of `gtrid_length`.
 
     See docs/spec/mariadb_innodb_binlog.md#defects-of-the-server-and-its-reader.
     """
@@ -557,7 +557,7 @@ _MAX_SOURCES = 100_000
 
 
 class _UnseenEvents(msgspec.Struct):
-    """Events of a file that its reader does not see.
+    """Events of a file that the reader does not see.
 
     `records`: number of events. `groups`: GTIDs of the first of them.
     """
@@ -569,7 +569,7 @@ class _UnseenEvents(msgspec.Struct):
 
 
 class IbbReplayer:
-    """`format_api.replay.Replayer`"""
+    """Replayer of the log (`format_api.replay.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self._force = situation.policy == "force"
@@ -603,7 +603,7 @@ class IbbReplayer:
         return ReadPlan(read, self._skipped, self._refusal)
 
     def _check_start_position(self, executed: ExecutedGtids) -> ReplayStop | None:
-        """Refuse a replica that has less than what precedes the log (error 1236, `gtid_search::find_gtid_pos`)."""
+        """Refuse a replica that lacks transactions before the log (error 1236, `gtid_search::find_gtid_pos`)."""
         first = self._files[0] if self._files else None
         state = None if first is None else first.read_state()
         if first is None or state is None:
@@ -617,7 +617,7 @@ class IbbReplayer:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[Ruling]:
-        """Decide on the events up to the next place where a reader stops, and on those after it."""
+        """Rule on the events up to the next place where a reader stops, and on the events after it."""
         yield from self._advance_to_file(self._file_indexes[name], first)
         index, record_count = 0, len(records)
         self._next_record = first + record_count
@@ -640,7 +640,7 @@ class IbbReplayer:
             yield Ruling(first + index, first + record_count, SKIPPED, NOT_REACHED)
 
     def _note_groups(self, file: ReadFile, records: DecodedRecords) -> int:
-        """Record the groups of a run; returns how many of its records the reader sees."""
+        """Record the groups of a run; return how many of its records the reader sees."""
         offsets = records.offset
         durable = visible = len(records)
         if self._new_end is not None and file.number >= self._new_end[0]:
@@ -659,7 +659,7 @@ class IbbReplayer:
         return min(durable, visible)
 
     def _skip_rest(self, first: int, records: DecodedRecords, index: int, file: ReadFile) -> Iterator[Ruling]:
-        """Decide on the rest of a run that recovery truncated or the reader does not see."""
+        """Rule on the rest of a run that recovery truncated or the reader does not see."""
         record_count, truncated_from = len(records), len(records)
         if self._new_end is not None and file.number >= self._new_end[0]:
             truncated_from = (
@@ -685,7 +685,7 @@ class IbbReplayer:
     def _apply_records(
         self, first: int, records: DecodedRecords, index: int, stop: int
     ) -> Generator[Ruling, None, int]:
-        """Pass the records `[index, stop)` to the applier; returns where to continue."""
+        """Pass the records `[index, stop)` to the applier; return the index to continue at."""
         applier, name = self._applier, self._files[self._file_index].file.name
         lost_before = len(applier.skipped_rows)
         yield from applier.feed(first, records, index, stop)
@@ -712,13 +712,13 @@ class IbbReplayer:
     def _cross_file_boundary(
         self, previous: ReadFile, following: ReadFile, state: GtidStateRecord | None, number: int
     ) -> Iterator[Ruling]:
-        """Go from the end of a file to the start of the next one: readers join records of the same type."""
+        """Go from the end of a file to the start of the next: readers join two records of the same type there."""
         if self._recovered_file is not None and following.number >= self._recovered_file:
             return
         has_gap = following.number != previous.number + 1 or previous.reader_end is not None or previous.is_short
         self._open_type = self._open_type if previous.is_blank and not previous.open_type else previous.open_type
         if following.stops and following.stops[0].offset < following.page_size:
-            return  # the reader gets to it before anything else
+            return  # the reader gets to this stop before anything else
         if previous.is_exactly_full and not self._force:
             self._unseen_file = following.file.name
         elif not following.is_blank and self._open_type != following.leading_type and not self._force:
@@ -783,7 +783,7 @@ class IbbReplayer:
             yield from self._stop_reader(number, ReplayStop(file.file.name, reader_stop.offset, reader_stop.reason))
 
     def _is_file_unread(self, file: ReadFile) -> bool:
-        """Check if recovery removed the file, or readers skip it."""
+        """Return whether recovery removed the file, or readers skip it."""
         is_removed = self._new_end is not None and file.number > self._new_end[0]
         return is_removed or self._unseen_file == file.file.name
 
@@ -794,7 +794,7 @@ class IbbReplayer:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
-        """Roll back what is open, and return the outcome."""
+        """Roll back the open transaction, and return the outcome."""
         rulings: list[Ruling] = []
         if self._refusal is None:
             rulings += self._advance_to_file(len(self._files) - 1, self._next_record)
@@ -807,7 +807,7 @@ class IbbReplayer:
         )
 
     def _iter_silent_losses(self) -> Iterator[tuple[str, Finding]]:
-        """Iterate over what the reader skips without an error."""
+        """Yield findings about what the reader skips without an error."""
         yield from self._findings
         for name, lost_rows in self._lost_rows[:_MAX_SHOWN]:
             text = (
@@ -823,7 +823,7 @@ class IbbReplayer:
 
 
 def parse_server_state(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """Parse what a server has: a GTID position as text, or MariaDB's `BASE.state`."""
+    """Parse the state of a server: a GTID position as text, or MariaDB's `BASE.state`."""
     try:
         executed = parse_executed(data.decode("utf-8", "replace"))
     except UsageError:

@@ -1,4 +1,4 @@
-"""Codes and schemas of header page, data pages and record contents, and what is known of a file while it is read.
+"""Codes and schemas of header pages, data pages and record contents, and the context of a file while it is read.
 
 Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `handler/innodb_binlog.cc`
 (`ibb_write_header_page`), `mysys/my_compr_int.cc`. See docs/spec/mariadb_innodb_binlog.md.
@@ -58,7 +58,7 @@ MAX_SIZE = 9
 
 @kernel()
 def read_compr_int(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Read a compressed integer: (value as 64-bit pattern, next position); -1 = truncated, -2 = over 64 bits."""
+    """Read a compressed integer: (64-bit pattern, next position); position -1 = truncated, -2 = over 64 bits."""
     if pos >= limit:
         return 0, -1
     first = buf[pos]
@@ -96,10 +96,10 @@ def encode_compr_int(value: int) -> bytes:
 
 
 def parse_compr_int(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """Parse the integer at `data[offset]`; returns (value, its end).
+    """Parse the integer at `data[offset]`; return (value, end position).
 
     Raises:
-        MalformedError: it does not end inside the bytes, or has more than 64 bits.
+        MalformedError: the integer does not end inside the bytes, or has more than 64 bits.
     """
     value, end = read_compr_int(data, offset, len(data))
     if end < 0:
@@ -131,17 +131,17 @@ MAGIC: Final = 0x010DFEFE
 VERSION_MAJOR: Final = 1
 
 PAGE_SIZE_SHIFTS: Final = range(9, 17)
-"""log2 of the page sizes that the header can declare."""
+"""log2 of the page sizes that a header can declare."""
 DEFAULT_PAGE_SIZE_SHIFT: Final = 14
-"""log2 of the only page size that servers write."""
+"""log2 of the only page size that servers write today."""
 
 CRC_SIZE: Final = 4
 SHORT_HEADER_SIZE: Final = 512
-"""The header page has a second CRC, as if it were a page of this size."""
+"""Size of the part of the header page that has its own CRC, as if it were a page of this size."""
 HEADER_FIELDS_SIZE: Final = 64
 CHUNK_HEAD_SIZE: Final = 3
 NO_FILE: Final = (1 << 64) - 1
-"""xa_ref_file_no: no file has a pending XA transaction."""
+"""Value of xa_ref_file_no if no file has a pending XA transaction."""
 
 LAST_CHUNK_FLAG: Final = 0x40
 CONTINUATION_FLAG: Final = 0x80
@@ -167,13 +167,13 @@ _NAME = re.compile(r"binlog-(\d{1,20})\.ibb")
 
 
 def file_number(name: str) -> int | None:
-    """Return the number in a file's name (path ignored); None if it is not a name of a binlog file."""
+    """Return the number in a file's name (path ignored); None if it is not the name of a binlog file."""
     match = _NAME.fullmatch(name.rsplit("/", 1)[-1])
     return int(match[1]) if match and int(match[1]) < 1 << 64 else None
 
 
 def log_stem(name: str) -> str | None:
-    """Return the log that a file belongs to: "", because a directory has one log; None if it is not a binlog file."""
+    """Return the log that a file belongs to: always "", as a directory has one log; None for other files."""
     return None if file_number(name) is None else ""
 
 
@@ -183,7 +183,7 @@ def file_name(number: int) -> str:
 
 
 def sort_file_names(names: Sequence[str]) -> list[str]:
-    """Sort file names in the log's order."""
+    """Sort file names in the order of the log."""
     return sorted(names, key=_order_key)
 
 
@@ -217,9 +217,9 @@ pages.
 
 
 def header_page_construct(page_size: int) -> Construct:
-    """Return the construct of the header page: its first 512 bytes, zeros, and the CRC of every page."""
+    """Return the construct of the header page: its first 512 bytes, zeros, and the CRC that every page has."""
     rest = page_size - SHORT_HEADER_SIZE - CRC_SIZE
-    if rest < 0:  # a page of 512 bytes has one CRC for both
+    if rest < 0:  # a page of 512 bytes has only one CRC
         return HEADER
     return Struct(
         "page_start" / Tell,
@@ -234,13 +234,13 @@ def header_page_construct(page_size: int) -> Construct:
 _INT = ComprInt()
 
 POSITION = Struct("file_no" / _INT, "offset" / _INT)
-"""Position of the start of a record: its file, and the offset of its first chunk's type byte in it; (0, 0) = none."""
+"""Position of the start of a record: file number, and offset of its first chunk's type byte; (0, 0) = none."""
 
 REFERENCE = Struct("first" / POSITION, "last" / POSITION)
-"""Reference to out-of-band data: the records with node index 0 and with the highest one."""
+"""Reference to out-of-band data: the records of the first node (index 0) and the last node."""
 
 EVENT = EVENTS[EventForm.PLAIN]
-"""Events have no checksum of their own, FORMAT_DESCRIPTION apart: the page's CRC replaces it
+"""Event. Only FORMAT_DESCRIPTION has a checksum of its own; other events are protected by the page's CRC
 (docs/spec/mariadb_innodb_binlog.md#payload-events).
 """
 
@@ -252,7 +252,7 @@ COMMIT = Struct(
     "event" / GreedyRange(EVENT),
     "unmapped" / GreedyBytes,
 )
-"""An event group (docs/spec/mariadb_innodb_binlog.md#commit): its events, as far as they are not out of band."""
+"""Event group (docs/spec/mariadb_innodb_binlog.md#commit): its events, except for those stored out of band."""
 
 GTID_STATE = Struct(
     "count" / _INT,
@@ -260,10 +260,10 @@ GTID_STATE = Struct(
     "gtid" / Array(this.count, Struct("domain_id" / _INT, "server_id" / _INT, "seq_no" / _INT)),
     "unmapped" / GreedyBytes,
 )
-"""The binlog state (docs/spec/mariadb_innodb_binlog.md#gtid_state)."""
+"""Binlog state (docs/spec/mariadb_innodb_binlog.md#gtid_state)."""
 
 OOB_DATA = Struct("node_index" / _INT, "left" / POSITION, "right" / POSITION, "data" / GreedyBytes)
-"""A node of a forest of out-of-band data (docs/spec/mariadb_innodb_binlog.md#oob_data and #out-of-band-data)."""
+"""Node of a forest of out-of-band data (docs/spec/mariadb_innodb_binlog.md#oob_data and #out-of-band-data)."""
 
 DUMMY = Struct("filler" / GreedyBytes)
 
@@ -304,7 +304,7 @@ _CHUNK_CONTENTS: Mapping[str, Construct] = {
 
 
 def chunk_construct(contents: Mapping[str, Construct]) -> Construct:
-    """Return the construct of a chunk; a type without suffix is a whole record, the data of others is a part of one.
+    """Return the construct of a chunk; a type without suffix is a whole record, other types hold a part of one.
 
     See docs/spec/mariadb_innodb_binlog.md#chunks-and-records.
     """
@@ -322,7 +322,7 @@ SCAN_COLUMNS = ("crc32c", "data_end")
 
 
 def _build_page_construct(page_size: int, content: Construct) -> Construct:
-    """Return the construct of a page of chunks; zeros, or up to three bytes ff, follow the last chunk."""
+    """Return the construct of a page of chunks; after the last chunk follow zeros, or up to three bytes ff."""
     chunks = Struct("chunk" / GreedyRange(content), "unused" / GreedyBytes)
     return Struct(
         "start" / Tell,
@@ -359,10 +359,10 @@ _CRC_AT = SHORT_HEADER_SIZE - CRC_SIZE
 
 
 class IbbFileHeader(NamedTuple):
-    """The fields of a header page.
+    """Fields of a header page.
 
-    `start_lsn`: no redo record of this file has a mini-transaction before it. `diff_state_interval`: in pages.
-    `oob_ref_file_no`, `xa_ref_file_no`: see docs/spec/mariadb_innodb_binlog.md#header-page; NO_FILE = none.
+    `start_lsn`: all redo records of this file belong to mini-transactions from this LSN on. `diff_state_interval`: in
+    pages. `oob_ref_file_no`, `xa_ref_file_no`: see docs/spec/mariadb_innodb_binlog.md#header-page; NO_FILE = none.
     """
 
     magic: int
@@ -378,18 +378,18 @@ class IbbFileHeader(NamedTuple):
 
 
 def parse_header(data: bytes | memoryview) -> IbbFileHeader | None:
-    """Parse the header fields without checking them; None if there are too few bytes."""
+    """Parse the header fields without validating them; None if there are too few bytes."""
     return IbbFileHeader(*_HEADER_FIELDS.unpack_from(data)) if len(data) >= HEADER_FIELDS_SIZE else None
 
 
 def is_short_crc_right(data: bytes | memoryview) -> bool:
-    """Check the CRC of the first 512 bytes."""
+    """Return whether the CRC of the first 512 bytes is right."""
     stored = bytes(data[_CRC_AT:SHORT_HEADER_SIZE])
     return len(stored) == CRC_SIZE and CRC32C(data[:_CRC_AT]) == int.from_bytes(stored, "little")
 
 
 def is_page_crc_right(data: bytes | memoryview) -> bool:
-    """Check the CRC at the end of a whole page."""
+    """Return whether the CRC at the end of a whole page is right."""
     end = len(data) - CRC_SIZE
     return end > 0 and CRC32C(data[:end]) == int.from_bytes(data[end:], "little")
 
@@ -398,8 +398,8 @@ class IbbScanSummary(msgspec.Struct):
     """Results of one pass over the records of a file.
 
     `end`: offset after the last chunk. `data_end`: offset of the end mark. `leading_type`: type of the record that
-    continues at the start. `leading_end`: where that record ends; 0 = not found. `open_type`: type of the record that
-    continues in the next file. `ends_with_zeros`: the file ends with pages of zeros (or damaged ones).
+    continues at the start. `leading_end`: offset at which that record ends; 0 = not found. `open_type`: type of the
+    record that continues in the next file. `ends_with_zeros`: the file ends with pages of zeros (or damaged ones).
     """
 
     end: int = 0
@@ -411,15 +411,15 @@ class IbbScanSummary(msgspec.Struct):
 
 
 class IbbFileContext(msgspec.Struct):
-    """Context of the records of one file.
+    """Context for the records of one file.
 
-    `number`: from its name, or else its header. `header`: its fields; None if it is empty or cannot be trusted.
-    `starts_with_zeros`: all zero at its start, as in a preallocated file. `is_preallocated`: it is empty, and its first
-    pages have no data. `read`: reads the file itself; None for a stream. `open_sibling`: opens other files. `shared`,
-    `hints`, `redo`: see `FileHead`. `events`: decodes the events of the groups, at level `event`. `scan_summary`:
-    filled by the pass over the records. `first_record`: number of the first record, if the pass begins in the middle.
-    `declared`: definitions of tables that apply there. `earlier`: returns the definitions that the files before this
-    one carry over (see `ddl.table_history`).
+    `number`: from its name, else from its header. `header`: its header fields; None if the header is empty or cannot be
+    trusted. `starts_with_zeros`: it starts with zeros, like a preallocated file. `is_preallocated`: the header is empty
+    and the first pages have no data. `read`: reads the file itself; None for a stream. `open_sibling`: opens other
+    files. `shared`, `hints`, `redo`: see `FileHead`. `events`: decodes the events of the groups, at level `event`.
+    `scan_summary`: filled by the pass over the records. `first_record`: number of the first record, if the pass begins
+    in the middle. `declared`: definitions of tables that apply there. `earlier`: returns the definitions that the files
+    before this one carry over (see `ddl.table_history`).
     """
 
     number: int | None

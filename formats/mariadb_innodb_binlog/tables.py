@@ -23,7 +23,7 @@ from binlogtool.limits import Limits
 
 
 def _get_event_context(context: IbbFileContext, what: str) -> Any:
-    """Return the context of the events; raise UsageError for a level whose records are no events."""
+    """Return the context of the events. Raises UsageError: at this level the records are not events."""
     if context.events is None:
         raise UsageError(f"--level {context.level}: records of this level have no {what}; use --level event")
     return context.events.context
@@ -33,14 +33,14 @@ def _get_event_context(context: IbbFileContext, what: str) -> Any:
 
 
 class GroupChanges(msgspec.Struct):
-    """`format_api.tables_and_changes.ChangeReader` of batches of events."""
+    """Change reader for batches of events (`format_api.tables_and_changes.ChangeReader`)."""
 
     reader: ChangeReader
 
     def read_records(
         self, context: IbbFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
-        """Yield the changes of each of these records; to be consumed in order.
+        """Yield the changes of each of these records; must be consumed in order.
 
         Raises:
             UsageError: the records are not events.
@@ -48,7 +48,7 @@ class GroupChanges(msgspec.Struct):
         return self.reader.read_records(_get_event_context(context, "row changes"), batch, start, stop, limits)
 
     def note_gap(self) -> None:
-        """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
+        """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown afterwards."""
         self.reader.note_gap()
 
 
@@ -61,12 +61,12 @@ def make_group_changes() -> GroupChanges:
 
 
 class GroupTables(RowTables):
-    """`format_api.tables_and_changes.TableReader` of batches of events."""
+    """Table reader for batches of events (`format_api.tables_and_changes.TableReader`)."""
 
     def read_records(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """Yield the rows of each of these records; to be consumed in order.
+        """Yield the rows of each of these records; must be consumed in order.
 
         Raises:
             UsageError: the records are not events.
@@ -76,7 +76,7 @@ class GroupTables(RowTables):
     def read_events(
         self, context: Any, batch: Batch, start: int, stop: int, limits: Limits, marks: bytes | None = None
     ) -> tuple[EventRows | None, int]:
-        """Return the content of the first of these records, and the next record, which needs `read_records`."""
+        """Return the content of the first of these records, and the next record that needs `read_records`."""
         if context.events is None:
             return None, start
         return super().read_events(context.events.context, batch, start, stop, limits, marks)

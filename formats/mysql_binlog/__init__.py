@@ -1,4 +1,4 @@
-"""Binary log of MySQL and MariaDB: a chain of version 4 events, also as relay log."""
+"""Binary log of MySQL and MariaDB: a numbered series of files with version 4 events. Covers relay logs too."""
 
 _SIX_DIGITS = "[0-9]" * 6
 

@@ -1,4 +1,4 @@
-"""Explain damage of a binary log, and repair a FORMAT_DESCRIPTION with one flipped bit.
+"""Explain damage in a binary log, and repair a FORMAT_DESCRIPTION with one flipped bit.
 
 Source: docs/spec/mysql_binlog.md#transactions-and-truncation and #resynchronization.
 """
@@ -50,7 +50,7 @@ _MAX_NEXT_HEADERS = 64
 
 
 def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, damage: Finding) -> Finding:
-    """Return the finding with `diagnosis` in its facts and with what else can be proven about the damage."""
+    """Return the finding with a `diagnosis` in its facts and with all else that can be proven about the damage."""
     context: BinlogFileContext = layout.context
     diagnosis = damage.facts.get("diagnosis") or _DIAGNOSES.get(damage.id, damage.id)
     damage = _add_diagnosis(damage, diagnosis)
@@ -147,7 +147,7 @@ _BY_EVENTS = "the events after it prove it"
 
 
 def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
-    """Yield the flipped bit in the beginning of a file (`format_api.format`); a wrong magic prevents no reading."""
+    """Yield at most one bit flip (`format_api.format`) that, once corrected, makes FORMAT_DESCRIPTION readable."""
     data = head.data
     if len(data) < FIRST_EVENT_AT + _MIN_SIZE or not data.startswith(MAGIC):
         return
@@ -160,7 +160,7 @@ def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
 
 
 def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
-    """Yield byte, bit, proof and event size: by the checksum, else by what every such event has."""
+    """Yield (byte, bit, proof, event size) of flips: proven by the checksum, else by the events that follow."""
     declared_size = read_event_size(data, FIRST_EVENT_AT)
     description = read_description(data, FIRST_EVENT_AT)
     end = int.from_bytes(data[FIRST_EVENT_AT + END_LOG_POS_AT : FIRST_EVENT_AT + FLAGS_AT], "little")
@@ -187,7 +187,7 @@ def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
 
 
 def _find_flip_by_next_events(data: bytes, declared_size: int) -> Iterator[tuple[int, int, str, int]]:
-    """Yield a flip for servers without checksums: an invalid type, size or version; events must follow.
+    """Yield a flip that only the following events prove (servers without checksums): one bit of type, size or version.
 
     The header length is not corrected: there were servers with longer headers (23 bytes), whose events also follow each
     other.
@@ -210,7 +210,7 @@ def _find_flip_by_next_events(data: bytes, declared_size: int) -> Iterator[tuple
 
 
 def _is_event_at(data: bytes, at: int) -> bool:
-    """Return whether an event is here whose end_log_pos matches."""
+    """Return whether an event header with a matching end_log_pos begins at `data[at]`."""
     head = data[at : at + HEADER_SIZE]
     size, end = (int.from_bytes(head[low : low + 4], "little") for low in (EVENT_SIZE_AT, END_LOG_POS_AT))
     return len(head) == HEADER_SIZE and size >= HEADER_SIZE and end == at + size

@@ -72,7 +72,7 @@ def create_layout(head: FileHead, limits: Limits) -> LogFileLayout:
 
 
 class _NoRecordsValidator:
-    """Validator of a file without records: its layout has all findings."""
+    """Validator of a file without records: all its findings come from the layout."""
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         return ()

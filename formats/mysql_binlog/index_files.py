@@ -1,13 +1,13 @@
-"""The files beside a log: index, MariaDB state, relay-log.info, GTID index, and the names of log files.
+"""The files next to a log: index, MariaDB state, relay-log.info, GTID index, and the names of log files.
 
 The text files have no records: the whole file is its header, and its findings follow from its lines. Servers read lines
 with `my_b_gets`, which drops a last line without a line feed, and treat an empty line as the end of an index
 (`MYSQL_BIN_LOG::find_log_pos`, `Binlog_index::find_log_pos`). New names are appended to the end of the file.
 
 A GTID index is a tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them the
-first key of each leaf and its page number. A node that needs more than one page continues in the next one. The server
-preallocates the file, writes it while it writes the log, and rebuilds it if it does not trust it: faults in it lose no
-data. Sources: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and #mariadb-gtid-index.
+first key of each leaf and its page number. A node that needs more than one page continues in the next page. The server
+preallocates the file, writes it together with the log, and rebuilds it if it does not trust it, so a damaged GTID index
+loses no data. Sources: docs/spec/mysql_binlog.md#file-kinds, #transactions-and-truncation and #mariadb-gtid-index.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from binlogtool.limits import KIB, MIB, Limits
 
 _LOG_NAME = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,18})", re.DOTALL)
 INDEX_NAME = re.compile(r"(?!\d+\.index\Z).+\.index", re.DOTALL)
-"""Any base name except digits only: such an index belongs to another format."""
+"""Name of an index file. Its base name may be anything except digits only: such an index belongs to another format."""
 STATE_NAME = re.compile(r".+\.state", re.DOTALL)
 INFO_NAME = re.compile(r"relay-log.*\.info", re.DOTALL)
 LEFTOVER_NAME = re.compile(r".+\.(?:index_crash_safe|~rec~)", re.DOTALL)
@@ -84,7 +84,7 @@ def parse_log_name(path: bytes | str) -> LogName | None:
 
 
 def get_stem(name: str) -> str | None:
-    """Return what the logs of a server, their index and related files have in common."""
+    """Return the stem that the logs of a server share with their index and related files; None if there is none."""
     base = re.fullmatch(r"(.+)\.(?:\d{6,18}(?:\.idx)?|index|state|index_crash_safe|~rec~)", name, re.DOTALL)
     return base[1] if base else None
 
@@ -109,7 +109,7 @@ def to_printable(name: bytes | str) -> str:
 
 
 def sort_names(names: Sequence[str]) -> list[str]:
-    """Return the names sorted: per base the files about the logs first, then the logs by number."""
+    """Return the names sorted: per base name first the files about the logs, then the logs by number."""
     return sorted(names, key=_sort_key)
 
 
@@ -129,15 +129,15 @@ MAX_LINE_SIZE = 4 * KIB
 """Longest line that can be a path (the servers' FN_REFLEN is 512)."""
 
 MAX_ANNOTATED_LINES = 1 << 16
-"""Most lines that the annotated hexdump shows one by one."""
+"""Maximum number of lines that the annotated hexdump shows one by one."""
 
 GTID_LINE = re.compile(rb"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 
 
 class TextLines(Construct):  # type: ignore[misc]
-    """Construct of all lines to the end of the file.
+    """Construct of all lines up to the end of the file.
 
-    `labels`: names of the first lines; the others have numbers. `explain`: returns what a line says.
+    `labels`: names of the first lines; the others have numbers. `explain`: returns the meaning of a line.
     """
 
     fills_stream = True
@@ -154,7 +154,7 @@ class TextLines(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
-        """Yield one part for each line with its line feed; what follows the first 65,536 lines is one part."""
+        """Yield one part per line, including its line feed; everything after the first 65,536 lines is one part."""
         at = start
         for number in range(MAX_ANNOTATED_LINES):
             if at >= end:
@@ -183,7 +183,7 @@ def _explain_gtid_line(line: bytes) -> str:
 
 
 INFO_LINE_NAMES = ("lines", "relay_log_file", "relay_log_pos", "source_log_file", "source_log_pos", "delay")
-"""The first lines of relay-log.info. Servers before MySQL 5.6 and MariaDB 10.0 do not write the number of lines."""
+"""Meaning of the first lines of relay-log.info. Servers before MySQL 5.6 and MariaDB 10.0 write no number of lines."""
 
 INDEX_FILE = Struct("path" / TextLines(explain=_explain_log_line))
 STATE_FILE = Struct("gtid" / TextLines(explain=_explain_gtid_line))
@@ -195,7 +195,7 @@ OLD_INFO_FILE = Struct("info" / TextLines(INFO_LINE_NAMES[1:]))
 
 _NUMBER = re.compile(rb"\.[0-9]{6,18}")
 _MAX_SEARCHED = 4096
-"""Most bytes of a line that are searched for joined names."""
+"""Maximum number of bytes of a line that are searched for joined names."""
 
 
 class ServerList(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ def read_server_list(data: bytes, *, is_mysql: bool) -> ServerList:
 
 
 def split_joined_names(line: bytes) -> list[bytes]:
-    """Return the names in a line: several if line feeds between them are missing."""
+    """Return the names in a line: more than one if line feeds between them are missing."""
     names: list[bytes] = []
     rest = line
     while (at := _find_joint(rest)) is not None:
@@ -233,7 +233,7 @@ def split_joined_names(line: bytes) -> list[bytes]:
 
 
 def _find_joint(line: bytes) -> int | None:
-    """Return where the second of two joined names begins: names of one base, each with a number."""
+    """Return where the second of two joined names begins; both have the same base name and a number. Else None."""
     for match in _NUMBER.finditer(line, 0, _MAX_SEARCHED):
         stem, rest = line[: match.start() + 1], line[match.end() :]
         base = stem[stem.rfind(b"/") + 1 :]
@@ -248,19 +248,19 @@ def _find_joint(line: bytes) -> int | None:
 # --- Text files next to a log ---
 
 MAX_INDEX_BYTES = 64 * MIB
-"""Most bytes of an index that are read: more than a million lines."""
+"""Maximum size of an index that is read, in bytes: more than a million lines."""
 
 MAX_LINES = 1 << 21
-"""Most lines that are read."""
+"""Maximum number of lines that are read."""
 
 MAX_OTHER_BYTES = 4 * MIB
-"""Most bytes of the other text files that are read."""
+"""Maximum number of bytes that are read of the other text files."""
 
 MAX_FINDINGS_PER_KIND = 20
-"""Most faulty lines of one kind that are reported one by one."""
+"""Maximum number of faulty lines of one kind that are reported one by one."""
 
 MAX_FOLDERS = 1000
-"""Most folders, or base names, of one index that are checked."""
+"""Maximum number of folders, or base names, of one index that are checked."""
 
 _CHUNK = MIB
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
@@ -276,7 +276,7 @@ class TextKind(enum.Enum):
 
 
 class TextLine(NamedTuple):
-    """One line: offset and size with the line feed, its bytes without it."""
+    """One line: offset, size including the line feed, and its bytes without the line feed."""
 
     offset: int
     size: int
@@ -293,7 +293,7 @@ class IndexListing(msgspec.Struct):
     seen: set[int] | None = None
 
     def add(self, name: LogName) -> str | None:
-        """Add the next name; return "again" if it is listed twice, "back" if it is listed after a later one."""
+        """Add the next name. Return "again" for a repeated name, "back" for an older file than before, else None."""
         number, last_number = name.number, self.numbers[-1] if self.numbers else -1
         if number <= last_number or self.seen is not None:
             self.seen = set(self.numbers) if self.seen is None else self.seen
@@ -317,8 +317,8 @@ class IndexListing(msgspec.Struct):
 class TextContext(msgspec.Struct):
     """Content of a text file.
 
-    `listings`: of an index, by base name. `last_numbers`: of a state, the last number of each "domain-server".
-    `position`: of relay-log.info, the relay log and the offset in it. `sound`: every line was valid.
+    `listings`: the files in an index, by base name. `last_numbers`: the last number of each "domain-server" in a state
+    file. `position`: the relay log and the offset in relay-log.info. `sound`: every line was valid.
     """
 
     kind: TextKind
@@ -340,7 +340,7 @@ EMPTY_LEVEL = FrameLevel(Struct("rest" / Const(MAGIC)), (), None, len(MAGIC), le
 
 
 def get_text_kind(name: str) -> TextKind | None:
-    """Return the kind of text file by name; None if it is not one."""
+    """Return the kind of a text file by its name; None if no kind has this name."""
     kinds = (
         (LEFTOVER_NAME, TextKind.LEFTOVER),
         (INDEX_NAME, TextKind.INDEX),
@@ -415,7 +415,7 @@ def create_text_layout(head: FileHead, kind: TextKind) -> LogFileLayout:
 
 
 def _iter_lines(read_range: Callable[[int, int], bytes], size: int) -> Iterator[TextLine]:
-    """Yield the lines of the first `size` bytes; one that is too long for a path is split."""
+    """Yield the lines of the first `size` bytes; a line that is too long for a path is split."""
     at, rest = 0, b""
     while at + len(rest) < size:
         start = at + len(rest)
@@ -434,7 +434,7 @@ def _iter_lines(read_range: Callable[[int, int], bytes], size: int) -> Iterator[
 
 
 class _LineFaults(msgspec.Struct):
-    """Faults of one kind: the first few one by one, the others counted."""
+    """Faults of one kind: the first few are reported one by one, the others are counted."""
 
     id: str
     count: int = 0
@@ -448,7 +448,7 @@ class _LineFaults(msgspec.Struct):
             self.findings.append(make_finding(self.id, line.offset, line.size, text, **facts))
 
     def iter_findings(self) -> Iterator[Finding]:
-        """Yield the findings, and how many more there are."""
+        """Yield the findings, and finally the number of faults that were not reported one by one."""
         yield from self.findings
         if self.count > len(self.findings) and self.last is not None:
             text = f"{self.count - len(self.findings):,} more lines like this"
@@ -458,7 +458,7 @@ class _LineFaults(msgspec.Struct):
 class _IndexLineReader(msgspec.Struct):
     """Reader of the lines of an index.
 
-    `folders`: the first line of each folder and the number of its lines. `stem`: of the last line, what precedes its
+    `folders`: the first line of each folder and its number of lines. `stem`: the text of the last line before its
     number; most lines repeat it.
     """
 
@@ -491,7 +491,7 @@ class _IndexLineReader(msgspec.Struct):
             self._add_path(line, text)
 
     def _add_path(self, line: TextLine, text: bytes) -> None:
-        """Add a line that is a path, or several joined ones."""
+        """Add a line that is a path, or several joined paths."""
         names = [text] if self._is_next_number(text) else split_joined_names(text)
         if len(names) > 1 and parse_log_name(names[-1]) is not None:
             message = f"{len(names)} names on one line: the server reads them as one, {to_printable(text)!r}"
@@ -519,7 +519,7 @@ class _IndexLineReader(msgspec.Struct):
             self.unfinished_line = line
 
     def _is_next_number(self, text: bytes) -> bool:
-        """Return whether it is the previous name with another number."""
+        """Return whether a line is the previous name with another number."""
         digits = text[len(self.stem) :]
         return text.startswith(self.stem) and digits.isdigit() and 6 <= len(digits) <= 18
 
@@ -584,7 +584,7 @@ def _read_index(lines: Iterator[TextLine], context: TextContext) -> Iterator[Fin
 
 
 def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Finding]:
-    """Yield findings about folders other than that of most lines; no path is opened, files are found by name alone."""
+    """Yield findings about folders other than that of most lines. Opens no path: files are looked up by name alone."""
     by_folder = {folder: places for folder, places in folders.items() if folder not in (b"", b".")}
     if len(by_folder) < 2:
         return
@@ -599,7 +599,7 @@ def _check_folders(folders: dict[bytes, tuple[TextLine, int]]) -> Iterator[Findi
 
 
 def _read_state(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
-    """Read the GTIDs of a state file; in a domain the last one is the newest."""
+    """Read the GTIDs of a state file; the last GTID of a domain is the newest."""
     faults = _LineFaults("bad-header")
     for line in lines:
         matched = GTID_LINE.fullmatch(line.text.rstrip(b"\r"))
@@ -612,7 +612,7 @@ def _read_state(lines: Iterator[TextLine], context: TextContext) -> Iterator[Fin
 
 
 def _read_info(lines: Iterator[TextLine], context: TextContext) -> Iterator[Finding]:
-    """Read the relay log's name and offset, after the number of lines if that is there."""
+    """Read the name and offset of the relay log, after the number of lines if the file has it."""
     texts = [line.text.strip() for _, line in zip(range(3), lines, strict=False)]
     if texts and texts[0].isdigit():
         del texts[0]
@@ -635,9 +635,9 @@ MIN_PAGE_SIZE, MAX_PAGE_SIZE = 64, 1 << 24
 LEAF_PAGE, CONTINUED_PAGE, LAST_PAGE, ROOT_PAGE = 1, 2, 4, 8
 
 MAX_FILE = 64 * MIB
-"""Most bytes of a file whose checksums are verified."""
+"""Maximum size of a file whose checksums are verified, in bytes."""
 MAX_ANNOTATED = MIB
-"""Most bytes of a file that the annotated hexdump shows page by page (a log of 1 GiB has an index of about 400 KiB)."""
+"""Maximum number of bytes that the annotated hexdump shows page by page (a 1 GiB log has an index of about 400 KiB)."""
 
 _COUNT_SIZE = 4
 _KEY_SIZE = 8
@@ -648,7 +648,7 @@ _CRC_SIZE = 4
 
 
 class PageRemainder(NamedTuple):
-    """Rest of a node that continues in the next page: number of GTIDs, and whether a page number follows."""
+    """Rest of a node that continues on the next page: the number of GTIDs, and whether a page number follows."""
 
     gtids: int = 0
     child: bool = False
@@ -657,8 +657,8 @@ class PageRemainder(NamedTuple):
 class GtidIndexContext(msgspec.Struct):
     """State of one GTID index.
 
-    `remainders`: by the offset of a page, what continues in it. `has_root`: the last page is a root, so the index is
-    complete.
+    `remainders`: for each page offset, the rest of the node that continues there. `has_root`: the last page is a root,
+    so the index is complete.
     """
 
     page_size: int = 0
@@ -671,7 +671,7 @@ class GtidIndexContext(msgspec.Struct):
 
 
 class PageItem(NamedTuple):
-    """One part of a page's content; `key`: number of the key in the page that it belongs to, or -1."""
+    """One part of the content of a page; `key`: number of the key within the page, -1 if the part belongs to none."""
 
     kind: str
     start: int
@@ -682,7 +682,7 @@ class PageItem(NamedTuple):
 def iter_page_items(
     data: bytes, start: int, end: int, is_leaf: bool, remainder: PageRemainder
 ) -> Iterator[PageItem | PageRemainder]:
-    """Yield the parts of the page content `data[start:end]`, and at last what continues in the next page."""
+    """Yield the parts of the page content `data[start:end]`, and last the remainder that continues on the next page."""
     at, key, gtids, has_child = start, -1, remainder.gtids, remainder.child
     while True:
         while gtids and end - at >= _GTID_SIZE:
@@ -721,7 +721,7 @@ def _iter_unused(at: int, end: int) -> Iterator[PageItem]:
 class PageContent(Construct):  # type: ignore[misc]
     """Construct of the keys of a page.
 
-    `size`: an expression of their size in bytes. `remainders`: what continues in a page, by the offset of its content.
+    `size`: expression for the size of the keys in bytes. `remainders`: by page content offset, the rest of a node.
     """
 
     def __init__(self, size: Any, remainders: Mapping[int, PageRemainder]) -> None:
@@ -736,7 +736,7 @@ class PageContent(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
-        """Yield the keys with their parts, GTIDs of a key of the previous page, and unused bytes."""
+        """Yield the keys with their parts, GTIDs that belong to a key of the previous page, and unused bytes."""
         is_leaf = bool(data[start - _FLAGS_SIZE] & LEAF_PAGE)
         last_key, number = -1, 0
         for item in iter_page_items(data, start, end, is_leaf, self.remainders.get(start, PageRemainder())):
@@ -812,7 +812,7 @@ _EMPTY = Struct("rest" / GreedyBytes)
 
 
 def is_gtid_index(head: FileHead) -> bool:
-    """Return whether it is a GTID index by its magic or its name."""
+    """Return whether the magic or the name is that of a GTID index."""
     return head.data.startswith(GTID_INDEX_MAGIC) or GTID_INDEX_NAME.fullmatch(head.name.rpartition("/")[2]) is not None
 
 
@@ -828,7 +828,7 @@ def detect_gtid_index(head: FileHead) -> FormatMatch:
 
 
 def create_gtid_index_layout(head: FileHead) -> LogFileLayout:
-    """Return the layout: the whole file is its header, and faults are warnings at most."""
+    """Return the layout: the whole file is its header, and no finding is worse than a warning."""
     context = GtidIndexContext()
     size = len(head.data) if head.size is None else head.size
     if not size:
@@ -867,7 +867,7 @@ def _check_header(data: bytes, context: GtidIndexContext) -> Iterator[Finding]:
 
 
 def _check_pages(head: FileHead, size: int, context: GtidIndexContext) -> Iterator[Finding]:
-    """Yield findings about page checksums and the end of the file, and note what continues in each page."""
+    """Yield findings about page checksums and the end of the file, and record which node continues on each page."""
     flags, remainder = 0, PageRemainder()
     page_count = min(size, MAX_FILE) // context.page_size
     wrong_pages: list[Finding] = []
@@ -917,7 +917,7 @@ def _page_checksum_finding(number: int, start: int, size: int, stored: int, comp
 def _read_page(
     page: bytes, start: int, at: int, remainder: PageRemainder, context: GtidIndexContext
 ) -> tuple[int, PageRemainder]:
-    """Return the flags of a page, and what continues in the next one."""
+    """Read a page; return its flags and the remainder that continues on the next page."""
     flags = page[at]
     content = at + _FLAGS_SIZE
     is_leaf = bool(flags & LEAF_PAGE)

@@ -75,11 +75,11 @@ from binlogtool.limits import MIB, Limits
 # --- The FORMAT_DESCRIPTION event at the beginning of a log ---
 
 _MAX_TYPES_WITHOUT_CHECKSUMS = 29
-"""Most event types of any server that writes no checksums."""
+"""Maximum number of event types in servers that write no checksums."""
 
 
 def read_description(data: bytes, at: int) -> FormatDescription | None:
-    """Read the FORMAT_DESCRIPTION event at `data[at:]`; None if there is none."""
+    """Read the FORMAT_DESCRIPTION event at `data[at:]`; None if there is no such event."""
     if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
         return None
     size = read_event_size(data, at)
@@ -123,9 +123,9 @@ def infer_form_from_next(data: bytes, at: int, description: FormatDescription) -
 
 
 def has_contradicting_version(description: FormatDescription) -> bool:
-    """Return whether the version is of a server without checksums while the event is another server's.
+    """Return whether the version is that of a server without checksums while the rest of the event is not.
 
-    Nothing proves such an event.
+    The contents of such an event cannot be trusted.
     """
     return description.checksum_alg is None and len(description.post_header_len) > _MAX_TYPES_WITHOUT_CHECKSUMS
 
@@ -135,25 +135,25 @@ def has_contradicting_version(description: FormatDescription) -> bool:
 DEFAULT_MAX_EVENT = 256 * MIB
 """Default size limit of one event in bytes; servers write up to 1 GiB."""
 _KNOWN_TYPE = rb".{4}[\x01-\x3f\xa0-\xbf]"
-"""MySQL numbers its types from 1, MariaDB its own from 160: resync also finds types of newer servers."""
+"""Known event types: MySQL counts from 1, MariaDB's own start at 160. Resync also accepts types of newer servers."""
 _PLAUSIBLE_SIZE = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
-"""A common header: a size below 1 GiB, known flags (docs/spec/mysql_binlog.md#resynchronization)."""
+"""Pattern for a common header: size below 1 GiB, known flags (docs/spec/mysql_binlog.md#resynchronization)."""
 
 
 def _header_pattern(smallest: int) -> bytes:
-    """Return the pattern of a common header whose size is not below the smallest event."""
+    """Return the pattern of a common header whose size is at least that of the smallest event."""
     return _KNOWN_TYPE + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _PLAUSIBLE_SIZE
 
 
 def _claimed_offset(head: bytes) -> int | None:
-    """Return the offset that an event claims: end_log_pos less its size; None for events made up by the server."""
+    """Return the offset that an event claims to have: end_log_pos minus its size; None for artificial events."""
     size, end = read_event_size(head), int.from_bytes(head[END_LOG_POS_AT:FLAGS_AT], "little")
     return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
 
 
 @cache
 def get_level(form: EventForm) -> FrameLevel:
-    """Return the frame level of an event format, one for all files."""
+    """Return the frame level of an event format; all files of this format share it."""
     return FrameLevel(
         name="event",
         schema=EVENTS[form],
@@ -188,12 +188,12 @@ ENCRYPTED_LEVEL = FrameLevel(
 
 
 def get_plain_level(form: EventForm) -> FrameLevel:
-    """Return the level of the events before the encrypted ones; everything else there is encrypted."""
+    """Return the level of the events before the encrypted ones; all later events are encrypted."""
     return replace(ENCRYPTED_LEVEL, schema=UNENCRYPTED_EVENTS[form], next_level=_next_level)
 
 
 def _next_level(data: bytes, context: BinlogFileContext) -> FrameLevel | None:
-    """Return the level after a FORMAT_DESCRIPTION inside of a relay log; None if the event is not valid."""
+    """Return the frame level after a FORMAT_DESCRIPTION inside a relay log; None if the event is not valid."""
     if context.encrypted_without_key:
         return ENCRYPTED_LEVEL
     description = read_description(data, 0)
@@ -287,7 +287,7 @@ def _create_encrypted_layout(head: FileHead) -> LogFileLayout:
 
 
 def _read_nothing(offset: int, size: int) -> bytes:
-    """Return no bytes: the head needs no further reads."""
+    """Return no bytes, for a head that needs no further reads."""
     return b""
 
 

@@ -17,14 +17,14 @@ from binlogtool.formats.mysql_binlog.index_files import INDEX_NAME, parse_log_na
 
 MAX_INDEX_BYTES = 1 << 20
 MAX_EMPTY_LOG_BYTES = 1024
-"""Most bytes of a log without a complete FORMAT_DESCRIPTION; servers write fewer than 300 for it."""
+"""Maximum size in bytes of a log without a complete FORMAT_DESCRIPTION; servers write fewer than 300 bytes for it."""
 
 
 def edit_header(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEdit]:
-    """Clear the flag that says that a server writes to the file, as the server does after its own recovery.
+    """Clear the in-use flag, as the server does after its own recovery.
 
-    In a file that MySQL encrypted, changing a bit of the counter-mode ciphertext changes the same bit of the plain
-    text.
+    This also works in a file encrypted by MySQL: flipping a bit of the counter-mode ciphertext flips the same bit of
+    the plain text.
     """
     context = layout.context
     if not isinstance(context, BinlogFileContext) or context.is_relay_log or context.encrypted_without_key:
@@ -39,10 +39,10 @@ def edit_header(layout: LogFileLayout, read_raw: RangeReader) -> Sequence[ByteEd
 def fix_index_files(names: Sequence[str], read: Callable[[str], RangeReader]) -> Iterator[FileFix]:
     """Rewrite index files so that servers can read them.
 
-    Joined lines are split, line ends are corrected, and lines of logs that do not exist are removed, as well as a
-    newest log that is still empty; that file is removed too. An index is left unchanged if a log between others is
-    missing: without its line the server would silently skip its transactions, while the ROTATE before them would still
-    name it.
+    Joined lines are split, line ends are corrected, and the lines of missing logs are removed. If the newest log is
+    still empty, its line and the file itself are removed. An index is left unchanged if a log between two others is
+    missing: without its line the server would silently skip its transactions, although the preceding ROTATE still names
+    it.
     """
     logs = [name for name in names if parse_log_name(posixpath.basename(name)) is not None]
     existing = {posixpath.basename(name) for name in names}
@@ -99,10 +99,10 @@ def _parse_lines(data: bytes) -> tuple[list[bytes], list[str]]:
 
 
 def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
-    """Add logs that an index lacks after its first one; return their number.
+    """Add to an index the unlisted logs after its first one (all logs to an empty index); return their number.
 
-    After a crash the server reads the newest one first, and replicas miss what is not listed. Nothing is added if files
-    are missing among them.
+    After a crash the server reads the newest log first, and replicas miss the transactions of unlisted logs. Nothing is
+    added if the numbers of these logs have gaps.
     """
     base = posixpath.basename(index).removesuffix(".index")
     listed = [parsed.number for line in lines if (parsed := parse_log_name(line)) is not None and parsed.base == base]
@@ -122,10 +122,10 @@ def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
 
 
 def _find_empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], RangeReader]) -> str | None:
-    """Return the newest log if it is empty and the server fails at it; None otherwise.
+    """Return the name of the newest log if it is empty and makes the server fail at startup; None otherwise.
 
-    It is empty if it has no magic number or only zeros; for MariaDB (by the preceding log) also without a complete
-    FORMAT_DESCRIPTION.
+    A log is empty if it has no magic number or only zeros. If the preceding log is MariaDB's, a log without a complete
+    FORMAT_DESCRIPTION is empty too.
     """
     if len(lines) < 2:
         return None
@@ -148,13 +148,13 @@ def _find_empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callab
 
 
 def _is_missing(line: bytes, existing: set[str]) -> bool:
-    """Return whether the line names a log of this directory that does not exist."""
+    """Return whether the line names a log of this directory, and this log does not exist."""
     base = posixpath.basename(line.decode("utf-8", "surrogateescape"))
     return parse_log_name(base) is not None and base not in existing
 
 
 def _has_gap(missing_flags: Sequence[bool]) -> bool:
-    """Return whether a line between others would be removed."""
+    """Return whether a line between two lines that stay would be removed."""
     kept_indexes = [number for number, out in enumerate(missing_flags) if not out]
     return kept_indexes[-1] - kept_indexes[0] >= len(kept_indexes)
 

@@ -1,4 +1,4 @@
-"""All on-disk structures by name, for `schema` and for parsing parts of a file."""
+"""All on-disk structures by name, for the `schema` command and for parsing parts of a file."""
 
 from __future__ import annotations
 

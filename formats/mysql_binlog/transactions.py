@@ -1,4 +1,4 @@
-"""Whole transactions of a log for other containers, and split points between transactions.
+"""Extract whole transactions for other log formats, and find split points between transactions.
 
 Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
@@ -36,17 +36,17 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import as_int
 from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES, HEADER_SIZE, EventType
 from binlogtool.limits import Limits
 
-# --- Transactions of a MariaDB log for conversion into other containers ---
+# --- Transactions of a MariaDB log for conversion into other formats ---
 
 _T = EventType
 _PORTABLE_EVENTS = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
-"""Events outside of transactions that another container needs too; it has its own of the other types."""
+"""Events outside transactions that the target log needs too; it writes its own events of the other types."""
 
 
 class TransactionReader:
     """Reader of the transactions of one file (`EventGroupReader`).
 
-    A transaction with a GTID extends to the next one: events without a GTID after a complete transaction belong to it.
+    A transaction with a GTID extends to the next GTID: events without a GTID after a complete transaction belong to it.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class TransactionReader:
         self._skips_to_next = False
 
     def read_groups(self, batch: Batch) -> Iterator[PortableEventGroup | PriorGtids | Finding]:
-        """Yield the transactions of a batch, and the lists of GTIDs."""
+        """Yield the transactions of a batch, and the lists of earlier GTIDs."""
         starts, ends = batch.frames["offset"], batch.frames["body_end"]
         for index in range(batch.frames.count):
             data = bytes(batch.window[starts[index] : ends[index]])  # the batch is released before the transaction ends
@@ -90,13 +90,13 @@ class TransactionReader:
             yield from self._end_transaction("another transaction begins inside of it", Severity.ERROR)
 
     def skip_damage(self, start: int, end: int) -> Iterator[PortableEventGroup | Finding]:
-        """Drop the open transaction up to its end."""
+        """Drop the rest of the open transaction."""
         yield from self._end_transaction("a part of it is damaged", Severity.ERROR)
         self._transactions.reset()
         self._skips_to_next = True
 
     def finish(self) -> Iterator[PortableEventGroup | Finding]:
-        """Yield the last transaction; one that the server never finished was rolled back."""
+        """Yield the last transaction; a transaction that the server never finished was rolled back."""
         yield from self._end_transaction("the file ends inside of it", Severity.WARNING)
 
     def _end_transaction(self, reason: str, severity: Severity) -> Iterator[PortableEventGroup | Finding]:
@@ -121,7 +121,7 @@ def _read_gtid(event: Event) -> str | None:
 
 
 def _make_group(parts: list[tuple[Event, bytes]]) -> PortableEventGroup:
-    """Return a transaction for another container."""
+    """Return the events as a transaction that can be written to another log format."""
     first, gtid = parts[0][0], _read_gtid(parts[0][0])
     return PortableEventGroup(
         offset=first.start,
@@ -137,7 +137,7 @@ def _make_group(parts: list[tuple[Event, bytes]]) -> PortableEventGroup:
 
 
 def _read_gtid_list(event: Event) -> Iterator[PriorGtids]:
-    """Yield the GTIDs before this file."""
+    """Yield the GTIDs of earlier files."""
     try:
         yield PriorGtids(tuple(read_gtid_list(bytes(event.body))), True)
     except MalformedError:
@@ -149,7 +149,7 @@ def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> Transact
 
     Raises:
         UsageError: the log is not MariaDB's, or is a relay log.
-        LimitError: it is encrypted, and there is no key.
+        LimitError: the log is encrypted, and there is no key.
     """
     context = layout.context
     if not isinstance(context, BinlogFileContext):
@@ -163,10 +163,10 @@ def create_transaction_reader(layout: LogFileLayout, limits: Limits) -> Transact
     return TransactionReader()
 
 
-# --- Split points between transactions, and the state at each ---
+# --- Split points between transactions, with the state at each of them ---
 
 MAX_CARRIED_MAPS = 1024
-"""Most table maps that are handed over at a split point. A server repeats in each transaction the maps that it uses."""
+"""Maximum number of table maps that are handed over at a split point. Servers repeat the maps in each transaction."""
 
 _COLUMN_NAMES = ("type_code", "body_start", "body_end")
 
@@ -224,7 +224,7 @@ class BinlogSplitFinder:
         return split_point
 
     def _follow_query(self, batch: Batch, index: int) -> None:
-        """Follow a QUERY that is compressed or may declare a table."""
+        """Apply a QUERY that is compressed or may define a table."""
         code, body_start, body_end = (int(batch.frames[name][index]) for name in _COLUMN_NAMES)
         self._later_statements.append((index, code, bytes(batch.window[body_start:body_end])))
         state, kind = self._kernel_state, int(get_query_kind(code, batch.window[body_start:body_end]))
@@ -235,7 +235,7 @@ class BinlogSplitFinder:
             state[tracker_kernels.BOUNDARY_COUNT] = index + 1
 
     def _note_maps(self, batch: Batch, boundary: int) -> None:
-        """Note the batch's table maps: those before its last boundary are valid there, the others at the next one."""
+        """Record the table maps of a batch: those before its last boundary are valid there, others at the next."""
         valid, later, numbers = [], [], self._noted_maps
         for at in range(
             0, tracker_kernels.MAP_WIDTH * self._kernel_state[tracker_kernels.MAP_COUNT], tracker_kernels.MAP_WIDTH
@@ -288,7 +288,7 @@ class BinlogSplitFinder:
         return decryptor.decryptor if isinstance(decryptor, EventDecryptorFactory) else None
 
     def resume(self, state: Any, record: int) -> FrameLevel | None:
-        """Restore the table maps, the definitions, and the FORMAT_DESCRIPTION of a relay log."""
+        """Restore the table maps, the table definitions, and the FORMAT_DESCRIPTION of a relay log."""
         bodies = [bytes.fromhex(text) for text in state["maps"]]
         self.context.tracker.previous_relay_log = None  # no group is open here that the preceding file could have begun
         _add_maps(self.table_maps, bodies, self.table_id_size)
@@ -305,7 +305,7 @@ class BinlogSplitFinder:
         return next_level(bytes.fromhex(state["description"]), self.context)
 
     def skip_damage(self) -> None:
-        """Reset the state: the open group and the table maps are unknown."""
+        """Reset the state after damage: the open group and the table maps are unknown."""
         self._kernel_state = array("q", bytes(8 * tracker_kernels.SPLIT_STATE_SIZE))
         self.table_maps.clear()
         self._later_maps.clear()
@@ -314,7 +314,7 @@ class BinlogSplitFinder:
 
 
 def _add_maps(maps: dict[int, bytes], bodies: Iterable[bytes], id_size: int) -> None:
-    """Add table maps, newest last, and drop the oldest beyond the limit."""
+    """Add table maps, newest last, and drop the oldest ones above the limit."""
     for body in bodies:
         number = int.from_bytes(body[:id_size], "little")
         maps.pop(number, None)

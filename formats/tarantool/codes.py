@@ -15,32 +15,32 @@ PLAIN_MAGIC = 0xD5BA0BAB
 ZSTD_MAGIC = 0xD5BA0BBA
 END_MARK = bytes.fromhex("d510aded")
 MAGIC_PATTERN = rb"\xd5\xba\x0b[\xab\xba]"
-"""Pattern that matches both magics."""
+"""Pattern that matches both magic numbers of a block."""
 
 BLOCK_START_PATTERN = MAGIC_PATTERN + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
-"""Start of a block: a magic, then a possible first byte of an unsigned integer."""
+"""Pattern for the start of a block: a magic, then a possible first byte of an unsigned integer."""
 
 FIXHEADER_SIZE = 19
-"""Bytes of a block before its payload (XLOG_FIXHEADER_SIZE)."""
+"""Size of the fixed header of a block, before its payload, in bytes (XLOG_FIXHEADER_SIZE)."""
 
 MAX_PAYLOAD_SIZE = 2**31
-"""Longest payload that the server accepts (IPROTO_BODY_LEN_MAX)."""
+"""Maximum size of a payload that the server accepts, in bytes (IPROTO_BODY_LEN_MAX)."""
 
 UINT32_MASK = (1 << 32) - 1
-"""The server keeps only these bits of the numbers in a fixed header."""
+"""Mask for the bits that the server keeps of numbers in a fixed header."""
 
 COMPRESS_THRESHOLD = 2048
-"""Bytes, fixed header included, from which on the server compresses a block (XLOG_TX_COMPRESS_THRESHOLD)."""
+"""Size in bytes, fixed header included, from which the server compresses a block (XLOG_TX_COMPRESS_THRESHOLD)."""
 
 VCLOCK_MAX = 32
 """Number of components of a vclock."""
 
 BOX_SYSTEM_ID_MAX = 511
-"""User spaces have ids above this one."""
+"""Highest id of a system space; user spaces have higher ids."""
 
 
 class FileKind(enum.StrEnum):
-    """The first line of a file (`docs/spec/tarantool.md#text-header`)."""
+    """Kind of a file, by its first line (`docs/spec/tarantool.md#text-header`)."""
 
     XLOG = "XLOG"
     SNAP = "SNAP"
@@ -136,8 +136,7 @@ KEY_TYPES = (
     0, 5, 6, 1, 1, 5, 9, 3, 0, 1, 1, 3, 3, 3, 3, 3,
     6, 7, 7, 6, 1,
 )  # fmt: skip
-"""The type of the value of each key by its number (`iproto_key_type`): 1 uint, 3 str, 5 array, 6 map, 7 bool, 9 double,
-10 ext; 0 for keys without one, or where versions differ."""
+"""Value types by key number (`iproto_key_type`): 1 uint, 3 str, 5 array, 6 map, 7 bool, 9 double, 10 ext; 0 varies."""
 
 
 class RaftKey(enum.IntEnum):
@@ -177,7 +176,7 @@ class PageInfoKey(enum.IntEnum):
 
 
 class RowIndexKey(enum.IntEnum):
-    """The key of ROWINDEX (`docs/spec/tarantool.md#vinyl-files`)."""
+    """Key of ROWINDEX (`docs/spec/tarantool.md#vinyl-files`)."""
 
     ROW_INDEX = 1
 
@@ -256,14 +255,14 @@ UINT64_MASK = (1 << 64) - 1
 
 
 class TypeNames(dict[int, str]):
-    """Row type -> name; an unknown type is shown as its number."""
+    """Dict of row type -> name; an unknown type is shown as its number."""
 
     def __missing__(self, row_type: int) -> str:
         return str(row_type & UINT64_MASK)
 
 
 class SpaceNames(dict[int, str | None]):
-    """Space id -> name, extended from `_space` rows as they are read; an unknown id is shown as its number."""
+    """Dict of space id -> name, extended from `_space` rows as they are read; an unknown id is shown as its number."""
 
     def __init__(self) -> None:
         super().__init__(SYSTEM_SPACES)
@@ -294,7 +293,7 @@ BODY_NAMES_BY_TYPE: dict[int, dict[int, str]] = {
 
 
 def name_body_key(row_type: int, key: Any) -> str:
-    """Return the name of a body key in a row of this type, `key_0x..`, or `key_'..'` for a key that is no number."""
+    """Return the name of a body key in a row of this type; `key_0x..` if unknown, `key_'..'` if it is not a number."""
     if type(key) is not int:
         return f"key_{key!r}"[:80]
     return BODY_NAMES_BY_TYPE.get(row_type, BODY_NAMES).get(key) or f"key_0x{key:02x}"

@@ -1,10 +1,8 @@
-"""Explain damage of a journal file; repair text headers and fixed headers of blocks.
+"""Explain damage in a journal file; repair text headers and fixed headers of blocks.
 
-Other lines do not prevent the rows from being read, or could be right in many ways. The server refuses such a file all
-the same, or skips it under force: what it says about the stored header goes into the finding, for the replay.
-Source: `docs/spec/tarantool.md#text-header`.
-
-Source: `docs/spec/tarantool.md#resynchronization`.
+Only lines without which the rows cannot be read are repaired, and only if there is a single way to do so. The server
+still refuses such a file, or skips it with force_recovery: its message about the stored header is kept in the finding
+for the replay. Source: `docs/spec/tarantool.md#text-header`, `#resynchronization`.
 """
 
 from __future__ import annotations
@@ -55,15 +53,15 @@ _DIAGNOSES: Mapping[str, str] = {
     "inflate-limit": "inflate_limit",
 }
 _ATOMIC_KINDS = (FileKind.SNAP, FileKind.RUN, FileKind.INDEX)
-"""Files that are renamed when they are complete: a crash cannot leave one without its end."""
+"""Kinds of files that are renamed when they are complete: a crash cannot leave such a file without its end."""
 
 _NEXT_BLOCK_OR_END = re.compile(MAGIC_PATTERN + b"|" + re.escape(END_MARK))
 _UINT_SIZES = (1, 2, 3, 5, 9)
 
 
 def explain_damage(layout: LogFileLayout, data: memoryview, offset: int, engine_finding: Finding) -> Finding:
-    """Add to a finding its diagnosis, the severity that the server's behaviour calls for, and proof of an intact
-    payload.
+    """Return a finding with its diagnosis, the severity that follows from the server's behaviour, and the proof of an
+    intact payload if there is one.
 
     Args:
         layout: layout of the file.
@@ -107,21 +105,20 @@ def _explain_block_damage(damage: Finding, data: memoryview, offset: int) -> Fin
 
 
 class IntactPayload(NamedTuple):
-    """A payload that its stored crc proves. end: offset of its end from the start of its block. crc: the stored crc."""
+    """A payload proven by its stored crc. end: offset of its end from the start of its block. crc: the stored crc."""
 
     end: int
     crc: int
 
 
 def find_payload_by_crc(data: memoryview, *, ends_here: bool = False) -> IntactPayload | None:
-    """Find the payload of a block whose header is damaged: the bytes up to some border for which the stored crc is
-    right.
+    """Find the payload of a block whose header is damaged: bytes that match the stored crc, up to a possible end.
 
-    Borders are the next magic or end mark, and the end that the header states.
+    Possible ends are the next magic or end mark, and the end that the header states.
 
     Args:
         data: bytes from the start of the block on.
-        ends_here: the end of `data` is a border too.
+        ends_here: the end of `data` is also a possible end.
     """
     stored = set(_read_stored_crcs(data))
     if not stored:
@@ -189,8 +186,8 @@ def _explain_tail(damage: Finding, layout: LogFileLayout, context: TarantoolCont
 
 
 def _grade_zero_tail(damage: Finding) -> Severity:
-    """Grade zeros at the end: once they could be a block's header the server refuses to start, although nothing is
-    lost.
+    """Grade zeros at the end of a file: the server refuses to start if there are enough zeros for a block header,
+    although nothing is lost.
     """
     return Severity.ERROR if damage.length >= FIXHEADER_SIZE else damage.severity
 
@@ -201,18 +198,18 @@ _BLOCK_OR_END = re.compile(BLOCK_START_PATTERN + rb"|\xd5\x10\xad\xed")
 _VALID_HEADER = re.compile(
     rb"(?:%s)\n(?:[^\n]+\n)?(?:(?:%s):[^\n]*\n)*\n" % ("|".join(FileKind).encode(), "|".join(KNOWN_KEYS).encode())
 )
-"""A header of a known type in which every line has a known key."""
+"""Pattern of a header of a known type in which every line has a known key."""
 _FIRST_LINES_SIZE = 12
-"""Bytes of the longest type and version, line ends included."""
+"""Maximum size of the first two lines (type and version) in bytes, line feeds included."""
 _MAX_LINE_SIZE = 128
 _WHOLE_LINE_DIAGNOSES = ("bad_header", "unknown_header_key")
-"""Diagnoses of a line that is wrong as a whole."""
+"""Diagnoses of lines that are wrong as a whole."""
 
 _PROOF = "the lines of the header and the block after it prove it"
 
 
 def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
-    """Yield the one bit flip that leaves nothing wrong with a header (`format_api.format`); nothing if several do."""
+    """Yield the bit flip that makes a header valid (`format_api.format`); nothing if several flips do so."""
     first_block = _BLOCK_OR_END.search(head.data, 0, HEADER_SEARCH_SIZE)
     stored_layout = read_layout(head, Limits())
     errors = [one for one in stored_layout.findings if one.severity is Severity.ERROR]
@@ -254,7 +251,7 @@ def _list_candidate_bytes(stored_layout: LogFileLayout, error: Finding, end: int
 
 
 def _is_valid_after_flip(text: bytearray, flip: HeaderFlip) -> bool:
-    """Check the header's lines with one bit flipped. Cheap: most flips fail here, without reading a layout."""
+    """Return whether the header's lines are valid after a flip. Cheap: rejects most flips without reading a layout."""
     flip.correct_bytes(0, text)
     is_valid = _VALID_HEADER.fullmatch(text) is not None
     flip.correct_bytes(0, text)
@@ -262,7 +259,7 @@ def _is_valid_after_flip(text: bytearray, flip: HeaderFlip) -> bool:
 
 
 def _is_clean_header(head: FileHead, end: int) -> bool:
-    """Check that a header of `end` bytes is readable and has no findings."""
+    """Return whether a header of `end` bytes is readable and has no findings."""
     candidate = read_layout(head, Limits())
     return candidate.readable and candidate.frames_at == end and not candidate.findings
 
@@ -274,12 +271,12 @@ _MAP_FIRST_BYTES = frozenset((*range(0x81, 0x90), 0xDE, 0xDF))
 """Possible first bytes of a row, whose header is a map."""
 
 _MAX_CANDIDATES = 32
-"""Places in one damaged range that are tried as the start of a block."""
+"""Maximum number of places in one damaged range that are tried as the start of a block."""
 
 
 def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameHeaderFix]:
-    """Yield the blocks of a damaged range with a rebuilt fixed header: length, magic and filler are new, the crc is the
-    stored one.
+    """Yield the blocks of a damaged range, each with a rebuilt fixed header: length, magic and filler are new, the crc
+    is the stored one.
     """
     position = 0
     for _ in range(_MAX_CANDIDATES):
@@ -302,7 +299,7 @@ def rebuild_block_headers(layout: LogFileLayout, data: bytes) -> Iterator[FrameH
 
 
 def _build_block_header(magic: bytes, payload: bytes, crc: int) -> bytes | None:
-    """Build the fixed header as the server writes it; None if the bytes are no payload."""
+    """Build the fixed header as the server writes it; None if the bytes are not a payload."""
     is_compressed = payload.startswith(_ZSTD_FRAME_MAGIC)
     if not is_compressed and payload[:1] not in (bytes([one]) for one in _MAP_FIRST_BYTES):
         return None

@@ -47,22 +47,22 @@ from binlogtool.limits import Limits
 # --- Decoded rows ---
 
 BOX_SPACE_ID = 280
-"""Space `_space`, whose rows name the others: [id, owner, name, …]."""
+"""Id of the space `_space`, whose rows name the other spaces: [id, owner, name, …]."""
 
 HAS_TIME = 1 << HeaderKey.TIMESTAMP
 HAS_TSN = 1 << HeaderKey.TSN
 SPACE_AND_TUPLE_KEYS = 1 << BodyKey.SPACE_ID | 1 << BodyKey.TUPLE
 END_SECONDS = 253402300800
-"""9999-12-31T24:00:00Z, exclusive: later times (and those before year 1) cannot be shown."""
+"""9999-12-31T24:00:00Z, exclusive: times from here on, and before year 1, cannot be shown."""
 
 _MIN_SECONDS = -62135596800
 
 _YEAR_2004, _YEAR_2038 = 0x41D << 52, 0x41E << 52
-"""Bit patterns of 2**30 and 2**31 seconds: all doubles between have the same exponent."""
+"""Bit patterns of 2**30 and 2**31 seconds as doubles; all doubles between them have the same exponent."""
 
 T = TypeVar("T")
 _MAX_CACHED_BODIES, _MAX_CACHED_BODY_SIZE = 256, 1024
-"""Cached bodies, and the most bytes that a cached body has: a snapshot of a new server has about a hundred."""
+"""Maximum number and size of cached bodies; a snapshot of a new server has about a hundred rows."""
 
 _MANTISSA_MASK = (1 << 52) - 1
 _IMPLIED_BIT = 15625 << 52
@@ -150,7 +150,7 @@ def _name_spaces(context: TarantoolContext, batch: Batch, start: int, stop: int)
 
 
 def learn_space_name(names: SpaceNames, batch: Batch, index: int) -> int | None:
-    """Take the id and name of a space from a row of `_space`; return the id, or None if the row has no name."""
+    """Store the id and name from a row of `_space`; return the id, or None if the row sets no name."""
     body = read_body_bytes(batch, index)
     definition = None if body is None else _decode_space_name(body, int(batch.records["type"][index]))
     if definition is None:
@@ -161,9 +161,7 @@ def learn_space_name(names: SpaceNames, batch: Batch, index: int) -> int | None:
 
 
 def cache_by_body(function: Callable[..., T]) -> Callable[..., T]:
-    """Decorate a function of a body so that its results for short bodies are cached (snapshots of one server repeat
-    them).
-    """
+    """Decorate a function of a body to cache its results for short bodies (snapshots of one server repeat them)."""
     cached = lru_cache(_MAX_CACHED_BODIES)(function)
 
     def call_cached(body: bytes, *arguments: int) -> T:
@@ -174,7 +172,7 @@ def cache_by_body(function: Callable[..., T]) -> Callable[..., T]:
 
 @cache_by_body
 def _decode_space_name(data: bytes, row_type: int) -> tuple[int, str] | None:
-    """Decode the id and name of a space from the body of a row of `_space`; None if it does not set a name."""
+    """Decode the id and name of a space from the body of a `_space` row; None if it sets no name."""
     body = decode_tree(data)
     if body is None:
         return None
@@ -241,7 +239,7 @@ def decode_bodies(context: TarantoolContext, batch: Batch, start: int, stop: int
 
 
 def _decode_plain_tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
-    """Decode bodies that are all {space_id, tuple} of plain values; None if one of them is not."""
+    """Decode bodies that are all {space_id, tuple} with plain values; None if a body is not."""
     table, decode_fast = batch.records, get_fast_decoder()
     spaces, tuples = to_unsigned(to_int_list(table["space_id"], start, stop)), to_int_list(table["tuple"], start, stop)
     ends = to_int_list(table["end"], start, stop)
@@ -261,7 +259,7 @@ def _decode_plain_tuples(batch: Batch, start: int, stop: int) -> list[Any] | Non
 def _decode_mixed_bodies(
     batch: Batch, start: int, stop: int, keys: list[int], shapes: list[int], depth: int
 ) -> list[Any]:
-    """Decode bodies one by one: with msgspec where its result is exact, else as a tree."""
+    """Decode bodies one by one: with msgspec if its result is exact, else as a tree."""
     table, arena, decode_fast = batch.records, batch.arena, get_fast_decoder()
     body_at, ends = to_int_list(table["body"], start, stop), to_int_list(table["end"], start, stop)
     result: list[Any] = []
@@ -296,11 +294,11 @@ def find_too_deep_rows(batch: Batch, depth: int) -> Iterator[Finding]:
 
 
 _NESTED_SHIFT, _NESTED_MASK = 8, (1 << 24) - 1
-"""Position and width, in the column `shape`, of the number of arrays and maps."""
+"""Bit position and mask, in the column `shape`, of the number of arrays and maps."""
 
 
 def _decode_body_exactly(batch: Batch, index: int, depth: int) -> Any:
-    """Decode one body as a tree; return a `Finding` that says what is wrong if it is malformed."""
+    """Decode one body as a tree; return a `Finding` about the error if it is malformed."""
     table = batch.records
     start, end = int(table["body"][index]), int(table["end"][index])
     if start < 0:
@@ -330,7 +328,7 @@ def name_body_keys(row_type: int, body: MpNode) -> dict[str, Any]:
 
 
 class _BodyKeyNames(dict[int, str]):
-    """Names of the body keys of one row type; unknown keys get a name from their number, which is not stored."""
+    """Names of the body keys of one row type; the name of an unknown key is made from its number and not stored."""
 
     def __init__(self, row_type: int) -> None:
         super().__init__((key, name_body_key(row_type, key)) for key in range(0x60))
@@ -352,7 +350,7 @@ _VYLOG_KEY_NAMES = {str(key): name for key, name in VYLOG_KEYS.items()}
 
 
 def _name_vylog_fields(body: Any) -> Any:
-    """Add the names of type and keys to a record of the vinyl metadata log, beside the stored tuple."""
+    """Add the names of type and keys to a record of the vinyl metadata log, next to the stored tuple."""
     if isinstance(body, Finding):
         return body
     record = body.get("tuple")
@@ -374,7 +372,7 @@ _HEADER_COLUMNS = (
     HeaderKey.FLAGS,
 )
 _SINGLE_ROW_KEYS = 0b0000011101
-"""Keys type, replica_id, lsn, timestamp: a row that is a transaction by itself."""
+"""Header keys type, replica_id, lsn, timestamp: a row with only these keys is a transaction by itself."""
 _MIDDLE_ROW_KEYS = _SINGLE_ROW_KEYS | HAS_TSN
 _LAST_ROW_KEYS = _MIDDLE_ROW_KEYS | 1 << HeaderKey.FLAGS
 
@@ -460,7 +458,7 @@ class BlockSplitPoints(EveryFrameSplitFinder):
     context: TarantoolContext
 
     def feed(self, batch: Batch, compile_kernel: KernelCompiler) -> SplitPoint | None:
-        """Return the border after the last block of a batch; learn the space names in it."""
+        """Return the border after the last block of a batch, and store the space names that the batch defines."""
         spaces = to_int_list(batch.records["space_id"], 0, batch.records.count)
         if BOX_SPACE_ID in set(spaces):
             for index, space in enumerate(spaces):

@@ -31,7 +31,7 @@ from binlogtool.limits import MIB, Limits
 
 VERSIONS = ("0.12", "0.13")
 TEMPORARY_PATTERNS = ("*.inprogress",)
-"""The server renames them when they are complete."""
+"""Patterns of unfinished files, which the server renames when they are complete."""
 
 UNUSABLE_VCLOCK_DIAGNOSES = ("bad_vclock", "vclock_name_mismatch", "unknown_header_key")
 """Diagnoses of a header whose VClock cannot be used."""
@@ -70,7 +70,7 @@ class TarantoolContext(msgspec.Struct):
     """Format-specific facts about one file.
 
     Attributes:
-        kind: kind by which the file is validated: that of the name where it contradicts the first line.
+        kind: kind as which the file is validated; if name and first line contradict each other, that of the name.
         text: the header's lines.
         number: the digits of the name, or None.
         suffix: "", ".inprogress" or ".corrupted".
@@ -91,7 +91,7 @@ class TarantoolContext(msgspec.Struct):
 
     @property
     def signature(self) -> int:
-        """The sum of all vclock components, which names the file."""
+        """Sum of all vclock components; the server names the file after it."""
         return sum(self.vclock.values())
 
     def cap_severity(self, raw_finding: Finding) -> Finding:
@@ -101,7 +101,7 @@ class TarantoolContext(msgspec.Struct):
 
 
 def fork_context(context: TarantoolContext) -> TarantoolContext:
-    """Copy a context: it knows the same space names, but shares none that either learns later."""
+    """Copy a context: the copy has the same space names, but names that either learns later are not shared."""
     spaces = SpaceNames()
     spaces.update(context.spaces)
     return replace(context, spaces=spaces)
@@ -122,13 +122,13 @@ def detect(head: FileHead) -> FormatMatch:
         torn = any(kind.encode().startswith(head.data) for kind in FileKind.__members__)
         is_ignored = head.name.endswith(
             (".inprogress", ".corrupted")
-        )  # the server did not finish the file, or set it aside
+        )  # the server did not finish the file, or renamed it as corrupted
         return FormatMatch(20 if torn or is_ignored else 10, f"is named like a Tarantool file ({head.name})")
     return FormatMatch(0, "no Tarantool header")
 
 
 def get_log_stem(name: str) -> str | None:
-    """Return "" for a file named by a signature: all such files of a directory are one log. None for other names."""
+    """Return "" for a name made from a signature (all such files of a directory are one log); None for other names."""
     return "" if _FILE_NAME.fullmatch(name) else None
 
 
@@ -242,7 +242,7 @@ def _check_line(line: HeaderLine, text: HeaderText, lost_vclock: bool) -> Iterat
 
 
 def _report_unknown_key(line: HeaderLine, text: HeaderText, lost_vclock: bool) -> Finding:
-    """Report an unknown key: a warning, as newer servers add keys; an error where the VClock line is missing."""
+    """Report an unknown key: a warning, as newer servers add keys; an error if the VClock line is missing."""
     facts: dict[str, Any] = {
         "diagnosis": "unknown_header_key",
         "key": line.key,

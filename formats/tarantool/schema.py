@@ -1,11 +1,11 @@
-"""Schemas of journal files: text header, blocks, compressed payloads.
+"""Schemas of journal files: text header, blocks, compressed payloads. .xlog, .snap, .vylog, .run and .index share them.
 
-The server writes one frame and reads any number of them (`xlog_cursor_decompress`). It stops when the input is used up
-and does not notice a frame that was cut short. Here the chain of blocks of each frame is walked first (RFC 8878,
-section 3.1.1), so a cut frame, or other bytes after a frame, are errors.
+The server writes one zstd frame per block, and reads any number of them (`xlog_cursor_decompress`). It stops at the end
+of the input and does not notice a truncated frame. Here the blocks of each frame are walked first (RFC 8878, section
+3.1.1), so a truncated frame, or other bytes after a frame, are errors.
 
-One container for .xlog, .snap, .vylog, .run and .index. Source: Tarantool `src/box/xlog.c`, `src/box/xrow.c`,
-`src/box/iproto_constants.h`, `src/box/vy_log.c`, `src/box/vy_run.c`; `docs/spec/tarantool.md`.
+Source: Tarantool `src/box/xlog.c`, `src/box/xrow.c`, `src/box/iproto_constants.h`, `src/box/vy_log.c`,
+`src/box/vy_run.c`; `docs/spec/tarantool.md`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 MAX_WINDOW_SIZE = 1 << 27
 MAX_BLOCK_SIZE = 128 * 1024
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
-"""The last three bytes of the magic of a frame without content; the first is 0x50 to 0x5f."""
+"""Last three bytes of the magic of a skippable zstd frame; the first byte is 0x50 to 0x5f."""
 _CHUNK_SIZE = 1 << 20
 _RAW_BLOCK, _RLE_BLOCK, _COMPRESSED_BLOCK = 0, 1, 2
 _DICTIONARY_SIZES = (0, 1, 2, 4)
@@ -47,7 +47,7 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
     """Unpack whole zstd frames.
 
     Raises:
-        DecompressionError: compression-error (no frame, cut, damaged, other bytes after it) or inflate-limit.
+        DecompressionError: compression-error (not a frame, truncated, damaged, other bytes after it) or inflate-limit.
     """
     size_bound = bound_unpacked_size(payload)
     decompressor = _get_decompressor()
@@ -61,8 +61,8 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
 
 
 def _unpack_in_two_passes(decompressor: Any, payload: memoryview, limit: int) -> bytearray:
-    """Unpack in two passes: the first only counts, so that a frame over the limit costs no memory and a large one no
-    copy.
+    """Unpack in two passes: the first only counts, so that a frame over the limit uses no memory and a large one is not
+    copied.
     """
     size = 0
     with (
@@ -155,7 +155,7 @@ def _get_zstd_error() -> type[Exception]:
 # --- The text header ---
 
 HEADER_SEARCH_SIZE = 1024 + 834
-"""Bytes that the server reads before it looks for the end of the header."""
+"""Number of bytes that the server reads before it looks for the end of the header."""
 
 KNOWN_KEYS = {
     "Version": "version",
@@ -176,7 +176,7 @@ class HeaderLine(NamedTuple):
     """One line of a header.
 
     Attributes:
-        start, end: its bytes, line feed included.
+        start, end: range of its bytes, line feed included.
         key: as written; None for the first two lines, and for a line without a colon.
         value: the text after the colon, or the whole line where there is no key.
         name: the field name of a known key, else `unknown[n]` or `line[n]`.
@@ -190,7 +190,7 @@ class HeaderLine(NamedTuple):
 
 
 class HeaderText(NamedTuple):
-    """The lines of a header; `end` is the offset after the empty line, None if there is no empty line."""
+    """Lines of a header; `end` is the offset after the empty line, None if there is no empty line."""
 
     lines: list[HeaderLine]
     end: int | None
@@ -249,17 +249,17 @@ def parse_vclock(text: str) -> dict[int, int]:
 
 
 def is_uuid(text: str) -> bool:
-    """Check that the text is exactly the 36 characters of a uuid."""
+    """Return whether the text is a UUID of exactly 36 characters."""
     return _UUID.fullmatch(text) is not None
 
 
 def format_vclock(vclock: dict[int, int]) -> str:
-    """Format a vclock as the server writes it: rising ids, absent ones left out."""
+    """Format a vclock as the server writes it: ids in ascending order, absent ids omitted."""
     return "{" + ", ".join(f"{replica}: {lsn}" for replica, lsn in sorted(vclock.items())) + "}"
 
 
 class TextHeader(Construct):  # type: ignore[misc]
-    """Construct type of the whole header, the empty line included; the parsed value keeps the raw bytes."""
+    """Construct type of the whole header, including the empty line; the parsed value keeps the raw bytes."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Container:
         data, start, end, base = get_remaining(stream)

@@ -1,5 +1,5 @@
 """Spaces of a log as tables (`format_api.format.Format.tables`): columns from the format in `_space`, else the whole
-tuple.
+tuple as one column.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _COLUMN_TYPES: Mapping[Any, str] = {
     "number": "double", "boolean": "boolean", "varbinary": "binary",
 }  # fmt: skip
 _MAX_BIGINT = (1 << 63) - 1
-"""The largest bigint. Few columns have unsigned values above it: only those become a type that is harder to join, and
-only once such a value occurs."""
+"""Largest bigint. Few columns have unsigned values above it: those get a wider type, harder to join, when such a value
+occurs.
+"""
 _WIDE_TYPE = "decimal(20,0)"
 _UNSIGNED_TYPES = ("unsigned", "uint", "uint64")
 _FALLBACK_COLUMNS = (TableColumn(TUPLE, "string"),)
@@ -50,7 +51,7 @@ class SpaceTables(msgspec.Struct, TableReader):
     Attributes:
         spaces: tables by space number.
         open_transaction: number of the transaction that has not ended, or None.
-        rename_note: text about a rename by the last record, "" if there was none.
+        rename_note: text about the rename that the last record made, "" if it made none.
     """
 
     spaces: dict[int, TableSchema] = msgspec.field(default_factory=dict)
@@ -60,7 +61,7 @@ class SpaceTables(msgspec.Struct, TableReader):
     def read_records(
         self, context: TarantoolContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """Yield the rows of each of these records; to be consumed in order."""
+        """Yield the rows of each of these records; must be consumed in order."""
         columns = [
             to_int_list(batch.records[name], start, stop) for name in ("type", "header_keys", "flags", "lsn", "tsn")
         ]
@@ -89,17 +90,17 @@ class SpaceTables(msgspec.Struct, TableReader):
             yield replace(change, findings=findings, begins=begins, ends=ends)
 
     def add_known_tables(self, tables: Iterable[TableSchema]) -> None:
-        """Take descriptions of tables from other files; they apply where the records' own file has none."""
+        """Add table descriptions from other files; they apply if the records' own file has none."""
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
                 self.spaces[int(number)] = replace(table, columns=_share_fallback_columns(table.columns))
 
     def note_gap(self) -> None:
-        """Note that records may be missing here."""
+        """Handle a gap: records may be missing here."""
         self.open_transaction = None
 
     def _decode_row_change(self, kind: str, body: Any, context: TarantoolContext) -> RecordTableRows:
-        """Decode one body to a row change and the table definitions that it makes."""
+        """Decode one body to a row change and the table definitions in it."""
         space = body.get("space_id") if isinstance(body, Mapping) else None
         if type(space) is not int or kind not in ROW_KINDS:
             return RecordTableRows()
@@ -122,7 +123,7 @@ class SpaceTables(msgspec.Struct, TableReader):
         )
 
     def _find_table(self, number: Any, context: TarantoolContext) -> TableSchema:
-        """Return the table of a space; one with the whole tuple as its column if the space is not defined."""
+        """Return the table of a space; if the space is not defined, a table with the whole tuple as its column."""
         table = self.spaces.get(number) if type(number) is int else None
         name = str(context.spaces[number]) if type(number) is int else "?"
         return TableSchema(name, _FALLBACK_COLUMNS, ids=(str(number),)) if table is None else table
@@ -172,7 +173,7 @@ def _report_range_delete(batch: Batch, index: int, table: TableSchema, body: Map
 
 
 def _share_fallback_columns(columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
-    """Return the shared `_FALLBACK_COLUMNS` object for equal columns (it is compared by identity)."""
+    """Return the shared `_FALLBACK_COLUMNS` object if the columns equal it (it is compared by identity)."""
     return _FALLBACK_COLUMNS if columns == _FALLBACK_COLUMNS else columns
 
 
@@ -219,7 +220,7 @@ def map_field_type(name: Any) -> str:
 
 
 def _name_key_columns(parts: Any, table: TableSchema) -> tuple[str, ...]:
-    """Name the columns of a key; () if a part is no column."""
+    """Return the column names of a key; () if a part is not a whole column."""
     field_numbers = [one.get("field") if isinstance(one, Mapping) else one[0] for one in parts if one] if parts else []
     names = [c.name for c in table.columns]
     valid_numbers = [n for n in field_numbers if type(n) is int and 0 <= n < len(names)]

@@ -37,24 +37,24 @@ _INDEX_STATEMENT = re.compile(
     |ALTER\b[^,]*?\b(?P<item>ADD|DROP)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL)\b|(?:INDEX|KEY)\b))""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A statement whose first clause is about an index."""
+"""Pattern of a statement whose first clause is about an index."""
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
 _STATEMENT_TABLE = re.compile(
     rf"\s*(?:INSERT\s+(?:\w+\s+)*?INTO|UPDATE(?:\s+LOW_PRIORITY)?(?:\s+IGNORE)?|DELETE\s+(?:\w+\s+)*?FROM)"
     rf"\s+(?:{_NAME}\s*\.\s*)?(?P<table>{_NAME})", re.IGNORECASE
 )  # fmt: skip
-"""The table that a statement names first."""
+"""Pattern of the first table name in a statement."""
 _CLOB, _BLOB, _VARCHAR = 2005, 2004, 12
 _JDBC_TYPES: Mapping[str, int] = {
     "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "float": 7, "double": 8, "decimal": 3,
     "bit": -7, "enum": 4, "set": -7, "year": 12, "date": 91, "time": 92, "datetime": 93, "timestamp": 93, "char": 1,
     "varchar": 12, "binary": _BLOB, "varbinary": _BLOB, "json": 12, "geometry": _BLOB,
 }  # fmt: skip
-"""Type numbers of java.sql.Types."""
+"""MySQL type -> type number of java.sql.Types."""
 _UNSIGNED_JDBC = {"tinyint": (1 << 7, 5), "smallint": (1 << 15, 4), "int": (1 << 31, -5), "bigint": (1 << 63, 3)}
-"""Unsigned types: values from the first number on have the second type."""
+"""Unsigned type -> (limit, JDBC type of values from this limit on)."""
 _NULL_JDBC_TYPES = {"set": _BLOB, "json": 1111}
-"""JDBC types of NULL that differ from those of values."""
+"""MySQL type -> JDBC type of NULL, where it differs from that of values."""
 _EMPTY_MESSAGE: Message = {
     "data": None, "database": "", "es": None, "gtid": "", "isDdl": False, "mysqlType": None, "old": None,
     "pkNames": None, "sql": "", "sqlType": None, "table": "", "type": "",
@@ -62,7 +62,7 @@ _EMPTY_MESSAGE: Message = {
 
 
 class CanalEncoder(msgspec.Struct):
-    """Encodes changes as Canal messages. query: the statement of the last QUERY message."""
+    """Encoder of changes as Canal messages. query: the statement of the last QUERY message."""
 
     query: str | None = None
 
@@ -84,7 +84,7 @@ class CanalEncoder(msgspec.Struct):
             yield _encode(_rows_message(rows)), rows[0]
 
     def _encode_query(self, change: ChangeEvent) -> Iterator[MessageLine]:
-        """Yield a message for the statement that caused rows, before the first of them."""
+        """Yield a message for the statement that changed rows, before its first row."""
         query = change.place.query
         if query is not None and query is not self.query:
             yield (

@@ -1,7 +1,7 @@
 """Change messages as Debezium's change events.
 
-What only a running connector knows is left out: when it processed an event (the outer ts_ms), and the name of the
-server unless an option gives it.
+Members that only a running connector knows are left out: the time when it processed an event (the outer ts_ms), and the
+name of the server unless an option supplies it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from binlogtool.format_api.tables_and_changes import (
 # --- Values as Debezium writes them (its page "Data type mappings") ---
 
 ValueWriter = Callable[[Any], Any]
-"""Converts a value that is not NULL for the message; bytes become base64."""
+"""Function that converts a non-NULL value for the message; bytes become base64."""
 
 _POINT = struct.Struct("<dd")
 _WKB_POINT_BYTES = 21
@@ -89,7 +89,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _to_signed_long(value: int) -> int:
-    """Return the bits of an unsigned number as a signed one."""
+    """Return the bits of an unsigned number as a signed number."""
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -146,9 +146,9 @@ _START_TRANSACTION_SUFFIX = re.compile(r"\s+START\s+TRANSACTION\s*\Z", re.IGNORE
 
 
 class DebeziumEncoder(msgspec.Struct):
-    """Encodes changes as Debezium messages.
+    """Encoder of changes as Debezium messages.
 
-    version: of this program. order: number of messages of the open transaction; orders: the same by table.
+    version: version of this program. order: number of messages in the open transaction; orders: the same by table.
     """
 
     options: EnvelopeOptions
@@ -203,7 +203,7 @@ class DebeziumEncoder(msgspec.Struct):
             yield from self._transaction_message(change, "BEGIN", None, None)
 
     def _end_transaction(self, change: ChangeEvent) -> Iterator[Message]:
-        """Close the open transaction; a statement that is a transaction of its own has no END message."""
+        """Close the open transaction; a statement that is a transaction by itself has no END message."""
         is_commit = change.xid is not None or change.statement.upper() in ("COMMIT", "ROLLBACK")
         if self._open_transaction is not None and is_commit:
             tables = [{"data_collection": ".".join(name), "event_count": n} for name, n in self.orders.items()]
@@ -307,7 +307,7 @@ class DebeziumEncoder(msgspec.Struct):
 
 
 def _ddl_text(change: ChangeEvent) -> str:
-    """Return the text of a DDL statement; for one about several tables, the part for this table."""
+    """Return the text of a DDL statement; for a statement about several tables, the part about this table."""
     table, new = change.table, change.becomes
     if table is not None and change.action == "drop":
         return f"DROP TABLE {quote_name(table.database)}.{quote_name(table.name)}"
@@ -323,7 +323,7 @@ def _transaction_id(transaction: ChangeTransaction) -> str:
 
 
 def _primary_key(table: SqlTable, image: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Message | None:
-    """Return the values of the primary key. other: image with the values that the first one lacks."""
+    """Return the values of the primary key. other: image that supplies the values missing in the first image."""
     if not table.key:
         return None
     images = [one for one in (image, other) if one is not None]

@@ -1,7 +1,7 @@
 """Change messages in Maxwell's format.
 
-Each row of a transaction has the number of its commit, which follows the rows: so messages are held back. If a
-transaction has more than MAX_HELD_BYTES of messages, they are written at once, and only the last one has the number.
+Each row of a transaction has the number of its commit, which comes after the rows, so messages are held back. If the
+messages of a transaction exceed MAX_HELD_BYTES, they are written at once, and only the last one has the number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GEOMETRY_NAMES = {
 }  # fmt: skip
 _MIN_STEP = Decimal(1).scaleb(-16)
 _MAX_DEPTH = 32
-"""Maximum nesting of collections."""
+"""Maximum nesting of geometry collections."""
 
 
 def wkb_to_wkt(data: bytes) -> str | None:
@@ -42,7 +42,7 @@ def wkb_to_wkt(data: bytes) -> str | None:
 
 
 class _WkbReader:
-    """Reads well-known binary. at: current offset."""
+    """Reader of well-known binary. at: current offset."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.offset, self._byte_order = data, 0, "<"
@@ -116,10 +116,10 @@ _DDL_TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "
 
 
 class MaxwellEncoder(msgspec.Struct):
-    """Encodes changes as Maxwell messages.
+    """Encoder of changes as Maxwell messages.
 
     keeps_changes: return the changes with the messages of rows. held_messages: messages of the open transaction in two
-    halves, before and after the commit number. written_rows: number of its rows that were written already. query: the
+    halves, before and after the commit number. written_rows: number of its rows that were already written. query: the
     last statement, and the offset of its first rows.
     """
 
@@ -160,7 +160,7 @@ class MaxwellEncoder(msgspec.Struct):
             self.held_messages.append(newest)
 
     def _message_head(self, change: ChangeEvent, table: SqlTable) -> Message:
-        """Return the first members of a message; the statement is only in rows of its first row event."""
+        """Return the first members of a message; the statement is included only in rows of its first row event."""
         place = change.place
         if place.query is None:
             self.query = None

@@ -1,4 +1,4 @@
-"""Change messages as tables.
+"""Write change messages as tables.
 
 Members that differ from table to table (row images, keys, headers) are JSON texts. If the output is one table, or one
 directory per table, the images instead have the table's columns with their types.
@@ -48,14 +48,14 @@ from binlogtool.format_api.tables_and_changes import (
 # --- Messages as rows of a table ---
 
 ColumnTypes = Mapping[str, Any]
-"""Names of columns and their types, as Spark writes them; of a struct its members."""
+"""Column name -> type in Spark's notation; for a struct, the types of its members."""
 
 TypedImages = Callable[[dict[str, Any], ChangeEvent, TableSchema, Sequence[TypedColumn]], dict[str, Any] | None]
-"""A row with its images as JSON, its change, its table, and the fields that the table has had so far."""
+"""Function (row with images as JSON, change, table, columns of the table so far) -> typed images; None = none."""
 
 _NULL = msgspec.Raw(b"null")
 _TRAILING_COLUMNS: ColumnTypes = {"unfit": "string", "absent": "array<string>"}
-"""Columns after typed images: values that do not fit, as JSON, and columns that the log does not have."""
+"""Columns after typed images: values that do not fit, as JSON, and columns that the log lacks."""
 _SOURCE_COLUMNS: ColumnTypes = {
     "version": "string", "connector": "string", "name": "string", "ts_ms": "bigint", "snapshot": "string",
     "db": "string", "sequence": "string", "ts_us": "bigint", "ts_ns": "bigint", "table": "string",
@@ -66,15 +66,15 @@ _TRANSACTION_COLUMNS: ColumnTypes = {"id": "string", "total_order": "bigint", "d
 
 
 class MessageRowLayout(msgspec.Struct, frozen=True):
-    """Conversion of the messages of an envelope to rows.
+    """Layout of the rows for the messages of an envelope.
 
     Args:
         columns: all columns, in order.
-        images: those that hold row images.
-        row: converts a message to columns.
-        typed: returns the images with the given fields of their table; None = it has none.
+        images: the columns that hold row images.
+        row: function that converts a message to columns.
+        typed: function that returns the images with the columns of their table.
         rest: columns after typed images.
-        lists: True if each image holds several rows, of texts.
+        lists: True if each image holds several rows, as texts.
     """
 
     columns: ColumnTypes
@@ -97,7 +97,7 @@ def to_table(change: ChangeEvent) -> TableSchema | None:
 def _image_cells(
     change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn], *images: Any
 ) -> dict[str, Any]:
-    """Return the cells of two images; columns that the table does not have now are not listed as absent."""
+    """Return the cells of two images; columns that the table does not have at this time are not listed as absent."""
     change_columns = change.table.columns if change.table is not None else ()
     sizes = {one.name: one.size for one in change_columns if one.type == "binary"}
     cells = to_cells(TableRow(table, change.kind, *(pad_image(image, sizes) for image in images)), fields)
@@ -182,7 +182,7 @@ def _maxwell_row(line: bytes) -> dict[str, Any]:
 def _maxwell_images(
     row: dict[str, Any], change: ChangeEvent, table: TableSchema, fields: Sequence[TypedColumn]
 ) -> dict[str, Any] | None:
-    """Return the typed images of a row; `changed` lists the columns in `old`, where NULL may be a value."""
+    """Return the typed images of a row; `changed` lists the columns in `old`, including those with NULL."""
     if row["data"] is None:
         return None
     old = old_values(change) if row["old"] is not None else None
@@ -273,7 +273,7 @@ _MAX_PENDING_BYTES, _HELD_MEMORY_DIVISOR = 8 << 20, 32
 
 
 class MessageTableLayout:
-    """Columns of the messages of a table. fields: the table's columns so far; None = images are texts."""
+    """Layout of the messages of a table. fields: the table's columns so far; None = images are texts."""
 
     def __init__(self, row_layout: MessageRowLayout, fields: Sequence[TypedColumn] | None) -> None:
         self.row_layout, self.fields = row_layout, fields

@@ -33,17 +33,17 @@ from binlogtool.limits import Limits
 
 
 class MessageEncoder(Protocol):
-    """Encodes changes as messages, in their order."""
+    """Encoder of changes as messages, in order."""
 
     def encode_changes(self, changes: Iterable[ChangeEvent]) -> Iterator[MessageLine]:
         """Yield the messages for the changes of a record."""
 
     def flush(self) -> Iterator[MessageLine]:
-        """Yield the messages that were held back for the end of a transaction that does not come."""
+        """Yield the messages held back for a transaction whose end is missing."""
 
 
 class MessageScript(msgspec.Struct):
-    """Messages of a log.
+    """Script writer that makes the change messages of a log.
 
     table_options: the tables whose messages are written. row_encoder: encodes many rows at once; None = changes one by
     one. count: number of messages so far. message_sink: receives them in place of the text.
@@ -72,7 +72,7 @@ class MessageScript(msgspec.Struct):
         return lines
 
     def _filter_findings(self, table: TableSchema, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        """Return the findings about unlogged changes of a table; if it is not selected, as a note, once."""
+        """Return the findings about unlogged changes of a table; for tables that are not selected, a single note."""
         if not findings or self.table_options.may_be_selected(table):
             return findings
         is_new = table.name not in self._remarked_tables
@@ -142,7 +142,7 @@ class MessageScript(msgspec.Struct):
         return not self.count
 
     def note_gap(self, what: str = "") -> bytes:
-        """Handle lost records: return the messages held back; see `format_api.tables_and_changes.ScriptWriter`."""
+        """Return the messages held back when records are lost; see `format_api.tables_and_changes.ScriptWriter`."""
         self.changes.note_gap()
         return b"".join(self._write_messages(self.encoder.flush()))
 
@@ -151,19 +151,19 @@ class MessageScript(msgspec.Struct):
         return b"".join(self._write_messages(self.encoder.flush()))
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return no remarks; see `format_api.tables_and_changes.ScriptWriter`."""
+        """Return (): there are no findings; see `format_api.tables_and_changes.ScriptWriter`."""
         return ()
 
 
 def message_script_factory(
     options: EnvelopeOptions, selection: Selection, message_sink: Callable[[MessageLine], None] | None = None
 ) -> Callable[[ChangeReader], MessageScript]:
-    """Return the function that creates the messages of a log (`core.open_log.LogReader.change_messages`).
+    """Return the function that creates the message writer of a log (`core.open_log.LogReader.change_messages`).
 
     message_sink: see `MessageScript`.
 
     Raises:
-        UsageError: the options contradict each other, or the selection.
+        UsageError: the options contradict each other or the selection.
     """
     options.check()
     record_filters = [name for name in RECORD_FILTERS if getattr(selection, name)]

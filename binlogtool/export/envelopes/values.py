@@ -1,4 +1,4 @@
-"""Conversions of column values to numbers and texts that several envelopes share."""
+"""Convert column values to numbers and texts; shared by several envelopes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from binlogtool.format_api.tables_and_changes import ChangeEvent
 
 MessageLine = tuple[bytes, ChangeEvent | None]
-"""A message without its line end, and its change (the first of several); None if changes are not kept."""
+"""(message without line end, its change or the first of them); change None = changes are not kept."""
 
 _TIME_TEXT = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
 _DATETIME_TEXT = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\Z")
@@ -22,7 +22,7 @@ _TIME_MEMBERS = ("$date", "$time", "$datetime", "$timestamp")
 
 
 def date_to_days(text: Any) -> int | None:
-    """Return a DATE as days since 1970; None if the date is invalid."""
+    """Convert a DATE to days since 1970; None if the date is invalid."""
     try:
         return date.fromisoformat(text).toordinal() - _EPOCH_ORDINAL
     except (TypeError, ValueError):
@@ -30,7 +30,7 @@ def date_to_days(text: Any) -> int | None:
 
 
 def datetime_to_micros(text: Any) -> int | None:
-    """Return a DATETIME as microseconds since 1970, taken as UTC; None if it is invalid."""
+    """Convert a DATETIME, taken as UTC, to microseconds since 1970; None if it is invalid."""
     match = _DATETIME_TEXT.match(text) if isinstance(text, str) else None
     if match is None:
         return None
@@ -43,7 +43,7 @@ def datetime_to_micros(text: Any) -> int | None:
 
 
 def time_to_micros(text: Any) -> int | None:
-    """Return a TIME as microseconds; None if it is invalid."""
+    """Convert a TIME to microseconds; None if it is invalid."""
     match = _TIME_TEXT.match(text) if isinstance(text, str) else None
     if match is None:
         return None
@@ -71,7 +71,7 @@ def _format_spaced(value: Any) -> str:
 
 
 def format_java_double(value: float) -> str:
-    """Format a number as Java's Double.toString: at least one decimal, exponents below 0.001 and from 10 million."""
+    """Format a number like Java's Double.toString: at least one decimal, exponents below 0.001 and from 10 million."""
     if not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     sign, numerals, power = Decimal(repr(value)).normalize().as_tuple()
@@ -86,7 +86,7 @@ def format_java_double(value: float) -> str:
 
 
 def to_json_document(value: Any) -> Any:
-    """Return the document of a JSON column; values without a JSON type become texts, bytes base64."""
+    """Return the document of a JSON column; values without a JSON type become texts, and bytes become base64."""
     if isinstance(value, list):
         return [to_json_document(one) for one in value]
     if not hasattr(value, "items"):
@@ -105,10 +105,10 @@ def to_json_document(value: Any) -> Any:
 
 
 def quote_name(name: str) -> str:
-    """Return an identifier quoted for a statement."""
+    """Quote an identifier for an SQL statement."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def to_json_safe_text(text: str) -> str:
-    """Return text that JSON can hold: bytes that are invalid in their character set as backslash escapes."""
+    """Return text that JSON can hold; bytes that are invalid in their character set become backslash escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

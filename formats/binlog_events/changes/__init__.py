@@ -1,1 +1,1 @@
-"""Row changes and typed tables."""
+"""Row changes for change messages, and rows as typed tables."""

@@ -1,6 +1,6 @@
 """Row changes of a log: who, where, in which transaction, before and after image.
 
-Names, keys and types of columns come from the table maps, --schema, or the log's DDL.
+Names, keys and types of columns come from table maps, --schema, or the DDL in the log.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _TYPE_NAMES: Mapping[int, str] = {
     _C.VECTOR: "vector",
 }
 _SIZE_PREFIXES = {1: "tiny", 2: "", 3: "medium", 4: "long"}
-"""Bytes of the length of a value -> prefix of TEXT or BLOB."""
+"""Size of a value's length in bytes -> prefix of TEXT or BLOB."""
 _BLOB_LENGTH_BYTES: Mapping[int, int] = {_C.TINY_BLOB: 1, _C.MEDIUM_BLOB: 3, _C.LONG_BLOB: 4}
 _FRACTION_TYPES = frozenset({_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2})
 _GEOMETRIES: Mapping[int | None, str] = {
@@ -153,7 +153,7 @@ def _column_size(column: TableMapColumn) -> int:
 
 
 def _character_length(column: TableMapColumn) -> int:
-    """Return the longest value in characters; 0 if the character set is unknown."""
+    """Return the maximum length of a value in characters; 0 if the character set is unknown."""
     if column.type not in (_C.STRING, _C.VARCHAR, _C.VAR_STRING) or column.charset is None:
         return 0
     return column.metadata // MAX_CHARACTER_BYTES.get(column.charset, 1)
@@ -192,12 +192,12 @@ _NULL_JSON = b"null"
 
 
 class RowChanges(msgspec.Struct):
-    """Follows the events of a log and produces row changes.
+    """Tracks the events of a log and produces row changes.
 
     Attributes:
         current: the open transaction.
-        query: the statement of the next row events.
-        reported: (table, text) of findings that were reported.
+        query: statement that the next row events belong to.
+        reported: (table, text) of findings that were already reported.
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
@@ -211,7 +211,7 @@ class RowChanges(msgspec.Struct):
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordChanges]:
-        """Yield the changes of each of these records; to be consumed in order."""
+        """Yield the changes of each of these records; must be consumed in order."""
         self.knowledge.load_schema(context.hints.schema)
         notes = context.tracker.track_batch(batch)
         for i in range(start, stop):
@@ -309,7 +309,7 @@ class RowChanges(msgspec.Struct):
         self.groups.group = group
 
     def note_gap(self) -> None:
-        """Note that records may be missing here: the beginnings of open transactions are unknown afterwards."""
+        """Handle a gap: records may be missing here, so the beginnings of open transactions are unknown."""
         self.groups.reset()
         self.current = self.query = None
 
@@ -355,7 +355,7 @@ class RowChanges(msgspec.Struct):
         return ChangeEvent(END, self._make_place(scene, ended), ended, statement=statement, xid=xid_number)
 
     def _process_transaction_statement(self, scene: EventContext, step: GroupStep, sql: bytes) -> RecordChanges:
-        """Process a statement about a transaction; one about a prepared transaction is its own group."""
+        """Process a statement about a transaction; a statement about a prepared transaction is a group by itself."""
         if step is not GroupStep.ENDS and not _XA_DECISION.match(sql):
             return RecordChanges()
         return RecordChanges((self._end_transaction(scene, statement=sql.decode("utf-8", "backslashreplace")),))
@@ -443,7 +443,7 @@ class RowChanges(msgspec.Struct):
     def _report_partial_images(
         self, scene: EventContext, table: SqlTable, rows: list[dict[str, dict[str, object]]]
     ) -> tuple[Finding, ...]:
-        """Report images that lack columns, once for each table."""
+        """Report images that lack columns, once per table."""
         name = table.full_name
         count, findings = len(table.columns), []
         is_full = all(len(image) == count for row in rows[:1] for image in row.values())
@@ -454,7 +454,7 @@ class RowChanges(msgspec.Struct):
 
 
 def _iter_ddl_actions(text: str, database: str) -> Iterator[tuple[str, str]]:
-    """Iterate over (action, "database.table" or database) of a DDL statement; nothing if it is about something else."""
+    """Yield (action, "database.table" or database) of a DDL statement; nothing for other statements."""
     statement_verb = first_keyword(text)
     of_database = _DATABASE_DDL.match(text, skip_gap(text))
     if of_database is not None:
@@ -470,7 +470,7 @@ def _iter_ddl_actions(text: str, database: str) -> Iterator[tuple[str, str]]:
 
 
 def _parse_renames(text: str, database: str) -> list[tuple[str, str]]:
-    """Parse the renames of a statement; nothing if it cannot be parsed."""
+    """Return the (old, new) names in a statement that renames tables; [] if it cannot be parsed."""
     try:
         return find_renames(text, database) if first_keyword(text) in ("ALTER", "RENAME") else []
     except UsageError:
@@ -478,7 +478,7 @@ def _parse_renames(text: str, database: str) -> list[tuple[str, str]]:
 
 
 def _table_by_name(name: str) -> SqlTable | None:
-    """Return a table without columns by its name ("database.table"); None if there is no table in the name."""
+    """Return a table without columns for the name "database.table"; None if the name has no table."""
     database, table = split_name(name)
     return SqlTable(database, table, ()) if table else None
 
@@ -489,7 +489,7 @@ def _iter_row_changes(
     transaction: ChangeTransaction | None,
     table: SqlTable,
 ) -> Iterator[ChangeEvent]:
-    """Iterate over the changes of an event, one for each row."""
+    """Yield the changes of an event, one per row."""
     for number, row in enumerate(rows):
         before, after = row.get("before"), row.get("after")
         kind = DELETE if after is None else INSERT if before is None else UPDATE
@@ -498,7 +498,7 @@ def _iter_row_changes(
 
 
 def _drop_json_diffs(image: dict[str, object]) -> dict[str, object]:
-    """Drop JSON columns of which the log has only a difference: their value is unknown."""
+    """Drop JSON columns for which the log has only a diff: their value is unknown."""
     if not any(isinstance(value, dict) and _DIFF_MEMBER in value for value in image.values()):
         return image
     return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFF_MEMBER in v)}

@@ -1,6 +1,6 @@
-"""Follow the row events of a batch, their transactions and times, by compiled code.
+"""Track the row events of a batch, their transactions and times, in compiled code.
 
-`follow_row_events` stops before each event that it does not know enough of; nothing has been recorded for that event.
+`follow_row_events` stops before each event that it lacks information about, and records nothing for this event.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from binlogtool.formats.binlog_events.transactions.tracker_kernels import is_kno
 from binlogtool.formats.binlog_events.wire_format import GTID, EventType
 
 TRANSACTION_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
-"""An event that contains others: these follow as a batch of their own."""
+"""Event type that contains other events, which follow as a batch of their own."""
 
 # State: an array of 64-bit integers.
 GROUP_STATE, TIME, COUNT, CLOSED_BY, TRANSACTION_OPEN, GROUP_COUNT, STATE_SIZE = range(7)
-"""GROUP_STATE: the open group, as in `transactions.boundaries`. TIME: commit time of the open transaction,
-microseconds; 0 = unknown. COUNT: row events found. CLOSED_BY: how the transaction that was open at the start was closed
-before any row event: by its end, or by the next one. TRANSACTION_OPEN: that of the last row event has not ended.
-GROUP_COUNT: transactions that began or ended in these events."""
+"""GROUP_STATE: the open group, as in `transactions.boundaries`. TIME: commit time of the open transaction in
+microseconds; 0 = unknown. COUNT: number of row events found. CLOSED_BY: how the transaction open at the start was
+closed before any row event: by its end, or by the next one. TRANSACTION_OPEN: the transaction of the last row event has
+not ended. GROUP_COUNT: number of transactions that began or ended in these events."""
 CLOSED_BY_END, CLOSED_BY_NEXT = 1, 2
 
 UNKNOWN, UNWANTED, WANTED = range(3)
-"""State of a map: not resolved; its rows are not selected; its rows are selected."""
+"""States of a table map: not resolved yet; its rows are not selected; its rows are selected."""
 
 
 class RowEventColumns(NamedTuple):
-    """One entry for each event of a batch. sources, numbers, maps: see `tracking_kernels.track_events`."""
+    """Columns with one entry per event of a batch. sources, numbers, maps: see `tracker_kernels.track_events`."""
 
     codes: Int64s
     servers: Int64s
@@ -60,8 +60,8 @@ class RowEventColumns(NamedTuple):
 class KnownMaps(NamedTuple):
     """State of the table maps read so far, for kernels.
 
-    known: of each map two words: one of UNKNOWN, UNWANTED and WANTED, and where the first of its heads is in `heads` (0
-    = there is none). head_at: bytes of a body before its head.
+    known: two words per map: UNKNOWN, UNWANTED or WANTED, and the position of its first head in `heads` (0 = none).
+    head_at: number of bytes in a body before the head.
     """
 
     known: Int64s
@@ -70,11 +70,11 @@ class KnownMaps(NamedTuple):
 
 
 class FoundRows(NamedTuple):
-    """One entry for each row event that is wanted.
+    """Output columns with one entry per selected row event.
 
-    which, places: its number and its place. layouts, tables: the numbers of its head and of its map. times: -1 = none.
-    origins: its server. owners, serials: source and number of its transaction. commits: does that end after it?
-    groups: number of its transaction in these events.
+    which, places: its index and its position. layouts, tables: the numbers of its head and of its map. times: -1 =
+    none. origins: its server. owners, serials: source and number of its transaction. commits: 1 if its transaction ends
+    after it. groups: number of its transaction within these events.
     """
 
     which: MutableInt64s
@@ -91,7 +91,7 @@ class FoundRows(NamedTuple):
 
 @kernel()
 def is_readable_query(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Check if the QUERY with the body `buf[pos:limit]` can be read (`decoding.parse_query`)."""
+    """Return whether the QUERY body `buf[pos:limit]` can be read (`event_schemas.parse_query`)."""
     if limit - pos < 13:
         return False
     return bool(pos + 13 + buf[pos + 8] + (buf[pos + 11] | buf[pos + 12] << 8) < limit)
@@ -102,7 +102,7 @@ def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
     """Load `original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID event.
 
     Returns:
-        Microseconds; 0 = none (also for a GTID of MariaDB); -2 = the body is not of a usual form.
+        Microseconds; 0 = none (always for a GTID of MariaDB); -2 = the body has an unusual form.
     """
     if code == GTID or limit - pos == 25 or limit - pos == 42:
         return 0
@@ -134,7 +134,7 @@ def load_commit_time(code: int, buf: UInt8s, pos: int, limit: int) -> int:
 
 @kernel(is_known_body)
 def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s, entry: int) -> int:
-    """Find the number of the known head at `buf[pos]`; -1 if it is unknown.
+    """Return the number of the known head at `buf[pos]`; -1 if it is unknown.
 
     Args:
         entry: position in `heads` of the first head of the event's map; 0 = none.
@@ -149,7 +149,7 @@ def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s,
 
 @kernel()
 def add_row_event(event: int, head: int, events: RowEventColumns, state: MutableInt64s, rows: FoundRows) -> int:
-    """Add a row event with this head to `rows`."""
+    """Append a row event with this head to `rows`."""
     count = state[COUNT]
     rows.which[count] = event
     rows.places[count] = events.offsets[event]
@@ -188,10 +188,10 @@ def follow_row_events(
     known_maps: KnownMaps,
     rows: FoundRows,
 ) -> int:
-    """Follow the events `[event, stop)`; return the index of the event where it stopped.
+    """Track the events `[event, stop)`; return the index of the event where the kernel stopped.
 
     Args:
-        selected: a byte for each event, 0 for those to be passed over.
+        selected: one byte per event, 0 for events to be skipped.
         rows: output.
     """
     while event < stop:

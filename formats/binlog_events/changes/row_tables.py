@@ -1,8 +1,8 @@
-"""The tables of ROWS events with their columns and rows.
+"""Tables of row events, with their columns and rows.
 
-An event that the kernels do not know enough of takes the general path (`RowTables.read_records`), and so does one whose
-rows they cannot decode: then the events before it are processed again, without those after it. A value that only Python
-can decode does not stop them (`typed_cells`).
+Events about which the kernels lack information take the general path (`RowTables.read_records`). So do events whose
+rows the kernels cannot decode: the events before them are then processed again, without those after them. A value that
+only Python can decode does not stop the kernels (`typed_cells`).
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ from binlogtool.limits import Limits
 # --- Runs of events ---
 
 _MAX_PLAN_WORDS = 1 << 21
-"""Memory of the plans and heads of row events: when they take more, all are forgotten."""
+"""Maximum size of the plans and heads of row events in words; when they exceed it, all are dropped."""
 _MAX_UNPACKED_BYTES = 16 << 20
-"""Row images of compressed events that are unpacked at once."""
+"""Maximum size of compressed row images that are unpacked at once, in bytes."""
 _ALL_SELECTED = b"\1" * (1 << 16)
 _FRAME_COLUMNS = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
 _CODES, _STARTS, _ENDS = 0, 4, 5
@@ -147,8 +147,8 @@ class _UnsupportedEvent(Exception):
     """Raised for an event whose rows compiled code cannot decode.
 
     Attributes:
-        index: of the event in its batch.
-        reason: why, as text about the rows.
+        index: index of the event in its batch.
+        reason: reason, as text about the rows.
     """
 
     def __init__(self, index: int, reason: str = _INVALID_ROWS) -> None:
@@ -157,10 +157,10 @@ class _UnsupportedEvent(Exception):
 
 
 class _KernelBatch(NamedTuple):
-    """A batch as the kernels take it.
+    """A batch in the form that the kernels need.
 
     Attributes:
-        owners: source, number and map of each event, see `Follower.columns`.
+        owners: source, number and map of each event, see `CompiledTracker.columns`.
         sources: see `EventRows`.
     """
 
@@ -172,7 +172,7 @@ class _KernelBatch(NamedTuple):
 
 
 class _RowImages(NamedTuple):
-    """Bytes with row images. starts, ends: for each event of the batch where its body, or its unpacked images are."""
+    """Bytes with row images. starts, ends: for each event of the batch, the range of its body or unpacked images."""
 
     window: Any
     starts: Any
@@ -180,9 +180,9 @@ class _RowImages(NamedTuple):
 
 
 class RowEventRuns:
-    """Processes runs of row events of the files of a log, one after the other.
+    """Processes runs of row events in the files of a log, one file after the other.
 
-    What it knows of maps is indexed by the numbers that the follower of the file gives them.
+    Facts about table maps are indexed by the map numbers of the file's `CompiledTracker`.
 
     Attributes:
         reason: why the event after the last run takes the general path, as text about its rows.
@@ -202,10 +202,10 @@ class RowEventRuns:
         self._reset_maps([], -1)
 
     def _reset_maps(self, maps: list[TableMap], version: int) -> None:
-        """Forget all maps and start with these.
+        """Drop all maps and start with these.
 
         Args:
-            version: `RowTables.version` that the maps will be resolved for.
+            version: `RowTables.version` for which the maps will be resolved.
         """
         self._maps, self._version = maps, version
         self._map_states = array("q")
@@ -227,7 +227,7 @@ class RowEventRuns:
         limits: Limits,
         marks: bytes | None,
     ) -> tuple[EventRows | None, int]:
-        """Return the content of the first of these records, and the next record, which needs `read_records`.
+        """Return the content of the first of these records, and the next record that needs `read_records`.
 
         Args:
             marks: see `CompiledTableReader.read_events`.
@@ -300,7 +300,7 @@ class RowEventRuns:
         selected: bytes,
         limits: Limits,
     ) -> int:
-        """Find the row events; returns the first event that compiled code does not take."""
+        """Find the row events; return the first event that compiled code cannot process."""
         state, groups = self._state, reader.groups
         state[:] = array("q", bytes(8 * STATE_SIZE))
         state[GROUP_STATE], state[TIME] = groups.group, reader.time or 0
@@ -336,7 +336,7 @@ class RowEventRuns:
     # -- unsupported events --------------------------------------------------------------------------------------------
 
     def _learn_event(self, reader: RowTables, source: _KernelBatch, event: int, id_size: int, limits: Limits) -> bool:
-        """Resolve what the kernel lacked for the event where it stopped; True if it takes the event now."""
+        """Resolve what the kernel lacked for the event where it stopped; return whether it can take the event now."""
         code, number = source.frames[_CODES][event], source.owners[2][event]
         if number < 0 or self._traits[code] & NEEDS_TRACKER:
             self.reason = _PARTIAL_JSON if code == EventType.PARTIAL_UPDATE_ROWS else _STATEMENTS
@@ -386,10 +386,10 @@ class RowEventRuns:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _store_found_events(self, source: _KernelBatch, limits: Limits) -> tuple[list[CellRun], array[int]]:
-        """Store the rows of all events found; returns the runs of cells, and the number of rows of each event.
+        """Store the rows of all events found; return the runs of cells, and the number of rows of each event.
 
         Raises:
-            _UnsupportedEvent: some rows cannot be stored; the fillers are as before.
+            _UnsupportedEvent: some rows cannot be stored; the fillers are left unchanged.
         """
         runs, sizes, old_rows = list[CellRun](), array("q", bytes(8 * self._state[COUNT])), dict[int, Any]()
         images = self._locate_images(source, limits)
@@ -408,10 +408,10 @@ class RowEventRuns:
         return runs, sizes
 
     def _locate_images(self, source: _KernelBatch, limits: Limits) -> _RowImages:
-        """Return where the images of the events found are; those of compressed events are unpacked.
+        """Return the positions of the images of the events found; those of compressed events are unpacked.
 
         Raises:
-            _UnsupportedEvent: an event cannot be unpacked, or those before it take enough memory.
+            _UnsupportedEvent: an event cannot be unpacked, or the events before it already use enough memory.
         """
         which, _, layouts, maps, *_ = (one[: self._state[COUNT]] for one in self._outputs)
         starts, ends = source.frames[_STARTS], source.frames[_ENDS]
@@ -435,7 +435,7 @@ class RowEventRuns:
         return _RowImages(data, new_starts, new_ends)
 
     def _group_by_map(self) -> Iterator[tuple[int, array[int]]]:
-        """Iterate over the row events of each table as (number of the map, events with that map)."""
+        """Yield the row events of each table as (number of the map, events with that map)."""
         numbers = self._outputs[_OUTPUT_COLUMNS.index("tables")][: self._state[COUNT]]
         if numbers and numbers.count(numbers[0]) == len(numbers):
             yield numbers[0], array("q", range(len(numbers)))
@@ -479,7 +479,7 @@ class RowEventRuns:
 def _check_raw_values(
     filler: RowCellFiller, run: CellRun, sizes: array[int], found_events: array[int], limits: Limits
 ) -> None:
-    """Check the values that Python decodes one by one.
+    """Check the values that must be decoded one by one in Python.
 
     Raises:
         _UnsupportedEvent: a value cannot be decoded.
@@ -505,7 +505,7 @@ _VERB_BYTES, _SHOWN_BYTES = 16, 80
 
 
 def describe_rollback(kind: QueryKind | None, sql: bytes, *, ends_group: bool) -> str:
-    """Describe a statement that rolls back rows that are in the log; "" if it does not.
+    """Describe a statement that rolls back rows that are in the log; "" for other statements.
 
     Args:
         ends_group: the statement ends its group.
@@ -521,7 +521,7 @@ def describe_rollback(kind: QueryKind | None, sql: bytes, *, ends_group: bool) -
 
 
 def changes_rows(sql: str) -> bool:
-    """Check if a logged statement changes rows; a SELECT is logged only if it called a function that does."""
+    """Return whether a logged statement changes rows; a SELECT is logged only if a function in it changes some."""
     if _WRITING_STATEMENT.match(sql, skip_gap(sql)):
         return True
     if find_created_table(sql, "") is None or not _SELECTS.search(sql):
@@ -584,7 +584,7 @@ def column_type_name(column: TableMapColumn) -> str:
 
 
 def _binary_charsets(type_: int) -> tuple[str | None, ...]:
-    """Return the character sets that mean bytes; a BLOB without a character set in its map is not known to be TEXT."""
+    """Return the character sets that mean bytes; a BLOB without a character set in its map may be BLOB or TEXT."""
     return ("binary", None) if type_ in _LONG_BYTES_TYPES else ("binary",)
 
 
@@ -607,13 +607,13 @@ def describe_unlogged_rows(table: str | None) -> str:
 
 
 class RowTables(msgspec.Struct, TableReader):
-    """Follows the events of a log and produces table rows.
+    """Tracks the events of a log and produces table rows.
 
     Attributes:
         time: commit time of the open transaction, if its GTID has one.
         is_selected: selects the tables whose rows are reported; None = all.
-        reported: reasons for uncertain column names that were reported.
-        records_as_values: `read_records` yields no cells.
+        reported: reasons for uncertain column names that were already reported.
+        records_as_values: `read_records` yields values instead of cells.
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
@@ -629,7 +629,7 @@ class RowTables(msgspec.Struct, TableReader):
     def read_records(
         self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits
     ) -> Iterator[RecordTableRows]:
-        """Yield the rows of each of these records; to be consumed in order."""
+        """Yield the rows of each of these records; must be consumed in order."""
         self._seed(context)
         notes = context.tracker.track_batch(batch)
         for i, event in enumerate(iter_events(batch, start, stop), start):
@@ -652,7 +652,7 @@ class RowTables(msgspec.Struct, TableReader):
         limits: Limits,
         marks: bytes | None = None,
     ) -> tuple[EventRows | None, int]:
-        """Return the content of the first of these records, and the next record, which needs `read_records`."""
+        """Return the content of the first of these records, and the next record that needs `read_records`."""
         if self.runs is None:
             return None, start
         self._seed(context)
@@ -670,30 +670,30 @@ class RowTables(msgspec.Struct, TableReader):
         self.knowledge.load_schema(context.hints.schema)
 
     def resolve_map(self, table_map: TableMap) -> tuple[TableMap, TableSchema, bool]:
-        """Return (the map with all that is known of it, its table, whether rows of the table are selected)."""
+        """Return (the map with all known facts about its columns, its table, whether the table's rows are selected)."""
         keyed_map = self.knowledge.describe_with_key(table_map)
         exported_table = export_table(keyed_map)
         return keyed_map, exported_table, self.is_selected is None or self.is_selected(exported_table)
 
     def must_check_events(self, table: TableSchema) -> bool:
-        """Check if the table's events must be read one by one, as long as `version` does not change."""
+        """Return whether the table's events must be read one by one, as long as `version` does not change."""
         return self.cascades.has_unreported(self.knowledge.foreign_keys, table.name)
 
     @property
     def version(self) -> int:
-        """A number that changes whenever more is known of tables, or was reported."""
+        """Number that changes whenever new facts about tables become known, or are reported."""
         return self.knowledge.version + len(self.cascades.reported) + len(self.reported)
 
     def has_unreported_doubt(self, table_map: TableMap) -> bool:
-        """Check if uncertain column names of a map are still to be reported."""
+        """Return whether uncertain column names of a map still have to be reported."""
         return bool(table_map.uncertain) and table_map.uncertain not in self.reported
 
     def limit_to(self, is_selected: Callable[[TableSchema], bool]) -> None:
-        """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
+        """Allow the reader to omit the rows of other tables; their descriptions are still reported."""
         self.is_selected = is_selected
 
     def note_gap(self) -> None:
-        """Note that records may be missing here."""
+        """Handle a gap: records may be missing here."""
         self.groups.reset()
         self.time = None
 
@@ -743,7 +743,7 @@ class RowTables(msgspec.Struct, TableReader):
         """Process a statement that may define a table or change rows.
 
         Returns:
-            (renames in words, why its row changes are unknown, the only table that it changes, findings about other
+            (renames as text, why its row changes are unknown, the only table that it changes, findings about other
             tables).
         """
         parts, sql = read_query(scene)
@@ -798,7 +798,7 @@ class RowTables(msgspec.Struct, TableReader):
 
 
 def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
-    """Iterate over the tables that a statement empties or drops."""
+    """Yield the tables that a statement empties or drops."""
     parts, sql = read_query(scene)
     if may_be_table_statement(sql) and (
         first_keyword(text := normalize_statement(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")
@@ -826,13 +826,13 @@ def report_event(event: Event, finding_id: str, reason: str, severity: Severity 
     """Create a finding about an event whose rows cannot be decoded, or not completely.
 
     Args:
-        severity: None = that of the finding's id.
+        severity: None = the default severity of the finding's id.
     """
     text = f"{type_name(event.code)}: {reason}"
     return make_finding(finding_id, event.start, event.end - event.start, text, record=event.record, severity=severity)
 
 
 def make_compiled_reader(compile_kernel: Callable[[Kernel], Kernel]) -> RowTables:
-    """Create a reader that uses compiled code for rows where it can."""
+    """Create a reader that uses compiled code for rows where possible."""
     fillers = RowCellFillers(compile_kernel)
     return RowTables(fillers=fillers, runs=RowEventRuns(fillers, compile_kernel) if fillers.is_compiled else None)

@@ -1,9 +1,9 @@
-"""Rows of ROWS events as cells of typed columns, filled by compiled code.
+"""Rows of row events as cells of typed columns, filled by compiled code.
 
-A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is the end of the text,
-which starts at the end of the row before. A flag says whether a cell has a value, and whether that is stored as the raw
-bytes of the log because only Python can decode it. Kernels return UNSUPPORTED for rows that are not valid, and FULL if
-the buffers have no space left.
+A cell of fixed width is one integer, or two for a decimal (its low and its high half). The cell of a text is the end of
+the text, which starts at the end of the previous row's text. A flag says whether a cell has a value, and whether that
+is stored as the raw bytes of the log because only Python can decode it. Kernels return UNSUPPORTED for invalid rows,
+and FULL if the buffers have no space left.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ words of a cell, 0 for a text; highest number of an ENUM or SET, -1 for a SET wi
 WIDTH_AT, HIGHEST_AT = 11, 12
 FULL = -1
 NULL_VALUE, STORED_VALUE, RAW_VALUE = range(3)
-"""Flags of a cell: without a value; with one; with the raw bytes of one, in a cell of fixed width as a little-endian
-number."""
+"""Flags of a cell: no value; a value; the raw bytes of a value, which a cell of fixed width stores as a little-endian
+number.
+"""
 
 
 @kernel()
@@ -85,7 +86,7 @@ def days_since_epoch(year: int, month: int, day: int) -> int:
 
 @kernel()
 def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Copy `buf[pos:limit]` to `out[out_pos:]`; returns the end of the copy."""
+    """Copy `buf[pos:limit]` to `out[out_pos:]`; return the end of the copy."""
     for i in range(limit - pos):
         out[out_pos + i] = buf[pos + i] + 0
     return out_pos + limit - pos
@@ -263,8 +264,8 @@ class CellTarget(NamedTuple):
     """Buffers of one filler.
 
     capacity: number of rows that fit. stride: length of a strip, in words of `cells` and in bytes of `out`. texts_at,
-    text_bytes: where the areas of texts begin in `out`, and the size of one. counts: two numbers: RAW_COUNT, the raw
-    values that Python has to check, and TEXT_SIZE, the bytes of texts.
+    text_bytes: position of the areas of texts in `out`, and the size of one area. counts: RAW_COUNT (number of raw
+    values that Python has to check) and TEXT_SIZE (total size of texts in bytes).
     """
 
     capacity: int
@@ -304,7 +305,7 @@ def store_missing_image(plan: Int64s, plan_at: int, side: int, row: int, target:
 def store_value(
     buf: UInt8s, pos: int, end: int, plan: Int64s, column: int, side: int, row: int, target: CellTarget
 ) -> int:
-    """Store the value `buf[pos:end]` of a column; returns 0, or FULL, or UNSUPPORTED.
+    """Store the value `buf[pos:end]` of a column; return 0, FULL or UNSUPPORTED.
 
     Args:
         column: position of the column in the plan.
@@ -344,7 +345,7 @@ def store_value(
 def store_image(
     buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, side: int, row: int, target: CellTarget
 ) -> tuple[int, int]:
-    """Store the image at `buf[pos]`; returns (end of the image, 0 or FULL or UNSUPPORTED).
+    """Store the image at `buf[pos]`; return (end of the image; 0, FULL or UNSUPPORTED).
 
     Args:
         plan_at: position of the plan in `plan`.
@@ -380,7 +381,7 @@ def store_image(
 def store_rows(
     buf: UInt8s, pos: int, limit: int, plan: Int64s, plan_at: int, sides: int, row: int, target: CellTarget
 ) -> int:
-    """Store all rows of the images `buf[pos:limit]`, from row `row` on; returns the next row, or FULL, or UNSUPPORTED.
+    """Store all rows of the images `buf[pos:limit]`, from row `row` on; return the next row, or FULL or UNSUPPORTED.
 
     Args:
         plan_at: position of the plan in `plan`.
@@ -408,10 +409,10 @@ def store_rows(
 
 
 class PickedEvents(NamedTuple):
-    """The row events of one table.
+    """Row events of one table.
 
-    picks: numbers of entries of `which` and `layouts` (`run_kernels.FoundRows`). starts, ends: of the bodies of all
-    events.
+    picks: indexes of entries in `which` and `layouts` (`row_event_kernels.FoundRows`). starts, ends: ranges of the
+    bodies of all events.
     """
 
     picks: Int64s
@@ -422,7 +423,7 @@ class PickedEvents(NamedTuple):
 
 
 class RowLayouts(NamedTuple):
-    """shapes: of each layout three words: the sides, where the images are in the body, where the plan is in `plans`."""
+    """shapes: three words per layout: sides, offset of the images in the body, position of the plan in `plans`."""
 
     shapes: Int64s
     plans: Int64s
@@ -446,7 +447,7 @@ def store_events(
         sizes: receives the number of rows of each event.
 
     Returns:
-        (first event that was not stored, next row, 0 or FULL or UNSUPPORTED: why that event was not stored).
+        (first event that was not stored, next row, why it was not stored: 0, FULL or UNSUPPORTED).
     """
     while pick < stop and row < max_rows:
         event = picked.picks[pick]
@@ -475,15 +476,15 @@ def store_events(
 # --- Rows of one table in column buffers ---
 
 MAX_FILLER_ROWS = 8192
-"""Rows after which a new filler is started."""
+"""Number of rows after which a new filler is started."""
 _CAPACITIES = (16, 128, 1024, 4 * MAX_FILLER_ROWS)
-"""Rows that a filler can hold: tables with few rows in a log have small ones."""
+"""Numbers of rows that a filler can hold: tables with few rows in a log have small fillers."""
 _MIN_TEXT_AREAS, _MIN_LAST_TEXT_AREA, _LAST_TEXT_BYTES = (1 << 10, 1 << 13, 1 << 16), 1 << 18, 24 << 20
-"""Bytes of the area for the texts of a column and image. The last capacity shares _LAST_TEXT_BYTES among all areas."""
+"""Sizes in bytes of the area for a column's texts in an image. The last capacity shares _LAST_TEXT_BYTES instead."""
 _MEMORY_DIVISOR = 8
-"""Open fillers use at most this fraction of the memory limit."""
+"""Open fillers use at most this fraction of the memory limit (1 / _MEMORY_DIVISOR)."""
 _WEIGHTS, _WEIGHT_BETWEEN_CHECKS = (1, 4, 16, 64), 512
-"""Their memory is computed after so many, weighted by their capacity, were opened."""
+"""The fillers' memory is computed whenever the weights (by capacity) of newly opened fillers add up to this number."""
 _PAGE_BYTES = 4096
 MAX_COMPILED_COLUMNS = 256
 _MAX_CACHED_PLANS = _MAX_CACHED_LAYOUTS = 64
@@ -529,13 +530,13 @@ def _cell_kind(column: TableMapColumn, column_kind: ColumnKind) -> CellKind:
 
 
 class ImageLayout(msgspec.Struct, frozen=True):
-    """The images of a row event, and their columns.
+    """Images of a row event, and their columns.
 
     Attributes:
         sides: 1 = before, 2 = after, 3 = both.
         images_at: offset of the first image, or of the compressed block, in the body.
         bitmaps: present columns of the before and the after image.
-        absent: (side, column) of columns that an image lacks.
+        absent: (side, column) of each column that an image lacks.
     """
 
     sides: int
@@ -549,7 +550,7 @@ def parse_image_layout(code: int, body: Any, table_map: TableMap) -> ImageLayout
     """Parse the layout of a row event; None if it does not fit its map. Layouts are cached in the map.
 
     Raises:
-        MalformedError: a part of its head does not fit.
+        MalformedError: a part of its head does not fit the map.
     """
     memo, head_at = table_map.memo, table_map.table_id_size + 2
     size = memo.get(("head", code))
@@ -626,13 +627,13 @@ class RowCellFiller:
 
     @property
     def size_in_bytes(self) -> int:
-        """Memory of the rows so far, about: pages of the buffers that were never written use none."""
+        """Approximate memory of the rows so far: buffer pages that were never written use none."""
         pages = (2 * len(self._kinds) + self._text_areas) * 2 * _PAGE_BYTES
         used = self.rows * self._row_bytes + self.target.counts[TEXT_SIZE] + pages
         return min(sum(self._buffer_bytes), used)
 
     def make_plan(self, layout: ImageLayout) -> array[int]:
-        """Return the plan for images with the layout's columns; cached. It does not depend on the filler's level."""
+        """Return the plan for images with the layout's columns (cached). It does not depend on the filler's level."""
         plan = self._plans.get(layout.bitmaps)
         if plan is None:
             plan = self._plan[:]
@@ -647,7 +648,7 @@ class RowCellFiller:
         return plan
 
     def add_rows(self, store_rows: Kernel, data: Any, offset: int, layout: ImageLayout, limits: Limits) -> int:
-        """Store the rows of the images in `data` from `offset` on; returns their number, or FULL, or UNSUPPORTED.
+        """Store the rows of the images in `data` from `offset` on; return their number, or FULL or UNSUPPORTED.
 
         Args:
             store_rows: compiled `store_rows`.
@@ -662,7 +663,7 @@ class RowCellFiller:
         return int(count)
 
     def can_decode_raw_values(self, start: int, stop: int, limits: Limits) -> bool:
-        """Check if the raw values of the rows `[start, stop)` of an event can be decoded."""
+        """Return whether the raw values of the rows `[start, stop)` of an event can be decoded."""
         budget = DecodeBudget(limits)
         try:
             for index in self._checked_columns:
@@ -713,7 +714,7 @@ class RowCellFillers:
     def store_event(
         self, code: int, body: Any, table_map: TableMap, table: TableSchema, limits: Limits
     ) -> CellSlice | None:
-        """Store the rows of an event; None if compiled code cannot decode them."""
+        """Store the rows of an event; return None if compiled code cannot decode them."""
         if (
             not self.is_compiled
             or code == EventType.PARTIAL_UPDATE_ROWS
@@ -737,8 +738,9 @@ class RowCellFillers:
         return CellSlice(filler, start, count, layout.sides, layout.absent) if count > 0 else None
 
     def open_larger(self, table_map: TableMap) -> bool:
-        """Make the next rows of this map go to a new filler, a larger one if possible; False if it had no rows, and
-        there is no larger one."""
+        """Use a new filler for the next rows of this map, a larger one if possible; return False if the current filler
+        has no rows and is of the largest size.
+        """
         _, filler = self._open[id(table_map)]
         level = min(filler.level + 1, len(_CAPACITIES) - 1)
         if not filler.rows and level == filler.level:

@@ -1,1 +1,1 @@
-"""Encrypted logs."""
+"""Reading of encrypted logs."""

@@ -1,12 +1,13 @@
 """Read encrypted logs as plain bytes at the same offsets.
 
-The start of an event must be known to decrypt it (`crypt.encrypt`), so the chain of the readable sizes is followed from
-the first encrypted event on. Every boundary is proven by the decrypted header after it. Bytes that belong to no event
-stay unchanged. Memory is bounded: the events around the last position read, and a sparse list of boundaries.
+An event can only be decrypted if its start is known (`crypt.keys_and_ciphers`), so the chain of readable sizes is
+followed from the first encrypted event on. Every boundary is proven by the decrypted header after it. Bytes that belong
+to no event stay unchanged. Memory is bounded: the events around the last position read, and a sparse list of
+boundaries.
 
 MySQL: a header of 512 bytes, then the whole plain file under AES-256-CTR. Its magic is at 512, its first event at 516;
 positions in events (end_log_pos) refer to the plain file and are lower by 512. MariaDB: FORMAT_DESCRIPTION and
-START_ENCRYPTION are plain, each event after them is encrypted alone and only its size is readable (`crypt.encrypt`).
+START_ENCRYPTION are plain; each event after them is encrypted by itself, and only its size is readable.
 Sources: docs/spec/mysql_binlog.md#encryption; MySQL `sql/rpl_log_encryption.h`, `sql/stream_cipher.cc`; MariaDB
 `Start_encryption_log_event`.
 """
@@ -77,7 +78,7 @@ _CHUNK_SIZE = 1 << 18
 _BOUNDARY_STRIDE = 1 << 16
 _MAX_BOUNDARIES = 1 << 13
 _SEARCH_SIZES = (1 << 10, 1 << 16)
-"""Bytes that one step of a search examines: at first, and at most."""
+"""Number of bytes that one step of a search examines: at first, and at most."""
 _MIN_SEARCH_BUDGET = 1 << 28
 _SEARCH_BUDGET_PER_BYTE = 16
 _MAX_CACHED = 1 << 14
@@ -92,7 +93,7 @@ _unpack_size = struct.Struct("<9xI").unpack_from
 
 
 class EncryptedEventStart(NamedTuple):
-    """Start of an event, and how many bytes after the offset where it was written it is now."""
+    """Start of an event, and its shift: how many bytes after the offset where it was written it is now."""
 
     offset: int
     shift: int
@@ -102,7 +103,7 @@ NOWHERE = EncryptedEventStart(1 << 62, 0)
 
 
 class DecryptionAnchor(NamedTuple):
-    """Start of an event, and the ids of the servers whose events precede it."""
+    """Start of an event, and the ids of the servers with earlier events."""
 
     offset: int
     shift: int
@@ -110,9 +111,9 @@ class DecryptionAnchor(NamedTuple):
 
 
 class DecryptedRange(msgspec.Struct, frozen=True):
-    """Consecutive events in `[start, end)`; after them, up to `following`, bytes that belong to no event.
+    """Consecutive events in `[start, end)`; the bytes from there to `following` belong to no event.
 
-    `data`: their plain bytes; None for one event that is decrypted in parts.
+    `data`: their plain bytes; None for a single event that is decrypted in parts.
     """
 
     start: EncryptedEventStart
@@ -122,14 +123,14 @@ class DecryptedRange(msgspec.Struct, frozen=True):
 
 
 class EventStartIndex:
-    """Some of the event starts, in order, spread evenly over what was read."""
+    """Some of the event starts, in order, spread evenly over the part that was read."""
 
     def __init__(self, first: EncryptedEventStart) -> None:
         self._starts = [first]
         self._stride = _BOUNDARY_STRIDE
 
     def add(self, start: EncryptedEventStart) -> None:
-        """Remember an event start, unless there is one nearby."""
+        """Add an event start, unless a nearby one is already known."""
         if start.offset < self._starts[-1].offset + self._stride:
             return
         self._starts.append(start)
@@ -143,10 +144,10 @@ class EventStartIndex:
 
 
 class HeaderEvidence:
-    """Known facts that distinguish headers of a file's events from noise.
+    """Known facts that distinguish the headers of a file's events from noise.
 
-    `server_ids`: those of the file's readable events. `since`: their time in seconds. `is_relay`: it is a relay log,
-    where end_log_pos is that of the source.
+    `server_ids`: server ids of the readable events. `since`: time of these events in seconds. `is_relay`: it is a relay
+    log, where end_log_pos is that of the source.
     """
 
     def __init__(self, server_ids: set[int], since: int, relay: bool) -> None:
@@ -154,17 +155,17 @@ class HeaderEvidence:
         self.is_relay = relay
         self._since = since
         self.known_prefixes: set[bytes] = set()
-        """Type and server id, as stored in a header."""
+        """Bytes of type and server id, as stored in a header."""
 
     def add_header(self, header: bytes) -> None:
-        """Remember type and server id of an event."""
+        """Record type and server id of an event."""
         if len(self.server_ids) < _MAX_SERVER_IDS:
             self.server_ids.add(int.from_bytes(header[5:9], "little"))
         if len(self.known_prefixes) < _MAX_CACHED:
             self.known_prefixes.add(header[4:9])
 
     def is_certain(self, header: bytes, at: int) -> bool:
-        """Return whether this is the header of an event that was written at `at`, beyond reasonable doubt."""
+        """Return whether this is, beyond reasonable doubt, the header of an event that was written at `at`."""
         _, type_, server, size, end_log_pos, flags = PACKED_HEADER.unpack(header)
         if flags & ~KNOWN_FLAGS:
             return False
@@ -173,7 +174,7 @@ class HeaderEvidence:
         return (end_log_pos == 0 or server in self.server_ids) and _is_event_type(type_, flags)
 
     def has_matching_position(self, header: bytes, at: int) -> bool:
-        """Return whether the header's position agrees with the offset, or is not set."""
+        """Return whether the position in the header agrees with the offset, or is not set."""
         return self.is_relay or header[13:17] in (_ZERO_POSITION, _pack_uint32((at + read_event_size(header)) & _U32))
 
     def is_plausible(self, header: bytes) -> bool:
@@ -204,7 +205,7 @@ class EventDecryptor:
         self._bytes_searched = 0
 
     def __call__(self, offset: int, view: memoryview) -> None:
-        """Replace the encrypted bytes at this file offset by the plain ones."""
+        """Decrypt the encrypted bytes in `view`, which starts at file offset `offset`, in place."""
         position, end = max(offset, self._first), offset + len(view)
         while position < end:
             event_range = self._range_at(position)
@@ -219,18 +220,18 @@ class EventDecryptor:
             position = stop
 
     def get_anchor(self, offset: int) -> DecryptionAnchor:
-        """Return what a reader that begins at this offset must know; everything before it must have been read."""
+        """Return the state that a reader starting at this offset needs; everything before must have been read."""
         return DecryptionAnchor(*self._event_starts.find_before(offset), sorted(self._evidence.server_ids))
 
     def start_at(self, anchor: DecryptionAnchor) -> None:
-        """Start reading after an anchor; events before it are not read."""
+        """Start reading after an anchor; earlier events are not read."""
         self._event_starts.add(EncryptedEventStart(anchor.offset, anchor.shift))
         self._evidence.server_ids.update(anchor.server_ids)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def _range_at(self, position: int) -> DecryptedRange:
-        """Return the range of events, or the gap after it, that contains this offset."""
+        """Return the range that contains this offset: events, or the gap after them."""
         event_range = self._range
         if event_range is None or not event_range.start.offset <= position < event_range.following.offset:
             start = self._event_starts.find_before(position)
@@ -243,7 +244,7 @@ class EventDecryptor:
         return event_range
 
     def _decrypt_range(self, start: EncryptedEventStart) -> DecryptedRange:
-        """Return the events from an event start on."""
+        """Return the range of events that begins at an event start."""
         self._event_starts.add(start)
         raw = self._read_range(start.offset, _CHUNK_SIZE + FIRST_BLOCK_END)
         boundaries = _find_boundaries(raw, start.offset, len(raw) < _CHUNK_SIZE + FIRST_BLOCK_END)
@@ -267,7 +268,7 @@ class EventDecryptor:
         )
 
     def _count_valid(self, plain: bytes, boundaries: list[int], shift: int) -> int:
-        """Return how many consecutive events have a header that fits their offset."""
+        """Return how many consecutive events have a header that matches their offset."""
         base, prefixes, is_relay = boundaries[0], self._evidence.known_prefixes, self._evidence.is_relay
         for count, (low, high) in enumerate(pairwise(boundaries)):
             i = low - base
@@ -282,13 +283,13 @@ class EventDecryptor:
         return len(boundaries) - 1
 
     def _recover(self, start: EncryptedEventStart, found_start: EncryptedEventStart | None) -> DecryptedRange:
-        """Return the range where no event starts at the expected offset, or one that was written elsewhere."""
+        """Return the range for an offset without the expected event, or with an event that was written elsewhere."""
         if found_start is not None and found_start != start:
             return self._decrypt_range(found_start)
         return DecryptedRange(start, start.offset, self._search(start.offset + 1, start.shift))
 
     def _single_event(self, start: EncryptedEventStart) -> DecryptedRange:
-        """Return the range of an event that is too long to decrypt at once, too short or incomplete; or of no event."""
+        """Return the range of one event that is too long to decrypt at once, too short or incomplete; or no event."""
         found_start = self._find_start(start.offset, start.shift)
         if found_start != start:
             return self._recover(start, found_start)
@@ -302,7 +303,7 @@ class EventDecryptor:
         return DecryptedRange(start, end, following)
 
     def _plain_bytes(self, event_range: DecryptedRange, position: int) -> tuple[int, bytes]:
-        """Return plain bytes of a range around a position, and the offset where they start."""
+        """Return plain bytes of a range around a position, and the offset at which they start."""
         if event_range.data is not None:
             return event_range.start.offset, event_range.data
         data_start, data = self._partial_event
@@ -311,7 +312,7 @@ class EventDecryptor:
         return data_start, data
 
     def _decrypt_part(self, event_range: DecryptedRange, position: int) -> tuple[int, bytes]:
-        """Return the part of one long event that contains a position, and its offset."""
+        """Return the part of one long event that contains a position, and the offset of this part."""
         start, shift = event_range.start
         part_number = max(0, position - start - 4) // _CHUNK_SIZE
         stream = start + 4 + part_number * _CHUNK_SIZE
@@ -333,7 +334,7 @@ class EventDecryptor:
     # -- borders -------------------------------------------------------------------------------------------------
 
     def _find_start(self, offset: int, shift: int) -> EncryptedEventStart | None:
-        """Return the event start at this offset, possibly with another shift, or the end of the file, or None."""
+        """Return the event start (maybe with another shift) or end of file at this offset; None if it is neither."""
         raw = self._read_range(offset, FIRST_BLOCK_END)
         if not raw:
             return EncryptedEventStart(offset, shift) if self._read_range(offset - 1, 1) else None
@@ -366,7 +367,7 @@ class EventDecryptor:
     def _find_moved(self, raw: bytes, header: bytes, offset: int) -> EncryptedEventStart | None:
         """Return the start of an event that was written elsewhere: its header has the low three bytes of its position.
 
-        A wrong offset in the IV only affects what is after these bytes in the first block.
+        A wrong offset in the IV only affects the bytes after them in the first block.
         """
         evidence = self._evidence
         if (
@@ -388,7 +389,7 @@ class EventDecryptor:
         return EncryptedEventStart(offset, shift) if evidence.is_certain(corrected_header, offset - shift) else None
 
     def _search(self, start: int, shift: int) -> EncryptedEventStart:
-        """Return the next event of a known server at or after `start`; NOWHERE if there is none."""
+        """Return the next event of a known server at or after `start`; NOWHERE if there is no such event."""
         if start not in self._search_results:
             if len(self._search_results) >= _MAX_CACHED:
                 self._search_results.clear()
@@ -419,7 +420,7 @@ class EventDecryptor:
         return re.compile(b"|".join(re.escape(_pack_uint32(one ^ mask)) for one in sorted(self._evidence.server_ids)))
 
     def _find_candidates(self, raw: bytes, base: int, count: int, pattern: re.Pattern[bytes]) -> list[int]:
-        """Return the offsets where an event of a known server could start."""
+        """Return the offsets at which an event of a known server could start."""
         if not raw.strip(b"\0"):
             return []
         blocks = self._cipher.decrypt_first_blocks(raw, base, count)
@@ -432,9 +433,9 @@ class EventDecryptor:
 
 
 def _find_boundaries(raw: bytes, base: int, is_end_of_file: bool) -> list[int]:
-    """Return the boundaries of the complete events at the start of `raw` by their sizes, offset `base` included.
+    """Return the boundaries of the complete events at the start of `raw`, from their sizes; `base` is the first.
 
-    After the last one is the next event's header or the end of the file.
+    At the last boundary is the next event's header or the end of the file.
     """
     position, boundaries = 0, [base]
     limit = len(raw) - (0 if is_end_of_file else FIRST_BLOCK_END)
@@ -450,10 +451,10 @@ def _find_boundaries(raw: bytes, base: int, is_end_of_file: bool) -> list[int]:
 # --- Encrypted logs ---
 
 ENCRYPTED_HEADER_SIZE = 512
-"""Bytes before the plain image of a MySQL log."""
+"""Number of bytes before the plain image of a MySQL log."""
 
 NO_KEY_MESSAGE = "the log is encrypted; give the key with --keyfile FILE"
-"""Message when there is no key."""
+"""Message for a log without a key."""
 
 _PASSWORD_SIZE = 32
 _IV_SIZE = 16
@@ -494,10 +495,10 @@ ENCRYPTION_HEADER = Struct(
     Check(this.end <= ENCRYPTED_HEADER_SIZE),
     "padding" / Bytes(ENCRYPTED_HEADER_SIZE - this.end),
 )
-"""The first 512 bytes of an encrypted file of MySQL."""
+"""The first 512 bytes of a file encrypted by MySQL."""
 
 ENCRYPTED_FILE_HEADER = Struct("encryption" / ENCRYPTION_HEADER, "magic" / Const(MAGIC))
-"""The 516 bytes before the first event of an encrypted MySQL file (with the key)."""
+"""The 516 bytes before the first event of a file encrypted by MySQL (decrypted)."""
 
 ENCRYPTED_EVENT_HEAD = Struct(
     "start" / Tell,
@@ -508,11 +509,11 @@ ENCRYPTED_EVENT_HEAD = Struct(
     "sealed_body" / Bytes(this.event_size - 13),
     "end" / Tell,
 )
-"""An encrypted MariaDB event without the key: only its size is readable. A plain event matches too."""
+"""An encrypted MariaDB event without the key: only its size is readable. Matches a plain event too."""
 
 
 class EncryptionHeader(msgspec.Struct, frozen=True):
-    """Header of an encrypted MySQL log; `encrypted_password`: encrypted with the master key `key_id` and this IV."""
+    """Header of an encrypted MySQL log; `encrypted_password` is encrypted with the master key `key_id` and this IV."""
 
     version: int
     key_id: str
@@ -537,7 +538,7 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
     """Parse the header of an encrypted MySQL log from the first bytes of the file.
 
     Raises:
-        MalformedError: it is damaged, truncated, or of another version; `finding_id` distinguishes them.
+        MalformedError: the header is damaged, truncated, or of another version; `finding_id` says which.
     """
     if not head.startswith(ENCRYPTED_MAGIC):
         raise MalformedError("this is not an encrypted MySQL log", finding_id="bad-magic")
@@ -553,7 +554,7 @@ def parse_encryption_header(head: bytes) -> EncryptionHeader:
 
 
 def _parse_schema(schema: Construct, data: bytes) -> Struct:
-    """Parse bytes by a schema; raise MalformedError if they do not match."""
+    """Parse bytes by a schema. Raises MalformedError: they do not match it."""
     try:
         return schema.parse(data)
     except ConstructError as error:
@@ -594,9 +595,9 @@ def _is_plain_log(start: bytes) -> bool:
 
 
 def _create_stream_decryptor(secret: bytes) -> BufferDecryptor:
-    """Return the AES-256-CTR decryptor for what follows the header.
+    """Return the AES-256-CTR decryptor for the bytes after the header.
 
-    `secret`: 32 bytes of key, 8 bytes before the block counter.
+    `secret`: 32 bytes of key, then the 8 bytes before the block counter.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -621,7 +622,7 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
     """Parse a complete START_ENCRYPTION event at a file offset.
 
     Raises:
-        MalformedError: it is too short, or of an unknown scheme.
+        MalformedError: the event is too short, or has an unknown scheme.
     """
     if not HEADER_SIZE + _START_ENCRYPTION.size <= read_event_size(event) <= len(event):
         raise MalformedError(f"START_ENCRYPTION of {read_event_size(event)} bytes: wrong size", None, "bad-header")
@@ -649,16 +650,16 @@ class EventDecryptorFactory(msgspec.Struct):
 
 
 def create_mariadb_decryptor(start: StartEncryption, key: bytes, head: bytes) -> EventDecryptorFactory:
-    """Return what opens an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
+    """Return a factory that opens an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
 
-    If bytes were removed or inserted, the events after that are found only under AES-CBC: their headers show where they
-    were written.
+    If bytes were removed or inserted, the events after them are only found under AES-CBC, where their headers show the
+    offset at which they were written.
 
     Args:
         head: the first bytes of the file, with the events before `start.end` and some after it.
 
     Raises:
-        KeyFileError: the key decrypts no event of the head.
+        KeyFileError: the key does not decrypt any event of the head.
     """
     since, server_id = int.from_bytes(head[4:8], "little"), int.from_bytes(head[9:13], "little")
     is_relay = bool(int.from_bytes(head[21:23], "little") & EventFlag.RELAY_LOG)
@@ -678,7 +679,7 @@ _CIPHERS: tuple[Callable[[bytes, bytes], EventCipher], ...] = (CbcEventCipher, C
 def _find_cipher(
     start: StartEncryption, key: bytes, head: bytes, evidence: HeaderEvidence
 ) -> Callable[[bytes, bytes], EventCipher]:
-    """Return the cipher that decrypts valid headers of the events in the head."""
+    """Return the cipher that decrypts the events in the head to valid headers."""
     events = _find_events(start.end, head)
     if not events:
         return CbcEventCipher
@@ -691,7 +692,7 @@ def _find_cipher(
 
 
 def _find_events(offset: int, head: bytes) -> list[int]:
-    """Return the offsets of the first encrypted events, as far as the head extends and their sizes are plausible."""
+    """Return the offsets of the first encrypted events, as far as the head extends and sizes are plausible."""
     offsets: list[int] = []
     while len(head) - offset >= 20 and len(offsets) < _MAX_PROBED_EVENTS:
         offsets.append(offset)

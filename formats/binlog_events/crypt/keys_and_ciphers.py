@@ -1,7 +1,7 @@
-"""Keys of encrypted logs and the cipher of one event.
+"""Keys of encrypted logs, and the cipher of one event.
 
-Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes 9..12, the size,
-stay readable. The IV is the nonce of the file and the offset at which the event was written. Sources:
+MariaDB encrypts every event by itself, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes 9..12,
+the size, stay readable. The IV is the nonce of the file and the offset at which the event was written. Sources:
 docs/spec/mysql_binlog.md#encryption; MariaDB `sql/log_event.cc` (`Log_event_writer`), its plugin `file_key_management`
 (`Parser`), the `openssl enc` program, MySQL `component_keyring_file`.
 """
@@ -35,9 +35,9 @@ _SALT_MAGIC = b"Salted__"
 _SALT_SIZE = 8
 _KEY_SIZE, _IV_SIZE = 32, 16
 _DIGESTS = ("sha1", "sha256", "sha512", "sha224", "sha384")
-"""Names of file_key_management_digest; sha1 is the default, and the only one before 12.0."""
+"""Digests for file_key_management_digest; sha1 is the default, and the only one before 12.0."""
 _PBKDF2_ROUNDS = (10000, 1000, 2048, 4096, 20000, 50000, 65536, 100000)
-"""Values of file_key_management_use_pbkdf2 to try: that of `openssl enc -pbkdf2`, then other common ones."""
+"""Round counts for file_key_management_use_pbkdf2 to try: that of `openssl enc -pbkdf2`, then other common ones."""
 _MAX_KEY_FILE = 1 << 20
 _MAX_SECRET = 256
 _MAX_KEYRING = 1 << 24
@@ -46,17 +46,17 @@ _KEY_SIZES = (16, 24, 32)
 
 
 class KeyFileError(InputOutputError):
-    """The key file or keyring that the user named cannot be used; the message says why."""
+    """Error: the key file or keyring that the user named cannot be used; the message says why."""
 
 
 def read_mariadb_keys(keyfile: bytes, secret: bytes | None) -> dict[int, bytes]:
     """Return the keys of a key file by id.
 
-    A secret that is not needed is ignored. A file encrypted by `openssl enc` does not say how its key was derived from
-    the secret: all digests that the server supports are tried, without and with PBKDF2 (common round counts).
+    An unneeded secret is ignored. A file encrypted by `openssl enc` does not say how its key was derived from the
+    secret, so all digests that the server supports are tried, without and with PBKDF2 (common round counts).
 
     Args:
-        secret: what the file is encrypted with, as in the server's filekey.
+        secret: password with which the file is encrypted, as in the server's filekey.
 
     Raises:
         KeyFileError: not a key file, encrypted without a secret given, or not decryptable with this secret.
@@ -79,10 +79,10 @@ def read_mariadb_keys(keyfile: bytes, secret: bytes | None) -> dict[int, bytes]:
 
 
 def read_mariadb_key(keyfile: bytes, secret: bytes | None) -> bytes:
-    """Return the key of a key file that encrypts logs.
+    """Return the key that encrypts logs from a key file.
 
     Raises:
-        KeyFileError: see `read_mariadb_keys`; or the file has no such key.
+        KeyFileError: see `read_mariadb_keys`; also if the file has no such key.
     """
     keys = read_mariadb_keys(keyfile, secret)
     if SYSTEM_KEY not in keys:
@@ -91,7 +91,7 @@ def read_mariadb_key(keyfile: bytes, secret: bytes | None) -> bytes:
 
 
 def _parse_key_file(text: bytes) -> dict[int, bytes]:
-    """Return the keys of a plain key file."""
+    """Parse a plain key file; return its keys by id."""
     keys: dict[int, bytes] = {}
     for number, line in enumerate(text.split(b"\0")[0].split(b"\n"), 1):
         match = _LINE.fullmatch(line)
@@ -105,21 +105,21 @@ def _parse_key_file(text: bytes) -> dict[int, bytes]:
 
 
 def _parse_key_id(digits: bytes, line_number: int) -> int:
-    """Return a key id."""
+    """Parse a key id."""
     if not 0 < int(digits) < 1 << 32:
         raise KeyFileError(f"line {line_number} of the key file: invalid key id")
     return int(digits)
 
 
 def _parse_key(digits: bytes, line_number: int) -> bytes:
-    """Return a key from its hexadecimal digits."""
+    """Parse a key from its hexadecimal digits."""
     if len(digits) not in [2 * size for size in _KEY_SIZES]:
         raise KeyFileError(f"line {line_number} of the key file: a key has 32, 48 or 64 hexadecimal digits")
     return bytes.fromhex(digits.decode("ascii"))
 
 
 def _iter_decryptions(data: bytes, secret: bytes) -> Iterator[bytes]:
-    """Yield the possible plain files, one for each derivation whose padding is valid."""
+    """Yield possible plain texts of the file, one per key derivation that leads to valid padding."""
     salt, body = data[len(_SALT_MAGIC) : len(_SALT_MAGIC) + _SALT_SIZE], data[len(_SALT_MAGIC) + _SALT_SIZE :]
     if not body or len(body) % _IV_SIZE:
         raise KeyFileError("the encrypted key file is truncated")
@@ -131,7 +131,7 @@ def _iter_decryptions(data: bytes, secret: bytes) -> Iterator[bytes]:
 
 
 def _iter_derived_keys(secret: bytes, salt: bytes) -> Iterator[bytes]:
-    """Yield key and IV for each known derivation, likely ones first."""
+    """Yield key and IV for each known derivation, most likely ones first."""
     for digest in _DIGESTS:
         yield _derive_by_digest(digest, secret, salt)
     for rounds in _PBKDF2_ROUNDS:
@@ -142,7 +142,7 @@ def _iter_derived_keys(secret: bytes, salt: bytes) -> Iterator[bytes]:
 def _derive_by_digest(digest: str, secret: bytes, salt: bytes) -> bytes:
     """Derive key and IV by OpenSSL's EVP_BytesToKey with one round.
 
-    Each digest is made of the previous one, the secret and the salt.
+    Each digest is computed over the previous digest, the secret and the salt.
     """
     output = last = b""
     while len(output) < _KEY_SIZE + _IV_SIZE:
@@ -152,7 +152,7 @@ def _derive_by_digest(digest: str, secret: bytes, salt: bytes) -> bytes:
 
 
 def decrypt_aes_cbc(key: bytes, iv: bytes, data: bytes) -> bytes:
-    """Decrypt whole blocks with AES-CBC, leaving the padding."""
+    """Decrypt whole blocks with AES-CBC, without removing the padding."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     return Cipher(algorithms.AES(key), modes.CBC(iv)).decryptor().update(data)
@@ -162,7 +162,7 @@ def read_mysql_master_key(keyring: bytes, key_id: str) -> bytes:
     """Return the 32-byte master key with this id from a JSON keyring.
 
     Raises:
-        KeyFileError: not a keyring, or one without this key.
+        KeyFileError: not a keyring, or this key is not in it.
     """
     for element in _parse_keyring(keyring):
         if isinstance(element, dict) and element.get("data_id") == key_id:
@@ -187,7 +187,7 @@ def _parse_keyring(keyring: bytes) -> list[Any]:
 
 
 def _parse_master_key(data: Any, key_id: str) -> bytes:
-    """Return the bytes of a master key."""
+    """Return the bytes of a master key from its keyring entry."""
     if not isinstance(data, str) or not re.fullmatch(f"[0-9a-fA-F]{{{2 * MASTER_KEY_SIZE}}}", data):
         raise KeyFileError(f"the keyring's key {key_id!r} is not {MASTER_KEY_SIZE} bytes in hexadecimal")
     return bytes.fromhex(data)
@@ -197,7 +197,7 @@ def _parse_master_key(data: Any, key_id: str) -> bytes:
 
 BLOCK_SIZE = 16
 FIRST_BLOCK_END = 20
-"""Bytes of an event up to the end of its first cipher block, enough to read its header."""
+"""Number of bytes of an event up to the end of its first cipher block, enough to read its header."""
 
 _U32 = (1 << 32) - 1
 _pack_uint32 = struct.Struct("<I").pack
@@ -209,14 +209,14 @@ def to_stream(event: bytes) -> bytes:
 
 
 def from_stream(stream: bytes, size: bytes) -> bytes:
-    """Return the event from its stream; `size`: its four bytes event_size."""
+    """Return the event from its stream; `size`: the four bytes of its event_size."""
     return stream[5:9] + stream[:5] + size + stream[9:]
 
 
 class EventCipher(Protocol):
     """Cipher of one file; `at` is the offset at which an event was written.
 
-    `server_id_mask`: what remains on bytes 1..4 (the server id) of each block that `decrypt_first_blocks` returns.
+    `server_id_mask`: XOR mask that remains on bytes 1..4 (server id) of each block from `decrypt_first_blocks`.
     `tolerates_wrong_offset`: the header can be read with the IV of a wrong offset, except for its last bytes.
     """
 
@@ -230,17 +230,17 @@ class EventCipher(Protocol):
         """
 
     def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
-        """Decrypt complete events of at least 20 bytes each, from cuts[0] to cuts[-1] (file offsets).
+        """Decrypt complete events of at least 20 bytes each, from boundaries[0] to boundaries[-1] (file offsets).
 
         Args:
             raw: the bytes from offset `base` on.
-            shift: how many bytes after the offset where they were written the events are.
+            shift: distance of the events from the offsets at which they were written, in bytes.
         """
 
     def decrypt_first_blocks(self, raw: bytes, base: int, count: int) -> bytes:
         """Decrypt the first block of a possible event at each of the first `count` offsets, up to `server_id_mask`.
 
-        The result has 16 bytes for each.
+        The result has 16 bytes per offset.
         """
 
 
@@ -254,13 +254,13 @@ def decrypt_header(cipher: EventCipher, event: bytes, at: int) -> bytes | None:
 
 
 def _xor_bytes(data: bytes, mask: bytes) -> bytes:
-    """Return the XOR of bytes with the beginning of others."""
+    """Return the XOR of `data` with the beginning of `mask`."""
     size = len(data)
     return (int.from_bytes(data, "little") ^ int.from_bytes(mask[:size], "little")).to_bytes(size, "little")
 
 
 def _gather_first_blocks(raw: bytes, count: int) -> bytearray:
-    """Return for each of the first `count` offsets the first cipher block of an event that starts there."""
+    """Return, for each of the first `count` offsets, the first cipher block of an event that starts there."""
     blocks = bytearray(BLOCK_SIZE * count)
     for i, start in enumerate((4, 5, 6, 7, 8, 0, 1, 2, 3, *range(13, FIRST_BLOCK_END))):
         blocks[i::BLOCK_SIZE] = raw[start : start + count]
@@ -275,11 +275,11 @@ def _create_cipher(key: bytes, mode: Any) -> Any:
 
 
 def _restore_events(raw: bytes, offsets: list[int], plain: bytes, remainders: bytes) -> bytes:
-    """Return the events in their byte order.
+    """Return the decrypted events in their stored byte order.
 
-    `raw`: the encrypted bytes. `offsets`: offsets in `raw` where the events start, and where the last one ends.
-    `plain`: for each event a block to drop and its whole blocks. `remainders`: for each event 16 bytes, its remaining
-    ones first.
+    `raw`: the encrypted bytes. `offsets`: offsets in `raw` of the event starts, and of the end of the last event.
+    `plain`: for each event, a block to drop and its whole blocks. `remainders`: for each event 16 bytes, which begin
+    with its bytes after the whole blocks.
     """
     parts: list[bytes] = []
     plain_at, ends_at, start = BLOCK_SIZE, 0, offsets[0]
@@ -326,8 +326,8 @@ class CbcEventCipher:
     def decrypt_events(self, raw: bytes, base: int, boundaries: list[int], shift: int) -> bytes:
         """Decrypt complete events in one call.
 
-        The IV precedes each event as a cipher block of its own, which has the effect of an IV; the plain block at its
-        place is dropped.
+        The IV is put before each event as a cipher block, which has the effect of an IV; the plain block at its
+        position is dropped.
         """
         nonce = self._nonce
         offsets = [cut - base for cut in boundaries]

@@ -1,7 +1,7 @@
 """Column definitions of CREATE TABLE and ALTER TABLE statements.
 
-The words come from sqlglot's tokenizer for MySQL (`ddl.words`). Its grammar is not used: it rejects types and clauses
-that dumps of real servers have (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
+The words come from sqlglot's tokenizer for MySQL (`ddl.statements`). Its grammar is not used, because it rejects types
+and clauses that occur in dumps of real servers (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ def _parenthesized(upper_words: Sequence[str]) -> Sequence[str]:
 
 
 def _fraction_digits(upper_words: Sequence[str]) -> int:
-    """Return the fractional digits in the parentheses after the type."""
+    """Return the number of fractional digits given in the parentheses after the type."""
     digits = upper_words[2] if len(upper_words) > 3 and upper_words[1] == "(" else ""
     return int(digits) if digits.isdecimal() and int(digits) <= 6 else 0
 
 
 def _is_unsigned(type_name: str, upper_words: Sequence[str]) -> bool:
-    """Return whether a number type is unsigned."""
+    """Return whether a numeric type is unsigned."""
     return type_name == "SERIAL" or "UNSIGNED" in upper_words or "ZEROFILL" in upper_words
 
 
@@ -174,7 +174,7 @@ def _column_charset(type_name: str, definition: Sequence[SqlWord], default: str 
 
 
 def find_charset(words: Sequence[SqlWord]) -> str | None:
-    """Return the character set that a column's attributes or a table's options name; None if there is none known."""
+    """Return the character set named in column attributes or table options; None if none is named or known."""
     found: str | None = None
     for index, word in enumerate(words):
         value = next((w.text for w in words[index + 1 : index + 3] if w != SqlWord("=", False)), "")
@@ -218,14 +218,14 @@ ROW_TIMES = tuple(
     ColumnHint(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
     for name in ("row_start", "row_end")
 )
-"""Columns that WITH SYSTEM VERSIONING adds unless the statement declares them."""
+"""Columns that WITH SYSTEM VERSIONING adds unless the statement declares them itself."""
 
 
 class CreateTable:
     """One CREATE TABLE statement.
 
-    `columns`: None if the statement does not declare them (LIKE, AS SELECT). `charset`: of columns that name none: the
-    statement's, or the argument; None if unknown. `versioned`: the table keeps the history of its rows.
+    `columns`: None if the statement does not declare them (LIKE, AS SELECT). `charset`: default character set of its
+    columns, from the statement or the argument; None if unknown. `versioned`: the table keeps the history of its rows.
 
     Raises:
         UsageError: the statement is not supported.
@@ -243,15 +243,15 @@ class CreateTable:
         self.columns = self._read_columns() if self._word_at(self._at).upper == "(" else None
 
     def _make_error(self, reason: str) -> UsageError:
-        """Return the error with its line."""
+        """Return an error that names the line of the statement."""
         return UsageError(f"line {self._statement.line}: CREATE TABLE {reason}")
 
     def _word_at(self, at: int) -> SqlWord:
-        """Return a word; an empty one after the end."""
+        """Return the word at an index; an empty word after the end."""
         return self._words[at] if at < len(self._words) else SqlWord("", False)
 
     def _read_table_name(self) -> tuple[str | None, str]:
-        """Read the name: (database or None, table)."""
+        """Read the name; return (database or None, table)."""
         names = [self._word_at(self._at).text]
         self._at += 1
         while self._word_at(self._at).upper == ".":
@@ -295,7 +295,7 @@ class CreateTable:
 
 
 def _has_versioning(upper_words: Sequence[str]) -> bool:
-    """Return whether WITH SYSTEM VERSIONING is there, of the table or of a column."""
+    """Return whether the table or a column has WITH SYSTEM VERSIONING."""
     return any(
         word == "VERSIONING" and list(upper_words[at - 2 : at]) == ["WITH", "SYSTEM"]
         for at, word in enumerate(upper_words)
@@ -303,13 +303,13 @@ def _has_versioning(upper_words: Sequence[str]) -> bool:
 
 
 def _is_key_clause(item: Sequence[SqlWord]) -> bool:
-    """Return whether a definition is a key or another clause, not a column."""
+    """Return whether a definition item is a key or another clause instead of a column."""
     first, second = item[0].upper, _upper_word(item, 1)
     return first in _KEY_WORDS or (first, second) in _KEY_WORD_PAIRS or (first,) in _KEY_WORD_PAIRS
 
 
 def _table_options(words: Sequence[SqlWord]) -> list[SqlWord]:
-    """Return the table's options: the words outside of parentheses and before its partitions."""
+    """Return the words of the table options: those outside parentheses and before partition clauses."""
     options, depth = list[SqlWord](), 0
     for word in words:
         depth += PARENTHESES.get(word.upper, 0)
@@ -335,8 +335,8 @@ _CLAUSES_WITHOUT_EFFECT = TABLE_OPTIONS | frozenset((
 class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     """Definition of a table.
 
-    `key`: its primary key. `charset`: of columns that name none; None if unknown. `versioned`: it keeps the history of
-    its rows. `given`: it comes from --schema and was not changed since.
+    `key`: its primary key. `charset`: default character set of its columns; None if unknown. `versioned`: it keeps the
+    history of its rows. `given`: it comes from --schema and was not changed since.
     """
 
     columns: ColumnHints
@@ -349,8 +349,8 @@ class TableDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 class _NewColumn(msgspec.Struct, frozen=True):
     """Column that an ALTER TABLE defines.
 
-    `old`: the column that it replaces; None if it is added. `after`: the column before it; "" for the first place, None
-    if the statement does not say.
+    `old`: the column that it replaces; None if it is added. `after`: the column before it; "" for FIRST, None if the
+    statement does not say.
     """
 
     hint: ColumnHint
@@ -361,7 +361,7 @@ class _NewColumn(msgspec.Struct, frozen=True):
 class _AlterTable(msgspec.Struct):
     """Clauses of one ALTER TABLE.
 
-    Column names in them are those before the statement, except after AFTER (`mysql_prepare_alter_table` of the
+    Clauses use the column names from before the statement, except after AFTER (`mysql_prepare_alter_table` of the
     servers).
     """
 
@@ -379,7 +379,7 @@ class _AlterTable(msgspec.Struct):
     in_order_by: bool = False
 
     def add_clause(self, clause: Sequence[SqlWord]) -> None:
-        """Add one clause; raise UsageError if the clause is not supported."""
+        """Add one clause. Raises UsageError: the clause is not supported."""
         clause_words = _strip_partitioning(clause)
         if not clause_words:
             return
@@ -399,7 +399,7 @@ class _AlterTable(msgspec.Struct):
     # -- clauses -------------------------------------------------------------------------------------------------------
 
     def _add_item(self, rest: list[SqlWord]) -> None:
-        """Take ADD: columns, a key, system versioning."""
+        """Apply ADD: columns, a key, system versioning."""
         pair = _upper_word(rest, 0), _upper_word(rest, 1)
         if pair == ("SYSTEM", "VERSIONING"):
             self.versioned = self.adds_versioning = True
@@ -414,7 +414,7 @@ class _AlterTable(msgspec.Struct):
                     self._define_column(definition, None)
 
     def _drop_item(self, rest: list[SqlWord]) -> None:
-        """Take DROP: a column, a key, system versioning."""
+        """Apply DROP: a column, a key, system versioning."""
         pair = _upper_word(rest, 0), _upper_word(rest, 1)
         if pair == ("SYSTEM", "VERSIONING"):
             self.versioned, self.drops_versioning = False, True
@@ -427,21 +427,21 @@ class _AlterTable(msgspec.Struct):
                 self.dropped.add(name)
 
     def _modify_column(self, rest: list[SqlWord]) -> None:
-        """Take MODIFY COLUMN."""
+        """Apply MODIFY COLUMN."""
         rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
         if self._require_old_column(_column_name(rest), if_exists):
             self._define_column(rest, _column_name(rest))
 
     def _change_column(self, rest: list[SqlWord]) -> None:
-        """Take CHANGE COLUMN."""
+        """Apply CHANGE COLUMN."""
         rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
         if self._require_old_column(_column_name(rest), if_exists):
             self._define_column(rest[1:], _column_name(rest))
 
     def _rename_column(self, rest: list[SqlWord]) -> None:
-        """Take RENAME COLUMN."""
+        """Apply RENAME COLUMN."""
         if _upper_word(rest, 0) != "COLUMN":
-            return  # of the table, or of an index
+            return  # RENAME of the table, or of an index
         rest, if_exists = _skip_exists(_skip_optional(rest, "COLUMN"), "IF", "EXISTS")
         if _upper_word(rest, 1) != "TO" or len(rest) < 3:
             raise UsageError("RENAME COLUMN has no TO")
@@ -449,22 +449,22 @@ class _AlterTable(msgspec.Struct):
             self.renamed[_column_name(rest)] = rest[2].text
 
     def _convert_charset(self, rest: list[SqlWord]) -> None:
-        """Take CONVERT TO CHARACTER SET."""
+        """Apply CONVERT TO CHARACTER SET."""
         if _upper_word(rest, 0) == "TO":
             self.charset, self.converts = find_charset(rest), True
         elif _upper_word(rest, 0) not in ("PARTITION", "TABLE"):
             raise UsageError("ALTER TABLE ... CONVERT is not supported")
 
     def _set_default_charset(self, rest: list[SqlWord]) -> None:
-        """Take DEFAULT CHARACTER SET."""
+        """Apply DEFAULT CHARACTER SET."""
         self.charset = find_charset([SqlWord("DEFAULT", False), *rest]) or self.charset
 
     def _set_charset(self, rest: list[SqlWord]) -> None:
-        """Take CHARACTER SET."""
+        """Apply CHARACTER SET."""
         self.charset = find_charset([SqlWord("CHARACTER", False), *rest])
 
     def _order_by(self, rest: list[SqlWord]) -> None:
-        """Take ORDER BY."""
+        """Apply ORDER BY."""
         self.in_order_by = True
 
     # -- columns -------------------------------------------------------------------------------------------------------
@@ -479,7 +479,7 @@ class _AlterTable(msgspec.Struct):
         """Return whether this column existed before the statement.
 
         Raises:
-            UsageError: it did not, and the statement has no IF EXISTS.
+            UsageError: the column did not exist, and the statement has no IF EXISTS.
         """
         if any(_lower_name(column) == name for column in self.before.columns):
             return True
@@ -501,7 +501,7 @@ class _AlterTable(msgspec.Struct):
             self.key = ((_lower_name(hint), 0),)
 
     def build_definition(self) -> TableDefinition:
-        """Return the table after the statement; raise UsageError if no server accepts such a table."""
+        """Return the table after the statement. Raises UsageError: no server accepts such a table."""
         replaced = {one.old: one for one in self.new_columns if one.old is not None}
         implicit = [c for c in self.before.columns if c in ROW_TIMES]
         columns: list[ColumnHint] = []
@@ -531,7 +531,7 @@ class _AlterTable(msgspec.Struct):
         return TableDefinition(tuple(columns), self._build_key(replaced), self.charset, self.versioned)
 
     def _convert_column(self, column: ColumnHint) -> ColumnHint:
-        """Return a column with the character set of CONVERT TO."""
+        """Return a column converted to the character set of CONVERT TO."""
         if not self.converts or not (column.charset not in (None, "binary") or column.text):
             return column
         return replace(column, charset=self.charset)
@@ -580,7 +580,7 @@ def _lower_name(column: ColumnHint) -> str:
 
 
 def _upper_word(words: Sequence[SqlWord], at: int) -> str:
-    """Return a word in capitals; empty after the last one."""
+    """Return a word in upper case; empty after the last one."""
     return words[at].upper if at < len(words) else ""
 
 
@@ -592,7 +592,7 @@ def _column_name(words: Sequence[SqlWord]) -> str:
 
 
 def _find_column(columns: Sequence[ColumnHint], name: str) -> int:
-    """Return the index of a column."""
+    """Return the index of the column with this name."""
     names = [_lower_name(column) for column in columns]
     if name not in names:
         raise UsageError(f"there is no column {name} to place another one after")
@@ -600,18 +600,18 @@ def _find_column(columns: Sequence[ColumnHint], name: str) -> int:
 
 
 def _skip_optional(words: list[SqlWord], optional: str) -> list[SqlWord]:
-    """Return the words after an optional first one."""
+    """Return the words without an optional first word."""
     return words[1:] if _upper_word(words, 0) == optional else words
 
 
 def _skip_exists(words: list[SqlWord], *expected: str) -> tuple[list[SqlWord], bool]:
-    """Return the words after IF [NOT] EXISTS, and whether it is there."""
+    """Return the words after IF [NOT] EXISTS, and whether these words were present."""
     found = [word.upper for word in words[: len(expected)]] == list(expected)
     return (words[len(expected) :] if found else words), found
 
 
 def _split_placement(words: list[SqlWord]) -> tuple[list[SqlWord], str | None]:
-    """Return a definition and the column that it goes after: "" for FIRST, None if it does not say."""
+    """Return a definition and the column that it is placed after: "" for FIRST, None if it does not say."""
     if _upper_word(words, len(words) - 1) == "FIRST":
         return words[:-1], ""
     if len(words) > 2 and words[-2].upper == "AFTER":
@@ -620,7 +620,7 @@ def _split_placement(words: list[SqlWord]) -> tuple[list[SqlWord], str | None]:
 
 
 def _strip_partitioning(clause: Sequence[SqlWord]) -> Sequence[SqlWord]:
-    """Return the clause up to PARTITION BY or REMOVE PARTITIONING, which follow the last one without a comma."""
+    """Return the clause up to PARTITION BY or REMOVE PARTITIONING, which follow the last clause without a comma."""
     depth = 0
     for at, word in enumerate(clause):
         depth += PARENTHESES.get(word.upper, 0)

@@ -1,5 +1,5 @@
-"""Split SQL scripts into statements and words; what CREATE, ALTER, RENAME, DROP TABLE and row-changing statements do to
-which table.
+"""Split SQL scripts into statements and words; find out what CREATE, ALTER, RENAME, DROP TABLE and row-changing
+statements do to which table.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from binlogtool.formats.binlog_events.wire_format import parse_version_numbers
 # --- SQL scripts as statements and words ---
 
 _MAX_CACHED_LENGTH = 4096
-"""Longest statement, in characters, whose words are cached."""
+"""Maximum length of a statement whose words are cached, in characters."""
 
 QUOTED_NAME = r"`(?:[^`]|``)+`"
-"""The pattern of a quoted name."""
+"""Pattern of a quoted name."""
 
 SINGLE_QUOTED, DOUBLE_QUOTED = (rf"{mark}[^{mark}\\]*(?:\\(?:.|\Z)[^{mark}\\]*)*(?:{mark}|\Z)" for mark in "'\"")
-"""Patterns of strings with backslash escapes: each byte matches in one way only, and an unclosed string extends to the
-end, so that nothing is read twice."""
+"""Patterns of strings with backslash escapes: each byte matches in only one way, and an unclosed string extends to the
+end, so that nothing is read twice.
+"""
 
 COMMENT = r"/\*(?!M?!).*?(?:\*/|\Z)"
-"""The pattern of a comment that no server executes."""
+"""Pattern of a comment that no server executes."""
 
 
 PARENTHESES = {"(": 1, ")": -1}
@@ -38,7 +39,7 @@ PARENTHESES = {"(": 1, ")": -1}
 
 
 class SqlStatement(NamedTuple):
-    """One statement: the line that it starts in, from 1, and its text with blanks in place of comments."""
+    """One statement: the line in which it starts, from 1, and its text with blanks in place of comments."""
 
     line: int
     text: str
@@ -52,7 +53,7 @@ class SqlWord(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """A bare word in capitals; empty for a quoted one."""
+        """Unquoted word in upper case; empty for a quoted word."""
         return "" if self.quoted else self.text.upper()
 
 
@@ -70,7 +71,7 @@ _GAP = re.compile(r"\s+|--(?=\s|\Z)[^\n]*|#[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/
 
 
 def _lexical_pattern(delimiter: str) -> re.Pattern[str]:
-    """Return the pattern of what matters between statements, for a delimiter."""
+    """Return the pattern of tokens that matter between statements, for a delimiter."""
     return re.compile(_LEXICAL_PARTS % re.escape(delimiter), re.VERBOSE | re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
 
@@ -116,8 +117,8 @@ def _iter_statement_texts(sql: str) -> Iterator[tuple[int, str]]:
 def skip_gap(sql: str, at: int = 0) -> int:
     """Return the offset of the next word, after blanks, comments and the marks of executable comments.
 
-    At the start of a statement MariaDB's `SET STATEMENT variable=value, … FOR` is skipped too. This is a loop:
-    a pattern that contained the gap would try each of its parts again for every way in which the rest fails.
+    At the start of a statement, MariaDB's `SET STATEMENT variable=value, … FOR` is skipped too. This is a loop because
+    a pattern that includes the gap would backtrack through its parts whenever the rest does not match.
     """
     start = at
     while (match := _GAP.match(sql, at)) is not None:
@@ -133,13 +134,13 @@ _SET_PIECES = re.compile(rf"{SINGLE_QUOTED}|{DOUBLE_QUOTED}|`[^`]*`|{COMMENT}|[(
 
 
 def is_undecided(sql: str) -> bool:
-    """Return whether the beginning of a statement ends before its first word (in a comment, or in SET STATEMENT)."""
+    """Return whether the text may end before the statement's first word (in a comment, or in SET STATEMENT)."""
     at = skip_gap(sql)
     return len(sql) - at < 32 or sql[at : at + 2] == "/*" or _SET_STATEMENT.match(sql, at) is not None
 
 
 def _find_for_end(sql: str, at: int) -> int | None:
-    """Return the end of the FOR that ends the variables of SET STATEMENT."""
+    """Return the end of the FOR that closes the variables of SET STATEMENT; None if there is no such FOR."""
     depth = 0
     for match in _SET_PIECES.finditer(sql, at):
         word = match[0].upper()
@@ -150,7 +151,7 @@ def _find_for_end(sql: str, at: int) -> int | None:
 
 
 def split_words(statement: SqlStatement) -> list[SqlWord]:
-    """Return the words of a statement; raise UsageError if it does not follow the lexical rules."""
+    """Return the words of a statement. Raises UsageError: it does not follow the lexical rules."""
     from sqlglot.errors import SqlglotError
 
     splitter = _split_cached if len(statement.text) <= _MAX_CACHED_LENGTH else _tokenize
@@ -173,14 +174,15 @@ def _tokenize(text: str) -> tuple[SqlWord, ...]:
 
 
 _split_cached = lru_cache(maxsize=256)(_tokenize)
-"""For short statements: each is searched for tables, keys and sequences, and many recur."""
+"""Cached form for short statements, which often recur and are searched several times (tables, keys, sequences)."""
 
 
 # --- Statements normalized to the default quoting rules ---
 
 ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
-"""Bits of sql_mode that change what a quotation mark or a backslash means (MODE_ANSI_QUOTES, MODE_NO_BACKSLASH_ESCAPES
-of the servers)."""
+"""Bits of sql_mode that change the meaning of a quotation mark or a backslash (MODE_ANSI_QUOTES,
+MODE_NO_BACKSLASH_ESCAPES of the servers).
+"""
 
 _COMMENTS = rf"--(?=\s|\Z)[^\n]*|\#[^\n]*|{COMMENT}"
 
@@ -203,7 +205,7 @@ def normalize_statement(sql: bytes, parts: QueryParts) -> str:
 
 
 def normalize_quotes(sql: str, mode: int) -> str:
-    """Return the statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES; `mode`: its sql_mode."""
+    """Return a statement rewritten for a mode without ANSI_QUOTES and NO_BACKSLASH_ESCAPES; `mode`: its sql_mode."""
     mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
     return sql if not mode else _quoting_pattern(mode).sub(lambda match: _normalize_part(match[0], mode), sql)
 
@@ -212,7 +214,7 @@ def normalize_quotes(sql: str, mode: int) -> str:
 def _quoting_pattern(mode: int) -> re.Pattern[str]:
     """Return the pattern of strings, names and comments in this sql_mode."""
     single = "'[^']*(?:'|\\Z)" if mode & NO_BACKSLASH_ESCAPES else SINGLE_QUOTED
-    double = '"[^"]*(?:""[^"]*)*(?:"|\\Z)'  # in either mode a backslash between double quotes is an ordinary character
+    double = '"[^"]*(?:""[^"]*)*(?:"|\\Z)'  # in both modes a backslash in double quotes is an ordinary character
     return re.compile(f"`[^`]*`|{single}|{double}|{_COMMENTS}", re.DOTALL)
 
 
@@ -252,7 +254,7 @@ def strip_ignored_comments(sql: str, server_version: str) -> str:
 
 
 def _is_executed(match: re.Match[str], number: int, *, is_mariadb: bool) -> bool:
-    """Return whether a server executes this comment."""
+    """Return whether a server executes an executable comment."""
     if match[1] and not is_mariadb:
         return False
     required_version = int(match[2] or 0)
@@ -290,34 +292,34 @@ class TableEngine(NamedTuple):
 
 
 KeyPart = tuple[str, int]
-"""Column of a key in lower case, and the number of its characters in the key; 0 = all."""
+"""(name of a key column in lower case, number of its characters in the key; 0 = all)."""
 
 
 class DeclaredKey(NamedTuple):
-    """Primary key of a CREATE TABLE: the table's number of columns; (column index, characters in the key; 0 = all)."""
+    """Primary key of a CREATE TABLE: number of columns of the table; (column index, characters in the key; 0 = all)."""
 
     columns: int
     parts: tuple[tuple[int, int], ...]
 
 
 def _match_start(pattern: re.Pattern[str], sql: str) -> re.Match[str] | None:
-    """Match a pattern at the first word of a statement."""
+    """Match a pattern at the first word of a statement, after comments."""
     return pattern.match(sql, skip_gap(sql))
 
 
 def _match_create_table(sql: str) -> re.Match[str] | None:
-    """Match CREATE TABLE: between its first words servers write comments, and comment marks around OR REPLACE."""
+    """Match CREATE TABLE; servers write comments between its words, and comment marks around OR REPLACE."""
     create = _match_start(_CREATE, sql)
     return None if create is None else _CREATE_TABLE.match(sql, skip_gap(sql, create.end()))
 
 
 def is_table_statement(sql: str) -> bool:
-    """Return whether a statement may be one of those that are supported here."""
+    """Return whether a statement may be of a kind that this module supports."""
     return _match_start(_START, sql) is not None
 
 
 def may_be_table_statement(sql: bytes) -> bool:
-    """Return whether the beginning of a statement may be one of those that are supported here.
+    """Return whether the beginning of a statement may be that of a kind that this module supports.
 
     Usually its first bytes decide.
     """
@@ -328,13 +330,13 @@ def may_be_table_statement(sql: bytes) -> bool:
 
 
 def first_keyword(sql: str) -> str:
-    """Return the first word of a supported statement in capitals; "" for others."""
+    """Return the first word of a supported statement in upper case; "" for other statements."""
     matched = _match_start(_START, sql)
     return "" if matched is None else matched[1].upper()
 
 
 def find_engine(sql: str, database: str) -> TableEngine | None:
-    """Return the engine that CREATE TABLE or ALTER TABLE gives a table; None if the statement names none."""
+    """Return the engine that CREATE TABLE or ALTER TABLE gives to a table; None if the statement names none."""
     if not is_table_statement(sql):
         return None
     matched = _match_create_table(sql) or _match_start(_ALTER, sql)
@@ -355,7 +357,7 @@ def mentions_any_table(sql: str, database: str, tables: Collection[str]) -> bool
 
 
 def find_created_table(sql: str, database: str) -> str | None:
-    """Return the table that a CREATE TABLE creates."""
+    """Return the table that a CREATE TABLE creates; None for other statements."""
     matched = _match_create_table(sql)
     return None if matched is None else qualify_table_name(matched["table"], database)
 
@@ -393,13 +395,13 @@ def is_truncate(sql: str) -> bool:
 
 
 def find_dropped_database(sql: str) -> str | None:
-    """Return the database that a statement drops."""
+    """Return the database that a statement drops, or None."""
     matched = _match_start(_DROP_DATABASE, sql)
     return None if matched is None else _unquote_name(matched["database"])
 
 
 def qualify_table_name(name: str, database: str) -> str:
-    """Return database.table for a table as a statement writes it."""
+    """Return database.table for a table name as written in a statement."""
     parts = [_unquote_name(part) for part in _WORDS.findall(name)]
     return qualify_name(*parts[:2]) if len(parts) > 1 else qualify_name(database, parts[0])
 
@@ -433,7 +435,7 @@ def find_primary_key(sql: str) -> DeclaredKey | None:
 
 
 def split_parenthesized(words: Sequence[SqlWord]) -> tuple[list[list[SqlWord]], int]:
-    """Return the words in the first parentheses, split at commas, and the index after them; 0 = they are not closed."""
+    """Return the words in the first parentheses, split at commas, and the index after them; 0 = not closed."""
     items, depth = [list[SqlWord]()], 0
     for at, word in enumerate(words):
         depth += PARENTHESES.get(word.upper, 0)
@@ -450,7 +452,7 @@ _CLAUSES = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRA
 
 
 def _is_clause(item: list[SqlWord]) -> bool:
-    """Return whether a definition item is a key or another clause."""
+    """Return whether a definition item is a key or another clause instead of a column."""
     return item[0].upper in _CLAUSES
 
 
@@ -515,18 +517,18 @@ class StatementReader:
 
     @classmethod
     def from_words(cls, word_list: Sequence[SqlWord]) -> StatementReader:
-        """Create a reader of some words of a statement."""
+        """Create a reader for some words of a statement."""
         reader = cls(";")
         reader.words = list(word_list)
         return reader
 
     @property
     def next_word(self) -> str:
-        """The next word in capitals; empty for a quoted one and at the end."""
+        """Next word in upper case; empty for a quoted word and at the end."""
         return self.words[self.at].upper if self.at < len(self.words) else ""
 
     def skip_words(self, *expected: str) -> bool:
-        """Skip these words and return True if they are next; otherwise return False."""
+        """If these words are next, skip them and return True; otherwise return False."""
         upcoming = [word.upper for word in self.words[self.at : self.at + len(expected)]]
         if upcoming != list(expected):
             return False
@@ -551,7 +553,7 @@ class StatementReader:
         self.skip_words("NOWAIT")
 
     def iter_clauses(self) -> Iterator[list[SqlWord]]:
-        """Yield the remaining words, split at commas outside of parentheses."""
+        """Yield the remaining words, split at commas outside parentheses."""
         depth, clause = 0, list[SqlWord]()
         for word in self.words[self.at :]:
             depth += PARENTHESES.get(word.upper, 0)
@@ -604,7 +606,7 @@ def is_row_preserving(sql: str) -> bool:
 
 
 def find_exchanged_table(sql: str, database: str) -> str | None:
-    """Return the table that ALTER TABLE ... EXCHANGE PARTITION p WITH TABLE name changes too.
+    """Return the table that ALTER TABLE ... EXCHANGE PARTITION p WITH TABLE name changes in addition.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -629,7 +631,7 @@ def find_like_source(sql: str, database: str) -> str | None:
 
 
 def has_select(sql: str) -> bool:
-    """Return whether it is CREATE TABLE ... SELECT, which also inserts rows.
+    """Return whether a statement is CREATE TABLE ... SELECT, which also inserts rows.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -639,7 +641,7 @@ def has_select(sql: str) -> bool:
 
 
 def is_create_if_not_exists(sql: str) -> bool:
-    """Return whether it is CREATE TABLE IF NOT EXISTS, which changes nothing if the table exists.
+    """Return whether a statement is CREATE TABLE IF NOT EXISTS, which changes nothing if the table exists.
 
     Raises:
         UsageError: the statement cannot be read.
@@ -661,7 +663,7 @@ def _skip_created_name(sql: str) -> StatementReader | None:
 
 
 def read_altered_name(reader: StatementReader) -> TableName | None:
-    """Read the table name of an ALTER TABLE; its clauses are next. None for other statements."""
+    """Read the table name of an ALTER TABLE, up to its clauses; None for other statements."""
     if not reader.skip_words("ALTER"):
         return None
     while reader.next_word in ("ONLINE", "IGNORE"):
@@ -692,7 +694,7 @@ def iter_renamed_pairs(reader: StatementReader) -> Iterator[tuple[TableName, Tab
 
 
 def find_new_table_name(clause: Sequence[SqlWord]) -> TableName | None:
-    """Return the name that a clause RENAME [TO | AS | =] of ALTER TABLE gives its table; None for other clauses.
+    """Return the new table name in a clause RENAME [TO | AS | =] of ALTER TABLE; None for other clauses.
 
     Raises:
         UsageError: the clause has no name.
@@ -744,13 +746,14 @@ _HARMLESS_WORDS = frozenset((
     "JSON_OBJECT", "JSON_ARRAY", "JSON_SET", "JSON_EXTRACT", "JSON_VALUE", "TO_BASE64", "FROM_BASE64", "USER",
     "CURRENT_USER", "LAST_INSERT_ID",
 ))  # fmt: skip
-"""Words that may precede a parenthesis without calling a stored function, which could change any table."""
+"""Words that may precede a parenthesis without being a call of a stored function, which could change any table."""
 
 
 def find_changed_table(sql: str, database: str) -> str | None:
-    """Return the full name of the only table that the statement names as changed; None if that cannot be decided.
+    """Return the full name of the only table that a statement names as changed; None if that is uncertain.
 
-    It may change several, or call what could change others. Triggers, views and foreign keys are not considered here.
+    It is uncertain if several tables are named, or a stored function may be called. Triggers, views and foreign keys
+    are not considered here.
     """
     if len(sql) > _MAX_STATEMENT:
         return None
@@ -766,7 +769,7 @@ def find_changed_table(sql: str, database: str) -> str | None:
 
 
 def _read_changed_table(reader: StatementReader) -> TableName | None:
-    """Read the changed table, and leave the reader after it."""
+    """Read the name of the changed table, and leave the reader after it."""
     verb = reader.next_word
     reader.at += 1
     while reader.next_word in _MODIFIERS:
@@ -792,13 +795,13 @@ def _read_changed_table(reader: StatementReader) -> TableName | None:
 
 
 def _is_single_table(reader: StatementReader) -> bool:
-    """Return whether nothing but an alias precedes SET."""
+    """Return whether only an alias precedes SET, so that there is a single table."""
     next_words = [word.upper for word in reader.words[reader.at : reader.at + 3]]
     return not {",", "JOIN", "("} & set(next_words[: next_words.index("SET")])
 
 
 def _has_function_call(words: Sequence[SqlWord]) -> bool:
-    """Return whether what may be a stored function is called."""
+    """Return whether the words may call a stored function."""
     for before, word in pairwise(words):
         if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _HARMLESS_WORDS)):
             return True
@@ -806,5 +809,5 @@ def _has_function_call(words: Sequence[SqlWord]) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    """Return whether a word is a name; names may begin with a digit, and no number precedes a parenthesis."""
+    """Return whether a word before a parenthesis is a name; names may begin with a digit."""
     return text[0].isalnum() or text[0] in "_$"

@@ -1,8 +1,8 @@
-"""Facts about tables beyond their maps: definitions, triggers, foreign keys and the row changes that they make without
-an event.
+"""Facts about tables beyond their table maps: definitions, triggers, foreign keys and the row changes that these cause.
 
-So does MariaDB. MySQL 9.7 applies them in SQL (unless innodb_native_foreign_keys is on): a flag of its row events says
-so, and the rows of the other tables have events. Another flag says that the session checked no keys.
+MariaDB and MySQL change rows of other tables by foreign keys without events. MySQL 9.7 does so in SQL (unless
+innodb_native_foreign_keys is on): a flag of its row events says so, and the other rows have events of their own.
+Another flag says that the session did not check foreign keys.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from binlogtool.formats.binlog_events.wire_format import DELETE_ROW_EVENTS, UPDA
 
 MAX_FOREIGN_KEYS = 100_000
 _CHANGING_ACTIONS = ("CASCADE", "SET")
-"""First words of the actions that change rows: the others refuse the change, and InnoDB has no SET DEFAULT."""
+"""First words of actions that change rows. Other actions refuse the change, and InnoDB has no SET DEFAULT."""
 
 
 class ForeignKey(msgspec.Struct, frozen=True):
-    """Foreign key of a table (child) that references another one (parent), both by full name.
+    """Foreign key of a table (child) that references another table (parent), both by full name.
 
-    `columns`, `references`: of child and parent, in lower case. `on_delete`, `on_update`: the action on the child's
-    rows in SQL, "" for none.
+    `columns`, `references`: columns of child and parent, in lower case. `on_delete`, `on_update`: the action on the
+    child's rows as in SQL, "" for none.
     """
 
     child: str
@@ -71,12 +71,12 @@ class ForeignKey(msgspec.Struct, frozen=True):
 
 
 class ForeignKeys(msgspec.Struct):
-    """Foreign keys with actions, of all tables of a log."""
+    """Foreign keys with actions of all tables in a log."""
 
     keys: list[ForeignKey] = msgspec.field(default_factory=list)
 
     def apply_statement(self, sql: str, database: str) -> None:
-        """Apply a statement of the log that ran in this default database."""
+        """Apply a statement of the log; `database`: the default database in which it ran."""
         word = first_keyword(sql)
         try:
             if word == "CREATE":
@@ -89,7 +89,7 @@ class ForeignKeys(msgspec.Struct):
             return
 
     def rename_table(self, old_name: str, new_name: str) -> None:
-        """Follow the rename of a table."""
+        """Apply the rename of a table."""
         self.keys = [
             structs.replace(
                 key,
@@ -100,7 +100,7 @@ class ForeignKeys(msgspec.Struct):
         ]
 
     def iter_affected(self, parent: str, changed: frozenset[str] | None) -> Iterator[tuple[ForeignKey, str]]:
-        """Yield each key by which a change of rows continues in other tables, once, with its action.
+        """Yield each foreign key through which a row change propagates to other tables, once, with its action.
 
         Args:
             parent: full name of the changed table.
@@ -120,7 +120,7 @@ class ForeignKeys(msgspec.Struct):
                 queue.append((key.child, next_columns))
 
     def _iter_keys_of(self, parent: str) -> Iterator[ForeignKey]:
-        """Yield the keys that reference a table; a user's statement that names no database refers to any."""
+        """Yield the keys that reference a table; keys from statements without a database name match any database."""
         database, name = split_name(parent)
         for key in self.keys:
             if key.parent == parent:
@@ -168,7 +168,7 @@ class ForeignKeys(msgspec.Struct):
         ]
 
     def _add_key(self, child: str, item: Sequence[SqlWord]) -> None:
-        """Add the foreign key of a definition item, if it is one."""
+        """Add the foreign key in a definition item, if the item is one."""
         heads = [word.upper for word in item]
         if "REFERENCES" not in heads or len(self.keys) >= MAX_FOREIGN_KEYS:
             return
@@ -193,7 +193,7 @@ def _names_in_parentheses(words: Sequence[SqlWord]) -> tuple[str, ...]:
 
 
 def _find_action(heads: Sequence[str], change: str) -> str:
-    """Return the action for ON DELETE or ON UPDATE that changes rows; "" for none."""
+    """Return the row-changing action for ON DELETE or ON UPDATE; "" for none."""
     for at in range(len(heads) - 2):
         if heads[at] == "ON" and heads[at + 1] == change and heads[at + 2] in _CHANGING_ACTIONS:
             action = "CASCADE" if heads[at + 2] == "CASCADE" else "SET NULL"
@@ -202,7 +202,7 @@ def _find_action(heads: Sequence[str], change: str) -> str:
 
 
 def _is_innodb(words: Sequence[SqlWord]) -> bool:
-    """Return whether the table is InnoDB's: by name, or because no engine is named."""
+    """Return whether the table uses InnoDB: by name, or because no engine is named."""
     heads = [word.upper for word in words]
     if "ENGINE" not in heads:
         return True
@@ -232,7 +232,7 @@ class Triggers(msgspec.Struct):
     tables: dict[str, str] = msgspec.field(default_factory=dict)
 
     def apply_statement(self, sql: str, database: str) -> None:
-        """Apply a statement of the log that ran in this default database."""
+        """Apply a statement of the log; `database`: the default database in which it ran."""
         start = skip_gap(sql, 0)
         if (matched := _match_create_trigger(sql, start)) is not None:
             table = qualify_table_name(matched["table"], database)
@@ -254,7 +254,7 @@ class Triggers(msgspec.Struct):
                 del self.tables[name]
 
     def rename_table(self, old_name: str, new_name: str) -> None:
-        """Follow the rename of a table."""
+        """Apply the rename of a table."""
         for name, owner in self.tables.items():
             if owner == old_name:
                 self.tables[name] = new_name
@@ -277,12 +277,12 @@ RowsGetter = Callable[[], Sequence[Mapping[str, Any]]]
 
 
 class CascadeReporter(msgspec.Struct):
-    """Reports foreign-key cascades once for each table whose rows may change; `reported`: tables that were reported."""
+    """Reports foreign-key cascades once per table whose rows may change; `reported`: tables reported so far."""
 
     reported: set[str] = msgspec.field(default_factory=set)
 
     def has_unreported(self, keys: ForeignKeys, table: str) -> bool:
-        """Check if deleting or updating rows of a table may change rows of a table that is not yet reported."""
+        """Return whether deleting or updating rows of a table may change rows of a table that was not reported yet."""
         return bool(keys.keys) and any(
             key.child not in self.reported
             for changed in (None, _referenced_columns(keys))
@@ -295,7 +295,7 @@ class CascadeReporter(msgspec.Struct):
         """Report cascades of a row event.
 
         Args:
-            id_size: bytes of the table id.
+            id_size: size of the table id in bytes.
             get_rows: returns the event's rows; called only if needed.
         """
         if event.code not in DELETE_ROW_EVENTS | UPDATE_ROW_EVENTS or not self.has_unreported(keys, table):
@@ -324,7 +324,7 @@ class CascadeReporter(msgspec.Struct):
             )
 
     def check_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
-        """Report cascades of a statement that changes rows of one table, and may delete some."""
+        """Report cascades of a statement that changes (and possibly deletes) rows of one table."""
         matched = _CHANGING_STATEMENT.match(sql, skip_gap(sql)) if keys.keys and table is not None else None
         if table is not None and matched is not None:
             is_update = matched[1].upper() == "UPDATE"
@@ -336,7 +336,7 @@ def _referenced_columns(keys: ForeignKeys) -> frozenset[str]:
 
 
 def _changed_columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Iterate over the columns that an event changes; a partial after image has only changed columns."""
+    """Yield the columns that an event changes; a partial after image has only changed columns."""
     for row in rows:
         before, after = row.get("before") or {}, row.get("after") or {}
         yield from (name.lower() for name, value in after.items() if name not in before or before[name] != value)
@@ -346,7 +346,7 @@ def _changed_columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 _MAX_CACHED_MAPS = 10_000
 _HIDDEN_COLUMN_PREFIX = "!hidden!"
-"""Name prefix of the columns that MySQL computes for an index on an expression; no statement can name them."""
+"""Name prefix of columns that MySQL computes for an index on an expression; statements cannot name them."""
 
 _UNDECLARED_COLUMNS = (
     "neither the log nor --schema declares its columns: if one is generated, servers refuse statements that give it "
@@ -359,7 +359,7 @@ _CREATE_START_TRANSACTION = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNOREC
 
 
 class TableKnowledge(msgspec.Struct):
-    """Facts about tables, from the statements of a log in order."""
+    """Facts about tables, collected from the statements of a log in order."""
 
     history: TableHistory = msgspec.field(default_factory=TableHistory)
     triggers: Triggers = msgspec.field(default_factory=Triggers)
@@ -367,15 +367,15 @@ class TableKnowledge(msgspec.Struct):
     filling: int = 0
     """Number of the last statement if it was MySQL's CREATE TABLE ... START TRANSACTION, else 0."""
     version: int = 0
-    """A number that changes whenever more is known."""
+    """Number that changes whenever new facts become known."""
     _reasons: dict[int, tuple[TableMap, str | None]] = msgspec.field(default_factory=dict)
-    """Cache by identity of a table map, as every event of a table asks."""
+    """Cache by identity of the table map, because it is looked up for every event."""
 
     def load_schema(self, schema: str | None) -> None:
-        """Apply the statements of --schema, which define the tables before the log; to be called first.
+        """Apply the statements of --schema, which define the tables before the log; must be called first.
 
         Raises:
-            UsageError: they do not follow the lexical rules.
+            UsageError: the statements do not follow the lexical rules.
         """
         if schema is None or schema is self.history.schema:
             return
@@ -384,14 +384,14 @@ class TableKnowledge(msgspec.Struct):
             self._apply_other_facts(statement.text, statement.database)
 
     def apply_statement(self, sql: bytes, parts: QueryParts) -> None:
-        """Apply a statement of the log, uncompressed; raise MalformedError if its status variables cannot be read."""
+        """Apply a statement of the log, uncompressed. Raises MalformedError: its status variables cannot be read."""
         if may_be_table_statement(sql):
             text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
             self._apply_other_facts(text, database)
             self.history.add_statement(DdlStatement(database, text, parts.thread_id, parts.error_code != 0))
 
     def _apply_other_facts(self, text: str, database: str) -> None:
-        """Apply a statement to everything but the definitions of tables."""
+        """Apply the effects of a statement except those on table definitions."""
         self._reasons.clear()
         self.version += 1
         self.filling = self.version if _CREATE_START_TRANSACTION.search(text) else 0
@@ -407,7 +407,7 @@ class TableKnowledge(msgspec.Struct):
             self.foreign_keys.rename_table(old_name, new_name)
 
     def describe_table(self, table: TableMap) -> TableMap:
-        """Return the table map with what is known of its columns beyond the names and types that it has."""
+        """Return the table map completed by known facts about its columns, beyond names and types."""
         definition = self._find_definition(table)
         cached = table.memo.get("known")
         if cached is not None and cached[0] is definition:
@@ -421,9 +421,7 @@ class TableKnowledge(msgspec.Struct):
         return described
 
     def describe_with_key(self, table: TableMap) -> TableMap:
-        """Return the table map like `describe_table`, with the primary key that a statement declares if the log has
-        none.
-        """
+        """Return the table map like `describe_table`, with a primary key from a statement if the map has none."""
         described, definition = self.describe_table(table), self._find_definition(table)
         if described.primary_key is not None or definition is None or not definition.key:
             return described
@@ -433,7 +431,7 @@ class TableKnowledge(msgspec.Struct):
         return cached[1]
 
     def _find_definition(self, table: TableMap) -> TableDefinition | None:
-        """Return the definition of a table; None if there is none."""
+        """Return the definition of a table; None if it is not known."""
         state = self.history.find_definition(table)
         return None if isinstance(state, str) else state
 
@@ -447,7 +445,7 @@ class TableKnowledge(msgspec.Struct):
     def find_only_changed_table(self, text: str, database: str) -> str | None:
         """Return the full name of the only table whose rows a statement can change; None if there may be others.
 
-        The statement is not applied yet. The table must be declared as a table, so that it is no view, and have no
+        The statement is not applied yet. The table must be declared as a table (so it is not a view) and have no
         trigger.
         """
         name = find_changed_table(text, database)
@@ -456,17 +454,17 @@ class TableKnowledge(msgspec.Struct):
         return name if name == find_created_table(text, database) or self.is_declared(name) else None
 
     def find_caveat(self, table: TableMap) -> str | None:
-        """Return why statements about this table may be inexact; None if its columns are declared."""
+        """Return why SQL statements about this table may be inexact; None if its columns are declared."""
         return None if self.is_sequence(table) or self._find_definition(table) is not None else _UNDECLARED_COLUMNS
 
     def is_sequence(self, table: TableMap) -> bool:
-        """Return whether a statement, or the names of its columns, identify a table as a sequence."""
+        """Return whether a statement, or the names of the columns, identify a table as a sequence."""
         return table.full_name in self.history.get_definitions().sequences or [c.name for c in table.columns[:1]] == [
             _SEQUENCE_COLUMN
         ]
 
     def reason_against_statements(self, table: TableMap, description: FormatDescription) -> str | None:
-        """Return why statements about this table differ in effect from its row events; None if they do not."""
+        """Return why SQL statements about this table would not have the effect of its row events; None if they do."""
         cached = self._reasons.get(id(table))
         if cached is None:
             if len(self._reasons) >= _MAX_CACHED_MAPS:
@@ -475,7 +473,7 @@ class TableKnowledge(msgspec.Struct):
         return cached[1]
 
     def _find_reason(self, table: TableMap, description: FormatDescription) -> str | None:
-        """Find that reason."""
+        """Compute the reason for `reason_against_statements`."""
         if (
             self.triggers.list_triggers(table.full_name) and not description.is_mariadb
         ):  # MariaDB's table maps have a flag for it

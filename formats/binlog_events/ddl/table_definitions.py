@@ -1,4 +1,4 @@
-"""Table definitions as the statements of a log and of --schema leave them."""
+"""Table definitions that result from the statements of a log and of --schema."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from binlogtool.formats.binlog_events.ddl.statements import (
 # --- Definitions of a log's tables by its statements ---
 
 MAX_TABLES, MAX_COLUMNS = 100_000, 1_000_000
-"""Limits of the tables that are tracked, and of their columns together."""
+"""Maximum number of tables that are tracked, and of their columns in total."""
 
 _MAX_CACHED_LENGTH = 16 << 10
-"""Longest statement, in characters, whose definition is cached."""
+"""Maximum length of a statement whose definition is cached, in characters."""
 
 _SEQUENCE_COLUMNS = """CREATE TABLE s (next_not_cached_value BIGINT, minimum_value BIGINT, maximum_value BIGINT,
 start_value BIGINT, increment BIGINT, cache_size BIGINT UNSIGNED, cycle_option TINYINT UNSIGNED, cycle_count BIGINT)"""
-"""Columns of a sequence that CREATE SEQUENCE gives no type."""
+"""Columns of a sequence to which CREATE SEQUENCE gives no type."""
 
 _DATABASE_OPTIONS = ("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "UPGRADE")
 UNDECLARED = ""
-"""State of a table that exists while nothing declares its columns."""
+"""State of a table that exists although nothing declares its columns."""
 
 
 class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
-    """Statement of the log that may be about tables.
+    """Statement of the log that may concern tables.
 
-    `database`: the default one. `thread`: of the session. `failed`: it was logged with an error code.
+    `database`: the default database. `thread`: thread id of the session. `failed`: it was logged with an error code.
     `charset`: the server's default, for databases created without one.
     """
 
@@ -68,10 +68,11 @@ class DdlStatement(msgspec.Struct, frozen=True, array_like=True):
 class TableDefinitions(msgspec.Struct):
     """Tables by full name: a definition, or the reason why there is none (`UNDECLARED`, or an unsupported statement).
 
-    `databases`: their default character sets. `sequences`: the tables that are sequences. `temporary`: tables of one
-    session, by its thread and full name; statements of that session refer to them. `conflicts`: number of statements
-    that no server could have run on these tables. `fold`: names are compared in lower case. `has_capitals`: some name
-    has capitals. `given`: the statements are those of --schema. `columns`: of all definitions together.
+    `databases`: default character sets by database. `sequences`: the tables that are sequences. `temporary`: tables of
+    one session, by thread and full name; only statements of this session refer to them. `conflicts`: number of
+    statements that no server could have run on these tables. `fold`: names are compared in lower case. `has_capitals`:
+    some name has capitals. `given`: the statements are those of --schema. `columns`: total number of columns in all
+    definitions.
     """
 
     tables: dict[str, TableDefinition | str] = msgspec.field(default_factory=dict)
@@ -106,10 +107,10 @@ class TableDefinitions(msgspec.Struct):
             self._invalidate_named(statement)
 
     def get_definition(self, name: str) -> TableDefinition | None:
-        """Return the table with a full name; if no statement names its database, the one with its bare name.
+        """Return the definition of a table by full name; if no statement names its database, by its bare name.
 
         Raises:
-            UsageError: its columns are not certain; the message says why.
+            UsageError: the columns of the table are uncertain; the message says why.
         """
         state = self.get_state(name)
         if isinstance(state, str):
@@ -119,14 +120,14 @@ class TableDefinitions(msgspec.Struct):
         return state
 
     def get_state(self, name: str) -> TableDefinition | str:
-        """Return the definition of a table, or why there is none."""
+        """Return the definition of a table, or the reason why there is none."""
         key = self._table_key(name)
         if key not in self.tables:
             key = qualify_name("", split_name(key)[1])
         return self.tables.get(key, self.lost)
 
     def invalidate(self, reason: str) -> None:
-        """Drop all definitions but those of --schema that no statement changed: statements may be missing."""
+        """Drop all definitions except those of --schema that no statement changed: statements may be missing."""
         self.tables = {k: v for k, v in self.tables.items() if isinstance(v, TableDefinition) and v.given}
         self.columns = sum(map(_column_count, self.tables.values()))
         self.lost = reason
@@ -150,14 +151,14 @@ class TableDefinitions(msgspec.Struct):
     # -- names ---------------------------------------------------------------------------------------------------------
 
     def _table_key(self, name: str) -> str:
-        """Return the name under which a table is stored."""
+        """Return the key under which a table is stored."""
         if self.fold:
             return name.lower()
         self.has_capitals = self.has_capitals or name != name.lower()
         return name
 
     def _qualify(self, name: TableName, database: str) -> str:
-        """Return the key of a table named in a statement."""
+        """Return the key of a table as named in a statement."""
         return self._table_key(qualify_parsed_name(name, database))
 
     def _store(self, name: str, definition: TableDefinition | str) -> None:
@@ -184,7 +185,7 @@ class TableDefinitions(msgspec.Struct):
             self._delete(name)
 
     def _invalidate_named(self, statement: DdlStatement) -> None:
-        """Mark the tables that an unreadable statement may be about as uncertain."""
+        """Mark the tables that an unreadable statement may concern as uncertain."""
         altered_table = find_altered_table(statement.text, statement.database)
         name = find_created_table(statement.text, statement.database) if altered_table is None else altered_table[0]
         if name is None:
@@ -222,7 +223,7 @@ class TableDefinitions(msgspec.Struct):
             self._store(name, self._build_created(reader, statement, name))
 
     def _build_created(self, reader: StatementReader, statement: DdlStatement, name: str) -> TableDefinition | str:
-        """Return the definition of the table whose name was read."""
+        """Return the definition for a CREATE TABLE whose table name was read, or the reason why there is none."""
         if reader.skip_words("LIKE") or reader.skip_words("(", "LIKE"):
             name = self._qualify(reader.read_name(), statement.database)
             if (statement.thread, name) in self.temporary:
@@ -322,7 +323,7 @@ class TableDefinitions(msgspec.Struct):
     def _apply_convert_partition(
         self, clauses: list[list[SqlWord]], name: str, after: TableDefinition | str, database: str
     ) -> None:
-        """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates it) and CONVERT TABLE x TO PARTITION (drops it)."""
+        """Apply MariaDB's CONVERT PARTITION p TO TABLE x (creates x) and CONVERT TABLE x TO PARTITION (drops x)."""
         for clause in clauses:
             heads = [word.upper for word in clause]
             if heads[:1] != ["CONVERT"]:
@@ -377,12 +378,12 @@ def has_capital_names(statement: DdlStatement) -> bool:
 
 
 def parse_definition(sql: str, charset: str | None = None) -> TableDefinition | None:
-    """Return the table of a CREATE TABLE; None if the statement does not declare all of its columns.
+    """Return the table that a CREATE TABLE declares; None if it does not declare all columns.
 
-    The last ones are cached: a plan, its proof and the verify after it read the same statements.
+    Recent results are cached, because planning, proving and verifying a repair read the same statements.
 
     Args:
-        charset: of tables that name none.
+        charset: default character set for tables that name none.
 
     Raises:
         UsageError: the statement is not supported.
@@ -409,7 +410,7 @@ _parse_definition_cached = lru_cache(256)(_parse_definition_uncached)
 
 
 def parse_sequence(sql: str) -> TableDefinition | str:
-    """Return the table of a CREATE SEQUENCE; one with a declared type has columns of that type (MariaDB 11.5)."""
+    """Return the table of a CREATE SEQUENCE; with a declared type its columns have that type (MariaDB 11.5)."""
     upper_words = sql.upper().split()
     if "AS" in upper_words:
         return "it is a sequence with a declared type"
@@ -423,10 +424,10 @@ _USE = re.compile(rf"\s*USE\s+({QUOTED_NAME}|\S+)\s*\Z", re.IGNORECASE)
 
 
 def parse_schema_statements(sql: str) -> list[DdlStatement]:
-    """Return the statements of a script with the database that each runs in; "" if the script does not say.
+    """Return the statements of a script, each with its default database; "" if the script does not say.
 
     Raises:
-        UsageError: they do not follow the lexical rules; the message names the line.
+        UsageError: the script does not follow the lexical rules; the message names the line.
     """
     database, result = "", []
     for statement in split_statements(sql):
@@ -440,7 +441,7 @@ def parse_schema_statements(sql: str) -> list[DdlStatement]:
 
 @lru_cache(8)
 def parse_schema(sql: str) -> TableDefinitions:
-    """Return the definitions after these statements; copy them before changing them.
+    """Return the definitions after these statements; copy the result before changing it.
 
     Raises:
         UsageError: a CREATE TABLE is not supported; the message names its line.

@@ -1,8 +1,7 @@
 """History of a log's table definitions: --schema at its beginning, then the log's own DDL.
 
-All readers (records, scripts, tables, messages) take names, types, character sets and keys of columns from it where the
-log's TABLE_MAP events lack them. Statements are applied only when the first table map without names needs them: most
-logs never do.
+All readers (records, scripts, tables, messages) take names, types, character sets and keys of columns from it if the
+log's TABLE_MAP events lack them. Statements are applied only when a table map without names needs them, which is rare.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
 
 
 MAX_PENDING_BYTES = 4 * MIB
-"""Limit of the pending statements in bytes, and of a single one."""
+"""Maximum total size of pending statements, and of a single one, in bytes."""
 
 _UNREADABLE_STATEMENT = "a statement of the log that may be about tables cannot be read"
 
 
 class TableHistory(msgspec.Struct):
-    """Definitions from the statements of a log in order.
+    """Table definitions that result from the statements of a log, in order.
 
-    `schema`: the text of --schema. `load_earlier_state`: returns what the files before this one hand over, as
-    `export_state` returns it; called only when needed. `server_version`: version of the server that wrote the log.
+    `schema`: the text of --schema. `load_earlier_state`: returns the state that the preceding files hand over, as from
+    `export_state`; called only when needed. `server_version`: version of the server that wrote the log.
     """
 
     schema: str | None = None
@@ -73,9 +72,9 @@ class TableHistory(msgspec.Struct):
             self.get_definitions()
 
     def discard(self, reason: str = "") -> None:
-        """Discard what is known: a part of the log was skipped, and perhaps a statement with it.
+        """Discard all definitions: a part of the log was skipped, which may have contained statements.
 
-        `reason`: reported for tables from now on.
+        `reason`: text that is reported for tables from now on.
         """
         if self.schema is not None or reason:
             self.get_definitions().invalidate(reason)
@@ -86,7 +85,7 @@ class TableHistory(msgspec.Struct):
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def export_state(self) -> Any:
-        """Return the current state for JSON; None for the state without any statement."""
+        """Return the current state for JSON; None if there were no statements."""
         if self._carried is None:
             if self._definitions is None and self.load_earlier_state is None:
                 self._carried = [msgspec.to_builtins(one) for one in self.pending] or None
@@ -100,7 +99,7 @@ class TableHistory(msgspec.Struct):
         return self._carried
 
     def continue_from(self, other: TableHistory) -> None:
-        """Start with the state of another history, which has read the preceding file to its end."""
+        """Start with the state of another history that has read the preceding file to its end."""
         copy, self._carried = other.copy(), None
         self.load_earlier_state, self.pending, self.size = copy.load_earlier_state, copy.pending, copy.size
         self._definitions, self._folded, self._is_case_sensitive = (
@@ -110,7 +109,7 @@ class TableHistory(msgspec.Struct):
         )
 
     def import_state(self, state: Any) -> None:
-        """Continue with a state that `export_state` returned."""
+        """Restore a state from `export_state`."""
         from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 
         self.pending, self.size, self.load_earlier_state, self._definitions, self._folded = [], 0, None, None, None
@@ -167,10 +166,10 @@ class TableHistory(msgspec.Struct):
         )
 
     def complete_table_map(self, table: TableMap) -> TableMap:
-        """Add to a table map what its log leaves open: names, types, character sets, the key.
+        """Add to a table map the facts that the log omits: names, types, character sets, the key.
 
-        The map itself is returned where nothing is defined. Without names, and with the reason in `uncertain`, it is
-        returned where the definition is not certain or cannot be this table's.
+        If nothing defines the table, the map itself is returned. If the definition is uncertain or cannot be that of
+        this table, the map is returned without names and with the reason in `uncertain`.
 
         Raises:
             UsageError: a statement of --schema is not supported.
@@ -210,7 +209,7 @@ class TableHistory(msgspec.Struct):
 
 
 def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
-    """Return whether statements define a table whose name differs only in case."""
+    """Return whether statements define a table whose name differs from this one only in case."""
     from binlogtool.formats.binlog_events.ddl.column_definitions import TableDefinition
 
     is_defined = isinstance(exact.get_state(name), TableDefinition)
@@ -221,7 +220,7 @@ def _has_other_spelling(exact: TableDefinitions, name: str) -> bool:
 
 
 def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
-    """Return why a definition cannot be that of a table map; "" if it can."""
+    """Return why a definition cannot be that of this table map; "" if it can."""
     source = "--schema gives" if definition.given else "the log's DDL gives"
     if len(definition.columns) != len(table.columns):
         return f"{source} {table.qualified_name} {len(definition.columns)} columns, the log {len(table.columns)}"
@@ -232,9 +231,9 @@ def _find_mismatch(table: TableMap, definition: TableDefinition) -> str:
 
 
 def find_earlier_state(head: FileHead, is_next_file: Callable[[str, str], bool]) -> Callable[[], Any] | None:
-    """Return the function that loads the state handed over by the preceding files; None if nothing is known of them.
+    """Return a function that loads the state from the preceding files; None if no preceding file is known.
 
-    `is_next_file`: whether the file of the second name follows the one of the first name in the same log.
+    `is_next_file`: returns whether the file with the second name follows that with the first name in the same log.
     """
     earlier = head.preceding
     if earlier is None or not is_next_file(earlier.last_name, head.name):
@@ -243,7 +242,7 @@ def find_earlier_state(head: FileHead, is_next_file: Callable[[str, str], bool])
 
 
 def add_column_details(table: TableMap, definition: TableDefinition) -> TableMap:
-    """Add to a table map with column names what the log lacks about them, looked up by name."""
+    """Add facts that the log lacks to the columns of a table map, looked up by column name."""
     hints = {(hint.name or "").lower(): hint for hint in definition.columns}
     columns = []
     for column in table.columns:
@@ -255,7 +254,7 @@ def add_column_details(table: TableMap, definition: TableDefinition) -> TableMap
 
 
 def add_primary_key(table: TableMap, definition: TableDefinition) -> TableMap:
-    """Add the primary key of a definition to a table map without one, if it has all of its columns."""
+    """Add the primary key of a definition to a table map without a key, if the map has all its columns."""
     names = [(column.name or "").lower() for column in table.columns]
     if table.primary_key is not None or not definition.key or any(name not in names for name, _ in definition.key):
         return table
@@ -263,7 +262,7 @@ def add_primary_key(table: TableMap, definition: TableDefinition) -> TableMap:
 
 
 def _read_statement(code: int, body: bytes, server: str) -> DdlStatement | None:
-    """Read a statement if it can be about a table; None otherwise.
+    """Read a statement if it may concern a table; None otherwise.
 
     Raises:
         MalformedError, DecompressionError: it cannot be read.

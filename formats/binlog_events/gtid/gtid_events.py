@@ -1,8 +1,8 @@
 """GTID events of MySQL and MariaDB: schemas, values, JSON.
 
-Each reader raises `MalformedError` if the body is not valid for its type. A number in GTID_TAGGED_LOG has as many
-further bytes as its first byte ends with 1-bits; its value is what is above these bits and the 0-bit after them. A
-first byte of 0xff means eight further bytes that hold the whole value. Source: docs/spec/mysql_binlog.md#event-bodies.
+Each reader raises `MalformedError` if the body is not valid for its type. In GTID_TAGGED_LOG the number of trailing
+1-bits in a number's first byte is the number of further bytes; the bits above them and the next 0-bit are its value. A
+first byte of 0xff means that eight further bytes hold the whole value. Source: docs/spec/mysql_binlog.md#event-bodies.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ _LAST_FIELD = len(FIELD_NAMES) - 1
 SIGNED_FIELDS = (2, 4, 5)
 HEADER_FIELDS = ("format_version", "message_size", "last_non_ignorable_field")
 MAX_TAG_SIZE = 32
-"""Most characters of a tag."""
+"""Maximum number of characters of a tag."""
 
 _NUMBER_SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for byte in range(256))
 """Size of a number in bytes, by its first byte."""
 
 
 def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Read the unsigned number at `data[at]`; return it and its end.
+    """Read the unsigned number at `data[at]`; return (value, end position).
 
     Raises:
-        MalformedError: it is cut off by `end`.
+        MalformedError: the number is cut off by `end`.
     """
     if at >= end:
         raise make_truncation_error("a number", 1, 0)
@@ -106,7 +106,7 @@ def decode_zigzag(value: int) -> int:
 
 
 def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Read 16 numbers of at most 255 each, as bytes."""
+    """Read a UUID stored as 16 numbers of at most 255 each; return (bytes, end position)."""
     sid = bytearray()
     for _ in range(16):
         if at < end and not data[at] & 1:
@@ -121,7 +121,7 @@ def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Read the length of a tag; raise MalformedError if it is cut off by `end`, or longer than a tag may be."""
+    """Read the length of a tag. Raises MalformedError: it is cut off by `end`, or greater than a tag may be."""
     size, at = read_number(data, at, end)
     if size > MAX_TAG_SIZE:
         raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
@@ -137,9 +137,9 @@ def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_message(data: bytes) -> list[Any]:
-    """Read the values by field id, None for missing ones: numbers, `uuid` as 16 bytes, `tag` as bytes.
+    """Read the values by field id, None for missing fields: numbers, `uuid` as 16 bytes, `tag` as bytes.
 
-    Fields after an unknown one that may be ignored are left out.
+    Fields after an unknown, ignorable field are omitted.
 
     Raises:
         MalformedError: the bytes are not such a message.
@@ -151,7 +151,7 @@ def read_message(data: bytes) -> list[Any]:
 
 
 def _read_fields(data: bytes, end: int) -> list[Any]:
-    """Read numbers in place: this runs once for each transaction of a log."""
+    """Read the fields, with numbers decoded inline: this runs once per transaction of a log."""
     _, at = read_number(data, 0, end)
     size, at = read_number(data, at, end)
     last, at = read_number(data, at, end)
@@ -189,12 +189,12 @@ def _read_fields(data: bytes, end: int) -> list[Any]:
 
 
 _uuid_cache: dict[bytes, tuple[bytes, bytes]] = {}
-"""The first 16 bytes of a stored UUID -> all its bytes as stored, the UUID."""
+"""First 16 bytes of a stored UUID -> (all its bytes as stored, the UUID)."""
 _MAX_CACHED_UUIDS = 1024
 
 
 def _read_uuid_cached(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Read a UUID, looking first among those read before."""
+    """Read a UUID, looking first among those that were read before."""
     key = data[at : at + 16]
     cached = _uuid_cache.get(key)
     if cached is not None and data.startswith(cached[0], at):
@@ -207,7 +207,7 @@ def _read_uuid_cached(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
-    """Read the value of a field; return it and its end."""
+    """Read the value of a field; return (value, end position)."""
     if id_ == UUID:
         return read_uuid(data, at, end)
     if id_ == TAG:
@@ -328,7 +328,7 @@ def build_number(value: int) -> bytes:
 
 
 def _original_or_immediate(immediate: str, original: Construct) -> Construct:
-    """Return the field of the original server, stored only if it differs from the immediate one."""
+    """Return the field of the original server, which is only stored if it differs from the immediate one."""
     return If(FieldPresent(immediate), IfThenElse(HighBitSet(immediate), original, Computed(this[immediate])))
 
 
@@ -346,7 +346,7 @@ GTID_LOG = Struct(
     "original_server_version" / _original_or_immediate("immediate_server_version", Int32ul),
     "commit_group_ticket" / IfBytesLeft(Int64ul),
 )
-"""MySQL 5.6 ends after gno, 5.7 after sequence_number, 8.0 after a server version."""
+"""GTID_LOG: in MySQL 5.6 it ends after gno, in 5.7 after sequence_number, in 8.0 after a server version."""
 
 GTID_TAGGED_LOG = Struct("message" / TaggedMessage())
 
@@ -370,7 +370,7 @@ PREVIOUS_GTIDS = Struct(
     "format_end" / HiddenField(If(this.tagged, Int8ul)),
     "sids" / Array(this.n_sids, _SOURCE),
 )
-"""With tags, the number of sources has six bytes, and a byte 1 before and after it."""
+"""PREVIOUS_GTIDS: with tags, the number of sources has six bytes, with a byte 1 before and after it."""
 
 # -- GTIDs of MariaDB --------------------------------------------------------------------------------------------------
 
@@ -448,11 +448,11 @@ _new_tuple = tuple.__new__
 
 
 class MysqlGtid(NamedTuple):
-    """Fields of GTID_LOG, ANONYMOUS_GTID or GTID_TAGGED_LOG; None if that server did not write one.
+    """Fields of GTID_LOG, ANONYMOUS_GTID or GTID_TAGGED_LOG; None if the server did not write the field.
 
-    Times are microseconds. `sid`: the UUID's 16 bytes. `original_commit_timestamp`, `original_server_version`: the
-    immediate ones if only those are stored. `transaction_length`: bytes from the start of this event to the end of the
-    transaction.
+    Times are microseconds. `sid`: the UUID's 16 bytes. `original_commit_timestamp`, `original_server_version`: equal to
+    the immediate values if only those are stored. `transaction_length`: bytes from the start of this event to the end
+    of the transaction.
     """
 
     flags: int
@@ -476,7 +476,7 @@ class MysqlGtid(NamedTuple):
 
 
 class MariadbGtid(NamedTuple):
-    """Fields of MariaDB's GTID event; None if the flags say that a field is not there."""
+    """Fields of MariaDB's GTID event; None if the flags say that a field is absent."""
 
     seq_no: int
     domain_id: int
@@ -522,13 +522,13 @@ def read_mysql_gtid(type_code: int, body: bytes) -> MysqlGtid:
     """Read the fields of GTID_LOG, ANONYMOUS_GTID and GTID_TAGGED_LOG.
 
     Raises:
-        MalformedError: the body is truncated or is not such a message.
+        MalformedError: the body is truncated or is not such an event.
     """
     return read_tagged_gtid(body) if type_code == _TAGGED_CODE else _read_mysql_gtid(body)
 
 
 def read_tagged_gtid(body: bytes) -> MysqlGtid:
-    """Read the fields of GTID_TAGGED_LOG; raise MalformedError if the body is not such a message, or has no GTID."""
+    """Read the fields of GTID_TAGGED_LOG. Raises MalformedError: the body is not such a message, or has no GTID."""
     flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
     if sid is None or gno is None:
         raise MalformedError("the message has no GTID")
@@ -540,11 +540,11 @@ def read_tagged_gtid(body: bytes) -> MysqlGtid:
 
 
 read_previous_gtids = make_list_decoder(PREVIOUS_GTIDS, "sids", PreviousGtids)
-"""Reads the set that PREVIOUS_GTIDS lists, in its order."""
+"""Reads the set in a PREVIOUS_GTIDS event, in stored order."""
 
 
 def format_previous_gtids(sources: Iterable[PreviousGtids]) -> str:
-    """Return the set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
+    """Return a set in MySQL's form "uuid:1-5:7, uuid:tag:1-3"; intervals include their last number."""
     return ", ".join(
         ":".join([format_source(one.sid, one.tag), *(format_range(*interval) for interval in one.intervals)])
         for one in sources
@@ -562,7 +562,7 @@ def format_range(start: int, stop: int, separator: str = "-") -> str:
 read_mariadb_gtid = make_fields_decoder(GTID, MariadbGtid)
 read_gtid_list_flags = make_integer_decoder(GTID_LIST, "flags")
 read_gtid_list = make_list_decoder(GTID_LIST, "list", ListedGtid)
-"""Reads the entries of GTID_LIST, in their order."""
+"""Reads the entries of a GTID_LIST event, in stored order."""
 
 
 # -- MySQL and MariaDB -------------------------------------------------------------------------------------------------
@@ -612,7 +612,7 @@ def format_gtid(type_code: int, source: str, number: int) -> str:
 
 
 def decode_tagged_gtid(body: bytes) -> dict[str, Any]:
-    """Decode GTID_TAGGED_LOG; fields that the server did not write are left out."""
+    """Decode GTID_TAGGED_LOG; fields that the server did not write are omitted."""
     flags, sid, gno, tag, _, last, number, immediate, original, length, version, first, ticket = read_tagged_gtid(body)
     result: dict[str, Any] = {
         "gtid": f"{format_source(sid, tag)}:{gno}",

@@ -1,8 +1,8 @@
 """GTID sets, GTID positions, and the GTID state at the head of a log file.
 
-MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, uuid and tag apply until the next one. MariaDB: `0-1-42`
-is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1` everything of these two and `0`
-everything of a domain. One list may contain both kinds; case and white space do not matter.
+MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, and a uuid or tag applies until the next one. MariaDB:
+`0-1-42` is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1` all GTIDs of this domain and
+server, and `0` all GTIDs of a domain. One list may contain both kinds; case and white space do not matter.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from binlogtool.formats.binlog_events.gtid.gtid_events import ListedGtid, Previo
 # --- Sets of integers as intervals ---
 
 MAX_INTERVALS = 100_000
-"""Most intervals of one set; numbers that would need more are not kept."""
+"""Maximum number of intervals in one set; numbers that would need more are not stored."""
 
 
 class IntervalSet:
-    """Set of integers; `is_full`: numbers were left out because there were too many intervals."""
+    """Set of integers; `is_full`: numbers were omitted because there were too many intervals."""
 
     __slots__ = ("_starts", "_stops", "is_full")
 
@@ -42,7 +42,7 @@ class IntervalSet:
         return at >= 0 and number < self._stops[at]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """The half-open intervals in order; they neither touch nor overlap."""
+        """Iterate over the half-open intervals in order; they neither touch nor overlap."""
         return iter(zip(self._starts, self._stops, strict=True))
 
     def __bool__(self) -> bool:
@@ -53,7 +53,7 @@ class IntervalSet:
 
     @property
     def highest(self) -> int:
-        """The highest number; 0 for an empty set."""
+        """Highest number; 0 for an empty set."""
         return self._stops[-1] - 1 if self._stops else 0
 
     def count(self) -> int:
@@ -80,7 +80,7 @@ class IntervalSet:
         self._stops[low:high] = [stop]
 
     def iter_gaps(self) -> Iterator[tuple[int, int]]:
-        """Yield the half-open intervals between those of the set."""
+        """Yield the half-open intervals of the gaps between the set's intervals."""
         return zip(self._stops[:-1], self._starts[1:], strict=True)
 
     def format_text(self, limit: int = 100) -> str:
@@ -111,7 +111,7 @@ class GtidSet(msgspec.Struct, frozen=True):
 
 
 def split_gtid(gtid: str) -> tuple[str, int]:
-    """Return (source, sequence number) of one GTID as records carry it: "0-1-42", "uuid:7", "uuid:tag:7"."""
+    """Return (source, sequence number) of a GTID as records have it: "0-1-42", "uuid:7", "uuid:tag:7"."""
     source, colon, number = gtid.rpartition(":")
     if not colon:
         source, _, number = gtid.rpartition("-")
@@ -119,13 +119,13 @@ def split_gtid(gtid: str) -> tuple[str, int]:
 
 
 def get_source_domain(source: str) -> int | None:
-    """Return the domain of a MariaDB source; None for one of MySQL."""
+    """Return the domain of a MariaDB source; None for a MySQL source."""
     domain, separator, server = source.partition("-")
     return int(domain) if separator and domain.isdecimal() and server.isdecimal() else None
 
 
 def parse_gtid_set(text: str) -> GtidSet:
-    """Parse a set of GTIDs; raise UsageError if the text is not a set."""
+    """Parse a set of GTIDs. Raises UsageError: the text is not a set."""
     sources: dict[str, IntervalSet] = {}
     domains: set[int] = set()
     for item in _SPACE.sub("", text).lower().split(","):
@@ -141,7 +141,7 @@ def parse_gtid_set(text: str) -> GtidSet:
 
 
 def _parse_mysql_item(item: str, sources: dict[str, IntervalSet]) -> None:
-    """Add an item of MySQL's form."""
+    """Parse an item in MySQL's form, and add it to `sources`."""
     uuid_text, *parts = item.split(":")
     match = _UUID.fullmatch(uuid_text)
     if match is None:
@@ -162,7 +162,7 @@ def _parse_mysql_item(item: str, sources: dict[str, IntervalSet]) -> None:
 
 
 def _parse_mariadb_item(item: str, sources: dict[str, IntervalSet], domains: set[int]) -> None:
-    """Add an item of MariaDB's form."""
+    """Parse an item in MariaDB's form, and add it to `sources` or `domains`."""
     match = _MARIADB.fullmatch(item)
     if match is None:
         raise UsageError(f"{item!r} is not a GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
@@ -185,7 +185,7 @@ def _parse_interval(first: str, last: str | None, item: str) -> tuple[int, int]:
 
 
 def format_gtid_set(gtids: GtidSet | Iterable[str]) -> str:
-    """Return the shortest text of a set, or of single GTIDs: one item for each source, in order."""
+    """Return the shortest text of a set, or of single GTIDs: one item per source, in order."""
     if not isinstance(gtids, GtidSet):
         sources: dict[str, IntervalSet] = {}
         for source, number in map(split_gtid, gtids):
@@ -208,15 +208,15 @@ def _format_source(source: str, intervals: IntervalSet) -> str:
 
 
 def parse_membership(text: str) -> TransactionPredicate:
-    """Return a predicate: is a transaction in this set; raise UsageError if the text is not a set."""
+    """Return a predicate: is a transaction in this set? Raises UsageError: the text is not a set."""
     return parse_gtid_set(text).__contains__
 
 
 def parse_after(text: str) -> TransactionPredicate:
-    """Return a predicate: is a transaction after this position, so that a replica at the position still gets it.
+    """Return a predicate: is a transaction after this position, so that a replica at the position still needs it?
 
-    The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number counts:
-    `uuid:1-42` is `uuid:42`). Everything of a domain that it does not name is after it.
+    The text names at most one GTID per domain (MariaDB) or per uuid and tag (MySQL, where the highest number is used:
+    `uuid:1-42` is `uuid:42`). All transactions of unnamed domains are after the position.
 
     Raises:
         UsageError: the text is not a position.
@@ -233,7 +233,7 @@ def parse_after(text: str) -> TransactionPredicate:
 
 
 def parse_until(text: str) -> TransactionPredicate:
-    """Return a predicate: is a transaction not after this position; never true for a domain that it does not name.
+    """Return a predicate: is a transaction not after this position? Always False for domains that it does not name.
 
     This is the rule of `mariadb-binlog`.
 
@@ -250,7 +250,7 @@ def parse_until(text: str) -> TransactionPredicate:
 
 
 def _sequence_key(source: str) -> str:
-    """Return what numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
+    """Return the key along which numbers ascend: MariaDB's domain, MySQL's uuid and tag."""
     domain = get_source_domain(source)
     return source if domain is None else str(domain)
 
@@ -289,7 +289,7 @@ class GtidRange(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The range as servers write GTIDs."""
+        """The range in the form in which servers write GTIDs."""
         separator, until = ("-", f" to {self.source}-") if self.is_mariadb else (":", "-")
         return self.source + separator + format_range(self.first, self.last + 1, until)
 
@@ -298,23 +298,23 @@ class GtidState(Protocol):
     """Transactions that a log contains up to one position."""
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
-        """Add transactions of a source, as half-open runs."""
+        """Add transactions of a source, given as half-open runs."""
 
     def find_missing(self, later: GtidState) -> list[GtidRange]:
-        """Return what `later` has beyond this state, in the order of the sources' names."""
+        """Return the transactions of `later` that this state lacks, in the order of source names."""
 
 
 class MysqlGtidState(msgspec.Struct):
-    """State of MySQL: half-open intervals of numbers by source, ascending and disjoint."""
+    """GTID state of MySQL: half-open intervals of numbers by source, ascending and disjoint."""
 
     intervals: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
-        """Add transactions of a source, as half-open runs."""
+        """Add transactions of a source, given as half-open runs."""
         self.intervals[source] = _merge_intervals([*self.intervals.get(source, []), *runs])
 
     def find_missing(self, later: GtidState) -> list[GtidRange]:
-        """Return what `later` has beyond this state."""
+        """Return the transactions of `later` that this state lacks."""
         if not isinstance(later, MysqlGtidState):
             return []
         return [
@@ -327,7 +327,7 @@ class MysqlGtidState(msgspec.Struct):
 def subtract_intervals(
     intervals: Iterable[tuple[int, int]], covered: list[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the parts of intervals that others do not cover; both are ascending."""
+    """Yield the parts of `intervals` that `covered` does not cover; both must be ascending."""
     index = 0
     for start, end in intervals:
         while index < len(covered) and covered[index][1] <= start:
@@ -344,16 +344,16 @@ def subtract_intervals(
 
 
 class MariadbGtidState(msgspec.Struct):
-    """State of MariaDB: the last number of each domain and server."""
+    """GTID state of MariaDB: the last number of each domain and server."""
 
     last_numbers: dict[str, int] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
-        """Add transactions of a domain and server, as half-open runs."""
+        """Add transactions of a domain and server, given as half-open runs."""
         self.last_numbers[source] = max([self.last_numbers.get(source, 0), *(stop - 1 for _, stop in runs)])
 
     def find_missing(self, later: GtidState) -> list[GtidRange]:
-        """Return what `later` has beyond this state, from the domain's highest number on."""
+        """Return the transactions of `later` that this state lacks, from the domain's highest number on."""
         if not isinstance(later, MariadbGtidState):
             return []
         highest = self._highest_by_domain()
@@ -387,7 +387,7 @@ def state_of_previous_gtids(sources: Iterable[PreviousGtids]) -> MysqlGtidState:
 
 
 def _merge_intervals(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return intervals in order, with touching ones merged."""
+    """Return the intervals in order, with touching ones merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -403,14 +403,14 @@ def state_of_gtid_list(entries: Iterable[ListedGtid]) -> MariadbGtidState:
 
 
 def format_ranges(spans: Iterable[GtidRange], limit: int = 5) -> str:
-    """Return GTID ranges in words, at most `limit` of them."""
+    """Format at most `limit` GTID ranges as text."""
     ranges = list(spans)
     more = f" and {len(ranges) - limit:,} more ranges" if len(ranges) > limit else ""
     return ", ".join(span.text for span in ranges[:limit]) + more
 
 
 def ranges_to_json(spans: Iterable[GtidRange], limit: int = 100) -> dict[str, list[list[int]]]:
-    """Return GTID ranges as JSON: source -> [first, last] of each range."""
+    """Convert GTID ranges to JSON: source -> [first, last] of each range."""
     result: dict[str, list[list[int]]] = {}
     for span in list(spans)[:limit]:
         result.setdefault(span.source, []).append([span.first, span.last])

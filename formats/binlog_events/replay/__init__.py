@@ -1,1 +1,1 @@
-"""Simulation of a server's applier of events."""
+"""Simulation of a server that applies events."""

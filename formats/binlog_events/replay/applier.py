@@ -1,7 +1,7 @@
 """Predict what the applier of a server does with each event and transaction.
 
-The order is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction ends. Nothing
-here knows about files; events of an engine binlog are applied in the same way.
+The order is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction ends. This
+module knows nothing about files; events of an InnoDB binlog are applied in the same way.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from binlogtool.formats.binlog_events.wire_format import GTID_EVENTS, ROW_EVENTS
 # --- The open transaction of an applier ---
 
 MAX_PARTS = 100_000
-"""Most parts of one transaction with their own verdict."""
+"""Maximum number of parts of one transaction that have their own verdict."""
 
 RulingVerdict = tuple[str, str]
-"""Verb and reason of a `Ruling`."""
+"""(verb, reason) of a `Ruling`."""
 
 _STAYS: RulingVerdict = (APPLIED, "not-transactional")
 
 
 class TransactionPart(NamedTuple):
-    """Records `[first, stop)` of a transaction that have a verdict of their own."""
+    """Records `[first, stop)` of a transaction that have their own verdict."""
 
     first: int
     stop: int
@@ -59,10 +59,10 @@ class TransactionPart(NamedTuple):
 
 
 class ApplierTransaction(msgspec.Struct):
-    """Open transaction of an applier.
+    """Open transaction of the applier.
 
     `first_record`: number of its first record. `needs_commit`: it needs a commit. `is_standalone`: it is one statement.
-    `verdict`: on all of it, decided before its end. `permanent`: records that no rollback undoes.
+    `verdict`: on the whole transaction, decided before its end. `permanent`: records that no rollback undoes.
     """
 
     first_record: int
@@ -76,7 +76,7 @@ class ApplierTransaction(msgspec.Struct):
     savepoints: dict[str, int] = msgspec.field(default_factory=dict)
 
     def mark_permanent(self, number: int) -> None:
-        """Note a record that changes a non-transactional table."""
+        """Record that a record changes a non-transactional table."""
         if self.permanent and self.permanent[-1][1] == number:
             self.permanent[-1] = self.permanent[-1][0], number + 1
         elif len(self.permanent) < MAX_PARTS:
@@ -93,7 +93,7 @@ class ApplierTransaction(msgspec.Struct):
         self.parts.append(TransactionPart(position, stop, verdict))
 
     def iter_rulings(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
-        """Yield the rulings on its records up to `stop`; `verdict` applies where there is no other."""
+        """Yield the rulings on its records up to `stop`; `verdict` applies to records without their own."""
         position = self.first_record
         for part in self.parts if self.verdict is None else ():
             if part.first > position:
@@ -114,16 +114,16 @@ def classify_statement(sql: str) -> QueryKind:
 
 
 def as_text(value: Any) -> str:
-    """Return a text of a body, which is bytes where it is not UTF-8."""
+    """Return a text from a body; it is bytes if it is not UTF-8."""
     return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
 
 
 def as_bytes(value: Any) -> bytes:
-    """Return the bytes of a text of a body."""
+    """Return a text from a body as bytes."""
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 
-# --- Verdicts on events, and what the applier reports in addition ---
+# --- Verdicts on events, and additional reports of the applier ---
 
 COMMITTED: RulingVerdict = (APPLIED, "committed")
 STATEMENT: RulingVerdict = (APPLIED, "statement")
@@ -135,7 +135,7 @@ NO_MAP: RulingVerdict = (SKIPPED, "no-table-map")
 
 
 class ApplierFailure(NamedTuple):
-    """Record at which the applier gives up, and why."""
+    """Record at which the applier gives up, and the reason."""
 
     number: int
     offset: int
@@ -143,7 +143,7 @@ class ApplierFailure(NamedTuple):
 
 
 class SkippedRows(NamedTuple):
-    """Rows that the applier skips without an error; `offset`: offset of the event, `gtid`: of the open transaction."""
+    """Rows that the applier skips without an error; `offset`: of the event, `gtid`: of the open transaction."""
 
     offset: int
     size: int
@@ -155,10 +155,10 @@ class SkippedRows(NamedTuple):
 
 
 class ExecutedGtids(msgspec.Struct):
-    """Transactions that were executed.
+    """Executed transactions of a server.
 
-    `sources`: numbers by `uuid` or `uuid:tag`. `domains`: domain -> server and number of the last one. MySQL looks a
-    GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, of whichever server
+    `sources`: numbers by `uuid` or `uuid:tag`. `domains`: domain -> server and number of the last GTID. MySQL looks a
+    GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, of all servers
     (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
     """
 
@@ -173,7 +173,7 @@ class ExecutedGtids(msgspec.Struct):
         return domain in self.domains and number <= self.domains[domain][1]
 
     def add(self, gtid: str) -> None:
-        """Add one transaction; in a domain the last one added counts, even if its number is lower."""
+        """Add one transaction; in a MariaDB domain the last added one is the position, even if its number is lower."""
         source, number = split_gtid(gtid)
         domain = get_source_domain(source)
         if domain is None:
@@ -183,7 +183,7 @@ class ExecutedGtids(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        """The text in the server's form: gtid_executed, or gtid_binlog_pos."""
+        """The set in the form of the server: gtid_executed or gtid_binlog_pos."""
         positions = [f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.domains.items())]
         set_text = format_gtid_set(GtidSet(self.sources)) if self.sources else ""
         return ",".join([*positions, *([set_text] if set_text else [])])
@@ -194,7 +194,7 @@ class ExecutedGtids(msgspec.Struct):
 
 
 def parse_executed(text: str) -> ExecutedGtids:
-    """Parse what a server reports as executed; if a MariaDB domain is named twice, the last one counts.
+    """Parse the GTIDs that a server reports as executed; if a MariaDB domain is named twice, the last one is used.
 
     Raises:
         UsageError: the text is not a set of GTIDs.
@@ -244,7 +244,7 @@ def read_listed_gtids(body: Any) -> ExecutedGtids:
 # --- Simulated applier of a server ---
 
 MAX_PREPARED = 100_000
-"""Most XA transactions that may be prepared at a time."""
+"""Maximum number of XA transactions that may be prepared at a time."""
 
 _SAVEPOINT_PATTERN = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(.*)", re.I | re.S)
 
@@ -252,11 +252,11 @@ _SAVEPOINT_PATTERN = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOI
 class EventApplier:
     """Applies events to a simulated server, one after the other.
 
-    `executed`: what it had at the beginning, and has now. `ordered`: numbers of a domain must grow (checked by
-    `mariadb-binlog`). `trusts_prepared`: prepared transactions that the log does not contain may exist in the server.
-    `skip_failures`: a transaction that fails is skipped, the rest is applied. `events_without_map`: offsets of row
-    events whose TABLE_MAP is missing. `failure`: where it gave up. `applied_end`: offset after the last transaction
-    that took effect. `skipped_rows`: rows that were passed over silently.
+    `executed`: GTIDs of the server, at first the initial ones. `ordered`: numbers of a domain must ascend (checked by
+    `mariadb-binlog`). `trusts_prepared`: the server may have prepared transactions that are not in the log.
+    `skip_failures`: a failed transaction is skipped, the rest is applied. `events_without_map`: offsets of row events
+    whose TABLE_MAP is missing. `failure`: where the applier gave up. `applied_end`: offset after the last transaction
+    that took effect. `skipped_rows`: rows that were skipped silently.
     """
 
     def __init__(self, executed: ExecutedGtids, *, ordered: bool, trusts_prepared: bool, skip_failures: bool) -> None:
@@ -285,16 +285,16 @@ class EventApplier:
         return None if self._open_transaction is None else self._open_transaction.offset
 
     def skip_damage(self, stop: int, verdict: RulingVerdict) -> Iterator[Ruling]:
-        """Note damage before record `stop`: the open transaction cannot be completed."""
+        """Handle damage before record `stop`: the open transaction cannot be completed."""
         yield from self._close_incomplete(stop, verdict)
         self._is_after_damage = True
 
     def roll_back(self, stop: int) -> Iterator[Ruling]:
-        """Roll back the open transaction: for a reader the log ends before record `stop`."""
+        """Roll back the open transaction, because the reader takes record `stop` for the end of the log."""
         yield from self._close_incomplete(stop, INCOMPLETE)
 
     def finish(self, stop: int) -> Iterator[Ruling]:
-        """Finish: `stop` is the number after the last record."""
+        """Finish applying; `stop` is the number after the last record."""
         yield from self._close_incomplete(stop, INCOMPLETE)
         for transaction, record_stop in self._prepared.values():
             yield from transaction.iter_rulings(record_stop, (SKIPPED, "xa-prepared"))
@@ -326,7 +326,7 @@ class EventApplier:
         yield from transaction.iter_rulings(number + 1, verdict)
 
     def _note_applied(self, transaction: ApplierTransaction, records: DecodedRecords, i: int) -> None:
-        """Note a transaction that took effect."""
+        """Record that a transaction took effect."""
         self.applied_end = records.offset[i] + records.size[i]
         if transaction.gtid is not None:
             self.executed.add(transaction.gtid)
@@ -347,7 +347,7 @@ class EventApplier:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def feed(self, first: int, records: DecodedRecords, start: int, stop: int) -> Iterator[Ruling]:
-        """Apply the records `[start, stop)` of a run whose record 0 has the number `first`."""
+        """Apply the records `[start, stop)` of a run; record 0 of the run has the number `first`."""
         types, handlers = records.envelope.type, _EVENT_HANDLERS
         for i in range(start, stop):
             yield from handlers.get(types[i], _handle_other)(self, first + i, records, i)
@@ -355,14 +355,14 @@ class EventApplier:
                 return
 
     def _apply_control(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
-        """Apply an event outside of transactions; inside of one (a rotated relay log) it gets its own verdict."""
+        """Apply an event outside transactions; inside one (a rotated relay log) it gets its own verdict."""
         if self._open_transaction is None:
             yield Ruling(number, number + 1, *CONTROL)
         elif len(self._open_transaction.parts) < MAX_PARTS:
             self._open_transaction.parts.append(TransactionPart(number, number + 1, CONTROL))
 
     def _apply_description(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
-        """Apply FORMAT_DESCRIPTION: after a server start the previous transaction has no end."""
+        """Apply FORMAT_DESCRIPTION: after a server start, the previous transaction has no end."""
         body = records.bodies[i] or {}
         if body.get("create_timestamp") and not _header_flags(records, i) & EventFlag.RELAY_LOG:
             yield from self._close_incomplete(number, INCOMPLETE)
@@ -420,7 +420,7 @@ class EventApplier:
             self._last_numbers[domain] = sequence
 
     def _release_gtid(self, transaction: ApplierTransaction) -> None:
-        """Release the sequence number of a transaction without an end: MariaDB uses it again after a crash."""
+        """Release the sequence number of a transaction without an end: MariaDB reuses it after a crash."""
         source, sequence = split_gtid(transaction.gtid) if transaction.gtid is not None else ("", 0)
         domain = get_source_domain(source)
         if domain is not None and self._ordered and self._last_numbers.get(domain) == sequence:
@@ -429,7 +429,7 @@ class EventApplier:
     def _handle_out_of_order(
         self, number: int, records: DecodedRecords, i: int, transaction: ApplierTransaction, last: int
     ) -> Iterator[Ruling]:
-        """Handle a GTID whose number does not grow in its domain."""
+        """Handle a GTID whose number is not higher than the last one of its domain."""
         if self._skips_failures:  # --skip-gtid-strict-mode; transactions applied before fail on their own rows
             self._open_transaction = transaction
             if (transaction.gtid or "") in self.executed:
@@ -466,7 +466,7 @@ class EventApplier:
             self._open_transaction.mark_permanent(number)
 
     def _note_engine(self, sql: str, db: str) -> None:
-        """Note tables that a rollback does not affect."""
+        """Record tables that a rollback does not affect."""
         engine = find_engine(sql, db)
         if engine is not None and len(self._non_transactional_tables) < MAX_PARTS:
             (self._non_transactional_tables.discard if engine.transactional else self._non_transactional_tables.add)(
@@ -603,7 +603,7 @@ class EventApplier:
         yield from self._reject_record(number, records, i, "undecodable", reason)
 
     def _rule_stray(self, number: int) -> Iterator[Ruling]:
-        """Rule on an end without a transaction."""
+        """Rule on a commit or rollback without an open transaction."""
         yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._is_after_damage else STATEMENT))
 
     def _apply_xid(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
@@ -615,7 +615,7 @@ class EventApplier:
             yield from self._end_transaction(number, records, i, COMMITTED)
 
     def _fail_incident(self, number: int, records: DecodedRecords, i: int) -> Iterator[Ruling]:
-        """Fail at INCIDENT."""
+        """Fail at an INCIDENT event."""
         message = as_text((records.bodies[i] or {}).get("message"))
         yield from self._reject_record(
             number, records, i, "incident", f"the server that wrote the log lost events: {message}"

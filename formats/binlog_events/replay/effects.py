@@ -1,7 +1,8 @@
-"""Effects of events: row changes by primary key where known, else as whole rows; statements as text.
+"""Effects of events: row changes by primary key if known, else as whole rows; statements as text.
 
 The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the log. RENAME
-moves the rows along; where a statement changes rows in a way that only a server knows, the object is in `doubts`.
+moves the rows to the new name. If a statement changes rows in a way that only a server can know, the table is in
+`unknown_objects`.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ from binlogtool.formats.binlog_events.transactions.boundaries import QueryKind
 from binlogtool.formats.binlog_events.wire_format import ROW_EVENTS
 
 STATEMENTS = "(statements)"
-"""Object name of statements: their texts and variables, as rows without a key."""
+"""Object name for statements: their texts and variables, as rows without a key."""
 
 MAX_TABLES = 100_000
-"""Most tables whose keys are remembered."""
+"""Maximum number of tables whose keys are remembered."""
 
 _WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.I)
 
@@ -64,9 +65,9 @@ RowValues = Mapping[str, Any]
 
 
 class KeyedTable(NamedTuple):
-    """A table as its last TABLE_MAP describes it.
+    """Table as described by its last TABLE_MAP.
 
-    `columns`: their number. `key`: (column name, characters; 0 = all).
+    `columns`: number of columns. `key`: (column name, characters in the key; 0 = all).
     """
 
     columns: int
@@ -92,13 +93,13 @@ class EventEffects(EffectReader):
         return () if reader is None or body is None else reader(self, records.envelope.object[index] or "", body)
 
     def unknown_objects(self) -> Mapping[str, str]:
-        """Return the tables whose rows the log's statements may have changed differently, with the reason."""
+        """Return the tables whose rows may differ because of the log's statements, with the reason."""
         return self._unknown_tables
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def _read_table_map(self, name: str, body: RowValues) -> Iterable[StateChange]:
-        """Note a TABLE_MAP: until a restart a server describes a table in one way under one table id."""
+        """Store a TABLE_MAP: until a restart, a server uses a new table id for each definition of a table."""
         map_key = (name, body["table_id"], len(body["columns"]))
         table = self._maps.get(map_key)
         if table is None:
@@ -138,7 +139,7 @@ class EventEffects(EffectReader):
     # -- statements --------------------------------------------------------------------------------------------------
 
     def _read_variable(self, name: str, body: RowValues) -> Iterable[StateChange]:
-        """Keep INTVAR, RAND or USER_VAR for the next statement."""
+        """Keep an INTVAR, RAND or USER_VAR event for the next statement."""
         self._pending_variables.append(body)
         return ()
 
@@ -166,7 +167,7 @@ class EventEffects(EffectReader):
         return (statement,)
 
     def _read_ddl(self, sql: str, db: str) -> Iterator[StateChange]:
-        """Yield the changes of a statement that is about tables."""
+        """Yield the changes of a statement that concerns tables."""
         keeps_table = is_truncate(sql)
         for name in iter_emptied_tables(sql, db):
             yield self._empty_table(name, keeps_table=keeps_table)
@@ -206,7 +207,7 @@ class EventEffects(EffectReader):
             yield self._rename_table(old_name, new_name)
 
     def _note_created(self, table: str, sql: str, database: str) -> None:
-        """Note a CREATE TABLE."""
+        """Store the definition of a created table; if it is filled by a SELECT, mark its rows as unknown."""
         source = find_like_source(sql, database)
         definition = sql if source is None else self._create_statements.get(source)
         self._forget_definition(table)
@@ -233,7 +234,7 @@ class EventEffects(EffectReader):
         return _new_tuple(StateChange, (old_name, RENAME, b"", new_name.encode(errors="surrogatepass")))
 
     def _empty_table(self, name: str, *, keeps_table: bool = False) -> StateChange:
-        """Return the change for a table without rows; if it is dropped, its definition goes too."""
+        """Return the change that empties a table; if the table is dropped, its definition is removed too."""
         if not keeps_table:
             self._forget_definition(name)
         self._tables_with_rows.discard(name)
@@ -241,7 +242,7 @@ class EventEffects(EffectReader):
         return StateChange(name, DROP, b"", b"")
 
     def _mark_unknown(self, name: str, reason: str) -> None:
-        """Mark a table whose rows are not known any more."""
+        """Mark a table whose rows are no longer known."""
         if len(self._unknown_tables) < MAX_TABLES:
             self._unknown_tables[name] = reason
 
@@ -252,7 +253,7 @@ class EventEffects(EffectReader):
 
 
 def _iter_whole_rows(name: str, rows: Sequence[Mapping[str, RowValues]]) -> Iterator[StateChange]:
-    """Yield row changes of a table without a key."""
+    """Yield row changes of a table without a key, as whole rows."""
     for row in rows:
         if "before" in row:
             yield _new_tuple(StateChange, (name, REMOVE, b"", encode_canonical(row["before"])))
@@ -284,7 +285,7 @@ def _iter_keyed_rows(name: str, rows: Sequence[Mapping[str, RowValues]], table: 
 
 
 def _encode_key(parts: tuple[tuple[str, int], ...], row: RowValues, other: RowValues) -> bytes:
-    """Return the key of a row; columns that one image lacks are taken from the other one."""
+    """Return the key of a row; columns that the image lacks are taken from the other image."""
     values = []
     for name, prefix in parts:
         value = row[name] if name in row else other.get(name)
@@ -293,7 +294,7 @@ def _encode_key(parts: tuple[tuple[str, int], ...], row: RowValues, other: RowVa
 
 
 def apply_patch(image: bytes, operation: bytes) -> bytes | None:
-    """Return a row with the columns that an update changed; None if one of them is not an image of this kind."""
+    """Return a row with the columns that an update changed; None if one of the arguments is not a row image."""
     try:
         old_values, new_values = _decode_image(image), _decode_image(operation)
     except (msgspec.DecodeError, ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""TABLE_MAP and ROWS events."""
+"""TABLE_MAP and row events."""

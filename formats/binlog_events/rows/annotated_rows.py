@@ -1,8 +1,6 @@
-"""TABLE_MAP and ROWS events in an annotated parse: every byte down to single values.
+"""TABLE_MAP and row events in an annotated parse: every byte, down to single values.
 
-See docs/spec/mysql_binlog.md#table_map.
-
-See docs/spec/mysql_binlog.md#row-events.
+See docs/spec/mysql_binlog.md#table_map and #row-events.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ class TableMapBody(Construct):  # type: ignore[misc]
     """Construct of a TABLE_MAP body; its value is a `TableMap`.
 
     Args:
-        on_table_map: called with each table map that the annotated parse has shown.
+        on_table_map: called with each table map that the annotated parse has processed.
         mariadb: whether a MariaDB server wrote it; None = unknown.
     """
 
@@ -93,7 +91,7 @@ class TableMapBody(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
-        """Trace the fields, each column's type and metadata, and the optional metadata item by item."""
+        """Trace the fields, the type and metadata of each column, and the optional metadata item by item."""
         return map(TracePart._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Parts:
@@ -129,7 +127,7 @@ def _trace_head_field(field: MapField) -> Parts:
 
 
 def _trace_metadata(reader: BoundedReader, size: int, types: bytes) -> Generator[PlainPart, None, list[int]]:
-    """Trace the metadata of the columns; returns their real types, because ENUM and SET are stored as STRING."""
+    """Trace the metadata of the columns; return their real types, because ENUM and SET are stored as STRING."""
     metadata_reader = reader.sub_reader(size, "metadata")
     if size:
         yield ".metadata", 1, metadata_reader.offset, None, None, ""
@@ -162,7 +160,7 @@ def _describe_metadata(code: int, value: int) -> str:
 
 
 def _describe_set_columns(columns: Iterable[int], bits: Iterable[bool]) -> str:
-    """List the columns whose bits are set as @1, @2, …"""
+    """List the columns whose bits are set, as @1, @2, …"""
     return " ".join(f"@{column + 1}" for column, is_set in zip(columns, bits, strict=True) if is_set)
 
 
@@ -209,7 +207,7 @@ def _trace_item(item: OptionalMetadataItem, path: str) -> Parts:
 
 
 def _trace_value_fields(item: OptionalMetadataItem, path: str, columns: Sequence[int]) -> Parts:
-    """Trace the fields of a value that has several."""
+    """Trace the fields of a value that consists of several fields."""
     for name, start, end, value, index, number in item.iter_fields(columns):
         if name == "choices":
             yield f"{path}[{index}]", 4, start, None, None, ""
@@ -228,7 +226,7 @@ def _describe_column(value: int, columns: Sequence[int]) -> str:
 
 
 def _describe_listed_column(value: int, columns: Sequence[int]) -> str:
-    """Describe a position among the columns that the value is about."""
+    """Describe a position in the list of columns to which the value applies."""
     return f"@{columns[value] + 1}" if value < len(columns) else ""
 
 
@@ -246,7 +244,7 @@ _NUMBER_PARTS: dict[str, tuple[str, int, Callable[[int, Sequence[int]], str] | N
     "column": (".column", 4, _describe_column),
     "prefix": (".prefix", 4, _describe_prefix),
 }
-"""For each numeric field: the suffix of its path, its depth, and a function for its meaning."""
+"""For each numeric field: (suffix of its path, its depth, function that returns its meaning)."""
 
 
 def table_map_construct(
@@ -255,7 +253,7 @@ def table_map_construct(
     """Return the construct of TABLE_MAP.
 
     Args:
-        table_id_size: bytes of the table id; 4 in very old logs.
+        table_id_size: size of the table id in bytes; 4 in very old logs.
     """
     return TableMapBody(table_id_size, on_table_map, mariadb)
 
@@ -289,7 +287,7 @@ def rows_event_construct(event_type: EventType, table_map_lookup: TableMapLookup
 
 
 class _RowsHeadFields(msgspec.Struct):
-    """The fields before the images that are needed to read them."""
+    """Fields before the images that are needed to read the images."""
 
     table_id: int = 0
     n_cols: int = 0
@@ -301,7 +299,7 @@ class RowImages(Construct):  # type: ignore[misc]
 
     Its value is their bytes; its parts are rows, images and values.
 
-    The annotated parse calls `_parse`, which sees the fields before the images, and then asks for the parts.
+    The annotated parse first calls `_parse`, which reads the fields before the images, and then requests the parts.
     """
 
     def __init__(self, event_type: EventType, table_map_lookup: TableMapLookup) -> None:
@@ -322,7 +320,7 @@ class RowImages(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
-        """Trace the rows by index with `before` and `after`; nothing without a table map."""
+        """Trace the rows by index, each with `before` and `after`; nothing without a table map."""
         return map(TracePart._make, self.trace_parts(data, start, end, limits))
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
@@ -372,7 +370,7 @@ class _ImageTracer:
     """Traces one image of a row.
 
     Args:
-        partial: the image has value_options, and its JSON columns may be differences.
+        partial: the image has value_options, and its JSON columns may be diffs.
     """
 
     def __init__(self, name: str, table_map: TableMap, present: tuple[int, ...], partial: bool) -> None:
@@ -386,7 +384,7 @@ class _ImageTracer:
         self.json_columns = [index for index, column in enumerate(table_map.columns) if column.type == ColumnType.JSON]
 
     def trace_image(self, data: bytes, offset: int, path: str, budget: DecodeBudget) -> Generator[PlainPart, None, int]:
-        """Trace the parts of the image at `data[offset]`; returns its end."""
+        """Trace the parts of the image at `data[offset]`; return its end."""
         differences: frozenset[int] = frozenset()
         if self.partial:
             differences, offset = yield from self._trace_options(data, offset, path)

@@ -50,8 +50,8 @@ from binlogtool.formats.binlog_events.wire_format import (
 class RowMemory(NamedTuple):
     """Buffers that the kernels read and write for the rows of one event.
 
-    buf: bytes of the event; n: end of its rows. texts: constant texts and plans of tables; r: start of the plan of this
-    table. out: the text; z: end of its space.
+    buf: bytes of the event; n: end of its rows. texts: constant texts and records of tables; r: start of this table's
+    record. out: the text; z: end of its space.
     """
 
     buf: UInt8s
@@ -75,7 +75,7 @@ def load_word(texts: UInt8s, pos: int) -> int:
 
 @kernel()
 def copy_text(texts: UInt8s, pos: int, size: int, out: MutableUInt8s, out_pos: int) -> int:
-    """Copy `size` bytes in steps of eight: reads and writes up to seven bytes more, so both buffers need the space."""
+    """Copy `size` bytes in steps of eight; reads and writes up to seven bytes more, so both buffers need the space."""
     copied = 0
     while copied < size:
         word = (
@@ -204,12 +204,12 @@ put_value = bind_sink(decode_value, JsonValue, inline=True)
 
 @kernel(load_little_endian)
 def find_value_bounds(buf: UInt8s, pos: int, limit: int, fixed: int, prefix: int) -> tuple[int, int]:
-    """Find where the value at `buf[pos]` starts and ends.
+    """Find the start and end of the value at `buf[pos]`.
 
     Args:
         limit: end of the readable bytes.
         fixed: size of a value of fixed width; used if `prefix` is 0.
-        prefix: bytes of the little-endian length before the value.
+        prefix: size in bytes of the little-endian length before the value.
 
     Returns:
         (start, end) of the value; the end is -2 if it does not fit.
@@ -225,11 +225,11 @@ def find_value_bounds(buf: UInt8s, pos: int, limit: int, fixed: int, prefix: int
 
 @kernel(find_value_bounds)
 def skip_row_image(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: int, count: int) -> int:
-    """Find the end of the row image at `buf[pos]`; -2 if it does not fit.
+    """Return the end of the row image at `buf[pos]`; -2 if it does not fit.
 
     Args:
         limit: end of the readable bytes.
-        cells: two numbers per column: the width of a fixed value, and the bytes of the length before a value.
+        cells: two numbers per column: width of a fixed value, size in bytes of the length before a value.
         first: number of the image's first column in `cells`.
         count: number of columns of the image.
     """
@@ -251,8 +251,8 @@ def count_image_rows(buf: UInt8s, pos: int, limit: int, cells: Int64s, first: in
 
     Args:
         cells: two numbers per column of both images (see `skip_row_image`).
-        first: columns of the before image, or of the only image of a row.
-        second: columns of the after image; -1 if a row has only one image.
+        first: number of columns of the before image, or of the only image of a row.
+        second: number of columns of the after image; -1 if a row has only one image.
     """
     rows = 0
     while pos < limit:
@@ -303,7 +303,7 @@ def find_bitmaps(buf: UInt8s, p: int, n: int, has_extra_data: bool) -> tuple[int
 def find_images(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
     """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[p]`.
 
-    The second one is -2 if the event has other columns or no rows.
+    The second offset is -2 if the event has other columns or no rows.
     """
     count, p = find_bitmaps(buf, p, n, code >= WRITE_ROWS_V2)
     size = (columns + 7) >> 3
@@ -340,11 +340,11 @@ def put_row_image(
 ) -> tuple[int, int]:
     """Write the row image at `buf[pos]` as a JSON object.
 
-    Columns whose key has no text are left out; those of kind 0 are not even read.
+    Columns whose key has no text are omitted; columns of kind 0 are not even read.
 
     Args:
         limit: end of the readable bytes.
-        bitmap: position of the bitmap of present columns.
+        bitmap: position of the bitmap of the present columns.
         present: number of columns present.
         texts: the table of maps.
         record: position of the map's record in `texts`.
@@ -518,16 +518,16 @@ def put_rows_event(
 # --- Kernels for row images ---
 
 EVENT_RECORD_HEAD_SIZE, EVENT_RECORD_COLUMN_SIZE = 24, 40
-"""Bytes of a template's header and of each column's entry."""
+"""Sizes of a template's header and of each column's entry, in bytes."""
 GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER, STAMPED = 1, 2, 4, 8, 16, 32, 64
-"""Flags of a column in a template. GENERATED: no statement names it. KEY: it is part of the primary key. CAST: a
-condition that is not on a key compares its bytes; HEX: as X'…'. NO_CONDITION: there is no condition. NUMBER: a
-condition compares its number. STAMPED: an UPDATE that does not name it may set it to the current time."""
+"""Flags of a column in a template. GENERATED: statements must not name it. KEY: it is part of the primary key. CAST: a
+condition outside the key compares its bytes; HEX: as X'…'. NO_CONDITION: no condition is possible. NUMBER: a condition
+compares its number. STAMPED: an UPDATE that does not name it may set it to the current time."""
 
 
 @kernel(load_word)
 def find_template(texts: UInt8s, table_at: int, map_number: int) -> int:
-    """Return the offset of the template of a TABLE_MAP; 0 if there is none.
+    """Return the offset of the template of a TABLE_MAP; 0 if it has no template.
 
     Args:
         table_at: offset of the table of templates.
@@ -558,7 +558,7 @@ def skip_image(buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UI
 
 @kernel(find_images, count_present_columns, skip_image, load_word)
 def has_valid_images(buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, template: int, id_size: int) -> bool:
-    """Return whether `buf[p:n]` is the body of a row event whose rows fit the template at `texts[r]`."""
+    """Return whether `buf[p:n]` is the body of a row event whose rows fit the template at `texts[template]`."""
     if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
         return False
     columns = load_word(texts, template)

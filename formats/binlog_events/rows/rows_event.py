@@ -1,16 +1,11 @@
-"""Parse ROWS events: post-header, row images, rows.
+"""Parse row events: post-header, row images, rows.
 
-For a fixed pattern of NULLs, an image is read straight through, without a test per column. Neighbours of fixed width
-become one `struct` call. From the file only column names get into the source, and only as string literals.
+`ImageReader` reads one kind of image (one table, one set of present columns) in two ways with the same result: column
+by column, which reports errors exactly, and with a function generated for one pattern of NULLs
+(`generate_decode_function`), which is several times as fast and is generated only for frequent patterns.
 
-See docs/spec/mysql_binlog.md#row-events. `ImageReader` reads one kind of image (one table, one set of present columns)
-in two ways with the same result: column by column, which reports exactly what is wrong, and with a function generated
-for one pattern of NULLs (`image_source`), which is several times as fast and is generated only for patterns that occur
-often.
-
-See docs/spec/mysql_binlog.md#row-events.
-
-See docs/spec/mysql_binlog.md#row-events.
+A generated function reads an image straight through, without a test per column; adjacent values of fixed width are
+unpacked by one `struct` call. The only text from the file in its source are column names, as string literals.
 
 See docs/spec/mysql_binlog.md#row-events.
 """
@@ -58,8 +53,8 @@ class ColumnReader(msgspec.Struct, frozen=True):
 
     Attributes:
         key: the column's key in a decoded row.
-        kind: how the bytes of its values are encoded.
-        read: decodes a value from its bytes alone; None where `convert` is needed.
+        kind: encoding of its values.
+        read: decodes a value from its bytes alone; None if `convert` is needed.
         convert: decodes a value from its bytes and a `DecodeBudget`.
         label: the column's name in error messages.
     """
@@ -77,7 +72,7 @@ class ColumnReader(msgspec.Struct, frozen=True):
 
     @property
     def prefix(self) -> int:
-        """Bytes of the length before a value; 0 = fixed width."""
+        """Size in bytes of the length before a value; 0 = fixed width."""
         return self.kind.prefix
 
 
@@ -102,7 +97,7 @@ _LENGTH_EXPRESSIONS = {
 
 
 def generate_skip_function(columns: Iterable[ColumnReader]) -> Callable[[bytes, int], int]:
-    """Generate `skip(d, p)`, which returns the end of the values of these columns that start at `p`.
+    """Generate `skip(d, p)`, which returns the end of these columns' values; the first one starts at `p`.
 
     The end may be beyond the end of the data. The function raises IndexError if a length lies beyond the end.
     """
@@ -124,7 +119,7 @@ def generate_decode_function(
     """Generate `decode(d, p, budget)`, which returns (values by key, end of the values).
 
     The function raises IndexError or struct.error if a value lies beyond the end, and what the columns' readers raise.
-    It may also return an end beyond the data, with values cut short.
+    It may also return an end beyond the data, with truncated values.
 
     Args:
         present: the columns that have a value in the image.
@@ -151,7 +146,7 @@ class _ImageSourceBuilder(msgspec.Struct):
         lines: the source so far.
         names: objects that the source refers to.
         expressions: column key -> expression of its value.
-        offset: bytes after `p` that are already read.
+        offset: number of bytes after `p` that were already read.
     """
 
     lines: list[str] = msgspec.field(default_factory=lambda: ["def function(d, p, budget):"])
@@ -228,7 +223,7 @@ class ImageField(NamedTuple):
 
     Attributes:
         position: position among the present columns.
-        column: how the column is read.
+        column: reader of the column.
         start: first byte of the value; -1 = NULL.
         end: end of the value.
     """
@@ -240,10 +235,10 @@ class ImageField(NamedTuple):
 
 
 _MIN_PATTERN_USES = 8
-"""Uses of a pattern of NULLs after which a function is generated for it."""
+"""Number of uses of a NULL pattern after which a function is generated for it."""
 _MAX_PATTERNS = 64
 _MAX_GENERATED_COLUMNS = 1024
-"""Columns of an image; wider ones are always read column by column."""
+"""Maximum number of columns for generated functions; wider images are always read column by column."""
 
 
 class ImageReader:
@@ -266,7 +261,7 @@ class ImageReader:
 
     @property
     def widths(self) -> list[tuple[int, int]]:
-        """(Size of a fixed value, bytes of the length before a value) of each present column."""
+        """(size of a fixed value, size of the length before a value) of each present column, in bytes."""
         return [(cell.fixed, cell.prefix) for cell in self._columns]
 
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
@@ -274,7 +269,7 @@ class ImageReader:
 
         Raises:
             MalformedError: the image does not fit into `data`, or a value is not valid for its type.
-            CodecError: a compressed value cannot be unpacked.
+            DecompressionError: a compressed value cannot be unpacked.
         """
         start = offset + self.null_bytes
         nulls = data[offset:start]
@@ -311,7 +306,7 @@ class ImageReader:
         return end if end <= len(data) else self._skip_by_column(data, offset)
 
     def _is_frequent_pattern(self, nulls: bytes) -> bool:
-        """Count a use of a NULL pattern; True if it is worth a generated function."""
+        """Count a use of a NULL pattern; return whether it deserves a generated function."""
         if len(self._columns) > _MAX_GENERATED_COLUMNS or len(nulls) != self.null_bytes:
             return False
         uses = self._pattern_uses.get(nulls, 0) + 1
@@ -325,7 +320,7 @@ class ImageReader:
         return tuple(cell for place, cell in enumerate(self._columns) if not mask >> place & 1)
 
     def iter_fields(self, data: bytes, offset: int, differences: frozenset[int] = frozenset()) -> Iterator[ImageField]:
-        """Iterate over the values of the image at `offset`.
+        """Yield the values of the image at `offset`.
 
         Args:
             differences: positions of the values that have a length of 4 bytes before them (partial JSON updates).
@@ -366,7 +361,7 @@ def decode_value(column: ColumnReader, raw: bytes, start: int, budget: DecodeBud
 
 
 def _find_value_bounds(data: bytes, offset: int, column: ColumnReader, prefix: int) -> tuple[int, int]:
-    """Find where the bytes of a value start and end."""
+    """Return the start and end of the bytes of a value."""
     start = offset + prefix
     if start > len(data):
         raise _truncated_value_error(column, offset, prefix, len(data))
@@ -398,18 +393,18 @@ def _make_column_reader(column: TableMapColumn, kind: ColumnKind, key: str, inde
 # --- After images of PARTIAL_UPDATE_ROWS ---
 
 PARTIAL_JSON_UPDATES = 1
-"""Bit of value_options."""
+"""Bit of value_options: the image may have partial JSON updates."""
 
 _EMPTY_DIFF = {"$diff": list[Any]()}
 
 
 def fill_unchanged_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace empty JSON differences of an after image by the values of the before image, where it has them."""
+    """Replace empty JSON diffs of an after image by the values of the before image, if it has them."""
     return {name: before.get(name, value) if value == _EMPTY_DIFF else value for name, value in after.items()}
 
 
 class PartialImageReader:
-    """Reads `value_options`, the bitmap of the columns that are differences, and the image itself.
+    """Reads `value_options`, the bitmap of the columns that are diffs, and the image itself.
 
     Args:
         table_map: the map of the table.
@@ -426,7 +421,7 @@ class PartialImageReader:
     def decode(self, data: bytes, offset: int, budget: DecodeBudget) -> tuple[Values, int]:
         """Decode the image at `offset` to ({column key: value}, end of the image).
 
-        A difference is {"$diff": [{"op", "path", "value"}, ...]}; it is empty for a column that did not change.
+        A diff is {"$diff": [{"op", "path", "value"}, ...]}; it is empty for a column that did not change.
 
         Raises:
             MalformedError: the image does not fit into `data`, or a value is not valid for its type.
@@ -446,7 +441,7 @@ class PartialImageReader:
         return values, end
 
     def list_fields(self, data: bytes, offset: int) -> tuple[list[ImageField], frozenset[int]]:
-        """List the values of the image at `offset`, and the positions of those that are differences.
+        """List the values of the image at `offset`, and the positions of those that are diffs.
 
         Raises:
             MalformedError: the image does not fit into `data`.
@@ -455,14 +450,14 @@ class PartialImageReader:
         return list(self._image.iter_fields(data, offset, differences)), differences
 
     def skip(self, data: bytes, offset: int) -> int:
-        """Find the end of the image at `offset`."""
+        """Return the end of the image at `offset`."""
         differences, offset = self._read_head(data, offset)
         if not differences:
             return self._image.skip(data, offset)
         return max((field.end for field in self._image.iter_fields(data, offset, differences)), default=offset)
 
     def _read_head(self, data: bytes, offset: int) -> tuple[frozenset[int], int]:
-        """Read what precedes the image: (positions of the columns that are differences, start of the image)."""
+        """Read the part before the image: (positions of the columns that are diffs, start of the image)."""
         reader = BoundedReader(data, "PARTIAL_UPDATE_ROWS", offset)
         options = reader.read_lenenc("value_options")
         if options & ~PARTIAL_JSON_UPDATES:
@@ -482,7 +477,7 @@ Row = dict[str, dict[str, Any]]
 """{"before": {column: value}, "after": {column: value}}; only the images that the event has."""
 
 _MIN_COMPILED_BYTES = 512
-"""Bytes of images; of fewer, Python's own loop is as fast as a call of native code."""
+"""Minimum size of images in bytes for native code; for fewer bytes, Python's own loop is as fast."""
 
 
 class RowReader:
@@ -500,7 +495,7 @@ class RowReader:
 
         Raises:
             MalformedError: the images do not fit, or a value is not valid for its type.
-            CodecError: see `ImageReader`.
+            DecompressionError: see `ImageReader`.
         """
         if self._before is None:
             return [] if self._after is None else _decode_single_images(self._after, "after", data, offset, budget)
@@ -512,7 +507,7 @@ class RowReader:
         """Count the rows from `offset` to the end.
 
         Args:
-            compiled: native `image_kernels.count_image_rows`, if available.
+            compiled: native `json_kernels.count_image_rows`, if available.
 
         Raises:
             MalformedError: the images do not fit.
@@ -528,7 +523,7 @@ class RowReader:
         return sum(1 for _ in self.iter_row_ends(data, offset))  # raises an error that describes the problem
 
     def _column_widths(self, after: ImageReader | None) -> tuple[array[int], int, int]:
-        """Return the cells and numbers of columns that `count_image_rows` takes."""
+        """Return the cells and column counts for `count_image_rows`."""
         if self._kernel_arguments is None:
             widths = [image.widths for image in (self._before, after) if image is not None]
             counts = [len(one) for one in widths] + [-1]
@@ -537,7 +532,7 @@ class RowReader:
         return self._kernel_arguments
 
     def iter_row_ends(self, data: bytes, offset: int) -> Iterator[int]:
-        """Iterate over the ends of the rows from `offset` on.
+        """Yield the ends of the rows from `offset` on.
 
         Raises:
             MalformedError: the images do not fit.
@@ -589,17 +584,17 @@ def _check_progress(offset: int, row_end: int) -> None:
 # --- Decoded row events ---
 
 DUMMY_TABLE_ID = 0xFFFFFF
-"""The table id of a row event that only closes its statement and has no TABLE_MAP."""
+"""Table id of a row event that only closes its statement and has no TABLE_MAP."""
 
 
 class RowsHead(msgspec.Struct, frozen=True):
-    """The fields before the images of a row event.
+    """Fields before the images of a row event.
 
     Attributes:
         extra: extra data of version 2, without its length; None in version 1.
         before, after: bitmap of the columns present in that image (bit i of byte i/8, lowest first, is column i);
             None if the event has no such image.
-        images_at: offset of the first image (of the compressed block, if `compressed`) in the body.
+        images_at: offset of the first image (or of the compressed block, if `compressed`) in the body.
     """
 
     table_id: int
@@ -616,7 +611,7 @@ def parse_rows_head(type_code: int, body: bytes | memoryview, table_id_size: int
     """Parse the head of a row event's body.
 
     Raises:
-        MalformedError: a part does not fit.
+        MalformedError: a part of the head does not fit.
     """
     event_name = EventType(type_code).name
     reader = BoundedReader(bytes(body) if len(body) < _MAX_HEAD_BYTES else _copy_head_bytes(body), event_name)
@@ -635,7 +630,7 @@ def parse_rows_head(type_code: int, body: bytes | memoryview, table_id_size: int
 
 
 _MAX_HEAD_BYTES = 1 << 17
-"""Most bytes of a head: extra data of at most 64 KiB and two bitmaps of 512 bytes."""
+"""Maximum size of a head in bytes: extra data of at most 64 KiB, and two bitmaps of 512 bytes."""
 
 
 def _copy_head_bytes(body: bytes | memoryview) -> bytes:
@@ -658,13 +653,13 @@ _MAX_CACHED_HEADS = 64
 """Maximum number of cached heads per table map."""
 
 _ImagesReader = tuple[RowReader, int, bool]
-"""The reader of the images, the place of the first one in the body, and: are they compressed?"""
+"""(reader of the images, offset of the first image in the body, whether the images are compressed)."""
 
 
 def _images_reader(type_code: int, body: bytes | memoryview, table_map: TableMap) -> _ImagesReader:
-    """Return (row reader, offset of the images in the body, are they compressed) of a row event.
+    """Return (row reader, offset of the images in the body, whether they are compressed) of a row event.
 
-    Readers are cached in the table map by the bytes of the head without its flags: tables have many row events.
+    Readers are cached in the table map by the bytes of the head without its flags, because a table has many row events.
     """
     memo = table_map.memo
     start = table_map.table_id_size + 2
@@ -695,7 +690,7 @@ def _make_row_reader(type_code: int, head: RowsHead, table_map: TableMap) -> Row
 
 
 def _unpack_images(body: bytes | memoryview, images_reader: _ImagesReader, limits: Limits) -> tuple[bytes, int]:
-    """Return (bytes that hold the images, where the images start in them)."""
+    """Return (bytes that hold the images, offset of the images in them)."""
     _, offset, compressed = images_reader
     return (unpack_block(body[offset:], limits), 0) if compressed else (bytes(body), offset)
 
@@ -711,7 +706,7 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
 
     Raises:
         MalformedError: the event does not fit its map, or a value is not valid for its type.
-        CodecError: the images or a compressed value cannot be unpacked.
+        DecompressionError: the images or a compressed value cannot be unpacked.
         LimitError: the rows need more memory than is allowed.
     """
     images_reader = _images_reader(type_code, body, table_map)
@@ -723,11 +718,11 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
 
 _LARGE_EVENT_BYTES = 1 << 17
 _VALUE_BYTES = 150
-"""Memory of one decoded value, or of a row's own part; a row has two such parts."""
+"""Memory of one decoded value in bytes, and of the fixed part of a row; a row has two fixed parts."""
 
 
 def _check_row_memory(row_count: int, column_count: int, limits: Limits) -> None:
-    """Refuse events whose decoded rows would fill the memory: rows of NULLs take few bytes each in a sound log.
+    """Reject events whose decoded rows would fill the memory; rows of NULLs take few bytes even in a sound log.
 
     Raises:
         LimitError: the rows need more than `limits.max_memory`.
@@ -747,14 +742,14 @@ def count_rows(
     limits: Limits = Limits(),
     compiled: Kernel | None = None,
 ) -> int:
-    """Count the rows of a row event: check all lengths, but decode no value.
+    """Count the rows of a row event: checks all lengths, but decodes no values.
 
     Args:
         compiled: see `RowReader.count_rows`.
 
     Raises:
         MalformedError: the event does not fit its map.
-        CodecError: the images cannot be unpacked.
+        DecompressionError: the images cannot be unpacked.
     """
     images_reader = _images_reader(type_code, body, table_map)
     data, offset = _unpack_images(body, images_reader, limits)
@@ -765,10 +760,10 @@ def select_rows(type_code: int, body: bytes, table_map: TableMap, selected: Sequ
     """Return the body of an uncompressed row event with only the selected rows.
 
     Args:
-        selected: for each row, whether it stays.
+        selected: for each row, whether it is kept.
 
     Raises:
-        MalformedError: the event does not fit its map, or has another number of rows.
+        MalformedError: the event does not fit its map, or has a different number of rows.
     """
     reader, offset, _ = _images_reader(type_code, body, table_map)
     row_bounds = [offset, *reader.iter_row_ends(body, offset)]

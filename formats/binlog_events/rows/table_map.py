@@ -1,12 +1,9 @@
 """Parse TABLE_MAP events: columns, types, optional metadata.
 
-See docs/spec/mysql_binlog.md#table_map. The parsed map (`table_map`, `table_metadata`) and the annotated view
-(`table_map_view`) are built from these fields. Where each field is, and which columns it is about, is defined only
-here.
+See docs/spec/mysql_binlog.md#table_map. The position of each field, and the columns that it applies to, are defined
+only here: both the parsed map (`TableMap`) and the annotated view (`annotated_rows`) are built from these fields.
 
-See docs/spec/mysql_binlog.md#table_map.
-
-See docs/spec/mysql_binlog.md#table_map.
+Table maps as bytes for the JSON kernels:
 
     table    number of maps, an unused number, offset of each map's record (0 = left to the general writer)
     record   number of columns, bytes of the table id, then (offset, size) of the texts: object, body, title, names
@@ -79,7 +76,7 @@ class OptionalField(enum.IntEnum):
 
 
 MapField = tuple[str, int, int, Any, int, int]
-"""Name, bytes `[start, end)` and value of a field; for repeated fields the index, and the index inside of that."""
+"""Name, bytes `[start, end)` and value of a field; for repeated fields also the index, and the index inside that."""
 MapFields = Iterator[MapField]
 
 
@@ -87,7 +84,7 @@ class OptionalMetadataItem(NamedTuple):
     """One item of optional metadata.
 
     Attributes:
-        code: its type.
+        code: type of the item.
         value: reader of its bytes.
         types, mariadb: see `iter_optional_metadata`.
     """
@@ -104,12 +101,12 @@ class OptionalMetadataItem(NamedTuple):
         return value_type is not None and value_type.iter_value is not _iter_bits
 
     def columns(self) -> Sequence[int]:
-        """Return the indexes (from 0) of the columns that the item is about."""
+        """Return the indexes (from 0) of the columns that the item applies to."""
         value_type = _OPTIONAL_VALUES.get(self.code)
         return () if value_type is None else value_type.select_columns(self)
 
     def iter_fields(self, columns: Sequence[int]) -> MapFields:
-        """Iterate over the fields of the value; none if it is empty. Bytes left over belong to no field.
+        """Yield the fields of the value; none if it is empty. Bytes left over belong to no field.
 
         Args:
             columns: see `columns`.
@@ -121,7 +118,7 @@ class OptionalMetadataItem(NamedTuple):
 
 
 def iter_head_fields(reader: BoundedReader, table_id_size: int) -> MapFields:
-    """Iterate over the fields from the table id up to the length of the metadata."""
+    """Yield the fields from the table id up to the length of the metadata."""
     offset = reader.offset
     yield "table_id", offset, offset + table_id_size, reader.read_uint(table_id_size, "the table id"), 0, 0
     offset = reader.offset
@@ -156,7 +153,7 @@ _METADATA_BY_CODE = tuple(_METADATA_WIDTHS.get(code, (0, "")) for code in range(
 
 
 def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
-    """Iterate over the metadata of each column; the field is empty and 0 if its type has no metadata."""
+    """Yield the metadata of each column; the field is empty and 0 if its type has no metadata."""
     for index, code in enumerate(types):
         offset, (width, label) = reader.offset, _METADATA_BY_CODE[code]
         yield "metadata", offset, offset + width, reader.read_uint(width, label) if width else 0, index, 0
@@ -165,13 +162,13 @@ def iter_metadata_fields(reader: BoundedReader, types: bytes) -> MapFields:
 
 
 def split_string_metadata(metadata_value: int) -> tuple[int, int]:
-    """Return the real type and the length in a STRING's metadata (docs/spec/mysql_binlog.md#table_map)."""
+    """Return the real type and the length from a STRING's metadata (docs/spec/mysql_binlog.md#table_map)."""
     first, second = metadata_value & 0xFF, metadata_value >> 8
     return first | REAL_TYPE_BITS, second | (first & REAL_TYPE_BITS ^ REAL_TYPE_BITS) << 4
 
 
 def read_null_bits(reader: BoundedReader, count: int) -> MapField:
-    """Read the bitmap of nullable columns: one bit for each of `count` columns, the first is the lowest."""
+    """Read the bitmap of nullable columns: one bit per column, the first column in the lowest bit."""
     offset = reader.offset
     return (
         "null_bits",
@@ -184,12 +181,12 @@ def read_null_bits(reader: BoundedReader, count: int) -> MapField:
 
 
 def iter_nullable_bits(bits: bytes, count: int) -> Iterator[bool]:
-    """Iterate over the bits of the nullable bitmap: True if the column may be NULL."""
+    """Yield the bits of the nullable bitmap: True if the column may be NULL."""
     return (bool(bits[place >> 3] >> (place & 7) & 1) for place in range(count))
 
 
 def iter_metadata_bits(bits: bytes, count: int) -> Iterator[bool]:
-    """Iterate over the bits of optional metadata, one for each of `count` columns, highest first."""
+    """Yield the bits of optional metadata, one per column, highest bit first."""
     return (bool(bits[place >> 3] >> (7 - (place & 7)) & 1) for place in range(count))
 
 
@@ -199,7 +196,7 @@ def iter_metadata_bits(bits: bytes, count: int) -> Iterator[bool]:
 def iter_optional_metadata(
     reader: BoundedReader, types: Sequence[int], mariadb: bool | None
 ) -> Iterator[MapField | OptionalMetadataItem]:
-    """Iterate over the optional metadata up to the reader's end: of each item its type, its length, then the item.
+    """Yield the optional metadata up to the reader's end: of each item its type, its length, then the item.
 
     Args:
         types: the real types of the columns.
@@ -216,7 +213,7 @@ def iter_optional_metadata(
 
 
 def optional_name(code: int) -> str:
-    """Return the server's name of a type of optional metadata, in lower case."""
+    """Return the server's name for a type of optional metadata, in lower case."""
     return _OPTIONAL_NAMES.get(code, "unknown")
 
 
@@ -246,13 +243,13 @@ def _iter_raw(value: BoundedReader) -> MapFields:
 
 
 def _iter_bits(value: BoundedReader, columns: Sequence[int]) -> MapFields:
-    """Read one bit for each column, the first is the highest."""
+    """Read one bit per column, highest bit first."""
     offset, size = value.offset, (len(columns) + 7) // 8
     yield "bits", offset, offset + size, value.read_bytes(size, "bits"), 0, 0
 
 
 def _iter_numbers(value: BoundedReader, columns: Sequence[int]) -> MapFields:
-    """Read one number for each column."""
+    """Read one number per column."""
     for index in columns:
         yield _read_number(value, "number", index)
 
@@ -263,7 +260,7 @@ def _iter_names(value: BoundedReader, columns: Sequence[int]) -> MapFields:
 
 
 def _iter_choices(value: BoundedReader, columns: Sequence[int]) -> MapFields:
-    """Read, for each column, an empty field that marks its start, a count and that many texts."""
+    """Read, for each column, an empty field that marks its start, a count, and that many texts."""
     for index in columns:
         yield "choices", value.offset, value.offset, None, index, 0
         offset, count = value.offset, value.read_lenenc("the number of texts")
@@ -276,7 +273,7 @@ def _iter_choices(value: BoundedReader, columns: Sequence[int]) -> MapFields:
 
 
 def _iter_default_charset(value: BoundedReader, columns: Sequence[int]) -> MapFields:
-    """Read the default collation, then pairs of a position among these columns and its own collation."""
+    """Read the default collation, then pairs: a position among these columns, and the collation of that column."""
     yield _read_number(value, "default")
     yield from _iter_pairs(value, "place", "collation")
 
@@ -304,15 +301,15 @@ class _OptionalValueType(NamedTuple):
     """Reader of one type of optional metadata.
 
     Attributes:
-        iter_value: iterates over the fields of a value.
-        types: types of the columns that it is about; None = all columns.
+        iter_value: yields the fields of a value.
+        types: types of the columns that it applies to; None = all columns.
     """
 
     iter_value: Callable[[BoundedReader, Sequence[int]], MapFields]
     types: frozenset[ColumnType] | None = None
 
     def select_columns(self, item: OptionalMetadataItem) -> Sequence[int]:
-        """Return the columns that an item is about.
+        """Return the columns that an item applies to.
 
         MariaDB counts GEOMETRY among the character columns, MySQL does not.
         """
@@ -328,7 +325,7 @@ class _OptionalValueType(NamedTuple):
 
 
 def _lists_mariadb_columns(item: OptionalMetadataItem, column_count: int) -> bool:
-    """Guess the server from the list: True if it has more columns than MySQL counts."""
+    """Guess the server from the list: return True if it has more columns than MySQL counts."""
     numbers = peek_lenenc_numbers(item.value)
     if item.code == OptionalField.COLUMN_CHARSET:
         return len(numbers) > column_count
@@ -359,11 +356,11 @@ _OPTIONAL_VALUES: Mapping[int, _OptionalValueType] = MappingProxyType(
 # --- Optional metadata of TABLE_MAP ---
 
 PrimaryKey = tuple[tuple[int, int], ...]
-"""(index of the column from 0, characters of it; 0 = all)."""
+"""(index of the column from 0, number of its characters in the key; 0 = all)."""
 
 
 class OptionalMetadata(msgspec.Struct, frozen=True):
-    """The parsed optional metadata.
+    """Parsed optional metadata.
 
     Attributes:
         members: index of a column -> members of `TableMapColumn`.
@@ -458,7 +455,7 @@ class _OptionalMetadataParser:
 
 
 def _check_count(item: OptionalMetadataItem, count: int, columns: Sequence[int]) -> None:
-    """Refuse an item with fewer values than columns: an empty value has no fields even if columns need some."""
+    """Reject an item with fewer values than columns: an empty value has no fields even if columns need some."""
     if count < len(columns):
         raise MalformedError(f"{item.value.label}: nothing for {len(columns):,} columns")
 
@@ -506,7 +503,7 @@ def parse_optional_metadata(
         mariadb: whether a MariaDB server wrote it; None = unknown.
 
     Raises:
-        MalformedError: an item does not fit, has excess bytes, or is a duplicate.
+        MalformedError: an item does not fit, has extra bytes, or is a duplicate.
     """
     parser = _OptionalMetadataParser(len(columns))
     seen: set[int] = set()
@@ -528,16 +525,16 @@ def parse_optional_metadata(
 # --- TABLE_MAP as values ---
 
 MAX_COLUMNS = 4096
-"""Most columns that any server allows in a table."""
+"""Maximum number of columns that any server allows in a table."""
 
 _CACHE_BYTES = 8 << 20
-"""Bytes of all cached maps; a column counts as 64."""
+"""Maximum total size of cached maps in bytes; a column counts as 64 bytes."""
 UNKNOWN_FRACTIONS = (
     "the rows cannot be decoded: the log does not record the fractional digits of TIME, DATETIME and "
     "TIMESTAMP columns in the "
     "format of MariaDB before 10.1.2; give the CREATE TABLE with --schema"
 )
-"""Said of rows that do not fit the map, where `TableMap.has_unknown_fractions`."""
+"""Message about rows that do not fit the map, if `TableMap.has_unknown_fractions`."""
 
 
 DECLARED_FROM_DDL = "from the log's DDL"
@@ -546,17 +543,17 @@ DECLARED_FROM_DDL = "from the log's DDL"
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """A parsed TABLE_MAP body.
+    """Parsed TABLE_MAP body.
 
     Attributes:
         primary_key: (index of the column from 0, prefix length in characters; 0 = whole column), in the key's order;
             None = not in the log.
-        body: the bytes that it was parsed from.
-        table_id_size: bytes of the table id here and in the row events.
+        body: the bytes from which it was parsed.
+        table_id_size: size of the table id in bytes, here and in the row events.
         mariadb: whether a MariaDB server wrote it; None = unknown.
         declared: names and other properties of the columns come from earlier statements of the log.
-        uncertain: why the column names of these statements are not used; "" = no doubt.
-        memo: what other modules derived from this map and cache here (decoders); not part of its value.
+        uncertain: why the column names from these statements are not used; "" = they are certain.
+        memo: objects that other modules derive from this map and cache here (decoders); not part of its value.
     """
 
     table_id: int
@@ -582,7 +579,7 @@ class TableMap:
 
     @property
     def qualified_name(self) -> str:
-        """database.table as a log shows it; ambiguous if a name contains a dot, see `full_name`."""
+        """database.table as shown; ambiguous if a name contains a dot, see `full_name`."""
         return f"{self.database}.{self.table}"
 
     @property
@@ -591,7 +588,7 @@ class TableMap:
         return qualify_name(self.database, self.table)
 
     def as_body(self) -> dict[str, Any]:
-        """Return the map as a JSON-able body, without members that the log does not give."""
+        """Return the map as a JSON-able body, without members that are not in the log."""
         body: dict[str, Any] = {
             "table_id": self.table_id,
             "flags": self.flags,
@@ -619,13 +616,13 @@ class TableMap:
 
     @property
     def has_unknown_fractions(self) -> bool:
-        """True if values may be longer than the log says: fractions of MariaDB before 10.1.2 with unknown digits."""
+        """True if values may be longer than the log says: MariaDB before 10.1.2 logs no digits of fractions."""
         return bool(self.mariadb) and any(c.type in OLD_TEMPORAL and c.fraction is None for c in self.columns)
 
     def with_hints(self, hints: Sequence[ColumnHint]) -> TableMap:
-        """Return the map completed by what a CREATE TABLE says of its columns; the log's own metadata takes precedence.
+        """Return the map completed by a CREATE TABLE's column definitions; the log's own metadata takes precedence.
 
-        Returns the map itself if the hints are not about these columns: another number, or other types.
+        Returns the map itself if the hints do not match these columns: a different number, or different types.
 
         Args:
             hints: one per column, in order.
@@ -642,7 +639,7 @@ class TableMap:
 
 
 def matches_hint(column: TableMapColumn, hint: ColumnHint) -> bool:
-    """Check if a column may have been declared as the hint says."""
+    """Return whether a column may have been declared as the hint says."""
     if hint.types and column.type not in hint.types:
         return False
     if hint.nullable is False and column.nullable:
@@ -682,7 +679,7 @@ def _column_as_json(column: TableMapColumn) -> dict[str, Any]:
 
 
 def column_kinds(table_map: TableMap) -> tuple[ColumnKind, ...]:
-    """Return how the values of each column are encoded, in order (see `columns.ValueKind`).
+    """Return the encoding of the values of each column, in order (see `column_types.ValueKind`).
 
     Raises:
         MalformedError: a column has an unknown type.
@@ -724,7 +721,7 @@ def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, mariadb: b
             with GEOMETRY columns.
 
     Raises:
-        MalformedError: anything that does not fit.
+        MalformedError: a part of the body does not fit.
     """
     key = (bytes(body), table_id_size, mariadb)
     table_map = _table_map_cache.maps.get(key)
@@ -759,7 +756,7 @@ _CHECKED_FIELDS = frozenset(("n_cols", *NUL_FIELDS))
 
 
 def _check_field(name: str, start: int, value: int) -> None:
-    """Check a field for what a server refuses but `table_map_fields` accepts, so that bodies can still be shown."""
+    """Reject fields that a server refuses but `iter_head_fields` accepts, so that such bodies can still be shown."""
     if name == "n_cols" and value > MAX_COLUMNS:
         text = f"TABLE_MAP declares {value:,} columns, no table has more than {MAX_COLUMNS:,}"
         raise MalformedError(text, finding_id="count-out-of-bounds")
@@ -775,7 +772,7 @@ def _complete_column(column: TableMapColumn, nullable: bool, members: Mapping[st
 
 @lru_cache(4096)
 def _plain_column(type_: int, metadata: int = 0, nullable: bool = True) -> TableMapColumn:
-    """Return a column without optional metadata: most columns of most logs."""
+    """Return a column without optional metadata, as in most logs."""
     return TableMapColumn(type_, metadata, nullable)
 
 
@@ -827,7 +824,7 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
     _C.BIT: _bit_count,
     _C.NEWDECIMAL: _decimal_metadata,
 }
-"""Checks of a column's metadata by column type; other metadata is taken unchanged."""
+"""Checks of a column's metadata by column type; metadata of other types is used unchanged."""
 
 
 # --- Table maps as bytes for the JSON kernels ---
@@ -835,17 +832,17 @@ _METADATA_CHECKS: Mapping[int, Callable[[int], int]] = {
 RECORD_HEAD = 40
 COLUMN_SIZE = 32
 PAD = bytes(8)
-"""After the last text: texts are copied in steps of eight bytes."""
+"""Padding after the last text: texts are copied in steps of eight bytes."""
 
 MAX_COMPILED_COLUMNS = 1024
-"""Tables with more are left to the general writer."""
+"""Maximum number of columns for the kernels; wider tables are left to the general writer."""
 
 _UNCHECKED_KINDS = frozenset(ValueKind) - {ValueKind.DECIMAL, ValueKind.JSON, ValueKind.COMPRESSED}
 """Kinds that accept any bytes as a value."""
 
 
 def encode_map_table(records: Sequence[bytes]) -> bytes:
-    """Join records (see `encode_map_record`) to a table of maps."""
+    """Join records (see `encode_map_record`) into a table of maps."""
     at = 8 + 4 * len(records)
     head, parts = [len(records), 0], list[bytes]()
     for record in records:

@@ -1,16 +1,16 @@
-r"""Write statements for the servers' command line clients.
+r"""Write statements for the servers' command-line clients.
 
-Clients read lines and have commands of their own. A statement is ended by a delimiter; outside of quotation marks a
-client takes `\` and some words at the start of a statement for commands, one of which runs programs. Logs that a server
-wrote contain no such places; forged ones may.
+Clients read lines and have commands of their own. A statement is ended by a delimiter; outside quotation marks a client
+takes `\` and some words at the start of a statement for commands, one of which runs programs. Logs written by a server
+contain no such texts; forged logs may.
 
 The delimiter is that of the servers' own tools: if a client misses it, the server still sees a comment and the end of a
-statement there. Text that contains it, or whose characters contain ASCII bytes, is ended by a word that nobody who
-wrote the text can predict.
+statement there. A text that contains it, or whose characters contain ASCII bytes, is ended by a word that the author of
+the text cannot predict.
 
-A client sends a text with `;` inside unchanged, and its server executes all statements of it. LOAD DATA LOCAL makes the
-server ask the client for a file of the client's machine. Servers log each statement of a text by itself, LOAD DATA with
-its data, and in place of EXECUTE and CALL the statements that these executed.
+A client sends a text with `;` inside unchanged, and its server executes all statements in it. LOAD DATA LOCAL makes the
+server ask the client for a file on the client's machine. Servers log each statement of a text separately, LOAD DATA
+with its data, and instead of EXECUTE and CALL the statements that these executed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACK
 
 DELIMITER = b"/*!*/;"
 STATEMENT_END = b"\n" + DELIMITER + b"\n"
-"""Ends a statement, unless the statement contains the delimiter."""
+"""End of a statement, unless the statement contains the delimiter."""
 
 UTF8MB4 = "utf8mb4"
-"""The client charset that reads text correctly in every character set whose characters contain no ASCII bytes."""
+"""Client charset that reads text correctly for all character sets whose characters contain no ASCII bytes."""
 
 _ASCII_OVERLAPPING_CHARSETS: Mapping[str, tuple[bytes, bytes]] = {
     "big5": (rb"[\xa1-\xf9]", rb"[\x40-\x7e\xa1-\xfe]"),
@@ -53,20 +53,20 @@ _SAFE_STARTS = frozenset(
 
 _FIRST_WORD = re.compile(rb"[A-Za-z]*")
 _COMMENT_PREFIX = b"/*! */"
-"""Precedes a statement that begins with any other word or sign, so that no client finds a command in its first line."""
+"""Prefix for a statement that begins with another word or sign, so that no client sees a command in its first line."""
 
 _NESTED_COMMENT = re.compile(rb"/\*(?=M?!|\+|/)")
-"""A comment mark inside of a comment: clients find no end of such a comment and silently swallow what follows."""
+"""Comment mark inside a comment: clients find no end of such a comment and silently swallow the text after it."""
 
 _AFTER_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
-"""Follows two dashes that begin a comment for a client; servers accept more characters there."""
+"""Characters after two dashes that begin a comment for a client; servers accept more characters."""
 
 _DELIMITER_LINE = rb"\n(?=[Dd][Ee][Ll][Ii][Mm][Ii][Tt][Ee][Rr])"
-"""Clients drop the end of a line that begins so, unless it is inside of quotation marks or a comment."""
+"""Start of a line whose end clients drop, unless it is inside quotation marks or a comment."""
 
 _LOST_ESCAPE = re.compile(rb"\\[\0\n]")
 _ESCAPE_REPLACEMENTS = {b"\\\n": b"\n", b"\\\0": b"\\0"}
-"""Escapes that clients lose, and what a server reads as the same character."""
+"""Escapes that clients lose -> text that a server reads as the same character."""
 
 _LINE_COMMENT = re.compile(rb"#|--" + _AFTER_DASHES)
 _QUOTES = re.compile(rb"['\"`$]")
@@ -79,21 +79,21 @@ _CLIENT_COMMANDS = frozenset(
         b"warnings",
     }
 )  # fmt: skip
-"""Words that a client executes as its own command at the beginning of a statement, even after comments."""
+"""Words that a client executes as its own commands at the beginning of a statement, even after comments."""
 
 _VERSION = re.compile(rb"\d{0,6}")
 _SPACE = b" \t\n\v\f\r"
 
 LexerFault = tuple[int, str]
-"""Byte offset and text of what a client would not read as part of one statement."""
+"""(byte offset, text) of a part that a client would not read as part of one statement."""
 
 
 class _ClientLexer:
     """Lexer that finds where a client, reading in one character set, closes quotation marks and ends comments.
 
     `escapes`: the quotation marks between which a backslash begins an escape. `dollars`: regular expression of a `$`
-    that begins a dollar quote, `$$` or `$word$`; None for clients without them. MySQL's client has them from 9.0 on,
-    with servers that do.
+    that begins a dollar quote, `$$` or `$word$`; None for clients without dollar quotes. MySQL's client supports them
+    from 9.0 on, if the server does.
     """
 
     def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
@@ -114,9 +114,9 @@ class _ClientLexer:
         self._dollar_body_lexer = _ClientLexer(charset, escapes=escapes) if dollars is not None else self
 
     def _compile_closing_pattern(self, mark: bytes, lead: bytes, escapes: bool) -> re.Pattern[bytes]:
-        """Compile the pattern from after a quotation mark to after its partner.
+        """Compile the pattern from after an opening quotation mark to after the closing one.
 
-        Each byte matches one way only, so that there is no backtracking.
+        Each byte matches in only one way, so that there is no backtracking.
         """
         special = mark + (rb"\\" if escapes else b"") + (lead[1:-1] if lead else b"")
         others = [rb"\\."] if escapes else []
@@ -127,11 +127,11 @@ class _ClientLexer:
         return re.compile(ordinary + b"(?:(?:" + b"|".join(others) + b")" + ordinary + b")*" + mark, re.DOTALL)
 
     def normalize(self, sql: bytes) -> tuple[bytes, LexerFault | None]:
-        """Return the text in the form to write, or the first fault in it.
+        """Return the text in the form to write, and None or the first fault.
 
-        All clients and servers must find the same ends in it. Text that only some of them execute, from `/*!` or `/*M!`
-        to `*/`, must contain no other `*/`: comments inside of it are removed. Some clients take the last two bytes of
-        `*/*` for the start of a comment.
+        All clients and servers must find the same ends of quotes and comments. Text that only some of them execute,
+        from `/*!` or `/*M!` to `*/`, must contain no other `*/`, so comments inside it are removed. Some clients take
+        the last two bytes of `*/*` for the start of a comment.
         """
         parts, copied, at, opened = list[bytes](), 0, 0, -1
         while (match := (self._marks if opened < 0 else self._marks_in_executed).search(sql, at)) is not None:
@@ -165,12 +165,12 @@ class _ClientLexer:
         return b"".join([*parts, sql[copied:]]) if parts else sql, None
 
     def normalize_and_strip(self, sql: bytes) -> tuple[bytes, bytes | None]:
-        """Return the normalized text and its part outside of quotation marks and comments (None after a fault)."""
+        """Return the normalized text, and its part outside quotation marks and comments (None after a fault)."""
         text, fault = self.normalize(sql)
         return text, self.strip_literals(sql) if fault is None else None
 
     def _match_mark(self, sql: bytes, match: re.Match[bytes]) -> tuple[bytes, int, int]:
-        """Return a mark with its start and end offsets; a `$` that begins a dollar quote includes its word."""
+        """Return a mark with its start and end offsets; the mark of a dollar quote includes its word."""
         mark, start, at = match[0], match.start(), match.end()
         if mark == b"$" and (word := self._dollar_word.match(sql, start)) is not None:  # matches at any `$`
             at = word.end()
@@ -180,8 +180,8 @@ class _ClientLexer:
     def _iter_quoted_parts(self, sql: bytes) -> Iterator[tuple[bytes, int, int, int]]:
         """Yield (mark, mark offset, content start, content end) of each quotation mark and comment.
 
-        Comments that some servers execute yield the mark alone with its version. Unclosed parts extend to the end of
-        the text.
+        For comments that some servers execute, only the mark with its version is yielded. Unclosed parts extend to the
+        end of the text.
         """
         at, executed = 0, False
         while (match := (self._marks_in_executed if executed else self._marks).search(sql, at)) is not None:
@@ -200,7 +200,7 @@ class _ClientLexer:
                 yield mark, start, inside, at
 
     def strip_literals(self, sql: bytes) -> bytes:
-        """Return the text without comments and with empty strings and quoted names.
+        """Return the text without comments, and with empty strings and quoted names.
 
         Comments that some servers execute stay. Unclosed parts extend to the end of the text.
         """
@@ -225,7 +225,7 @@ class _ClientLexer:
     def _rewrite_comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
         """Return a comment in the form to write; None if it stays unchanged.
 
-        `mark`: what begins the comment. `inside`: its text. `executed`: whether it is within `/*! */`.
+        `mark`: start of the comment. `inside`: its text. `executed`: whether it is within `/*! */`.
         """
         if executed:
             return b" "
@@ -237,14 +237,14 @@ class _ClientLexer:
     def _rewrite_string(self, mark: bytes, inside: bytes) -> bytes | None:
         """Return a string in the form to write; None if it stays unchanged.
 
-        Before a line end or a zero byte clients lose a backslash or the byte after it.
+        Before a line end or a zero byte, clients lose a backslash or the byte after it.
         """
         if _LOST_ESCAPE.search(inside) is None:
             return None
         return mark + self._escape_pairs.sub(lambda pair: _ESCAPE_REPLACEMENTS.get(pair[0], pair[0]), inside)
 
     def _find_end(self, sql: bytes, mark: bytes, at: int) -> int:
-        """Return the end of the part that this mark, before `at`, begins; -1 if it has none or is a command."""
+        """Return the end of the part that begins with this mark before `at`; -1 if it has no end or is a command."""
         if mark in self._closing_patterns:
             match = self._closing_patterns[mark].match(sql, at)
             if match is None or mark in self._escapes or _LOST_ESCAPE.search(match[0]) is None:
@@ -286,12 +286,14 @@ def _find_after(sql: bytes, mark: bytes, at: int) -> int:
 
 
 _AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])\$", rb"(?<![\w$])\$"
-"""Patterns of a `$` that begins a dollar quote, which is not within a name. Clients disagree about which bytes belong
-to a name besides ASCII."""
+"""Patterns of a `$` that begins a dollar quote: it must not be within a name. Clients disagree about which non-ASCII
+bytes can be part of a name.
+"""
 
 _ESCAPES_ALL, _ESCAPES_SINGLE, _ESCAPES_NONE = b"'\"", b"'", b""
-"""The quotation marks between which a backslash begins an escape: usually, in MariaDB's clients where sql_mode has
-ANSI_QUOTES, and where it has NO_BACKSLASH_ESCAPES."""
+"""Quotation marks between which a backslash begins an escape: by default, in MariaDB's clients if sql_mode has
+ANSI_QUOTES, and if it has NO_BACKSLASH_ESCAPES.
+"""
 
 
 @cache
@@ -301,9 +303,9 @@ def _get_lexer(charset: str, escapes: bytes, dollars: bytes | None = None) -> _C
 
 
 def make_client_safe(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
-    """Return a statement in a form that every client reads as one statement, and the reason if there is none.
+    """Return a statement in a form that every client reads as one statement; also the reason if there is no such form.
 
-    A space is inserted into comments that contain the beginning of another one: clients find no end of those.
+    A space is inserted into a comment mark inside a comment, because clients find no end of such a comment.
     """
     client_set, escapes = client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
     lexer = _get_lexer(client_set, escapes)
@@ -322,9 +324,9 @@ def make_client_safe(sql: bytes, charset: str | None, sql_mode: int) -> tuple[by
 
 
 def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> bool:
-    """Return whether a text means the same with NO_BACKSLASH_ESCAPES in sql_mode.
+    """Return whether a text has the same meaning with NO_BACKSLASH_ESCAPES in sql_mode.
 
-    A stored program never does: it keeps the sql_mode that it was created with.
+    False for stored programs, which keep the sql_mode with which they were created.
     """
     if sql_mode & NO_BACKSLASH_ESCAPES or b"\\" not in sql:
         return False
@@ -333,12 +335,12 @@ def is_same_without_escapes(sql: bytes, charset: str | None, sql_mode: int) -> b
 
 
 def has_lossy_backslashes(name: bytes) -> bool:
-    """Return whether MySQL's client drops a part of this name between backticks without NO_BACKSLASH_ESCAPES."""
+    """Return whether MySQL's client drops a part of this backtick-quoted name without NO_BACKSLASH_ESCAPES."""
     return _LOST_ESCAPE.search(name) is not None
 
 
 def strip_literals(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
-    """Return the text without comments and with empty strings and quoted names, for one character set and sql_mode."""
+    """Return the text without comments, and with empty strings and quoted names, in one character set and sql_mode."""
     return _get_lexer(
         client_charset(charset), _ESCAPES_NONE if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPES_ALL
     ).strip_literals(sql)
@@ -373,10 +375,10 @@ def is_mode_dependent(sql: bytes, charset: str | None) -> bool:
 
 
 def _find_client_command(text: bytes) -> bytes | None:
-    """Return the word in a statement that MySQL's client takes for a command; None if there is none.
+    """Return the word in a statement that MySQL's client takes for a command; None if there is no such word.
 
-    It is the first word of a line that only comments precede, or the first after all of these (`read_and_execute`,
-    `add_line` in client/mysql.cc of 8.0).
+    It is the first word of a line that is preceded only by comments, or the first word after all such lines
+    (`read_and_execute`, `add_line` in client/mysql.cc of 8.0).
     """
     if _has_safe_start(text):
         return None
@@ -389,7 +391,7 @@ def _find_client_command(text: bytes) -> bytes | None:
 
 
 def _iter_command_lines(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the lines where MySQL's client looks for commands: only comments precede them.
+    """Yield (start, end) of the lines in which MySQL's client looks for commands: only comments precede them.
 
     An executed comment that continues is searched again after each line that ends with a space.
     """
@@ -414,7 +416,7 @@ def _iter_command_lines(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _match_command_word(text: bytes) -> bytes | None:
-    """Return the client command that a text begins with; None if it begins with none."""
+    """Return the client command with which a text begins; None if it begins with no command."""
     text = text.split(b"\0", 1)[0]
     word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
     # clients ignore accents
@@ -425,7 +427,7 @@ def _match_command_word(text: bytes) -> bytes | None:
 
 
 def _skip_comments(text: bytes) -> int:
-    """Return where MySQL's client sees the end of the leading comments and spaces.
+    """Return the offset at which MySQL's client sees the end of the leading comments and spaces.
 
     This is the client's own rule: a comment also ends before `/` and `*`, and two bytes before the end of the text.
     """
@@ -447,7 +449,7 @@ _COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 
 def client_charset(charset: str | None) -> str:
-    """Return the character set in which a client must read text of this one."""
+    """Return the character set that a client must use to read text of this character set."""
     return charset if charset in _ASCII_OVERLAPPING_CHARSETS else UTF8MB4  # type: ignore[return-value]
 
 
@@ -457,7 +459,7 @@ def format_charset_command(charset: str | None) -> bytes:
 
 
 def terminate_statement(sql: bytes, charset: str | None = None) -> bytes:
-    """Return the statement with a delimiter that it does not contain and a first word that is no client command."""
+    """Return the statement with a delimiter that it does not contain, and a first word that is not a client command."""
     if not _has_safe_start(sql):
         sql = (
             _COMMENT_PREFIX + b" " * sql.startswith(b"*") + sql
@@ -469,7 +471,7 @@ def terminate_statement(sql: bytes, charset: str | None = None) -> bytes:
 
 
 def _has_safe_start(sql: bytes) -> bool:
-    """Return whether the statement begins with a word that is no client command."""
+    """Return whether the statement begins with a word that is not a client command."""
     first = _FIRST_WORD.match(sql)
     return first is not None and first[0].upper() in _SAFE_STARTS
 
@@ -483,12 +485,12 @@ def _choose_delimiter(sql: bytes) -> bytes:
 
 
 def terminate_safe(sql: bytes) -> bytes:
-    """Return a statement of this program, which begins with a safe word and contains no delimiter, with its end."""
+    """Return a statement of this program with its end; it begins with a safe word and contains no delimiter."""
     return sql + STATEMENT_END
 
 
 def format_script_header(writer: str) -> bytes:
-    """Return the first lines of a script; `SCRIPT_FOOTER` restores what they change in the session.
+    """Return the first lines of a script; `SCRIPT_FOOTER` restores the session state that they change.
 
     `writer`: the version of the server that wrote the log.
     """
@@ -510,11 +512,11 @@ SCRIPT_FOOTER = (
 )  # fmt: skip
 
 
-# --- Detection of texts that harm a client ---
+# --- Detection of texts that could harm a client ---
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 _SUSPICIOUS = re.compile(rb";|INFILE|EXECUTE|PREPARE|CALL", _FLAGS)
-"""A text without any of these passes all rules below."""
+"""Suspicious parts of a text; a text without any of them passes all rules below."""
 
 _SET_STATEMENT_FOR = re.compile(rb"\s*SET\s+STATEMENT\b[^;]*?\bFOR\b", _FLAGS)
 _DYNAMIC_START = re.compile(rb"\s*(EXECUTE|PREPARE|CALL)\b", _FLAGS)
@@ -527,7 +529,7 @@ _PROGRAM = re.compile(
     rb"(?:PROCEDURE|FUNCTION|TRIGGER|EVENT|PACKAGE)|ALTER\s+(?:DEFINER\s*=\s*\S+\s+)?EVENT)\b",
     _FLAGS,
 )
-"""The definition of a stored program, which contains statements."""
+"""Pattern of a stored program's definition, which contains statements."""
 
 _BLOCK_MARKS = re.compile(
     rb"(?<![.@\w])(?:(?P<case>CASE)|(?P<begin>BEGIN)|(?P<close>END(?:\s+CASE)?)(?!\s*(?:IF|LOOP|REPEAT|WHILE|FOR)\b)"
@@ -542,7 +544,7 @@ _FIRST_WORDS = (
     rb"|OPTIMIZE|PREPARE|PURGE|RELEASE|RENAME|REPAIR|REPEAT|REPLACE|RESET|RESIGNAL|RETURN|REVOKE|ROLLBACK|SAVEPOINT"
     rb"|SELECT|SET|SHOW|SIGNAL|START|STOP|TRUNCATE|UNINSTALL|UNLOCK|UPDATE|USE|VALUES|WHILE|WITH|XA)\b"
 )
-"""The first words of statements in a stored program."""
+"""First words of statements in a stored program."""
 
 _FIRST_IN_BLOCK = re.compile(rb"\s*(?:" + _FIRST_WORDS + rb"|(?:BEGIN|CASE|FOR)\b|[\w$]+\s*:(?!=))", _FLAGS)
 _EMPTY_BLOCK = re.compile(rb"\s*END\b", _FLAGS)
@@ -555,16 +557,16 @@ _BEFORE_BLOCK = re.compile(
 """Words that may precede BEGIN at the start of a statement."""
 
 _CONDITIONAL_COMMENT = re.compile(rb"/\*(?:M!|!(?:50[7-9]|5[1-9]|[6-9]\d|\d{6}))", _FLAGS)
-"""A comment that not all servers execute."""
+"""Pattern of a comment that only some servers execute."""
 
 _SERVER_ONLY_COMMENT = re.compile(rb"--[\x01-\x08\x0e-\x1f\x7f]")
 
 
 def reason_to_leave_out(sql: bytes, charset: str | None, sql_mode: int, *, is_load_data: bool = False) -> str | None:
-    """Return why a client must not send a text of the log to a server; None if it may.
+    """Return why a client must not send a text of the log to a server; None if it may send it.
 
     Args:
-        sql: a text that `client.make_client_safe` accepts.
+        sql: a text that `make_client_safe` accepts.
         is_load_data: whether it is a LOAD DATA whose file the script itself names.
     """
     if _SUSPICIOUS.search(sql) is None:
@@ -602,12 +604,12 @@ def is_stored_program(sql: bytes, charset: str | None, sql_mode: int) -> bool:
 
 
 def _may_continue(text: bytes, start: int) -> bool:
-    """Return whether anything can follow a `;` that is in no block of BEGIN or CASE.
+    """Return whether any statement may follow a `;` that is not in a block of BEGIN or CASE.
 
-    BEGIN is not a reserved word: if one may be a name, anything is possible.
+    BEGIN is not a reserved word: if one may be a name, the answer is True.
 
     Args:
-        start: where the head of the program continues after its first words.
+        start: offset at which the head of the program continues after its first words.
     """
     depth, is_head, is_event = 0, True, text[:start].upper().endswith(b"EVENT")
     for match in _BLOCK_MARKS.finditer(text.rstrip(b"; \t\n\v\f\r"), start):
@@ -629,7 +631,7 @@ def _may_continue(text: bytes, start: int) -> bool:
 def _is_block(text: bytes, start: int, begin: re.Match[bytes], *, is_head: bool) -> bool:
     """Return whether this BEGIN certainly begins a block.
 
-    `start`: start of the statement, or of the part of one, that contains it.
+    `start`: start of the statement, or of the part of a statement, that contains it.
     """
     before = text[start : begin.start()]
     if is_head:

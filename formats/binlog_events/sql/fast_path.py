@@ -1,9 +1,10 @@
-"""Write the frequent events of a script by compiled code.
+"""Write the frequent events of a script in compiled code.
 
-Reassembled events have a checksum if the log's events do. Their type and offset are those in the log.
+Reassembled events have a checksum if the events of the log do. Their type and offset are those in the log.
 
-The script's sessions are numbered. A request is what an event needs of its session: the status block of a QUERY, or the
-flags of a row event. For each session and request a cell says which session follows and which assignments lead there.
+The script's sessions are numbered. A request is what an event needs from its session: the status block of a QUERY, or
+the flags of a row event. For each session and request, a cell says which session follows and which assignments lead to
+it.
 
     table    number of BEGIN requests, of all requests, offset of the cells, 0; then per request three
              numbers; then per session and request one cell
@@ -118,16 +119,16 @@ if TYPE_CHECKING:
 _COLUMN_NAMES = ("type_code", "timestamp", "server_id", "flags", "body_start", "body_end", "offset", "end")
 _UNPACKED_OFFSET_COLUMNS = ("body_start", "body_end", "offset", "end")
 _MAX_BYTES = 8 * MIB
-"""Most bytes of events that are reassembled at a time."""
+"""Maximum total size of events that are reassembled at a time, in bytes."""
 
 _PADDING = 16
-"""Bytes that kernels may read after the last event."""
+"""Number of bytes that kernels may read after the last event."""
 
 NamedColumns = dict[str, Any]
 
 
 class ScriptEvents(msgspec.Struct, frozen=True):
-    """Columns in the order of `kernels.row_statements.write_events`, and the bytes that they refer to."""
+    """Columns in the order of `kernels.row_statements.write_events`, and the bytes to which they refer."""
 
     columns: EventColumns
     window: Any
@@ -138,13 +139,13 @@ def load_file_events(
     texts: bytes, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents:  # fmt: skip
-    """Return the events of a batch; MariaDB's compressed row events follow uncompressed after the others."""
+    """Return the events of a batch; MariaDB's compressed row events come last, in uncompressed form."""
     count = batch.frames.count
     columns: NamedColumns = {name: as_int_column(batch.frames[name], count) for name in _COLUMN_NAMES}
     maps, codes, offsets = table_tracker.columns(notes)["map"], columns["type_code"], columns["offset"]
     window: memoryview | bytearray = batch.window
     if description.is_mariadb and not COMPRESSED_ROW_EVENTS.isdisjoint(codes[:count]):
-        for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have others
+        for name in ("type_code", *_UNPACKED_OFFSET_COLUMNS):  # the reassembled events have other columns
             columns[name] = array("q", bytes(memoryview(columns[name])[:count]))
         window = _uncompress_rows(batch, columns, description, texts, limits, compile_)
     holders = array("q", [-1]) * count
@@ -155,9 +156,9 @@ def _uncompress_rows(
     batch: Batch, columns: NamedColumns, description: FormatDescription, texts: bytes, limits: Limits,
     compile_: Callable[[Kernel], Kernel],
 ) -> bytearray:  # fmt: skip
-    """Return the window followed by its compressed row events in uncompressed form.
+    """Return the window, followed by its compressed row events in uncompressed form.
 
-    Those that cannot be uncompressed are left to the general writer, which reports the reason.
+    Events that cannot be uncompressed are left to the general writer, which reports the reason.
     """
     count, window, checksum_size = batch.frames.count, batch.window, 4 if description.has_checksums else 0
     block_offsets, sizes = array("q", bytes(8 * count)), array("q", bytes(8 * count))
@@ -176,7 +177,7 @@ def _uncompress_rows(
 
 
 def _inflate_blocks(window: memoryview, starts: array[int], ends: Any, sizes: array[int]) -> bytes:
-    """Return the uncompressed blocks one after the other; the size of an invalid one becomes -1."""
+    """Return the uncompressed blocks, concatenated; the size of an invalid block becomes -1."""
     blocks, bytes_left = list[bytes](), _MAX_BYTES
     for i, size in enumerate(sizes):
         if size < 0:
@@ -198,9 +199,9 @@ def load_nested_events(
     run: FlatRecords, find_maps: Callable[[NamedColumns, Any, Any], Any], description: FormatDescription, texts: bytes,
     compile_: Callable[[Kernel], Kernel],
 ) -> ScriptEvents | None:  # fmt: skip
-    """Return the events of a run with nested ones; None if they are too large or one is invalid.
+    """Return the events of a run that has nested events; None if they are too large or one is invalid.
 
-    `find_maps`: returns the table maps from the kernel columns, the container offsets and the bytes.
+    `find_maps`: returns the table maps, given the kernel columns, the container offsets and the bytes.
     """
     named_columns = {name: run.copy_column(name) for name in _COLUMN_NAMES}
     window, bases, holders = _concatenate(run, named_columns)
@@ -222,7 +223,7 @@ def load_nested_events(
 
 
 def _concatenate(run: FlatRecords, columns: NamedColumns) -> tuple[bytes, array[int], array[int]]:
-    """Return the bytes of all events, and per event its part's offset in them and its container's offset."""
+    """Return (bytes of all events, offset of each event's part in them, offset of each event's container)."""
     parts, bases, holders, size = list[memoryview](), array("q"), array("q"), 0
     for batch, first, stop, at in run.parts:
         is_file, count = batch.container is None, stop - first
@@ -251,15 +252,15 @@ _MAX_ASSIGNMENT_BYTES = 2000
 _PAD = bytes(16)
 
 SessionState = tuple[tuple[tuple[str, str], ...], str | None, int]
-"""State of a session: variables, character set of the next statement, sql_mode."""
+"""(variables of a session, character set of the next statement, sql_mode)."""
 
 
 class QueryRequest(msgspec.Struct, frozen=True):
     """Session that a QUERY needs, by its status block.
 
-    `microseconds_at` is the offset of its microseconds, -1 if it has none. `inside`: it is a change inside of a
-    transaction, not a BEGIN. `has_escapes`: a backslash begins an escape in its strings. `set_mode`: text that sets
-    sql_mode again, before a statement that clients read by it.
+    `microseconds_at`: offset of its microseconds, -1 if it has none. `inside`: it is a change inside a transaction, not
+    a BEGIN. `has_escapes`: a backslash begins an escape in its strings. `set_mode`: text that sets sql_mode again
+    before a statement whose reading by clients depends on it.
     """
 
     block: bytes
@@ -270,14 +271,14 @@ class QueryRequest(msgspec.Struct, frozen=True):
 
     @property
     def packed_flags(self) -> int:
-        """The third number of a request in the table, see the module."""
+        """Third number of a request in the table, see the module docstring."""
         return self.microseconds_at + 1 | self.inside << 16 | self.has_escapes << 17 | len(self.set_mode) << 18
 
 
 class SessionTransitions:
-    """Sessions of one script and the assignments that lead from one to another.
+    """Sessions of one script, and the assignments that lead from one session to another.
 
-    `sessions` are the sessions by number. `data` is the table, see the module.
+    `sessions`: the sessions by number. `data`: the table, see the module docstring.
     """
 
     def __init__(self, described: FormatDescription) -> None:
@@ -289,7 +290,7 @@ class SessionTransitions:
         self._build_table()
 
     def session_number(self, session: ScriptSession) -> int:
-        """Return the number of a session; -1 if kernels do not know it."""
+        """Return the number of a session; -1 if the kernels do not know it."""
         if session.client_charset != UTF8MB4:
             return -1
         before = len(self.sessions)
@@ -299,7 +300,7 @@ class SessionTransitions:
         return number
 
     def add_query(self, body: bytes, *, inside: bool) -> bool:
-        """Register the status block of a QUERY as a request; return False if it cannot be one or is already known.
+        """Register the status block of a QUERY as a request; return False if it is already known or cannot be one.
 
         Args:
             body: the event's body.
@@ -356,7 +357,7 @@ class SessionTransitions:
         return number
 
     def _build_table(self) -> None:
-        """Build the table of all transitions from all sessions; transitions may add further sessions."""
+        """Build the table of all transitions from all sessions; transitions may lead to further sessions."""
         transitions = list[tuple[int, bytes]]()
         requests: list[QueryRequest | int] = [*self._query_requests, *self._row_flags]
         index = 0
@@ -378,7 +379,7 @@ class SessionTransitions:
         self.data = struct.pack(f">{len(numbers)}I", *numbers) + b"".join(texts) + _PAD
 
     def _build_transition(self, state: SessionState, request: QueryRequest | int) -> tuple[int, bytes]:
-        """Return the session that a request leads to and the assignments; session -1: kernels do not support it."""
+        """Return (session after a request, assignments); session -1 = not supported by the kernels."""
         variables, charset, sql_mode = state
         session = ScriptSession(variables=dict(variables), charset=charset, sql_mode=sql_mode)
         if isinstance(request, int):
@@ -421,7 +422,7 @@ def _session_state(session: ScriptSession) -> SessionState:
 
 
 def enter_session(session: ScriptSession, state: SessionState) -> None:
-    """Make the script's session have this state."""
+    """Set the script's session to this state."""
     transaction_variables = {name: value for name, value in session.variables.items() if name in TRANSACTION_VARIABLES}
     variables, session.charset, session.sql_mode = state
     session.variables = dict(variables) | transaction_variables
@@ -435,14 +436,14 @@ _MAX_TEMPLATE_BYTES = 1 << 25
 
 
 class StatementTemplates:
-    """Templates of all known table maps, rebuilt when more is known or was reported about tables."""
+    """Templates of all known table maps; rebuilt when more facts about tables become known or were reported."""
 
     def __init__(self, texts: bytes) -> None:
         self._state: tuple[object, tuple[int, ...]] = (None, ())
         self._texts = self._prefix = texts
 
     def get_texts(self, maps: list[TableMap], rows: RowEventWriter, description: FormatDescription) -> bytes:
-        """Return all texts of the kernels; `maps`: the table maps, a list that only grows, or another list."""
+        """Return all texts for the kernels; `maps`: the table maps, as a list that only grows or is replaced."""
         state = (len(maps), rows.knowledge.version, len(rows.reported))
         if self._state[0] is not maps or self._state[1] != state:
             self._state, bytes_left, records = (maps, state), _MAX_TEMPLATE_BYTES, list[bytes]()
@@ -455,7 +456,7 @@ class StatementTemplates:
 
 
 def build_template(table: TableMap, rows: RowEventWriter, description: FormatDescription) -> bytes:
-    """Return the template of a table; empty if kernels do not write its rows or a finding about it is due."""
+    """Return the template of a table; empty if the kernels do not write its rows or a finding about it is due."""
     knowledge = rows.knowledge
     keyed_table = knowledge.describe_with_key(table)
     if rows.wording.rows == "exact":
@@ -470,7 +471,7 @@ def build_template(table: TableMap, rows: RowEventWriter, description: FormatDes
 
 
 def _memoize(table: TableMap, memo_key: str, build: Callable[[TableMap], bytes]) -> bytes:
-    """Return what `build` builds for a table, cached in the table's memo under a key."""
+    """Return the result of `build` for a table, cached in the table's memo under a key."""
     template: bytes | None = table.memo.get(memo_key)
     if template is None:
         template = table.memo[memo_key] = build(table)
@@ -513,7 +514,7 @@ def _build_statement_template(table: TableMap) -> bytes:
 
 
 def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
-    """Return a column's kind as the kernels know it, its texts, and its flags."""
+    """Return (kind of a column for the kernels, its texts, its flags)."""
     flags = (GENERATED if column.generated else 0) | (STAMPED if column.type in AUTO_UPDATED_TYPES else 0)
     unsupported = kind._replace(kind=UNSUPPORTED_KIND)
     if kind.kind in (ValueKind.ENUM, ValueKind.SET):
@@ -535,7 +536,7 @@ def _column_entry(column: TableMapColumn, kind: ColumnKind) -> tuple[ColumnKind,
 
 
 def _enum_texts(column: TableMapColumn, kind: int) -> bytes:
-    """Return the texts of an ENUM or SET as literals; those of a SET without quotation marks."""
+    """Return the texts of an ENUM or SET as literals; the texts of a SET without quotation marks."""
     if column.values is None:
         return b""
     literals = [quote_string(text) for text in column.values]
@@ -546,10 +547,10 @@ def _enum_texts(column: TableMapColumn, kind: int) -> bytes:
 
 _OUTPUT_SIZE = 12 << 20
 _MAX_BEGIN_BYTES = 4096
-"""Most bytes of a BEGIN event."""
+"""Maximum size of a BEGIN event in bytes."""
 
 _UNKNOWN_STATE = 3
-"""A transaction state that the kernel does not handle."""
+"""Transaction state that the kernel does not handle."""
 
 _MAX_OPEN_MAPS = 64
 _TYPE_COLUMN, _START_COLUMN, _END_COLUMN = 0, 4, 5
@@ -583,7 +584,7 @@ class FastScriptWriter:
     def write(
         self, script: SqlScript, batch: Batch | FlatRecords, start: int, stop: int, limits: Limits
     ) -> tuple[bytes | memoryview, int]:
-        """Return the text of the first of these events, valid until the next call, and the index where it ends."""
+        """Return the text of the first of these events, valid until the next call, and the index at which it ends."""
         if len(self._context.tracker.maps.by_id) > MAX_CACHED:
             return b"", start
         if not self._can_write(script):
@@ -653,7 +654,7 @@ class FastScriptWriter:
         return not (needs_text or selects or script.definitions.filling) and script.is_idle
 
     def _continue_statement(self, script: SqlScript, batch: Batch | FlatRecords, start: int, stop: int) -> int:
-        """Add row events in the middle of a statement; return the index where they end."""
+        """Add row events in the middle of a statement; return the index at which they end."""
         if isinstance(batch, FlatRecords):
             return start
         pending, state, frames = script.rows.open_statement, self._state, batch.frames
@@ -686,7 +687,7 @@ class FastScriptWriter:
         return next_index
 
     def _load_state(self, script: SqlScript, base: int) -> None:
-        """Store the script's state in the kernel's slots."""
+        """Load the script's state into the kernel's slots."""
         state, variables, description = self._state, script.session.variables, self._context.description
         rollback, transactions = script.transaction.rollback_statements, script.transaction.groups
         self._loaded_state = state[statements.TRANSACTION_STATE] = (
@@ -716,7 +717,7 @@ class FastScriptWriter:
         self._load_database(script.session.database)
 
     def _load_database(self, name: bytes | None) -> None:
-        """Store the name of the session's database in the kernel's slots."""
+        """Load the name of the session's database into the kernel's slots."""
         is_known = name is not None and len(name) < 8 * DATABASE_SLOTS - 8
         self._state[DATABASE_SIZE] = len(name or b"") if is_known else -1
         for place in range(0, len(name or b"") if is_known else 0, 8):
@@ -724,7 +725,7 @@ class FastScriptWriter:
             self._state[DATABASE_SIZE + 1 + place // 8] = int.from_bytes(word, "little", signed=True)
 
     def _learn_event(self, events: ScriptEvents, at: int, stop: int) -> bool:
-        """Register the event at which the kernel stopped, so that kernels accept it; return True on success."""
+        """Register the event at which the kernel stopped, so that it is accepted; return whether that was possible."""
         if at >= stop:
             return False
         codes, starts, ends = (events.columns[place] for place in (_TYPE_COLUMN, _START_COLUMN, _END_COLUMN))
@@ -744,7 +745,7 @@ class FastScriptWriter:
         )
 
     def _store_state(self, script: SqlScript, batch: Batch | FlatRecords) -> None:
-        """Store the kernel's slots in the script's state."""
+        """Store the values of the kernel's slots in the script's state."""
         state, variables = self._state, script.session.variables
         transaction_state, last_gtid = state[statements.TRANSACTION_STATE], state[statements.LAST_GTID_INDEX]
         if last_gtid >= 0 or transaction_state != self._loaded_state:
@@ -788,7 +789,7 @@ class FastScriptWriter:
 
 
 def _parse_number(text: str) -> int:
-    """Return the number in a text; -1 if it is not one, or too large for a slot."""
+    """Return the number in a text; -1 if it is not a number, or too large for a slot."""
     number = int(text) if text.isdecimal() else -1
     return number if number < 1 << 63 else -1
 

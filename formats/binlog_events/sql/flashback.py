@@ -1,11 +1,11 @@
 """Write a flashback script: statements that reverse the row changes of a log.
 
-Flashback would not find such a row, or would give it values from before the later change. For each selected row a hash
-of its key before and after the change is kept; for a table without a key a hash of the whole row.
+A flashback of selected changes conflicts with later, unselected changes of the same rows: it would not find the row, or
+would give it values from before the later change. To detect this, a hash of each selected row's key before and after
+the change is kept; for a table without a key, a hash of the whole row.
 
-Each record gets its text as in `statements`, but in an order to be read from the end: the caller joins the texts in
-reverse. So the newest transaction comes first, and in it the newest row. What cannot be reversed is an error; nothing
-is left out silently.
+Each record gets its text as in `statements`, but the caller joins the texts in reverse order, so the newest transaction
+comes first, and in it the newest row. Changes that cannot be reversed are errors; nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ from binlogtool.limits import Limits
 # --- Flashback conflicts ---
 
 _HASH_BYTES = 150
-"""Estimated bytes of memory for one remembered row."""
+"""Estimated memory for one remembered row, in bytes."""
 _MEMORY_DIVISOR = 4
-"""Divisor of the memory limit: the part that remembered rows may use."""
+"""Divisor of the memory limit; the result is the part that remembered rows may use."""
 _MAX_EXAMPLES = 5
-"""Number of rows and statements that a message names."""
+"""Maximum number of rows and statements that a message names."""
 _MAX_VALUE_CHARACTERS = 64
 ALL_COLUMNS = -1
 """Column bitmap with all bits set."""
@@ -110,8 +110,8 @@ _TEXT_KINDS = (ValueKind.TEXT, ValueKind.UTF8)
 class LaterChanges(msgspec.Struct):
     """Later changes to the selected rows of one table.
 
-    `rows` are hashes of their keys, `examples` the first ones in words. `others` describes statements that change the
-    table as a whole, or rows that cannot be identified.
+    `rows`: hashes of their keys. `examples`: texts about the first of them. `others`: texts about statements that
+    change the table as a whole, or about rows that cannot be identified.
     """
 
     rows: set[int] = msgspec.field(default_factory=set)
@@ -120,10 +120,10 @@ class LaterChanges(msgspec.Struct):
 
 
 class FlashbackConflicts(msgspec.Struct):
-    """Selected rows so far and the later changes to them.
+    """Selected rows so far, and later changes to them.
 
-    `selected` maps the full name of a table to hash -> bitmap of the columns that flashback sets. `is_full`: no further
-    rows are remembered. `unchecked` describes what could not be checked.
+    `selected`: full name of a table -> (hash -> bitmap of the columns that flashback sets). `is_full`: no further rows
+    are remembered. `unchecked`: texts about changes that could not be checked.
     """
 
     selected: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
@@ -145,7 +145,7 @@ class FlashbackConflicts(msgspec.Struct):
         """Add the rows of an event.
 
         Args:
-            location: its location, in words.
+            location: its location, as text.
             table: its table, with its key.
             event: type code and body.
             selection: which of its rows are selected.
@@ -174,7 +174,7 @@ class FlashbackConflicts(msgspec.Struct):
     def _remember_row(
         self, hashes: dict[int, int], row_hashes: Iterable[int | None], columns: int, limits: Limits
     ) -> None:
-        """Remember the hashes of a selected row, as long as memory permits."""
+        """Add the hashes of a selected row, as long as memory permits."""
         for row_hash in row_hashes:
             if row_hash is None or self.is_full:
                 continue
@@ -183,7 +183,7 @@ class FlashbackConflicts(msgspec.Struct):
         self.is_full = self.is_full or self.count * _HASH_BYTES * _MEMORY_DIVISOR > limits.max_memory
 
     def _add_conflict(self, name: str, row_hashes: Sequence[int], text: str) -> None:
-        """Note that a selected row was changed again."""
+        """Record that a selected row was changed again."""
         changes = self.later_changes.setdefault(name, LaterChanges())
         if changes.rows.isdisjoint(row_hashes) and len(changes.examples) < _MAX_EXAMPLES:
             changes.examples.append(text)
@@ -191,18 +191,18 @@ class FlashbackConflicts(msgspec.Struct):
             changes.rows.add(row_hashes[0])
 
     def note_rows(self, location: str, table: TableMap, event: tuple[int, memoryview], limits: Limits) -> None:
-        """Note the rows of an event none of which is selected, see `add_rows`."""
+        """Record the rows of an event of which no row is selected, see `add_rows`."""
         try:
             self.add_rows(location, table, event, False, limits, sets_all=False)
         except (MalformedError, DecompressionError) as error:
             self.note_unchecked(f"{table.qualified_name} {location}: {error.args[0]}")
 
     def note_statement(self, name: str, text: str) -> None:
-        """Note a later statement about a table with selected rows.
+        """Record a later statement about a table with selected rows.
 
         Args:
             name: the full name of the table.
-            text: the statement, in words.
+            text: the statement, as text for messages.
         """
         if self.selected.get(name):
             others = self.later_changes.setdefault(name, LaterChanges()).others
@@ -210,13 +210,13 @@ class FlashbackConflicts(msgspec.Struct):
                 others.append(text)
 
     def note_unchecked(self, text: str) -> None:
-        """Note what cannot be checked, in words."""
+        """Record a text about a change that cannot be checked."""
         if len(self.unchecked) <= _MAX_EXAMPLES:
             self.unchecked.append(text)
 
     @property
     def tables(self) -> list[str]:
-        """The full names of the tables with selected rows."""
+        """Full names of the tables with selected rows."""
         return [name for name, marks in self.selected.items() if marks]
 
     def iter_findings(self) -> Iterator[Finding]:
@@ -252,19 +252,19 @@ def _join_examples(texts: Sequence[str], count: int) -> str:
 
 
 def _identifying_columns(table: TableMap) -> Sequence[int]:
-    """Return the columns that identify a row; for a table without a primary key all stored ones."""
+    """Return the columns that identify a row; for a table without a primary key, all stored columns."""
     key = [index for index, _ in table.primary_key or ()]
     return key or [index for index, column in enumerate(table.columns) if not column.generated]
 
 
 def _hash_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudget) -> list[int | None]:
-    """Return the hashes of a row before and after its change; None where the image is missing or lacks columns."""
+    """Return the hashes of a row before and after its change; None if the image is missing or lacks columns."""
     before, after = row
     return [_hash_image(table, image, budget) for image in (before, merge_images(before, after))]
 
 
 def _hash_image(table: TableMap, image: Image, budget: DecodeBudget) -> int | None:
-    """Return the hash of the identifying columns of an image; None if it lacks some."""
+    """Return the hash of the identifying columns of an image; None if the image lacks some of them."""
     values = {value.column_index: value for value in image}
     key_values = [values.get(place) for place in _identifying_columns(table)]
     if table.primary_key:
@@ -277,7 +277,7 @@ def _hash_image(table: TableMap, image: Image, budget: DecodeBudget) -> int | No
 
 
 def _normalize_key_value(value: ImageValue, budget: DecodeBudget) -> object:
-    """Return a key value in a form that is equal for values that a collation may treat as equal."""
+    """Return a key value in a form that is equal for all values that a collation may treat as equal."""
     if value.raw is None or value.cell.kind.kind not in _TEXT_KINDS:
         return value.raw
     text = value.cell.convert(value.raw, budget)
@@ -298,7 +298,7 @@ def _changed_columns(code: int, row: tuple[Image, Image]) -> int:
 
 
 def _describe_row(table: TableMap, row: tuple[Image, Image], budget: DecodeBudget, code: int, location: str) -> str:
-    """Return the row's identity, what happened to it, and where."""
+    """Return a text: the identity of the row, the change to it, and its location."""
     image, columns = row[0] or row[1], _identifying_columns(table)[:_MAX_EXAMPLES]
     texts = []
     for value in image:
@@ -317,7 +317,7 @@ _NO_TABLE = re.compile(
     r"|(?:GRANT|REVOKE|SET|FLUSH|ANALYZE|OPTIMIZE|REPAIR|CHECK|CACHE|INSTALL|UNINSTALL|USE)\b|RENAME\s+USER\b",
     re.IGNORECASE,
 )
-"""Statements that define something other than tables, or nothing."""
+"""Statements that define something other than tables, or that define nothing."""
 
 _INDEX = re.compile(
     rf"(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:ONLINE\s+|OFFLINE\s+|UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+|VECTOR\s+)*INDEX\s"
@@ -328,9 +328,9 @@ _WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
 
 
 def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) -> list[str] | None:
-    """Return the tables that a statement creates, changes, empties or drops; None if it defines nothing.
+    """Return the tables that a statement creates, changes, empties or drops; [] for other definitions, else None.
 
-    `changed_tables`: tables whose rows changed before it; of these the result has the ones in a dropped database.
+    `changed_tables`: tables with changed rows; for a dropped database the result has those of its tables.
     """
     start = skip_gap(sql)
     dropped = find_dropped_database(sql)
@@ -350,7 +350,7 @@ def find_defined_tables(sql: str, database: str, changed_tables: Iterable[str]) 
 
 
 def _find_other_tables(sql: str, database: str) -> list[str]:
-    """Return the tables that a statement renames, and the one with which it exchanges a partition."""
+    """Return the tables that a statement renames, and the table with which it exchanges a partition."""
     if not re.match(r"(?:ALTER|RENAME)\s", sql[skip_gap(sql) :], re.IGNORECASE):
         return []
     try:
@@ -375,7 +375,7 @@ _EVENTS_WITHOUT_CHANGES = EVENTS_OUTSIDE_GROUPS - {_T.INCIDENT} | GTID_EVENTS | 
     _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT,
     _T.VIEW_CHANGE, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE, _T.XID,
 }  # fmt: skip
-"""Events that change nothing by themselves; what some of them prepare is refused at the event that does it."""
+"""Events that change nothing by themselves; changes that some of them prepare are refused at a later event."""
 
 _CASCADES_LOGGED_SINCE = (9, 6)
 """First MySQL version that logs the rows changed by foreign keys."""
@@ -391,7 +391,8 @@ _XA_REASON = "it is an XA transaction; its outcome is logged elsewhere"
 class FlashbackScript(msgspec.Struct):
     """Script that reverses the row changes of a log.
 
-    `label` names the open transaction in messages. `changed`: some of its changes were written; None if none is open.
+    `label`: name of the open transaction in messages. `changed`: some of its changes were written; None if none is
+    open.
     """
 
     options: ScriptOptions = ScriptOptions(flashback=True)
@@ -453,7 +454,7 @@ class FlashbackScript(msgspec.Struct):
         return b""
 
     def finish(self) -> bytes:
-        """Return the beginning of the script; raise RefusedError if the last transaction is incomplete."""
+        """Return the beginning of the script. Raises RefusedError: the last transaction is incomplete."""
         if self.changed:
             raise RefusedError(f"{self.label} is incomplete and cannot be reversed; choose an earlier --stop-position")
         if self.description is None:
@@ -502,7 +503,7 @@ class FlashbackScript(msgspec.Struct):
         return BodyWithFindings(text + suffix, remarks) if remarks else text + suffix
 
     def _enter_file(self, context: BinlogFileContext) -> bytes:
-        """Return what the script needs after the events of a file, before those of the preceding file."""
+        """Return the text that the script needs between the events of a file and those of the preceding file."""
         text = self._format_description()
         if self.description is None:
             text += client_text.terminate_statement(b"SET @@session.pseudo_slave_mode=0") + client_text.SCRIPT_FOOTER
@@ -511,7 +512,7 @@ class FlashbackScript(msgspec.Struct):
         return text
 
     def _find_missing_end(self, context: BinlogFileContext, event: Event) -> str | None:
-        """Return why the open transaction never ends; None if it may, or if nothing of it was written."""
+        """Return why the open transaction never ends; None if it may end, or if none of its changes was written."""
         is_restart = event.code == _T.FORMAT_DESCRIPTION and not context.is_relay_log
         if not self.changed or not (is_restart or event.code in GTID_EVENTS):
             return None
@@ -522,7 +523,7 @@ class FlashbackScript(msgspec.Struct):
     def _refuse(
         self, event: Event, reason: str, before: bytes = b"", finding_id: str = NOT_REVERSIBLE
     ) -> BodyWithFindings:
-        """Return a finding that the event cannot be reversed."""
+        """Return the finding that an event cannot be reversed."""
         cause = f"{type_name(event.code)} cannot be reversed: {reason}"
         message = f"{self.label or 'outside of a transaction'}: {cause}"
         size = event.end - event.start
@@ -530,7 +531,7 @@ class FlashbackScript(msgspec.Struct):
         return BodyWithFindings(before, (found,))
 
     def _open_transaction(self, event: Event, owner: TransactionOwner, step: GroupStep) -> None:
-        """Note the beginning of a transaction; raise Irreversible if it is only prepared."""
+        """Record the beginning of a transaction. Raises Irreversible: it is only prepared."""
         if step is not GroupStep.OPENS:
             return
         self.label = _transaction_label(owner) or f"the transaction at {event.start}"
@@ -539,7 +540,7 @@ class FlashbackScript(msgspec.Struct):
             raise Irreversible(_XA_REASON)
 
     def _close_transaction(self, event: Event) -> bytes:
-        """Return START TRANSACTION for the end of a transaction whose changes were reversed."""
+        """Return START TRANSACTION, for the end of a transaction whose changes were reversed."""
         changed, self.changed = self.changed, None
         if not changed:
             return b""
@@ -576,7 +577,7 @@ class FlashbackScript(msgspec.Struct):
         return b"", ()
 
     def _warn_inexact(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
-        """Return, once a table, a warning about statements that may be inexact."""
+        """Return, once per table, a warning about statements that may be inexact."""
         reason = self.definitions.find_caveat(table) if self.options.rows == "statements" else None
         message = f"{table.qualified_name}: {reason}"
         if reason is None or message in self.reported:
@@ -585,7 +586,7 @@ class FlashbackScript(msgspec.Struct):
         return (make_event_finding(event, "statement-inexact", message, Severity.WARNING),)
 
     def _warn_sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
-        """Return, once a sequence, a warning that its numbers are not reversed."""
+        """Return, once per sequence, a warning that its numbers are not reversed."""
         is_selected = self.options.includes_table
         if name in self.seen or (is_selected is not None and not is_selected(unquote_name(name))):
             return ()
@@ -593,12 +594,12 @@ class FlashbackScript(msgspec.Struct):
         return (self._warn_left_out(event, f"{name} is a sequence: the numbers that it issued are not reversed"),)
 
     def _warn_left_out(self, event: Event, subject: str) -> Finding:
-        """Return a warning about what is left out."""
+        """Return a warning about something that is left out."""
         message = f"{self.label or 'outside of a transaction'}: {subject}"
         return make_event_finding(event, "statement-left-out", message, Severity.WARNING)
 
     def _check_query(self, event: Event, limits: Limits) -> str | None:
-        """Check a QUERY event; return the definition statement that stays, None if the event changes nothing.
+        """Check a QUERY event; return the DDL statement that remains in effect, None if the event changes nothing.
 
         Raises:
             Irreversible: the statement cannot be reversed.
@@ -618,7 +619,7 @@ class FlashbackScript(msgspec.Struct):
         """Check a statement other than BEGIN, COMMIT and the like; return its name if it defines selected tables.
 
         Raises:
-            Irreversible: it changes rows, or definitions while --skip-ddl is not given.
+            Irreversible: it changes rows, or it changes definitions and --skip-ddl is not given.
         """
         self.definitions.apply_statement(sql, parts)
         text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "surrogateescape")
@@ -694,7 +695,7 @@ class FlashbackScript(msgspec.Struct):
     def _select_rows(
         self, context: BinlogFileContext, event: Event, table: TableMap, limits: Limits
     ) -> tuple[Event | None, bool | Sequence[bool]]:
-        """Return the event with its selected rows (None if there are none), and which of its rows these are."""
+        """Return the event reduced to its selected rows (None if none is selected), and which rows are selected."""
         condition = self.options.row_filter
         if condition is None:
             return event, True
@@ -704,9 +705,9 @@ class FlashbackScript(msgspec.Struct):
     def _format_statements(
         self, event: Event, opposite: Event, table: TableMap, description: FormatDescription, limits: Limits
     ) -> tuple[bytes, bool]:
-        """Return the reversing statements and whether they are the reversed event itself.
+        """Return the reversing statements, and whether they are the reversed row event itself.
 
-        They are INSERT, UPDATE and DELETE where these were requested and have the same effect.
+        They are INSERT, UPDATE and DELETE if these were requested and have the same effect.
         """
         statements = None
         if self.options.rows == "statements" and self.definitions.reason_against_statements(table, description) is None:
@@ -725,7 +726,7 @@ class FlashbackScript(msgspec.Struct):
     # -- unselected changes --------------------------------------------------------------------------------------------
 
     def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """Note what records that are not selected say about tables and change in selected rows."""
+        """Process records that are not selected: table definitions in them, and changes to selected rows."""
         self.definitions.load_schema(context.hints.schema)
         notes, codes = context.tracker.track_batch(batch), to_int_list(batch.frames["type_code"], start, stop)
         for index, code in enumerate(codes, start):
@@ -746,7 +747,7 @@ class FlashbackScript(msgspec.Struct):
     def _note_rows(
         self, event: Event, table: TableMap, location: str, description: FormatDescription, limits: Limits
     ) -> None:
-        """Note the rows of an event that is not selected, and rows that foreign keys changed with them."""
+        """Record the rows of an unselected event, and rows that foreign keys changed with them."""
         tables = self.conflicts.tables
         if table.full_name in tables:
             self.conflicts.note_rows(location, table, (event.code, event.body), limits)
@@ -763,7 +764,7 @@ class FlashbackScript(msgspec.Struct):
             self.conflicts.note_statement(key.child, f"{action} of {table.qualified_name} {location}")
 
     def _note_statement(self, event: Event, location: str, limits: Limits) -> None:
-        """Note a statement, or an unreadable change, that is not selected."""
+        """Record a statement, or an unreadable change, that is not selected."""
         if event.code not in STATEMENT_EVENTS:
             if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
                 self.conflicts.note_unchecked(
@@ -784,7 +785,7 @@ class FlashbackScript(msgspec.Struct):
         self.definitions.apply_statement(sql, parts)
 
     def _note_statement_text(self, text: str, database: str, location: str, tables: Sequence[str]) -> None:
-        """Note a later statement that redefines a selected table or may change its rows."""
+        """Record a later statement that redefines a selected table or may change its rows."""
         subject, names = f"{statement_name(text)} {location}", find_defined_tables(text, database, tables)
         if names is None:
             name = find_changed_table(text, database)
@@ -798,5 +799,5 @@ class FlashbackScript(msgspec.Struct):
 
 
 def _transaction_label(owner: TransactionOwner) -> str:
-    """Return "transaction GTID" for messages; empty outside of transactions."""
+    """Return "transaction GTID" for messages; empty outside transactions."""
     return f"transaction {owner.gtid}" if owner != NO_OWNER else ""

@@ -1,6 +1,6 @@
-"""Write values of row images as SQL literals, in Python and as kernels.
+"""Write values of row images as SQL literals, in Python and in compiled kernels.
 
-They are valid in a session whose client charset is utf8mb4, whose sql_mode allows backslash escapes, and whose
+The literals are valid in a session whose client charset is utf8mb4, whose sql_mode allows backslash escapes, and whose
 time_zone is +00:00.
 """
 
@@ -42,9 +42,9 @@ from binlogtool.formats.binlog_events.values.text_kernels import TextValue
 _ESCAPES = {"'": "''", "\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"}
 _ESCAPED = re.compile(r"['\\\x00\n\r\x1a]")
 UTF8MB4_SAFE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii", "latin1")
-"""Character sets whose text survives a conversion to utf8mb4 and back on every server."""
+"""Character sets whose text survives a conversion to utf8mb4 and back on all servers."""
 UTF8MB4_COMPATIBLE_CHARSETS = ("utf8mb4", "utf8mb3", "ascii")
-"""Character sets whose bytes are the same in utf8mb4."""
+"""Character sets whose text has the same bytes in utf8mb4."""
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?\Z")
 
 
@@ -103,7 +103,7 @@ def format_literal(cell: ColumnReader, column: TableMapColumn, raw: bytes, budge
 
 
 def _format_decoded(kind: int, column: TableMapColumn, value: Any) -> bytes | None:
-    """Return a decoded value as an SQL literal; None if there is none."""
+    """Return a decoded value as an SQL literal; None if it has no exact literal."""
     if kind in (ValueKind.SIGNED, ValueKind.UNSIGNED) and column.unsigned is None:
         return None
     if kind == ValueKind.BIT:
@@ -120,14 +120,14 @@ def _format_decoded(kind: int, column: TableMapColumn, value: Any) -> bytes | No
 
 
 def _format_text(charset: str, value: str | bytes) -> bytes | None:
-    """Return text as a string literal; None if its character set is not safe in utf8mb4."""
+    """Return text as a string literal; None if its character set cannot be converted safely from utf8mb4."""
     if isinstance(value, bytes):
         return format_hex(value) if charset == "binary" else None
     return quote_string(value) if charset in UTF8MB4_SAFE_CHARSETS else None
 
 
 def _format_enum_or_set(kind: int, column: TableMapColumn, number: int) -> bytes | None:
-    """Return an ENUM or SET value by its texts, or as a number if these are unknown; None for the invalid ENUM 0."""
+    """Return an ENUM or SET value by its texts, or as a number if they are unknown; None for the invalid ENUM 0."""
     if kind == ValueKind.ENUM and not number:
         return None
     values = column.values
@@ -156,14 +156,14 @@ def format_json(raw: bytes, budget: DecodeBudget) -> bytes | None:
 
 
 def _reject_value(_value: Any) -> Any:
-    """Reject a value that JSON text cannot express."""
+    """Reject a value that JSON text cannot represent."""
     raise TypeError
 
 
 def format_condition(
     cell: ColumnReader, column: TableMapColumn, raw: bytes | None, budget: DecodeBudget, *, is_key: bool
 ) -> bytes | None:
-    """Return a condition that is true for exactly this value of a column; None if there is none.
+    """Return a condition that is true for exactly this value of a column; None if there is no such condition.
 
     Args:
         raw: the value's bytes in the row image; None for NULL.
@@ -192,17 +192,17 @@ def format_condition(
 # --- Partial JSON updates as SQL expressions ---
 
 _MAX_NESTED_CALLS = 50
-"""Most nested function calls; a server's stack allows some hundreds."""
+"""Maximum number of nested function calls; a server's stack allows some hundreds."""
 
 
 def format_changed_json(column: bytes, changes: bytes, budget: DecodeBudget) -> bytes | None:
-    """Return the value of a column with its changes; None if no expression has exactly this value.
+    """Return the value of a column with its changes applied, as an expression; None if no expression is exact.
 
     Args:
-        column: its quoted name.
+        column: quoted name of the column.
 
     Raises:
-        MalformedError: the changes do not fit.
+        MalformedError: the changes are malformed.
     """
     calls = [(function, list(ones)) for function, ones in groupby(iter_json_changes(changes), _json_function)]
     if len(calls) > _MAX_NESTED_CALLS:
@@ -226,7 +226,7 @@ def _json_function(change: JsonChange) -> bytes:
 
 
 def _iter_arguments(change: JsonChange, budget: DecodeBudget) -> Iterator[bytes | None]:
-    """Yield the arguments for a change; None for one that has no exact literal."""
+    """Yield the arguments for a change; None for an argument without an exact literal."""
     try:
         yield quote_string(change.path.decode())
     except UnicodeDecodeError:
@@ -239,7 +239,7 @@ def _iter_arguments(change: JsonChange, budget: DecodeBudget) -> Iterator[bytes 
 # --- Kernels for SQL literals ---
 
 SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
-"""The bits of 1e-4; Python writes smaller numbers with an exponent."""
+"""Bits of the double 1e-4; Python writes smaller numbers with an exponent."""
 
 
 @kernel()
@@ -261,7 +261,7 @@ def put_hex(buf: UInt8s, p: int, n: int, size: int, out: MutableUInt8s, o: int) 
 
 @kernel()
 def escape_byte(c: int) -> int:
-    """Return what follows the backslash for this byte; 0 if it needs no escape."""
+    """Return the character after the backslash that escapes this byte; 0 if it needs no escape."""
     if c > 92:
         return 0
     if c == 92:
@@ -279,7 +279,7 @@ def escape_byte(c: int) -> int:
 def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8s, o: int) -> int:
     """Write a text as a string literal in UTF-8.
 
-    Text that may contain a client's delimiter (see `sql.client`) is rejected.
+    Text that may contain a client's delimiter (see `sql.client_text`) is rejected.
 
     Args:
         highest_byte: the highest byte that equals the code point of its character; 256 if the text is UTF-8 itself.

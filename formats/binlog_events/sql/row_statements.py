@@ -85,14 +85,14 @@ _OPPOSITE = {
 }
 _TYPES_WITH_EXTRA = frozenset({_T.WRITE_ROWS_V2, _T.DELETE_ROWS_V2, _T.UPDATE_ROWS_V2})
 _EMPTY_EXTRA_DATA = (2).to_bytes(2, "little")
-"""Its length field counts its own two bytes. Partition ids are left out: a server determines them itself."""
+"""Length field of empty extra data: it includes its own two bytes. Servers determine partition ids themselves."""
 
 ReversedEvent = tuple[EventType, bytes]
-"""Type and body of an event, uncompressed."""
+"""(type, body) of an event, uncompressed."""
 
 
 class Irreversible(Exception):
-    """An event cannot be reversed from what the log contains; the message says why."""
+    """Error: an event cannot be reversed from the contents of the log; the message says why."""
 
 
 def opposite_type(code: int) -> EventType:
@@ -102,10 +102,10 @@ def opposite_type(code: int) -> EventType:
 
 
 def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> ReversedEvent:
-    """Return the event with the opposite effect: INSERT for DELETE, before for after, the last row first.
+    """Return the event with the opposite effect: INSERT for DELETE, before for after, last row first.
 
     Raises:
-        Irreversible: images lack columns, or after images hold only differences and nothing else identifies the row.
+        Irreversible: images lack columns, or after images hold only diffs and nothing else identifies the row.
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
     """
     if code == _T.PARTIAL_UPDATE_ROWS:
@@ -130,8 +130,8 @@ def reverse_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -
 def _reverse_partial_update(body: memoryview, table: TableMap) -> bytes:
     """Return the body of the UPDATE_ROWS that reverses a PARTIAL_UPDATE_ROWS.
 
-    The before image is whole. The after image finds the row by its primary key and leaves out all JSON; no key contains
-    any.
+    The before image is complete. The after image only identifies the row by its primary key; it omits all JSON columns,
+    which cannot be part of a key.
     """
     head = parse_rows_head(_T.PARTIAL_UPDATE_ROWS, body, table.table_id_size)
     if head.n_cols != len(table.columns):
@@ -155,9 +155,9 @@ def _reverse_partial_update(body: memoryview, table: TableMap) -> bytes:
 
 
 def _reverse_minimal_update(data: bytes, at: int, table: TableMap, head: RowsHead) -> tuple[RowsHead, bytes]:
-    """Return header and rows that reverse an UPDATE_ROWS with whole before images and minimal after images.
+    """Return header and rows that reverse an UPDATE_ROWS with complete before images and minimal after images.
 
-    Such images come from binlog_row_image FULL_NODUP, or MINIMAL without a key; the other values are those from before.
+    These come from binlog_row_image FULL_NODUP, or MINIMAL without a key; values not in the after image are unchanged.
 
     Raises:
         MalformedError: the images do not fit.
@@ -181,20 +181,20 @@ def _reverse_minimal_update(data: bytes, at: int, table: TableMap, head: RowsHea
 
 
 def _build_image(data: bytes, fields: Sequence[ImageField]) -> bytes:
-    """Return the row image with these values."""
+    """Build the row image with these values."""
     nulls = sum(1 << place for place, field in enumerate(fields) if field.start < 0)
     values = b"".join(data[field.start - field.column.prefix : field.end] for field in fields if field.start >= 0)
     return nulls.to_bytes((len(fields) + 7) // 8, "little") + values
 
 
 def _find_missing_columns(bitmap: bytes | None, head: RowsHead, table: TableMap) -> list[int]:
-    """Return the columns that an image should have and does not."""
+    """Return the columns that should be in an image but are not."""
     present = set(list_present_columns(bitmap or b"", head.n_cols))
     return [i for i, column in enumerate(table.columns) if i not in present and not column.generated]
 
 
 def _require_full_images(head: RowsHead, table: TableMap) -> None:
-    """Check that all images of a row event have all columns; raise Irreversible if they do not."""
+    """Check that all images of a row event have all columns. Raises Irreversible: they do not."""
     for image, bitmap in (("before", head.before), ("after", head.after)):
         missing = [] if bitmap is None else _find_missing_columns(bitmap, head, table)
         if missing:
@@ -205,7 +205,7 @@ def _require_full_images(head: RowsHead, table: TableMap) -> None:
 
 
 def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
-    """Yield the images of each row, those of an update exchanged."""
+    """Yield the images of each row, with those of an update exchanged."""
     bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
     readers = [ImageReader(table, list_present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]
     while at < len(data):
@@ -220,7 +220,7 @@ def _iter_reversed_rows(code: int, data: bytes, at: int, head: RowsHead, table: 
 
 
 def _build_header(opposite: EventType, body: memoryview, head: RowsHead, table: TableMap) -> bytes:
-    """Return what precedes the images, with the bitmaps of an update exchanged."""
+    """Return the part of the body before the images, with the bitmaps of an update exchanged."""
     prefix = bytes(body[: table.table_id_size + 2])
     bitmaps = [bitmap for bitmap in (head.after, head.before) if bitmap is not None]
     count_at = len(prefix) + (0 if head.extra is None else 2 + len(head.extra))
@@ -229,7 +229,7 @@ def _build_header(opposite: EventType, body: memoryview, head: RowsHead, table: 
 
 
 def effect_name(code: int) -> str:
-    """Return what a row event did: INSERT, UPDATE or DELETE."""
+    """Return the effect of a row event: INSERT, UPDATE or DELETE."""
     return "DELETE" if code in DELETE_ROW_EVENTS else "UPDATE" if code in UPDATE_ROW_EVENTS else "INSERT"
 
 
@@ -240,7 +240,7 @@ HAS_TRIGGERS = 0x4000
 
 
 AUTO_UPDATED_TYPES = frozenset((ColumnType.TIMESTAMP, ColumnType.DATETIME, ColumnType.TIMESTAMP2, ColumnType.DATETIME2))
-"""Column types that an UPDATE may set to the current time without naming them (ON UPDATE)."""
+"""Column types that an UPDATE may set to the current time although it does not name them (ON UPDATE)."""
 
 
 class Inexact(Exception):
@@ -248,9 +248,9 @@ class Inexact(Exception):
 
 
 class ImageValue(NamedTuple):
-    """A value of a row image: its column and its bytes, None for NULL.
+    """Value of a row image: its column and its bytes, None for NULL.
 
-    `is_difference`: the bytes are only what changed inside of a JSON value.
+    `is_difference`: the bytes are only a diff of a JSON value.
     """
 
     column_index: int
@@ -273,7 +273,7 @@ def format_row_statements(code: int, body: memoryview, table: TableMap, limits: 
 
 
 def format_flashback_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
-    """Return the statements that reverse a row event, the last row first.
+    """Return the statements that reverse a row event, last row first.
 
     Raises:
         Inexact: no statements reverse it exactly.
@@ -285,9 +285,9 @@ def format_flashback_statements(code: int, body: memoryview, table: TableMap, li
 
 
 def merge_images(before: Image, after: Image) -> Image:
-    """Return the row after a change as far as its images contain it.
+    """Return the row after a change, as far as its images contain it.
 
-    Columns that the after image lacks keep their value from before; those known only by a difference are left out.
+    Columns that the after image lacks keep their old value; columns of which only a diff is known are omitted.
     """
     values = {value.column_index: value for value in before} if after else {}
     for value in after:
@@ -299,7 +299,7 @@ def merge_images(before: Image, after: Image) -> Image:
 
 
 def reason_without_statements(table: TableMap) -> str | None:
-    """Return why no row of a table can be written as statements; None if it depends on the row."""
+    """Return why no row of a table can be written as statements; None if that depends on the row."""
     if table.column_keys != tuple(column.name for column in table.columns):
         return "the names of its columns are unknown"
     if any(map(has_lossy_backslashes, map(quote_identifier, (table.database, table.table, *table.column_keys)))):
@@ -334,7 +334,7 @@ def iter_row_images(code: int, body: memoryview, table: TableMap, limits: Limits
 
 
 def find_changed_values(before: Image, after: Image) -> Image:
-    """Return the values after an update that differ from those before it or were not in the before image."""
+    """Return the values after an update that differ from those before, or that were not in the before image."""
     raw_before = {value.column_index: value.raw for value in before}
     return [
         value
@@ -350,7 +350,7 @@ def find_changed_values(before: Image, after: Image) -> Image:
 def _read_fields(
     reader: ImageReader | PartialImageReader, data: bytes, at: int
 ) -> tuple[list[ImageField], frozenset[int]]:
-    """Return the fields of an image, and which of them hold only a difference."""
+    """Return the fields of an image, and which of them contain only a diff."""
     if isinstance(reader, PartialImageReader):
         return reader.list_fields(data, at)
     return list(reader.iter_fields(data, at)), frozenset()
@@ -406,7 +406,7 @@ class _RowStatementWriter(msgspec.Struct):
         return pairs
 
     def _require_literal(self, value: ImageValue, column: TableMapColumn) -> bytes:
-        """Return a value as a literal; raise Inexact if there is none."""
+        """Return a value as a literal. Raises Inexact: the value has no exact literal."""
         text = self._format_value(value, column)
         if text is None:
             raise self._inexact_error(value)
@@ -415,7 +415,7 @@ class _RowStatementWriter(msgspec.Struct):
     def _iter_changes(self, before: Image, after: Image) -> Iterator[tuple[bytes, bytes]]:
         """Yield (name, literal) of each column that an update changes.
 
-        Columns that a server could set by itself are assigned their own value.
+        Columns that a server could set by itself are assigned their current value.
         """
         changed = {value.column_index: value for value in find_changed_values(before, after)}
         for place, column in enumerate(self.table.columns):
@@ -428,7 +428,7 @@ class _RowStatementWriter(msgspec.Struct):
                 yield column_name, column_name
 
     def _format_value(self, value: ImageValue, column: TableMapColumn) -> bytes | None:
-        """Return a value, or the expression of its changes; None if there is no exact one."""
+        """Return a value, or the expression for its changes; None if there is no exact one."""
         if value.raw is None:
             return b"NULL"
         if value.is_difference:
@@ -471,7 +471,7 @@ class _RowStatementWriter(msgspec.Struct):
         return [b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._table_name, values, condition)]
 
     def _write_condition(self, image: Image) -> bytes:
-        """Return the condition that selects the row: by its primary key where known, else by all its values."""
+        """Return the condition that selects the row: by its primary key if known, else by all its values."""
         key_columns = {index for index, _ in self.table.primary_key or ()}
         has_key = bool(key_columns) and key_columns <= {value.column_index for value in image}
         values = [v for v in image if (v.column_index in key_columns if has_key else not self._get_column(v).generated)]
@@ -492,8 +492,8 @@ class _RowStatementWriter(msgspec.Struct):
 class RowEventWriter(msgspec.Struct):
     """Writer of the row events of a script.
 
-    `reported` holds (table, reason) of what was already reported as not written as statements although that was
-    requested.
+    `reported`: (table, reason) of tables that were reported because their rows are not written as the requested
+    statements.
     """
 
     wording: ScriptOptions
@@ -504,7 +504,7 @@ class RowEventWriter(msgspec.Struct):
     _pending: PendingRowEvents = msgspec.field(default_factory=PendingRowEvents)
 
     def write_event(self, context: EventContext) -> tuple[Sequence[Statement], str | None]:
-        """Return the statements that can be written now, and what is inexact about them (None if nothing is).
+        """Return the statements that can be written now, and a text about what is inexact in them, or None.
 
         Raises:
             Unwritable, MalformedError, DecompressionError: the event cannot be written.
@@ -545,16 +545,16 @@ class RowEventWriter(msgspec.Struct):
     # -- exact ---------------------------------------------------------------------------------------------------------
 
     def _add_table_map(self, context: EventContext, table: TableMap) -> Sequence[Statement]:
-        """Keep a TABLE_MAP until the rows of its statement; return what ends before it."""
+        """Keep a TABLE_MAP until the rows of its statement; return statements that end before it."""
         statements = self.flush(context.file.description) if self._pending.last_event else []
         self._pending.table_maps[table.table_id] = self._frame_event(context, table.body)
         return statements
 
     @staticmethod
     def _frame_event(context: EventContext, body: bytes | None = None) -> bytes:
-        """Return the event as a server with the log's FORMAT_DESCRIPTION reads it.
+        """Return the event in the form that a server with the log's FORMAT_DESCRIPTION reads.
 
-        `context`: the event. `body`: a body to use in place of the event's own.
+        `context`: the event. `body`: body to use instead of the event's own.
         """
         event, description = context.event, context.file.description
         checksum_size = len(context.raw) - HEADER_SIZE - len(event.body)
@@ -563,7 +563,7 @@ class RowEventWriter(msgspec.Struct):
         return build_event(event, event.code, bytes(event.body) if body is None else body, description)
 
     def _add_row_event(self, context: EventContext, table: TableMap) -> Sequence[Statement]:
-        """Add a row event to the pending BINLOG statement and return the statements that are complete."""
+        """Add a row event to the pending BINLOG statement; return the statements that are complete."""
         event, description, pending = context.event, context.file.description, self._pending
         _check_rows(event.code, event.body, table, context.limits)
         statements: list[Statement] = []
@@ -586,9 +586,9 @@ class RowEventWriter(msgspec.Struct):
     def append_unchanged(
         self, raw: memoryview, table: TableMap | None, description: FormatDescription, limits: Limits
     ) -> bool:
-        """Append a row event unchanged if its statement is open and continues after it; return whether that was done.
+        """Append a row event unchanged if its statement is open and continues after it; return whether it was appended.
 
-        It is not done for rows that do not fit their TABLE_MAP; `write_event` reports what is wrong.
+        Rows that do not fit their TABLE_MAP are not appended; `write_event` reports what is wrong.
         """
         pending, at = self._pending, HEADER_SIZE + description.table_id_size
         is_open = bool(pending.last_event) and int.from_bytes(raw[HEADER_SIZE:at], "little") in pending.table_maps
@@ -613,27 +613,27 @@ class RowEventWriter(msgspec.Struct):
 
     @property
     def open_statement(self) -> PendingRowEvents | None:
-        """The statement that is open and whose row events are written unchanged; None if there is none."""
+        """Open statement whose row events are written unchanged; None if there is no such statement."""
         return self._pending if self._pending.last_event and self.is_verbatim else None
 
     def copy_borrowed_bytes(self) -> None:
-        """Copy what still refers to the current batch, so that its memory may be released."""
+        """Copy all bytes that still refer to the current batch, so that its memory may be released."""
         self._pending.copy_last_event()
 
     def flush(self, description: FormatDescription) -> Sequence[Statement]:
         """Return the pending events as a statement although their own statement continues.
 
-        The events that follow are not selected.
+        To be called if the following events are not selected.
         """
         return self._pending.finish_statement(description)
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing waits for the end of its statement."""
+        """True if no events wait for the end of their statement."""
         return not self._pending.table_maps and not self._pending.last_event
 
     def discard(self) -> None:
-        """Forget the pending events: their transaction is rolled back."""
+        """Drop the pending events, because their transaction is rolled back."""
         self._pending = PendingRowEvents()
 
     # -- statements ----------------------------------------------------------------------------------------------------
@@ -641,7 +641,7 @@ class RowEventWriter(msgspec.Struct):
     def _write_statements(self, context: EventContext, table: TableMap) -> tuple[Sequence[Statement], str | None]:
         """Return the rows of an event as INSERT, UPDATE and DELETE, or as BINLOG with the reason."""
         event, description = context.event, context.file.description
-        if not count_rows(event.code, event.body, table, context.limits):  # raises where the event does not fit its map
+        if not count_rows(event.code, event.body, table, context.limits):  # raises if the event does not fit its map
             return [], None
         table = self.knowledge.describe_with_key(table)
         reason, caveat = self.knowledge.reason_against_statements(table, description), self.knowledge.find_caveat(table)
@@ -665,7 +665,7 @@ class RowEventWriter(msgspec.Struct):
         )
 
     def _is_filling_new_table(self, context: EventContext) -> bool:
-        """Return whether these rows fill a table that is being created; a server accepts only row events there."""
+        """Return whether these rows fill a table that is being created; servers accept only row events for it."""
         filling = self.knowledge.filling
         if filling and self._filling_owner[0] != filling:
             self._filling_owner = (filling, context.owner)
@@ -678,7 +678,7 @@ class RowEventWriter(msgspec.Struct):
         return reason is not None and (table.qualified_name, reason) not in self.reported
 
     def _report_once(self, table: TableMap, reason: str | None) -> str | None:
-        """Return the reason with the table's name the first time, None afterwards."""
+        """Return the reason with the table's name the first time, and None afterwards."""
         if reason is None or not self.is_unreported(table, reason):
             return None
         self.reported.add((table.qualified_name, reason))
@@ -688,7 +688,7 @@ class RowEventWriter(msgspec.Struct):
 def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Limits) -> None:
     """Check that rows fit their TABLE_MAP; a server stops at an event whose rows do not.
 
-    Old table maps that do not say how long some values are cannot be checked.
+    Rows of old table maps that do not state the length of some values cannot be checked.
 
     Raises:
         MalformedError, DecompressionError: the rows do not fit.
@@ -703,7 +703,7 @@ def _check_rows(code: int, body: bytes | memoryview, table: TableMap, limits: Li
 # --- Row events as comments in a script (`--comments`) ---
 
 _MAX_VALUE_CHARACTERS = 1 << 12
-"""Characters of a value that are shown."""
+"""Maximum number of characters of a value that are shown."""
 
 
 def format_row_comments(context: EventContext, table: TableMap) -> bytes:
@@ -720,7 +720,7 @@ def format_row_comments(context: EventContext, table: TableMap) -> bytes:
 
 
 def format_statement_comments(context: EventContext) -> bytes:
-    """Return the statement that the following row events belong to, if the log has it."""
+    """Return, as comments, the statement that the following row events belong to, if the log has it."""
     code, body = context.event.code, bytes(context.event.body)
     if code not in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
         return b""
@@ -742,7 +742,7 @@ def _iter_row_lines(code: int, row: Mapping[str, Any], table: TableMap) -> Itera
 
 
 def _quote_name(name: str) -> str:
-    """Return a name between backticks, printable."""
+    """Return a printable name between backticks."""
     return "`" + _make_printable(name.replace("`", "``")) + "`"
 
 
@@ -757,16 +757,16 @@ def _format_value(value: Any) -> str:
 
 
 def _format_length(size: int, limit: int) -> str:
-    """Return the full length of a value that is shown only in part."""
+    """Return a text with the full length of a value that is shown only in part."""
     return f" … of {size:,}" if size > limit else ""
 
 
 def _make_printable(text: str) -> str:
-    """Return the text without characters that end a line or act on a terminal."""
+    """Return the text without characters that end a line or control a terminal."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text).encode("utf-8", "replace").decode()
 
 
-# --- Row events reduced to the rows that a condition selects ---
+# --- Row events reduced to the rows selected by a condition ---
 
 
 def select_rows_by_filter(
@@ -775,7 +775,7 @@ def select_rows_by_filter(
     """Return the event with its selected rows; None if there are none. It is uncompressed if rows were removed.
 
     Args:
-        table: its table with all that is known of its columns.
+        table: its table, with all known facts about its columns.
 
     Raises:
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP, or the log does not name a column of
@@ -793,7 +793,7 @@ def keep_rows(event: Event, table: TableMap, selection: bool | Sequence[bool], l
     """Return the event with only some of its rows; None if none remain.
 
     Args:
-        selection: for each row whether it is kept, or one answer for all.
+        selection: whether to keep each row, or one bool for all rows.
 
     Raises:
         MalformedError, DecompressionError: the event does not fit its TABLE_MAP.
@@ -811,7 +811,7 @@ def keep_rows(event: Event, table: TableMap, selection: bool | Sequence[bool], l
 def lazy_body(
     context: BinlogFileContext, event: Event, table: TableMap, condition: RowFilter, limits: Limits
 ) -> Callable[[], dict[str, Any]]:
-    """Return a function that decodes an event once; it raises what `select_rows` raises."""
+    """Return a function that decodes an event once; it raises the same errors as `select_rows_by_filter`."""
     return cache(partial(_decode_body, context, event, table, condition, limits))
 
 

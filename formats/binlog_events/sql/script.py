@@ -1,8 +1,8 @@
 """Write a log as an SQL script that a server accepts.
 
 Statements are written as logged, in the session that the log describes; row events as BINLOG or, on request, as INSERT,
-UPDATE and DELETE; all in the order in which the servers' own tools write them. A transaction of which a part is lost is
-rolled back: its statements up to there are already in the script, the rest is left out.
+UPDATE and DELETE; all in the order in which the servers' own tools write them. A transaction that is partly lost is
+rolled back: its statements before the loss are already in the script, the rest is left out.
 """
 
 from __future__ import annotations
@@ -108,20 +108,20 @@ if TYPE_CHECKING:
 # --- First and last lines of a script ---
 
 _MAX_MISSING_LINES = 1000
-"""Number of lines at the end of a script about what is missing."""
+"""Maximum number of lines at the end of a script about missing parts."""
 
 
 class ScriptFrame(msgspec.Struct):
-    """State of a script's frame.
+    """First and last lines of a script, and the state that they depend on.
 
-    `announced` is the FORMAT_DESCRIPTION that the server was given last. `missing` lists what is not in the script.
+    `announced`: the FORMAT_DESCRIPTION that the server received last. `missing`: parts that are not in the script.
     """
 
     announced: FormatDescription | None = None
     missing: list[str] = msgspec.field(default_factory=list)
 
     def write_description(self, context: BinlogFileContext, *, is_open: bool) -> bytes:
-        """Return the FORMAT_DESCRIPTION, before the events that it describes and outside of transactions."""
+        """Return the BINLOG of FORMAT_DESCRIPTION; it must precede the events it describes, outside transactions."""
         description, previous = context.description, self.announced
         if description is previous or (is_open and previous is not None):
             return b""
@@ -136,14 +136,14 @@ class ScriptFrame(msgspec.Struct):
         return text + (client_text.terminate_safe(SET_GTID_AUTOMATIC) if has_gtids(description) else b"")
 
     def note_missing(self, description: str) -> None:
-        """Remember a part of the log that is missing."""
+        """Record a part of the log that is missing."""
         if description and len(self.missing) < _MAX_MISSING_LINES:
             self.missing.append(description)
 
     def write_footer(self, session: ScriptSession, stopped: Sequence[str]) -> bytes:
-        """Return what restores the client's state and comments about what is missing.
+        """Return the lines that restore the client's state, and comments about missing parts.
 
-        `stopped`: why the script ends before the log does.
+        `stopped`: why the script ends before the end of the log.
         """
         last = (
             client_text.terminate_safe(SET_GTID_AUTOMATIC)
@@ -156,12 +156,12 @@ class ScriptFrame(msgspec.Struct):
 
 
 def sanitize_line(text: str) -> str:
-    """Return foreign text in a form that fits into a one-line comment."""
+    """Return text from the log in a form that fits into a one-line comment."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _description_key(description: FormatDescription) -> tuple[str, bytes, int | None]:
-    """Return what a server must know of the events after a FORMAT_DESCRIPTION."""
+    """Return the properties of events that a server must know from their FORMAT_DESCRIPTION."""
     return description.server_version, description.post_header_len, description.checksum_alg
 
 
@@ -176,7 +176,7 @@ _DUPLICATES = {1: b" IGNORE", 2: b" REPLACE"}
 
 
 class LoadDataFiles(msgspec.Struct):
-    """Files for LOAD DATA that the log contains; `names` by their number in the log, until they are used."""
+    """Files for LOAD DATA that the log contains; `names`: file names by file number in the log, until they are used."""
 
     sidecar_files: SidecarFiles | None
     names: dict[int, str] = msgspec.field(default_factory=dict)
@@ -234,7 +234,7 @@ VARIABLE_EVENTS = (_T.INTVAR, _T.RAND, _T.USER_VAR)
 
 
 VariableEvent = tuple[int, Mapping[str, Any]]
-"""Type code and decoded body of such an event."""
+"""(type code, decoded body) of an INTVAR, RAND or USER_VAR event."""
 
 
 def decode_variable(context: EventContext) -> VariableEvent:
@@ -294,17 +294,17 @@ def _format_user_value(body: Mapping[str, Any]) -> bytes:
 
 _CREATE = re.compile(rb"\s*CREATE\b", re.IGNORECASE)
 _PLAIN_NAME = re.compile(rb"[\w$.\x80-\xff-]+")
-"""A database name that a client without --binary-mode may read in a USE command; others are hidden in a comment."""
+"""Database name that a client without --binary-mode can read in a USE command; other names are put in a comment."""
 _ALLOW_PARALLEL = 8
-"""Bit of flags2 in MariaDB's GTID event."""
+"""Bit of flags2 in MariaDB's GTID event: replicas may run the transaction in parallel."""
 
 
 @dataclass(slots=True)
 class EventStatementWriter:
     """Writer of single events as statements, with the state of the script.
 
-    `skips_next`: the next statement is an ALTER that is completed later or never. `pending_variables`:
-    variables to set for the next statement; they are dropped together with it.
+    `skips_next`: the next statement is an ALTER that is completed later or never. `pending_variables`: variables to set
+    for the next statement; they are dropped if it is dropped.
     """
 
     options: ScriptOptions = ScriptOptions()
@@ -331,12 +331,12 @@ class EventStatementWriter:
 
     @property
     def needs_definitions(self) -> bool:
-        """True if the script depends on table definitions found in statements."""
+        """True if the script depends on table definitions in statements."""
         return self.options.comments or self.options.rows == "statements" or self.options.row_filter is not None
 
     @property
     def sets_gtids(self) -> bool:
-        """True if transactions get the GTIDs that they had."""
+        """True if transactions keep the GTIDs that they had."""
         return self.options.gtids
 
     def _write_mariadb_gtid(self, context: EventContext) -> list[bytes]:
@@ -419,7 +419,7 @@ class EventStatementWriter:
             is_load_data: whether it is a LOAD DATA, see `reason_to_leave_out`.
 
         Raises:
-            Unwritable: clients or servers would misread it.
+            Unwritable: clients or servers would misread the text.
         """
         charset, mode = self.session.charset, self.session.sql_mode
         text, reason = client_text.make_client_safe(sql, charset, mode)
@@ -431,13 +431,13 @@ class EventStatementWriter:
         return [*(self.session.repeat_sql_mode() if client_text.is_mode_dependent(sql, charset) else ()), text]
 
     def _check_text_without_escapes(self, sql: bytes, reason: str, *, is_load_data: bool) -> list[Statement]:
-        """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: its names have backslashes at line ends.
+        """Return a text that clients agree on only under NO_BACKSLASH_ESCAPES: names have backslashes at line ends.
 
         Args:
-            reason: why it cannot be written without.
+            reason: why it cannot be written without this mode.
 
         Raises:
-            Unwritable: clients disagree there too, or it defines a stored program, which keeps its sql_mode.
+            Unwritable: clients disagree even then, or it defines a stored program, which keeps its sql_mode.
         """
         charset, mode = self.session.charset, self.session.sql_mode | NO_BACKSLASH_ESCAPES
         text, other_reason = client_text.make_client_safe(sql, charset, mode)
@@ -448,7 +448,7 @@ class EventStatementWriter:
         return [*before, TerminatedStatement((client_text.terminate_statement(text, charset),)), *after]
 
     def _write_use(self, database: bytes, flags: int) -> list[bytes]:
-        """Return the USE statement for a database that is not the session's."""
+        """Return the USE statement for a database that is not the current one of the session."""
         if flags & EventFlag.SUPPRESS_USE:
             self.session.database = None  # it may be a CREATE or DROP DATABASE
             return []
@@ -485,12 +485,12 @@ class EventStatementWriter:
         return [b"XA COMMIT " + xid + b" ONE PHASE" if context.event.body[0] else b"XA PREPARE " + xid]
 
     def _keep_for_next_statement(self, context: EventContext) -> list[bytes]:
-        """Keep a variable for the next statement."""
+        """Keep a variable for the next statement; return no statements."""
         self.pending_variables.append(decode_variable(context))
         return []
 
     def _keep_load_data(self, context: EventContext) -> list[bytes]:
-        """Take a part of a file for LOAD DATA."""
+        """Store a part of a file for LOAD DATA; return no statements."""
         self.loads.add_part(context)
         return []
 
@@ -522,9 +522,9 @@ class SqlScript(EventStatementWriter):
     """Script that replays the selected events of a log."""
 
     row_changes: int | None = None
-    """Number of row changes written, counted only for scripts that have only some of the rows."""
+    """Number of row changes written; only counted for scripts that have only some of the rows."""
     is_empty: bool = True
-    """True if nothing of the log has been written so far."""
+    """True if nothing from the log has been written so far."""
     partial_transactions: PartialTransactions = field(default_factory=PartialTransactions)
     _fast_path: tuple[BinlogFileContext, FastScriptWriter] | None = None
 
@@ -579,7 +579,7 @@ class SqlScript(EventStatementWriter):
         return text, reached
 
     def skip_records(self, context: BinlogFileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
-        """Note what records that are not selected say about tables and transactions."""
+        """Process records that are not selected: table definitions and transactions in them."""
         owners = context.tracker.track_batch(batch).owners
         self.definitions.load_schema(context.hints.schema if self.needs_definitions else None)
         for index, code in enumerate(to_int_list(batch.frames["type_code"], start, stop), start):
@@ -589,7 +589,7 @@ class SqlScript(EventStatementWriter):
     def _note_event(
         self, context: BinlogFileContext, batch: Batch, index: int, owner: TransactionOwner, limits: Limits
     ) -> None:
-        """Note an event that is not selected."""
+        """Process an event that is not selected."""
         event = get_event(batch, index)
         kind = get_query_kind(event.code, event.body) if event.code in QUERY_EVENTS else None
         if kind in (None, QueryKind.STATEMENT) or kind in FINISHING_STATEMENTS:
@@ -610,13 +610,13 @@ class SqlScript(EventStatementWriter):
     # -- the beginning and the end -------------------------------------------------------------------------------------
 
     def note_gap(self, what: str = "") -> bytes:
-        """Roll back the open transaction; write nothing until the next one begins."""
+        """Roll back the open transaction, and write nothing until the next one begins."""
         self.frame.note_missing(what)
         self.transaction.note_loss()
         return self._roll_back()
 
     def finish(self) -> bytes:
-        """Close what is open, list what is missing, and restore the client's state."""
+        """Close what is open, list missing parts, and restore the client's state; return the text."""
         if self.frame.announced is None:
             return b""
         is_complete = not (self.transaction.is_damaged or self.stop_finding)
@@ -625,7 +625,7 @@ class SqlScript(EventStatementWriter):
         return last + self.frame.write_footer(self.session, [self.stop_finding.message] if self.stop_finding else [])
 
     def final_findings(self) -> Sequence[Finding]:
-        """Return findings about what the options left out and what the script needs."""
+        """Return findings about parts that the options left out, and about requirements of the script."""
         description = self.frame.announced
         return [
             *self.script_filter.list_findings(),
@@ -654,9 +654,9 @@ class SqlScript(EventStatementWriter):
         return self._write_event(context, step, prefix)
 
     def _write_event(self, context: EventContext, step: GroupStep, prefix: bytes) -> bytes | BodyWithFindings:
-        """Return the text of a record, with findings where something is missing.
+        """Return the text of a record, with findings if something is missing.
 
-        `context`: the event. `step`: its place in its transaction. `prefix`: the text before it.
+        `context`: the event. `step`: its role in its transaction. `prefix`: the text before it.
         """
         session = self.session.copy()
         try:
@@ -674,7 +674,7 @@ class SqlScript(EventStatementWriter):
         return BodyWithFindings(prefix + text, findings) if findings else prefix + text
 
     def _select_rows(self, context: EventContext) -> EventContext:
-        """Return the event with only its selected rows."""
+        """Return the event reduced to its selected rows."""
         condition, table, event = self.options.row_filter, context.table, context.event
         if condition is None or table is None or event.code not in ROW_EVENTS:
             return context
@@ -687,7 +687,7 @@ class SqlScript(EventStatementWriter):
         return replace(context, event=selected, raw=memoryview(raw))
 
     def _write_comments(self, context: EventContext) -> bytes:
-        """Return the event's content as comments."""
+        """Return the contents of the event as comments."""
         if context.event.code not in ROW_EVENTS or context.table is None:
             return format_statement_comments(context)
         if context.left_out or (
@@ -702,7 +702,7 @@ class SqlScript(EventStatementWriter):
     def _assemble_text(
         self, context: EventContext, step: GroupStep, statements: Sequence[Statement], comments: bytes
     ) -> bytes:
-        """Return the text of an event, or what its transaction may write of it while only parts are selected."""
+        """Return the text of an event; if only parts are selected, the text that its transaction may write so far."""
         self.script_filter.note_transaction_end(context, step)
         self.sizes.add_statements(statements)
         if statements and context.event.code in _CHANGE_EVENTS:
@@ -738,7 +738,7 @@ class SqlScript(EventStatementWriter):
         return b"".join(terminate_statements(statements, None))
 
     def _roll_back(self) -> bytes:
-        """Return the rollback of the open transaction and forget what was prepared."""
+        """Return the rollback of the open transaction, and drop its pending row events and variables."""
         self.rows.discard()
         self.pending_variables.clear()
         self._discard_transaction()
@@ -747,13 +747,13 @@ class SqlScript(EventStatementWriter):
         return note + b"".join(map(client_text.terminate_safe, rollback))
 
     def _commit_implied(self, owner: TransactionOwner) -> bytes:
-        """Return COMMIT for a transaction that this script began itself, when another one comes."""
+        """Return COMMIT for a transaction that this script began itself, when another transaction begins."""
         return client_text.terminate_safe(b"COMMIT") if self.transaction.end_implied(owner) else b""
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def _write_statements(self, context: EventContext) -> tuple[Sequence[Statement], tuple[Finding, ...]]:
-        """Return the statements of an event and findings about them."""
+        """Return the statements of an event, and findings about them."""
         code = context.event.code
         if code in _ROW_EVENTS:
             statements, reason = self.rows.write_event(context)
@@ -781,7 +781,7 @@ class SqlScript(EventStatementWriter):
 
     @staticmethod
     def _iter_doubts(context: EventContext) -> Iterator[Finding]:
-        """Yield a finding if a statement has a different effect in a script than it had."""
+        """Yield a finding if a statement has a different effect in a script than it had originally."""
         parts, sql = read_query(context)
         reason = find_doubt(decode_status_variables(parts.status_vars), sql)
         if reason is not None:
@@ -795,7 +795,7 @@ _UNWRITABLE_REASONS: Mapping[int, str] = {
 
 
 def create_script(wording: ScriptOptions) -> SqlScript | FlashbackScript:
-    """Create the script that the options ask for (`OutputRules.start_script`)."""
+    """Create the writer of the script that the options request (`OutputRules.start_script`)."""
     if not wording.flashback:
         return SqlScript(wording)
     from binlogtool.formats.binlog_events.sql.flashback import FlashbackScript

@@ -1,9 +1,9 @@
-"""State of an SQL script while it is written: what goes into it, open transaction, BINLOG statements within
-max_allowed_packet.
+"""State of an SQL script while it is written: filters, open transaction, BINLOG statements within max_allowed_packet.
 
-Case, spaces, comments and quotation marks around names are ignored, and so are `IF EXISTS`, `IF NOT EXISTS` and
-`TEMPORARY`. A name `db.t` of the pattern also matches `t` where db is the default database. All words of the pattern
-must be at the start of the statement; after DROP TABLE (VIEW, DATABASE …) its name may be any of those in the list.
+Rules for matching a statement pattern: case, spaces, comments, quotation marks around names, `IF EXISTS`, `IF NOT
+EXISTS` and `TEMPORARY` are ignored. A name `db.t` in the pattern also matches `t` if db is the default database. All
+words of the pattern must be at the start of the statement; after DROP TABLE (VIEW, DATABASE …) its name may be anywhere
+in the list.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from binlogtool.limits import MIB, Limits
 # --- Database renames in a script ---
 
 _MAX_NAME_BYTES = 64 * 3
-"""Bytes of a database name: servers allow 64 characters."""
+"""Maximum size of a database name in bytes: servers allow 64 characters."""
 
 
 def rename_database(table: TableMap, databases: Mapping[str, str]) -> TableMap:
-    """Return the TABLE_MAP with its database renamed, in its bytes as well.
+    """Return the TABLE_MAP with its database renamed, including the stored bytes.
 
     Raises:
         UsageError: the new name is too long for a TABLE_MAP.
@@ -92,14 +92,14 @@ def find_renamed_database(sql: bytes, databases: Mapping[str, str]) -> str | Non
 
 
 class Unwritable(Exception):
-    """An event cannot be written as a statement; the message says why."""
+    """Error: an event cannot be written as a statement; the message says why."""
 
 
 class EventContext(msgspec.Struct, frozen=True):
     """An event with its file, its transaction and its TABLE_MAP.
 
-    `raw` are its bytes in the log. `nested_offset` is its offset in the event that contains it, -1 if none does.
-    `left_out`: none of its rows is selected.
+    `raw`: its bytes in the log. `nested_offset`: its offset in the event that contains it, -1 = not nested. `left_out`:
+    none of its rows is selected.
     """
 
     file: BinlogFileContext
@@ -130,19 +130,19 @@ def read_query(context: EventContext) -> tuple[QueryParts, bytes]:
     """Return the parts of a QUERY or LOAD DATA event, and its text.
 
     Raises:
-        MalformedError, DecompressionError: it cannot be read.
+        MalformedError, DecompressionError: the event cannot be read.
     """
     return read_statement(context.event, context.limits)
 
 
 def read_statement(event: Event, limits: Limits) -> tuple[QueryParts, bytes]:
-    """Return the parts of a QUERY or LOAD DATA event, and its text; raise errors as `read_query`."""
+    """Return the parts of a QUERY or LOAD DATA event, and its text; raises the same errors as `read_query`."""
     parts = (parse_load_query if event.code == EventType.EXECUTE_LOAD_QUERY else parse_query)(bytes(event.body))
     return parts, unpack_block(parts.sql, limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
 
 
 def format_event_comment(context: EventContext) -> bytes:
-    """Return the comment with an event's offset and type, and the GTID or file name where one begins."""
+    """Return the comment with offset and type of an event, and the GTID or file name if a new one begins."""
     position = str(context.event.start)
     if context.nested_offset >= 0:
         position += f"+{context.nested_offset}"
@@ -163,9 +163,9 @@ ROLLBACK = (b"ROLLBACK",)
 class ScriptTransaction(msgspec.Struct):
     """State of the open transaction of a script.
 
-    `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, its rest must not be
-    written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the one that the script
-    began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a GTID that no
+    `rollback_statements`: the statements that roll it back. `is_damaged`: a part of it is lost, so the rest must not be
+    written. `current_owner`: the transaction whose beginning was written. `implied_owner`: the transaction that the
+    script began itself, because its beginning is not selected. `has_unused_gtid`: MySQL's session has a GTID that no
     transaction has used yet; a ROLLBACK releases it.
     """
 
@@ -178,16 +178,16 @@ class ScriptTransaction(msgspec.Struct):
 
     @property
     def is_as_logged(self) -> bool:
-        """True if everything that is open was opened by the log itself."""
+        """True if the log itself opened everything that is open."""
         return not self.is_damaged and self.implied_owner == NO_OWNER
 
     def note_loss(self) -> None:
-        """Note that a part of the log is lost."""
+        """Record that a part of the log is lost."""
         self.groups.reset()
         self.is_damaged, self.implied_owner = True, NO_OWNER
 
     def resume_after_loss(self, context: EventContext, step: GroupStep) -> bool:
-        """Return whether this event is written again after a loss, and note the end of the lost transaction."""
+        """Return whether this event is written again after a loss; also records the end of the lost transaction."""
         event = context.event
         is_new_file = event.code == _T.FORMAT_DESCRIPTION and not context.file.is_relay_log
         if event.code in GTID_EVENTS or step is GroupStep.OPENS or is_new_file:
@@ -198,7 +198,7 @@ class ScriptTransaction(msgspec.Struct):
         return False
 
     def begin_implied(self, context: EventContext) -> bool:
-        """Return whether the transaction of this change begins here because its own beginning is not selected."""
+        """Return whether the script must begin a transaction for this change: its own beginning is not selected."""
         event, owner = context.event, context.owner
         is_change = event.code in ROW_EVENTS or get_statement_kind(context) is QueryKind.STATEMENT
         if not is_change or self.rollback_statements or owner == NO_OWNER or owner == self.current_owner:
@@ -208,23 +208,23 @@ class ScriptTransaction(msgspec.Struct):
         return True
 
     def end_implied(self, owner: TransactionOwner) -> bool:
-        """Return whether another transaction than the implied one comes, so that the implied one is to be committed."""
+        """Return whether another transaction begins, so that the implied one must be committed."""
         if self.implied_owner == NO_OWNER or owner == self.implied_owner:
             return False
         self.end()
         return True
 
     def begin(self) -> None:
-        """Note START TRANSACTION."""
+        """Record START TRANSACTION."""
         self.rollback_statements = ROLLBACK
 
     def begin_xa(self, xid: bytes) -> bytes:
-        """Note and return XA START."""
+        """Record an XA START, and return the statement."""
         self.rollback_statements = (b"XA END " + xid, b"XA ROLLBACK " + xid)
         return b"XA START " + xid
 
     def end(self) -> None:
-        """Note that the transaction was committed, rolled back or prepared."""
+        """Record that the transaction was committed, rolled back or prepared."""
         self.rollback_statements, self.implied_owner, self.has_unused_gtid = (), NO_OWNER, False
 
     def take_rollback(self) -> tuple[bytes, ...]:
@@ -237,7 +237,7 @@ class ScriptTransaction(msgspec.Struct):
         return statements
 
     def note_statement(self, kind: QueryKind, sql: bytes) -> None:
-        """Note the effect of a statement on the transaction."""
+        """Record the effect of a statement on the transaction."""
         self.has_unused_gtid = False
         if kind is QueryKind.BEGIN:
             self.begin()
@@ -256,12 +256,12 @@ def get_statement_kind(context: EventContext) -> QueryKind | None:
 
 
 def is_transaction_start(context: EventContext) -> bool:
-    """Return whether this event begins a transaction and does nothing else."""
+    """Return whether this event begins a transaction and has no other effect."""
     return context.event.code in GTID_EVENTS or get_statement_kind(context) in (QueryKind.BEGIN, QueryKind.XA_START)
 
 
 def is_transaction_end(context: EventContext) -> bool:
-    """Return whether this event ends a transaction and does nothing else."""
+    """Return whether this event ends a transaction and has no other effect."""
     return context.event.code in EVENTS_ENDING_TRANSACTIONS or get_statement_kind(context) in FINISHING_STATEMENTS
 
 
@@ -280,10 +280,10 @@ _LIST_OBJECTS = (b"TABLE", b"TABLES", b"VIEW", b"DATABASE", b"SCHEMA", b"SEQUENC
 
 
 class StatementPattern:
-    """Pattern of the statement that the user names.
+    """Pattern for the statement that the user names.
 
     Raises:
-        UsageError: it has no words.
+        UsageError: the pattern has no words.
     """
 
     def __init__(self, text: str) -> None:
@@ -308,7 +308,7 @@ class StatementPattern:
 
 
 def _starts_with(words: list[bytes], pattern: list[bytes], database: bytes) -> bool:
-    """Return whether the words begin with those of the pattern."""
+    """Return whether the words begin with the words of the pattern."""
     return len(words) >= len(pattern) and all(
         _is_same_word(a, b, database) for a, b in zip(words, pattern, strict=False)
     )
@@ -357,10 +357,10 @@ _BY_CONDITION = tuple(text.replace("--object", "--where") for text in _BY_OBJECT
 
 @dataclass(slots=True)
 class ScriptFilter:
-    """Decide which events of a log go into a script.
+    """Decides which events of a log go into a script.
 
-    `waiting` holds the text of a transaction's beginning while nothing of it was selected yet, and the session before
-    it. `stopped` is the finding that ended the script; after it nothing is written.
+    `waiting`: the text of a transaction's beginning while nothing in it was selected yet, and the session before it.
+    `stopped`: the finding that ended the script; after it nothing is written.
     """
 
     wording: ScriptOptions
@@ -376,7 +376,7 @@ class ScriptFilter:
 
     @property
     def is_partial(self) -> bool:
-        """True if only a part of each transaction is written."""
+        """True if only parts of each transaction are written."""
         return self.wording.includes_table is not None or bool(self.wording.only_databases)
 
     @property
@@ -385,12 +385,12 @@ class ScriptFilter:
         return self.stopped is None and self.waiting is None
 
     def hold_transaction_start(self, session: ScriptSession) -> None:
-        """Hold back the beginning of a transaction that may have nothing selected."""
+        """Hold back the beginning of a transaction of which perhaps nothing is selected."""
         if self.is_partial and self.waiting is None:
             self.waiting = (b"", session.copy())
 
     def discard_transaction(self) -> ScriptSession | None:
-        """Drop the held beginning of a transaction and return the session before it; None if nothing is held."""
+        """Drop the held beginning of a transaction; return the session before it, or None if nothing is held."""
         before = None if self.waiting is None else self.waiting[1]
         self.waiting = None
         return before
@@ -398,11 +398,11 @@ class ScriptFilter:
     def release_text(
         self, context: EventContext, step: GroupStep, text: bytes, *, changes: bool, shows: bool
     ) -> bytes | None:
-        """Return the text to write for an event, together with a held transaction beginning where needed.
+        """Return the text to write for an event, with the held beginning of its transaction if needed.
 
         Args:
             context: the event.
-            step: the event's place in its transaction.
+            step: the event's role in its transaction.
             text: the event as SQL.
             changes: whether `text` has statements.
             shows: whether `text` has statements or comments.
@@ -424,7 +424,7 @@ class ScriptFilter:
         return held + text
 
     def note_transaction_end(self, context: EventContext, step: GroupStep) -> None:
-        """Remember the end of a transaction as the last one before a possible stop."""
+        """Record the end of a transaction, which may be the last one before the script stops."""
         if (
             self.pattern is not None
             and (step is GroupStep.ENDS or is_transaction_end(context))
@@ -434,7 +434,7 @@ class ScriptFilter:
             self._last_transaction = f"{gtid}at {context.file.name}:{context.event.end}"
 
     def stop_if_matched(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
-        """Return True, and record the finding, if this is the statement before which the script ends."""
+        """Return whether the script ends before this statement; if so, record the finding."""
         if self.pattern is None or not self.pattern.matches(sql, parts.db):
             return False
         position = f"{context.file.name}:{context.event.start}"
@@ -445,7 +445,7 @@ class ScriptFilter:
         return True
 
     def exclude_statement(self, context: EventContext, parts: QueryParts, sql: bytes) -> bool:
-        """Return True if a statement is not selected; count those that may concern selected objects."""
+        """Return whether a statement is not selected; count those that may concern selected objects."""
         database = parts.db.decode("utf-8", "backslashreplace")
         databases = self.wording.only_databases
         if database in databases or not self.is_partial:
@@ -459,7 +459,7 @@ class ScriptFilter:
         return True
 
     def list_findings(self) -> Sequence[Finding]:
-        """Return findings about statements that the filters left out and about a stop statement that does not occur."""
+        """Return findings about statements that the filters left out, and about a stop statement that did not occur."""
         findings = []
         if self._first_left_out is not None:
             first = self._first_left_out
@@ -471,10 +471,9 @@ class ScriptFilter:
 
 
 class PartialTransactions(msgspec.Struct):
-    """Transactions of which a selection has only a part.
+    """Transactions of which only a part is selected.
 
-    `last_written` and `last_skipped` are the transactions of the last change that was written and of the last one that
-    was not.
+    `last_written`, `last_skipped`: transactions of the last change that was written, and of the last one that was not.
     """
 
     last_written: TransactionOwner = NO_OWNER
@@ -484,7 +483,7 @@ class PartialTransactions(msgspec.Struct):
     _count: int = 0
 
     def note_change(self, owner: TransactionOwner, other: TransactionOwner) -> None:
-        """Count the transaction of a change once if changes of both kinds, written and skipped, belong to it.
+        """Count a transaction once if it has both written and skipped changes.
 
         Args:
             owner: the transaction of this change.
@@ -520,10 +519,10 @@ def make_event_finding(event: Event, id_: str, message: str, severity: Severity 
 # --- BINLOG statements ---
 
 MAX_BINLOG_BYTES = 8 * MIB
-"""Most bytes of events in one statement, unless a single one is larger: clients and servers accept 16 MiB of text."""
+"""Maximum total size of events in one statement (a single event may be larger); servers accept 16 MiB of text."""
 
 MAX_UNSPLIT_BYTES = 11 * MIB
-"""Most bytes of one event that fit into one statement."""
+"""Maximum size of an event that fits into one statement, in bytes."""
 
 _BEGIN = b"BINLOG '\n"
 
@@ -534,15 +533,15 @@ def format_binlog(*events: bytes) -> bytes:
 
 
 class TerminatedStatement(tuple[bytes, ...]):
-    """A statement with its delimiter, in pieces, so that large ones are not copied often."""
+    """Statement with its delimiter, in pieces, so that large ones are rarely copied."""
 
 
 Statement = bytes | TerminatedStatement
-"""A statement without or with its delimiter."""
+"""A statement, without or with its delimiter."""
 
 
 def terminate_statements(statements: Sequence[Statement], charset: str | None) -> list[bytes]:
-    """Return statements with their delimiters; `charset`: character set of the last one."""
+    """Return statements with their delimiters; `charset`: character set of the last statement."""
     parts = list[bytes]()
     for i, statement in enumerate(statements):
         parts += (
@@ -554,7 +553,7 @@ def terminate_statements(statements: Sequence[Statement], charset: str | None) -
 
 
 def _split_binlog(base64_parts: Iterable[bytes]) -> list[bytes]:
-    """Return events in base64 that are too large for one statement as two fragments, as MariaDB accepts them."""
+    """Return events in base64 that are too large for one statement as two fragments, which MariaDB accepts."""
     text = b"".join(base64_parts)
     half = len(text) // 2
     parts = (text[:half], text[half:])
@@ -563,7 +562,7 @@ def _split_binlog(base64_parts: Iterable[bytes]) -> list[bytes]:
 
 
 def split_large_binlog(statement: bytes, description: FormatDescription) -> list[bytes]:
-    """Return a BINLOG statement, for MariaDB in two fragments if it is too large for one."""
+    """Return a BINLOG statement; for MariaDB in two fragments if it is too large for one."""
     if not description.is_mariadb or len(statement) <= MAX_UNSPLIT_BYTES // 3 * 4:
         return [statement]
     return _split_binlog([statement[len(_BEGIN) : -1]])
@@ -575,7 +574,7 @@ def format_description_binlog(description: FormatDescription) -> bytes:
 
 
 def uncompress_rows(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
-    """Return type and body of a row event without compression.
+    """Return type and body of a row event in uncompressed form.
 
     Raises:
         MalformedError, DecompressionError: the event cannot be uncompressed.
@@ -614,12 +613,12 @@ def _set_event_statement_end(event: bytes, description: FormatDescription) -> by
 
 
 def build_table_map_event(template: Event, table: TableMap, description: FormatDescription) -> bytes:
-    """Return a TABLE_MAP event with the time and origin of another event."""
+    """Build a TABLE_MAP event with the time and origin of another event."""
     return build_event(template, _T.TABLE_MAP, table.body, description)
 
 
 def build_event(template: Event, code: int, body: bytes, description: FormatDescription) -> bytes:
-    """Return an event with the time and origin of another one, and the checksum that the description asks for."""
+    """Build an event with the time and origin of another event, and the checksum that the description requires."""
     checksum_size = 4 if description.has_checksums else 0
     size = PACKED_HEADER.size + len(body) + checksum_size
     data = (
@@ -629,10 +628,10 @@ def build_event(template: Event, code: int, body: bytes, description: FormatDesc
 
 
 class PendingRowEvents(msgspec.Struct):
-    """Row events of one statement, until its last one.
+    """Row events of one statement, up to its last one.
 
-    `table_maps` are its TABLE_MAP events by table id; they come first. `lines` are the events so far in base64, without
-    the last one. `size` is the number of bytes of all of them.
+    `table_maps`: its TABLE_MAP events by table id; they come first. `lines`: the events so far in base64, without the
+    last one. `size`: total size of all events in bytes.
     """
 
     table_maps: dict[int, bytes] = msgspec.field(default_factory=dict)
@@ -656,7 +655,7 @@ class PendingRowEvents(msgspec.Struct):
         Args:
             lines: all but the last event, in base64.
             last: the last event.
-            size: bytes of all of them.
+            size: total size of all events in bytes.
         """
         self.lines += [b2a_base64(self.last_event), lines]
         self.last_event = last
@@ -667,7 +666,7 @@ class PendingRowEvents(msgspec.Struct):
         self.last_event = bytes(self.last_event)
 
     def write_binlog(self, description: FormatDescription) -> Sequence[Statement]:
-        """Return the BINLOG of the pending events; their table maps stay valid for the events that follow."""
+        """Return the BINLOG of the pending events; their table maps stay valid for the following events."""
         lines, self.lines = self.lines, []
         size, self.size = self.size, 0
         last, self.last_event = bytes(self.last_event), b""
@@ -688,14 +687,14 @@ class PendingRowEvents(msgspec.Struct):
 # --- Sizes of a script's statements compared with max_allowed_packet ---
 
 _MYSQL_DEFAULTS = ((8, 0, 3), 64 * MIB, 4 * MIB)
-"""Version, default of max_allowed_packet since that version, default before it."""
+"""(version, default of max_allowed_packet from that version on, default before it)."""
 
 _MARIADB_DEFAULT = 16 * MIB
 _MAX_ALLOWED_PACKET = 1024 * MIB
-"""The largest value of max_allowed_packet."""
+"""Highest value of max_allowed_packet."""
 
 _COMMAND_BYTES = 1
-"""Bytes of a COM_QUERY packet before the statement."""
+"""Size of a COM_QUERY packet before the statement, in bytes."""
 
 
 def default_max_packet(description: FormatDescription) -> int:
@@ -710,13 +709,13 @@ class StatementSizes(msgspec.Struct):
     largest: int = 0
 
     def add_statements(self, statements: Sequence[Statement]) -> None:
-        """Account for statements that are in the script."""
+        """Include statements of the script in the maximum."""
         for statement in statements:
             size = len(statement) if isinstance(statement, bytes) else sum(map(len, statement))
             self.largest = max(self.largest, size + _COMMAND_BYTES)
 
     def add_text(self, text: bytes | memoryview, description: FormatDescription) -> None:
-        """Account for a text of statements that already have their delimiters."""
+        """Include a text of statements with delimiters in the maximum."""
         if len(text) > default_max_packet(description):
             self.add_statements(bytes(text).split(STATEMENT_END))
 

@@ -35,14 +35,15 @@ _FLAG_VARIABLES = (
     (_EXTRA_FLAGS_SINCE, 1 << 24, "explicit_defaults_for_timestamp", 1),
     (_EXTRA_FLAGS_SINCE, 1 << 30, "system_versioning_insert_history", 1),
 )
-"""Since which version of MariaDB (empty: everywhere) a bit of the status variable flags2 gives a variable a value."""
+"""(first version of MariaDB, or () for all servers; bit of status variable flags2; variable; its value if set)."""
 
 ROWS_NO_FOREIGN_KEYS, ROWS_RELAXED_UNIQUE, ROWS_NO_CHECKS = 2, 4, 0x80
 """Flags of row events."""
 
 _ROW_SQL_MODE = "'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'"
-"""Accepts every value that a row of this table can have, zero dates too, and refuses what a differently defined table
-could only store in part."""
+"""sql_mode that accepts every value a row of this table can have, including zero dates, and refuses values that a
+differently defined table could only store in part.
+"""
 
 SQL_MODE = "@@session.sql_mode"
 _LEXER_MODES = {ANSI_QUOTES: "ANSI_QUOTES", NO_BACKSLASH_ESCAPES: "NO_BACKSLASH_ESCAPES"}
@@ -50,26 +51,26 @@ _COMMON_MODE_BITS = 0xEFFC00EF
 """Bits of sql_mode that all servers accept."""
 
 _KNOWN_MODE_BITS = (1 << 40) - 1
-"""Bits of sql_mode that some server accepts or may accept in the future."""
+"""Bits of sql_mode that some server accepts, or may accept in the future."""
 
 _CHARSETS_WITHOUT_CLIENT = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
 """Character sets that servers refuse as character_set_client."""
 
 _UTF8MB4 = "45"
-"""Number of a collation of utf8mb4 that all servers know."""
+"""Number of a utf8mb4 collation that all servers know."""
 
 _ZONE = re.compile(r"[\w+:/ -]+\Z", re.ASCII)
 
 _COLLATIONS = "@@session.character_set_collations"
 _UNSET = 255
-"""Value of a one-byte status variable that means not set."""
+"""Value of a one-byte status variable that means "not set"."""
 
 _VERSION_COMMENTS = {
     _COLLATIONS: "M!110200",
     "@@session.default_collation_for_utf8mb4": "!80011",
     "@@session.enable_cascade_triggers": "!90700",
 }
-"""Executable comments for variables that older servers do not have."""
+"""Executable comments for variables that older servers do not know."""
 
 _CURRENT_USER = re.compile(rb"\bCURRENT_USER\b", re.IGNORECASE)
 
@@ -78,10 +79,10 @@ Variables = dict[str, str]
 
 
 class ScriptSession(msgspec.Struct):
-    """Variables of the target's session as far as the script has set them.
+    """Variables of the target's session, as far as the script has set them.
 
-    `variables`: the variables by name. `charset`: of the next statement's text. `client_charset`: the character set in
-    which the client reads. `gtid_next`: of MySQL.
+    `variables`: the variables by name. `charset`: character set of the next statement's text. `client_charset`: the
+    character set in which the client reads. `gtid_next`: MySQL's variable.
     """
 
     variables: Variables = msgspec.field(default_factory=dict)
@@ -97,7 +98,7 @@ class ScriptSession(msgspec.Struct):
         return replace(self, variables=dict(self.variables))
 
     def set_variables(self, values: Mapping[str, str]) -> list[bytes]:
-        """Return the statements that set variables which do not have these values already."""
+        """Return the statements that set those variables which do not have these values yet."""
         changed = {name: value for name, value in values.items() if self.variables.get(name) != value}
         if not changed:
             return []
@@ -132,11 +133,11 @@ class ScriptSession(msgspec.Struct):
         ]
 
     def forget_last_query(self) -> None:
-        """Forget the session of the last QUERY, so that the next one sets its own."""
+        """Forget the session of the last QUERY, so that the next QUERY sets its own."""
         self._last_query = (0, -1, False)
 
     def set_for_names(self) -> list[bytes]:
-        """Return the SET statements for the program's own statements with names or texts in UTF-8."""
+        """Return the SET statements for this program's own statements with names or texts in UTF-8."""
         values = {"@@session.character_set_client": _UTF8MB4, "@@session.collation_connection": _UTF8MB4}
         return [*self.set_client_charset(UTF8MB4), *self.set_variables(values)]
 
@@ -160,10 +161,10 @@ class ScriptSession(msgspec.Struct):
         return statements
 
     def repeat_sql_mode(self) -> list[bytes]:
-        """Return statements that set sql_mode again, directly before a text whose reading by a client depends on it.
+        """Return statements that set sql_mode again, directly before a text whose reading by clients depends on it.
 
-        A stored function or trigger that sets sql_mode leaves its status flags with the client, and a refused SET
-        leaves the mode unchanged. The words for the modes that clients depend on are accepted by every server.
+        A stored function or trigger that sets sql_mode leaves its status flags in the client, and a refused SET leaves
+        the mode unchanged. Every server accepts the names of the modes on which clients depend.
         """
         return _format_sql_mode(self.variables.setdefault(SQL_MODE, "''" if not self.sql_mode else str(self.sql_mode)))
 
@@ -172,7 +173,7 @@ class ScriptSession(msgspec.Struct):
         return _format_sql_mode(str(mode | NO_BACKSLASH_ESCAPES)), self.repeat_sql_mode()
 
     def _set_time(self, status: Mapping[str, Any], time: int) -> list[bytes]:
-        """Return the SET TIMESTAMP for the session of the previous statement at another time."""
+        """Return the SET TIMESTAMP for another time in the session of the previous statement."""
         value = _format_time(status, time)
         if not time or self.variables.get("TIMESTAMP") == value:
             return []
@@ -190,7 +191,7 @@ class ScriptSession(msgspec.Struct):
 
 
 class QuerySession(NamedTuple):
-    """Session of a QUERY by its event; `inside`: a transaction is open."""
+    """Session of a QUERY, from its event; `inside`: a transaction is open."""
 
     status: Mapping[str, Any]
     time: int
@@ -214,7 +215,7 @@ _ROW_VARIABLES = {
 
 
 def row_check_variables(description: FormatDescription) -> dict[int, str]:
-    """Return flags of row events and the variables that they turn off."""
+    """Return flags of row events -> variables that they turn off."""
     checks = {
         ROWS_NO_FOREIGN_KEYS: "@@session.foreign_key_checks",
         ROWS_RELAXED_UNIQUE: "@@session.unique_checks",
@@ -235,7 +236,7 @@ def find_doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
 
 
 def find_refusal(status: Mapping[str, Any]) -> str | None:
-    """Return why every known server refuses the session of a statement; None if some server accepts it."""
+    """Return why all known servers refuse the session of a statement; None if some server accepts it."""
     for name, number in status.get("charset", {}).items():
         charset = charset_of_collation(number)
         if charset is None or (name == "client" and charset in _CHARSETS_WITHOUT_CLIENT):
@@ -249,7 +250,7 @@ def find_refusal(status: Mapping[str, Any]) -> str | None:
 def _format_sql_mode(value: str) -> list[bytes]:
     """Return the statements that set sql_mode.
 
-    A server that refuses a mode which it does not know still gets the modes that matter for reading text.
+    A server that refuses an unknown mode still gets the modes that affect the reading of text.
     """
     statements = [f"SET {SQL_MODE}={value}".encode()]
     if value.isdecimal() and int(value) & ~_COMMON_MODE_BITS:
@@ -281,7 +282,7 @@ def wrap_row_flags(flags: int, description: FormatDescription) -> tuple[list[byt
 
 
 def _format_time(status: Mapping[str, Any], time: int) -> str:
-    """Return TIMESTAMP with the microseconds of the status variables."""
+    """Return TIMESTAMP including the microseconds from the status variables."""
     microseconds = status.get("hrnow", status.get("microseconds", 0))
     return f"{time}.{microseconds:06d}" if microseconds else str(time)
 
@@ -297,7 +298,7 @@ def _iter_flag_variables(status: Mapping[str, Any], description: FormatDescripti
 
 
 def _iter_common_variables(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Yield the variables of all servers; what the status block lacks has its default."""
+    """Yield the variables of all servers; variables that are missing in the status block have their default."""
     if "sql_mode" in status:
         yield "@@session.sql_mode", str(status["sql_mode"])
     increments = status.get("auto_increment", {"increment": 1, "offset": 1})
@@ -325,7 +326,7 @@ def _iter_mariadb_variables(status: Mapping[str, Any]) -> Iterable[tuple[str, st
 def _collations_expression(numbers: Iterable[int]) -> str:
     """Return the value of character_set_collations as a query.
 
-    The log has numbers of collations, the variable takes names, and the target server maps them.
+    The log has collation numbers and the variable takes names, so the query makes the target server map them.
     """
     ids = ",".join(map(str, sorted(numbers)))
     query = "(SELECT GROUP_CONCAT(CONCAT(character_set_name,'=',full_collation_name)) FROM "
@@ -357,7 +358,7 @@ _MAY_HAVE_STATEMENTS = 1
 
 _GTIDS_SINCE = (5, 6, 5)
 _UNKNOWN_TIME, _UNKNOWN_VERSION = 36028797018963968, 999999
-"""Values of MySQL's session variables that mean unknown."""
+"""Values of MySQL's session variables that mean "unknown"."""
 
 
 def has_gtids(description: FormatDescription) -> bool:
@@ -400,7 +401,7 @@ def set_mysql_gtid(event: Event, gtid: MysqlGtid, gtid_text: str | None, session
 
 
 def _set_origin(gtid: MysqlGtid, session: ScriptSession) -> list[bytes]:
-    """Return the SET statements for the servers' versions and the commit time, if the event has them."""
+    """Return the SET statements for server versions and commit time, if the event has them."""
     values = {
         "@@session.original_commit_timestamp": gtid.original_commit_timestamp,
         "@@session.original_server_version": gtid.original_server_version,

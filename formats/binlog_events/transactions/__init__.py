@@ -1,1 +1,1 @@
-"""Transactions: boundaries, and tracking by compiled code."""
+"""Boundaries of transactions, and tracking of transactions by compiled code."""

@@ -1,8 +1,9 @@
 """Find the boundaries of transactions: which event opens, continues or ends a group of events.
 
-This is the only place that decides it, for all readers, compiled or not. It reads no bytes: `marks` gives it the mark
-of an event. MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc), MariaDB's are
-is_group_event and is_part_of_group (sql/log_event.h). See docs/spec/mysql_binlog.md#transactions-and-truncation.
+All readers, compiled or not, use the rules of this module. The state machine (`step_group`) reads no bytes, only the
+mark of an event (`get_mark`). MySQL's rule is its Transaction_boundary_parser (sql/rpl_trx_boundary_parser.cc),
+MariaDB's are is_group_event and is_part_of_group (sql/log_event.h). See
+docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 
 
 class QueryKind(enum.IntEnum):
-    """Effect of a QUERY text on its group."""
+    """Effect of a QUERY's text on its group."""
 
     STATEMENT = 0
     BEGIN = 1
@@ -64,16 +65,16 @@ STATEMENT_WORDS = (
 _FIRST_LETTERS = frozenset(letter for word, _ in STATEMENT_WORDS for letter in (word[0], word[0] | 0x20))
 
 MAX_WORD_SIZE = 1 + max(len(word) for word, _ in STATEMENT_WORDS)
-"""Number of leading bytes that decide the kind of a text: the longest word and one more."""
+"""Number of leading bytes that decide the kind of a text: the longest word plus one."""
 
 WORD_TABLE = array("q", [number for word, kind in STATEMENT_WORDS for number in (len(word), kind, *word)] + [0])
-"""Size, kind and letters of each word, in the order in which they are compared; then 0."""
+"""Size, kind and letters of each word, in the order of comparison; then 0."""
 
 _UNDOING_KINDS = (QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA_FINISH)
 WORD_TABLE_WITHOUT_ROLLBACK = array(
     "q", [n for word, kind in STATEMENT_WORDS if kind not in _UNDOING_KINDS for n in (len(word), kind, *word)] + [0]
 )
-"""`WORD_TABLE` without words that may roll back rows: such a text is an ordinary statement."""
+"""`WORD_TABLE` without the words that may roll back rows, which then count as ordinary statements."""
 
 SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
 
@@ -109,7 +110,7 @@ def classify_text(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
 
 @kernel()
 def find_query_text(buf: UInt8s, p: int) -> int:
-    """Return where the text of the QUERY body at `buf[p]` begins; the body has at least QUERY_HEAD_SIZE bytes."""
+    """Return where the text of the QUERY body at `buf[p]` begins; the body must have at least QUERY_HEAD_SIZE bytes."""
     return p + QUERY_HEAD_SIZE + 1 + buf[p + DB_LEN_AT] + (buf[p + STATUS_LEN_AT] | buf[p + STATUS_LEN_AT + 1] << 8)
 
 
@@ -129,7 +130,7 @@ def _classify_cached(start: bytes) -> QueryKind:
 
 
 def get_text_kind(text: bytes) -> QueryKind:
-    """Return the kind of a statement; the first `MAX_WORD_SIZE` bytes of its text suffice."""
+    """Return the kind of a statement; the first `MAX_WORD_SIZE` bytes of its text are enough."""
     if not text or text[0] not in _FIRST_LETTERS:
         return QueryKind.STATEMENT
     return _classify_cached(text[:MAX_WORD_SIZE])
@@ -159,9 +160,9 @@ def _uncompress_start(block: bytes) -> bytes:
 
 @kernel(find_query_text)
 def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether the QUERY body `buf[p:n]` may create, change or drop a table, by its first letters.
+    """Return whether the QUERY body `buf[p:n]` may create, change or drop a table, judging by its first letters.
 
-    These are the letters of CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment.
+    Accepted are the letters of CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), and the start of a comment.
     """
     if n - p < QUERY_HEAD_SIZE + 3:
         return False
@@ -187,8 +188,8 @@ def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
 
 # State of the open group.
 NO_GROUP, AFTER_GTID, BEGUN, ONE_STATEMENT = range(4)
-"""AFTER_GTID: after MySQL's GTID, a BEGIN or the one statement follows. BEGUN: a transaction, up to its commit.
-ONE_STATEMENT: after MariaDB's GTID with the flag STANDALONE, up to the end of its one statement."""
+"""AFTER_GTID: after MySQL's GTID; a BEGIN or a single statement follows. BEGUN: in a transaction, up to its commit.
+ONE_STATEMENT: after MariaDB's GTID with the flag STANDALONE, up to the end of its only statement."""
 
 # Mark of an event: its role in groups.
 (
@@ -204,25 +205,25 @@ ONE_STATEMENT: after MariaDB's GTID with the flag STANDALONE, up to the end of i
     COMMIT_EVENT,
     OTHER_END,
 ) = range(11)
-"""OUTSIDE_GROUPS: between groups. MYSQL_GTID; MARIADB_GTID, MARIADB_STANDALONE_GTID: without and with the flag
-STANDALONE. NEVER_LAST: never the last event of a statement. ROW_EVENT; LAST_ROW_EVENT: with the flag STMT_END.
-COMMIT_EVENT: XID. OTHER_END: another end of a transaction, which may also follow a GTID directly."""
+"""OUTSIDE_GROUPS: between groups. MARIADB_GTID, MARIADB_STANDALONE_GTID: without and with the flag STANDALONE.
+NEVER_LAST: never the last event of a statement. LAST_ROW_EVENT: with the flag STMT_END. COMMIT_EVENT: XID. OTHER_END:
+another end of a transaction, which may also directly follow a GTID."""
 
 STATEMENT = 16
-"""The mark of a statement is this number plus its `QueryKind`."""
+"""Offset of statement marks: the mark of a statement is this number plus its `QueryKind`."""
 
 MARK_COUNT = STATEMENT + len(QueryKind)
 
 # Step of an event in its group.
 OUTSIDE, OPENS, INSIDE, ENDS, ALONE = range(5)
-"""The values of `GroupStep` as plain numbers, for kernels."""
+"""Values of `GroupStep` as plain numbers, for kernels."""
 
 # Nesting rule that an event breaks.
 NO_FAULT, GTID_IN_GROUP, OUTER_EVENT_IN_GROUP, BEGIN_IN_TRANSACTION, END_OUTSIDE_TRANSACTION = range(5)
 
 GROUP_BITS, STEP_AT, FAULT_AT = 3, 2, 5
-"""Parts of the result of `step`: mask of the group after the event; shift of the step (3 bits); shift of the broken
-rule.
+"""Parts of the result of `step_group`: mask of the group after the event; shift of the step (3 bits); shift of the
+broken rule.
 """
 STEP_BITS = 7
 
@@ -238,13 +239,13 @@ def pack_step(group: int, role: int, fault: int) -> int:
 
 @kernel(pack_step)
 def end_group(group: int, fault: int) -> int:
-    """Return the step that ends a group, or of an event that is one by itself."""
+    """Return the step of an event that ends a group, or is a group by itself."""
     return pack_step(NO_GROUP, ENDS if group != NO_GROUP else ALONE, fault)
 
 
 @kernel(end_group, pack_step)
 def step_statement(group: int, kind: int) -> int:
-    """Return the step of a statement; an ordinary one forms a group by itself if none is begun."""
+    """Return the step of a statement; an ordinary statement is a group by itself if no group is open."""
     outside = END_OUTSIDE_TRANSACTION if group != BEGUN else NO_FAULT
     if kind == BEGIN or kind == XA_START:  # noqa: SIM109 - a kernel
         return pack_step(
@@ -261,13 +262,13 @@ def step_statement(group: int, kind: int) -> int:
 
 @kernel(end_group, pack_step, step_statement)
 def step_group(group: int, mark: int) -> int:
-    """Return the group after an event with this mark, its step, and the rule that it breaks, packed by `pack_step`."""
+    """Return the group after an event with this mark, its step, and the rule that it breaks, as from `pack_step`."""
     if mark >= STATEMENT:
         return step_statement(group, mark - STATEMENT)
     if mark == MYSQL_GTID or mark == MARIADB_GTID or mark == MARIADB_STANDALONE_GTID:  # noqa: SIM109 - a kernel
         new_group = AFTER_GTID if mark == MYSQL_GTID else BEGUN if mark == MARIADB_GTID else ONE_STATEMENT
         return pack_step(new_group, OPENS, GTID_IN_GROUP if group != NO_GROUP else NO_FAULT)
-    if mark == INCIDENT and group == AFTER_GTID:  # MySQL gives it its own GTID, so that it can be skipped
+    if mark == INCIDENT and group == AFTER_GTID:  # MySQL gives an INCIDENT its own GTID, so that it can be skipped
         return end_group(group, NO_FAULT)
     if mark == OUTSIDE_GROUPS or mark == INCIDENT:  # noqa: SIM109 - a kernel
         return pack_step(group, OUTSIDE, OUTER_EVENT_IN_GROUP if group != NO_GROUP else NO_FAULT)
@@ -284,12 +285,12 @@ def step_group(group: int, mark: int) -> int:
 
 @kernel()
 def is_transaction_begin(step_result: int) -> bool:
-    """Return whether a transaction begins with this step, even if the previous one has no end."""
+    """Return whether a transaction begins with this step, even if the previous transaction has no end."""
     return step_result >> STEP_AT & STEP_BITS == OPENS or step_result >> FAULT_AT == BEGIN_IN_TRANSACTION
 
 
 STEP_TABLE = tuple(step_group(group, mark) for mark in range(MARK_COUNT) for group in range(4))
-"""Table of all results of `step`: that of a mark and a group is at `4 * mark + group`."""
+"""Table of all results of `step_group`; that of a mark and a group is at `4 * mark + group`."""
 
 
 def group_after(group: int, mark: int) -> int:
@@ -309,7 +310,7 @@ EVENTS_OUTSIDE_GROUPS = frozenset(
         _T.START_ENCRYPTION, _T.ROTATE, _T.STOP, _T.INCIDENT, _T.HEARTBEAT, _T.HEARTBEAT_V2,
     }
 )  # fmt: skip
-"""Events outside of groups: the end of each is a boundary. An INCIDENT may have its own GTID."""
+"""Events outside groups: the end of each is a boundary. An INCIDENT may have its own GTID."""
 
 EVENTS_BEFORE_STATEMENT_END = (
     frozenset({_T.INTVAR, _T.RAND, _T.USER_VAR, _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY}) | GTID_EVENTS
@@ -322,14 +323,14 @@ STANDALONE = 1
 """Bit of flags2 of MariaDB's GTID: no commit event follows."""
 
 STMT_END = 1
-"""Bit of the flags of a row event: it is the last one of its statement."""
+"""Bit of a row event's flags: it is the last row event of its statement."""
 ROW_FLAGS_AT = 6
-"""Offset of these flags in a body, after the table id of servers that have one-statement groups."""
+"""Offset of a row event's flags in the body, after the table id of servers that have one-statement groups."""
 
-# Traits of an event type: its mark, and beside that
+# Traits of an event type: its mark, and additional bits
 MARK_MASK = 31
 IS_GTID, IS_QUERY, IS_ROWS, IS_MAP, NEEDS_TRACKER = 32, 64, 128, 256, 512
-"""NEEDS_TRACKER: the kernel does not support the event."""
+"""NEEDS_TRACKER: the kernel does not support events of this type."""
 
 _EVENTS_BY_MARK = {
     NEVER_LAST: EVENTS_BEFORE_STATEMENT_END,
@@ -366,7 +367,7 @@ def build_traits(unsupported: Iterable[int]) -> array[int]:
 
 @kernel(classify_query)
 def get_mark(trait: int, words: Int64s, buf: UInt8s, p: int, n: int) -> int:
-    """Return the mark of an event with the body `buf[p:n]`; for a QUERY_COMPRESSED that of any statement."""
+    """Return the mark of an event with the body `buf[p:n]`; a QUERY_COMPRESSED gets the mark of any statement."""
     mark = trait & MARK_MASK
     if trait & IS_ROWS:
         return LAST_ROW_EVENT if n - p > ROW_FLAGS_AT + 1 and buf[p + ROW_FLAGS_AT] & STMT_END else mark
@@ -389,7 +390,7 @@ class GroupStep(enum.IntEnum):
     ENDS = ENDS
     """Last event of the group."""
     ALONE = ALONE
-    """A statement that forms a group by itself, without a GTID before it."""
+    """A statement that is a group by itself, without a GTID before it."""
 
 
 _STEPS = tuple(GroupStep)
@@ -405,8 +406,8 @@ _FAULT_MESSAGES: Mapping[int, str] = {
 class TransactionGroups(msgspec.Struct):
     """State of the open group.
 
-    `group`: the state of the open group (NO_GROUP, …). `fault`: the nesting rule that the last event broke, in words;
-    None for none.
+    `group`: state of the open group (NO_GROUP, …). `fault`: text about the nesting rule that the last event broke, else
+    None.
     """
 
     group: int = NO_GROUP
@@ -425,11 +426,11 @@ class TransactionGroups(msgspec.Struct):
 
     @property
     def has_begun_now(self) -> bool:
-        """True if a transaction began with the last event, even if the previous one has no end."""
+        """True if a transaction began with the last event, even if the previous transaction has no end."""
         return is_transaction_begin(self._last_step)
 
     def add_event(self, code: int, body: bytes | memoryview) -> GroupStep:
-        """Follow the next event; `body`: its bytes without header and checksum."""
+        """Update the state by the next event, and return its step; `body`: its bytes without header and checksum."""
         mark = _event_mark(code, body)
         result = self._last_step = STEP_TABLE[mark << 2 | self.group]
         self.group = result & GROUP_BITS
@@ -437,7 +438,7 @@ class TransactionGroups(msgspec.Struct):
         return _STEPS[result >> STEP_AT & STEP_BITS]
 
     def reset(self) -> None:
-        """Forget the open group: a part of the log was skipped."""
+        """Forget the open group, because a part of the log was skipped."""
         self.group = NO_GROUP
 
 
@@ -473,7 +474,7 @@ class XaId(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The identifier as servers log it and as it is written in statements."""
+        """The identifier as servers log it and as statements contain it."""
         return f"X'{self.gtrid.hex()}',X'{self.bqual.hex()}',{self.format_id}"
 
 
@@ -500,13 +501,13 @@ class XaStates(msgspec.Struct):
     _prepared: dict[XaId, bool] = msgspec.field(default_factory=dict)
 
     def prepare(self, xa_id: XaId, *, one_phase: bool) -> str | None:
-        """Note XA_PREPARE, which commits if it is `one_phase`; return what is wrong with it, None if nothing is."""
+        """Record XA_PREPARE, a commit if it is `one_phase`; return a message about a fault, else None."""
         fault = f"XA transaction {xa_id.text} is prepared twice" if self._prepared.get(xa_id) else None
         self._remember(xa_id, not one_phase)
         return fault
 
     def finish(self, xa_id: XaId) -> str | None:
-        """Note XA COMMIT or XA ROLLBACK; return what is wrong with it, None if nothing is."""
+        """Record XA COMMIT or XA ROLLBACK; return a message about a fault, else None."""
         fault = f"XA transaction {xa_id.text} is finished twice" if self._prepared.get(xa_id) is False else None
         self._remember(xa_id, False)
         return fault

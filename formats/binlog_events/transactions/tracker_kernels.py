@@ -1,6 +1,6 @@
-"""Track transactions and table maps over the columns of a batch, by compiled code.
+"""Track transactions and table maps over the columns of a batch, in compiled code.
 
-The kernel stops at each event that it does not support; such an event leaves no trace in the state.
+The kernel stops at each event that it does not support, and leaves the state unchanged by this event.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ __all__ = ["CONTAINER", "CONTAINER_TURN", "ID_SIZE", "ID_TABLE_MASK", "NESTED_ST
     GROUP_TURN,
     STATE_SIZE,
 ) = range(12)
-"""GROUP_STATE: the open group, as in `transactions.boundaries`. SOURCE, GTID_NUMBER: its owner: number of its source's
-text (-1 = none), and the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: of the last
-GTID event: type, the 128 bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids, less
-one. CONTAINER_RECORD, GROUP_TURN: where groups are separate (`follow_groups`): record that contains the group, and
-number of groups so far."""
+"""GROUP_STATE: the open group, as in `transactions.boundaries`. SOURCE, GTID_NUMBER: owner of the group: number of its
+source's text (-1 = none), and the number in its GTID. LAST_CODE, LAST_SOURCE_LOW, LAST_SOURCE_HIGH, LAST_SOURCE: type
+of the last GTID event, the 128 bits of its source, number of its source's text. ID_TABLE_MASK: size of the table of ids
+minus 1. CONTAINER_RECORD, GROUP_TURN: if groups are separate (`track_separate_groups`), the record that contains the
+group, and the number of groups so far."""
 
 
 @kernel()
 def find_id_slot(table_id: int, ids: Int64s, mask: int) -> int:
-    """Return the slot of a table id in the table of ids (pairs of id + 1 and map number), or its free slot."""
+    """Return the slot of a table id in the table of ids (pairs of id + 1 and map number), or a free slot for it."""
     at = (table_id ^ table_id >> 13 ^ table_id >> 27) & mask
     while ids[2 * at] != 0 and ids[2 * at] != table_id + 1:
         at = (at + 1) & mask
@@ -84,9 +84,9 @@ def is_known_body(known: Int64s, at: int, buf: UInt8s, p: int, n: int) -> bool:
 
 
 class MapTable(NamedTuple):
-    """The known table maps.
+    """Known table maps.
 
-    ids: see `find_id_slot`. known, known_places: their bodies (`is_known_body`), and for each where it starts and its
+    ids: see `find_id_slot`. known, known_places: their bodies (`is_known_body`), and for each body its start and its
     size in bytes.
     """
 
@@ -112,7 +112,7 @@ def find_map_number(trait: int, buf: UInt8s, p: int, n: int, state: Int64s, maps
 
 @kernel(load_little_endian)
 def track_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: MutableInt64s) -> bool:
-    """Make the GTID of this event the owner; return False if its source is not that of the last GTID."""
+    """Make the GTID of this event the owner; return False if its source is not that of the last GTID event."""
     if code == ANONYMOUS_GTID:
         state[SOURCE] = -1
         return True
@@ -135,7 +135,7 @@ def track_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: Mutab
 
 
 class FrameColumns(NamedTuple):
-    """One entry for each event of a batch: its type and server, and where its body is."""
+    """Columns with one entry per event of a batch: its type, its server, and the range of its body."""
 
     codes: Int64s
     servers: Int64s
@@ -144,7 +144,7 @@ class FrameColumns(NamedTuple):
 
 
 class OwnerColumns(NamedTuple):
-    """One entry for each event: number of its source (-1 = none), number in its GTID, number of its map (-1 = none)."""
+    """Columns with one entry per event: number of its source, number in its GTID, number of its map; -1 = none."""
 
     sources: MutableInt64s
     numbers: MutableInt64s
@@ -163,7 +163,7 @@ def track_events(
     map_table: MapTable,
     owners: OwnerColumns,
 ) -> int:
-    """Fill `sources`, `numbers` and `maps` for the events from `i` on; return where it stopped.
+    """Fill `owners` for the events from `i` on; return where the kernel stopped.
 
     `traits`: see `build_traits`. `words`: `WORD_TABLE`.
     """
@@ -206,9 +206,9 @@ def track_separate_groups(
     map_turns: MutableInt64s,
     owners: OwnerColumns,
 ) -> int:
-    """Track events where each group is separate: all have the owner of its first event, and its own table maps.
+    """Track events in separate groups: all events of a group have the owner of the first one, and their own table maps.
 
-    `groups`: number of each event's group. `map_turns`: for each table map the turn of the group that had it last.
+    `groups`: group number of each event. `map_turns`: for each table map, the turn of the last group that defined it.
     """
     while i < stop:
         trait = traits[frames.codes[i]]
@@ -244,7 +244,7 @@ def track_separate_groups(
 T = TypeVar("T")
 
 MAX_CACHED = 4096
-"""Most table maps or sources that are kept from batch to batch."""
+"""Maximum number of table maps or sources that are kept from batch to batch."""
 
 _MAX_STEP = 512
 _MIN_COMPILED_RUN = 32
@@ -263,7 +263,7 @@ def as_int_column(column: Any, count: int) -> Any:
 
 
 class LazySequence(Sequence[T]):
-    """Sequence whose entries are made on access."""
+    """Sequence whose entries are created on access."""
 
     def __init__(self, count: int, entry: Callable[[int], T]) -> None:
         self._count, self._entry = count, entry
@@ -282,10 +282,10 @@ class LazySequence(Sequence[T]):
 
 
 class CompiledTracker:
-    """Compiled replacement of `EventTracker.track_records`, which it calls for events that are new to it.
+    """Compiled replacement for `EventTracker.track_records`, which it calls for events that it cannot process.
 
-    `sources`: texts before the number of a GTID ("0-1-"); for a number beyond 63 bits the whole owner.
-    `table_maps`: all that were valid since the last batch that found too many. Both only grow within a batch.
+    `sources`: texts before the number of a GTID ("0-1-"); for numbers of more than 63 bits, the whole owner.
+    `table_maps`: all maps seen since the cache was last reset. Both only grow within a batch.
     """
 
     def __init__(self, tracker: EventTracker, compile_: Callable[[Kernel], Kernel]) -> None:
@@ -313,15 +313,15 @@ class CompiledTracker:
     # -- a batch -------------------------------------------------------------------------------------------------------
 
     def columns(self, notes: TrackedBatch) -> Mapping[str, Column]:
-        """Return columns of the last batch: source number and table map number (-1 = none), number in the GTID."""
-        if notes is not self._last_notes:  # made by the tracker before it had this object
+        """Return columns of the last batch: source number, number in the GTID, table map number; -1 = none."""
+        if notes is not self._last_notes:  # created by the tracker before it had this object
             self._begin_batch(len(notes.owners))
             self._store_notes(0, notes)
             self._last_notes = notes
         return dict(zip(("source", "number", "map"), self._columns, strict=True))
 
     def __call__(self, batch: Batch) -> TrackedBatch:
-        """Return the notes of the next batch."""
+        """Track the next batch, and return its transactions and table maps."""
         self._begin_batch(batch.frames.count)
         frames = FrameColumns._make(as_int_column(batch.frames[name], batch.frames.count) for name in _COLUMN_NAMES)
         containers = None if batch.positions is None else batch.positions.record
@@ -347,13 +347,13 @@ class CompiledTracker:
         """Return the numbers of table maps that the tracker found itself, -1 = none; valid until the next batch."""
         number_by_identity = self._map_numbers.get
         numbers = [-1 if known is None else number_by_identity(id(known)) for known in maps]
-        if None in numbers:  # there is a new one
+        if None in numbers:  # there is a new map
             numbers = [-1 if known is None else self.register_map(known) for known in maps]
         return array("q", numbers)  # type: ignore[arg-type]
 
     @property
     def map_bodies(self) -> tuple[array[int], array[int]]:
-        """The bodies of the table maps, and their offsets (`tracking_kernels.track_events`)."""
+        """Bodies of the table maps, and their offsets (`MapTable.known`, `MapTable.known_places`)."""
         return self._map_bodies, self._map_offsets
 
     def _begin_batch(self, count: int) -> None:
@@ -374,7 +374,7 @@ class CompiledTracker:
         return self._last_owner[2]
 
     def make_owner(self, source: int, number: int) -> TransactionOwner:
-        """Return a transaction by the numbers of `columns`."""
+        """Return a transaction from its numbers in `columns`."""
         source_text = NO_OWNER if source < 0 else self.sources[source]
         return (
             source_text
@@ -390,7 +390,7 @@ class CompiledTracker:
     # -- unsupported events --------------------------------------------------------------------------------------------
 
     def _ask_tracker(self, batch: Batch, start: int, stop: int) -> None:
-        """Let the tracker follow some events, and register what is new."""
+        """Let the tracker process some events, and register new sources and table maps."""
         self._export_state()
         notes = self._tracker.track_records(batch, start, stop)
         self._store_notes(start, notes)
@@ -411,7 +411,7 @@ class CompiledTracker:
             state[slot] = int.from_bytes(value, "little", signed=len(value) == 8)
 
     def _store_notes(self, start: int, notes: TrackedBatch) -> None:
-        """Store notes of the tracker in the columns."""
+        """Store the results of the tracker in the columns."""
         for i, (owner, table_map) in enumerate(zip(notes.owners, notes.maps, strict=True), start):
             source = self._source_number(owner)
             self._columns[0][i] = source
@@ -479,7 +479,7 @@ class CompiledTracker:
                 self._map_turns[self.register_map(table_map)] = state[GROUP_TURN]
 
     def _resize(self, size: int) -> None:
-        """Rebuild the table of ids, at most half full."""
+        """Rebuild the table of ids so that it is at most half full."""
         while size < 2 * len(self._valid_maps):
             size *= 2
         self._state[ID_TABLE_MASK] = size - 1
@@ -498,13 +498,13 @@ def _pack_bytes(data: bytes) -> tuple[int, ...]:
 # --- Table maps of nested events, as a kernel ---
 
 CONTAINER, CONTAINER_TURN = STATE_SIZE, STATE_SIZE + 1
-"""State, after what `map_of` reads of it. CONTAINER: offset of the event that contained the last one, -1 for none.
-CONTAINER_TURN: number of containers so far."""
+"""State after the slots that `find_map_number` reads. CONTAINER: offset of the event that contained the last one, -1
+for none. CONTAINER_TURN: number of containers so far."""
 NESTED_STATE_SIZE = STATE_SIZE + 2
 
 
 class NestedColumns(NamedTuple):
-    """One entry for each event: its type, where its body is, and the event that it is inside of."""
+    """Columns with one entry per event: its type, the range of its body, and the event that contains it."""
 
     codes: Int64s
     starts: Int64s
@@ -524,9 +524,9 @@ def track_nested(
     seen: MutableInt64s,
     maps: MutableInt64s,
 ) -> int:
-    """Fill `maps` for the nested events from `i` on; return where it stopped: at a TABLE_MAP that is not registered.
+    """Fill `maps` for the nested events from `i` on; return where it stopped: at an unregistered TABLE_MAP, or `stop`.
 
-    `seen`: by number of a table map, the turn in which it was last defined.
+    `seen`: for each table map number, the turn in which the map was last defined.
     """
     while i < stop:
         trait = traits[events.codes[i]] & (IS_MAP | IS_ROWS)
@@ -606,12 +606,12 @@ class NestedTableMaps:
         return number
 
     def _insert_id(self, table_id: int, number: int) -> None:
-        """Enter a table id into the table of ids."""
+        """Insert a table id into the table of ids."""
         at = find_id_slot(table_id, self._id_table, self._state[ID_TABLE_MASK])
         self._id_table[2 * at], self._id_table[2 * at + 1] = table_id + 1, number
 
     def _resize(self, size: int) -> None:
-        """Rebuild the table of ids, at most half full."""
+        """Rebuild the table of ids so that it is at most half full."""
         self._state[ID_TABLE_MASK] = size - 1
         self._id_table = array("q", [0, -1]) * size
         for table_id, number in self._by_id.items():
@@ -626,11 +626,12 @@ SPLIT_GROUP_STATE, BOUNDARY_COUNT, MAP_COUNT, SPLIT_STATE_SIZE = range(4)
 the last boundary. MAP_COUNT: number of table maps noted for the batch."""
 
 MAP_SLOTS = 1024
-"""Number of slots for the table maps of one batch, by the low bits of their ids."""
+"""Number of slots for the table maps of one batch, indexed by the low bits of their ids."""
 
 FIRST_EVENT, LAST_EVENT, LAST_BEFORE_BOUNDARY, MAP_WIDTH = range(4)
-"""Numbers of a noted table map: its first event, the last one that repeats it, and the last of these before the last
-boundary; MAP_WIDTH numbers for each map."""
+"""Numbers of a noted table map: its first event, the last event that repeats it, and the last of these before the last
+boundary; each map has MAP_WIDTH numbers.
+"""
 
 
 @kernel()
@@ -646,7 +647,7 @@ def is_equal(buf: UInt8s, a: int, b: int, size: int) -> bool:
 def note_map(
     i: int, starts: Int64s, ends: Int64s, buf: UInt8s, state: MutableInt64s, slots: MutableInt64s, noted: MutableInt64s
 ) -> int:
-    """Note the TABLE_MAP event `i`, unless it repeats the last one in its slot; return 1 if it is noted."""
+    """Record the TABLE_MAP event `i` unless it repeats the last map in its slot; return 1 if it was recorded."""
     p = starts[i] + 0
     size = ends[i] - p
     slot = load_little_endian(buf, p, min(size, 4)) & MAP_SLOTS - 1
@@ -668,7 +669,7 @@ def note_map(
 
 
 class EventBodies(NamedTuple):
-    """One entry for each event: its type, and where its body is."""
+    """Columns with one entry per event: its type, and the range of its body."""
 
     codes: Int64s
     starts: Int64s
@@ -687,7 +688,7 @@ def find_boundaries(
     slots: MutableInt64s,
     noted: MutableInt64s,
 ) -> int:
-    """Follow the events from `i` on; return where it stopped: at an event that it cannot read, or `stop`.
+    """Track the events from `i` on; return where the kernel stopped: at an event that it cannot read, or `stop`.
 
     `traits`: see `build_traits`. `words`: `WORD_TABLE`. `noted`: table maps, `MAP_WIDTH` numbers for each event.
     """

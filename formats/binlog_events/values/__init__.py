@@ -1,1 +1,1 @@
-"""Column values of row images."""
+"""Column types, and decoding of values in row images."""

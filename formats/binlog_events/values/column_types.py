@@ -1,4 +1,4 @@
-"""Column types of a table map, how their values are encoded in a row image, and their character sets.
+"""Column types of a table map, the encoding of their values in a row image, and their character sets.
 
 See docs/spec/mysql_binlog.md#table_map and docs/spec/mysql_binlog.md#row-events.
 """
@@ -19,12 +19,12 @@ from binlogtool.format_api.schema_fields import MalformedError
 # --- Collations and character sets ---
 
 BINARY = 63
-"""The collation of columns that hold bytes."""
+"""Collation of columns that hold bytes."""
 
 _NOPAD = 1024
-"""MariaDB: added to the number of a collation for its NO PAD form."""
+"""MariaDB: number added to a collation's number for its NO PAD form."""
 _UCA1400 = 2048
-"""MariaDB: the first number of the uca1400 collations, 256 for each of the character sets below."""
+"""MariaDB: first number of the uca1400 collations; each of the character sets below has 256 numbers."""
 _UCA1400_CHARSETS = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 
 _COLLATIONS: Mapping[str, tuple[int, ...]] = {
@@ -126,8 +126,8 @@ _CODECS: Mapping[str, str] = MappingProxyType(
         "gb18030": "gb18030",
     }
 )
-"""Character sets that Python lacks but that contain ASCII are decoded as ASCII: other text stays bytes. swe7 has no
-codec.
+"""Python codecs by character set. Sets that Python lacks but that contain ASCII are decoded as ASCII; other text stays
+bytes. swe7 has no codec.
 """
 
 _ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
@@ -138,10 +138,10 @@ MAX_CHARACTER_BYTES: Mapping[str, int] = MappingProxyType(
         "utf16": 4, "utf16le": 4, "utf32": 4, "cp932": 2, "eucjpms": 3, "gb18030": 4,
     }
 )  # fmt: skip
-"""Bytes of the longest character of sets that have more than one (SHOW CHARACTER SET, Maxlen)."""
+"""Size in bytes of the longest character, for sets with multi-byte characters (SHOW CHARACTER SET, Maxlen)."""
 
 TextDecoder = Callable[[bytes], str | bytes]
-"""Returns text, or the bytes unchanged if they are not valid in the character set."""
+"""Function that returns text, or the unchanged bytes if they are not valid in the character set."""
 
 
 @cache
@@ -153,7 +153,7 @@ def _charsets_by_collation() -> Mapping[int, str]:
 
 
 def charset_of_collation(collation: int | None) -> str | None:
-    """Return the character set of a collation number of MySQL or MariaDB; None if it is unknown."""
+    """Return the character set of a MySQL or MariaDB collation number; None if it is unknown."""
     if collation is None:
         return None
     if collation >= _UCA1400:
@@ -164,7 +164,7 @@ def charset_of_collation(collation: int | None) -> str | None:
 
 
 def normalize_charset_name(name: str) -> str | None:
-    """Return this module's name of a character set written in SQL; None if it is unknown."""
+    """Return this module's name for a character set written in SQL; None if it is unknown."""
     name = _ALIASES.get(name.lower(), name.lower())
     return name if name in _COLLATIONS else None
 
@@ -173,7 +173,7 @@ def normalize_charset_name(name: str) -> str | None:
 def charset_decoder(charset: str | None) -> TextDecoder:
     """Return the function that decodes text of a character set.
 
-    `charset`: None = unknown; bytes that are valid UTF-8 are text.
+    `charset`: None = unknown; then bytes are text if they are valid UTF-8.
     """
     if charset is None:
         return decode_utf8
@@ -199,8 +199,8 @@ _SERVER_CHARACTERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )  # fmt: skip
-"""Characters where Python's codecs differ from the servers: codec's character -> server's (all pairs of bytes
-compared).
+"""Characters in which Python's codecs differ from the servers: codec's character -> server's character (all pairs of
+bytes were compared).
 """
 
 
@@ -232,7 +232,7 @@ def keep_bytes(raw: bytes) -> bytes:
 
 @cache
 def _latin1_table() -> str:
-    """Return the decoding table of the servers' latin1: cp1252 with control characters in its five holes."""
+    """Return the decoding table of the servers' latin1: cp1252 with control characters at its five undefined codes."""
     return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
 
 
@@ -299,7 +299,7 @@ ENUM_AND_SET = frozenset({_C.ENUM, _C.SET})
 
 
 class LogicalType(enum.Enum):
-    """Types that the log stores as other types and does not name; only a CREATE TABLE reveals them."""
+    """Types that the log stores as other types; only a CREATE TABLE reveals them."""
 
     UUID = "uuid"
     INET4 = "inet4"
@@ -311,10 +311,10 @@ class LogicalType(enum.Enum):
 class TableMapColumn(msgspec.Struct, frozen=True):
     """One column of a table map; None = not in the log.
 
-    `type`: the real type code. `metadata`: STRING, VARCHAR, VAR_STRING: the longest value in bytes; BLOB, GEOMETRY,
-    JSON, VECTOR: bytes of the length; ENUM, SET: bytes of a value; BIT: bits; NEWDECIMAL: precision * 256 + scale;
-    temporal types: digits of the fraction. `charset`: name of the character set. `values`: the texts of an ENUM or SET.
-    `dimension`: numbers of a VECTOR. `logical`: see `LogicalType`. `generated`: computed from other columns.
+    `type`: the real type code. `metadata`: STRING, VARCHAR, VAR_STRING: maximum size in bytes; BLOB, GEOMETRY, JSON,
+    VECTOR: size of the length in bytes; ENUM, SET: size of a value in bytes; BIT: bits; NEWDECIMAL: precision * 256 +
+    scale; temporal types: digits of the fraction. `charset`: name of the character set. `values`: the texts of an ENUM
+    or SET. `dimension`: numbers of a VECTOR. `logical`: see `LogicalType`. `generated`: computed from other columns.
     `fraction`: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old format; not in the log. `text`: its values are
     text even if the character set is unknown.
     """
@@ -337,7 +337,7 @@ class TableMapColumn(msgspec.Struct, frozen=True):
 
     @property
     def type_name(self) -> str:
-        """The server's name of the type, or the number of an unknown type."""
+        """The server's name for the type, or the number of an unknown type."""
         try:
             return ColumnType(self.type).name
         except ValueError:
@@ -351,9 +351,9 @@ class TableMapColumn(msgspec.Struct, frozen=True):
 
 
 class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Definition of one column by a CREATE TABLE, used only for what the log does not record.
+    """Definition of a column in a CREATE TABLE, used only for properties that the log does not record.
 
-    `types`: type codes that such a column may have in a log; empty = not said. They show whether the statement is about
+    `types`: type codes that such a column may have in a log; empty = unknown. They show whether the statement matches
     this table: if a column has none of its hint's types, no hint is used. `charset`: spelled as by
     `normalize_charset_name`. `text`: its values are text. `nullable`: False = NOT NULL. `metadata`: as in the log; None
     = not compared.
@@ -373,7 +373,7 @@ class ColumnHint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ValueKind(enum.IntEnum):
-    """Encoding of a value's bytes; the parameter of a kind is in parentheses.
+    """Encoding of a value's bytes; the parameter of each kind is in parentheses.
 
     Fixed width: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE; DECIMAL (precision * 256 + scale);
     BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE; TIME2, DATETIME2, TIMESTAMP2 (digits of
@@ -417,7 +417,7 @@ class ValueKind(enum.IntEnum):
 class ColumnKind(NamedTuple):
     """Encoding of the values of a column, as plain integers.
 
-    `kind`: a `ValueKind`. `parameter`: see `ValueKind`. `fixed`: size of a value, if `prefix` is 0. `prefix`: bytes of
+    `kind`: a `ValueKind`. `parameter`: see `ValueKind`. `fixed`: size of a value, if `prefix` is 0. `prefix`: size of
     the little-endian length before a value; 0 = fixed width.
     """
 
@@ -446,7 +446,7 @@ _FIXED_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
 OLD_TEMPORAL: Mapping[int, tuple[int, ...]] = MappingProxyType(
     {_C.TIMESTAMP: (4, 5, 5, 6, 6, 7, 7), _C.TIME: (3, 4, 4, 5, 5, 5, 6), _C.DATETIME: (8, 6, 6, 7, 7, 7, 8)}
 )
-"""Bytes of a value in MariaDB's old format (before 10.1.2 adopted MySQL's), by the digits of the fraction."""
+"""Size of a value in MariaDB's old format (before 10.1.2 adopted MySQL's), by the number of fractional digits."""
 _FRACTION_KINDS: Mapping[int, tuple[ValueKind, int]] = MappingProxyType(
     {_C.TIME2: (ValueKind.TIME2, 3), _C.DATETIME2: (ValueKind.DATETIME2, 5), _C.TIMESTAMP2: (ValueKind.TIMESTAMP2, 4)}
 )
@@ -467,7 +467,7 @@ _STRUCTURED_KINDS: Mapping[int, ValueKind] = MappingProxyType(
     }
 )
 DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""Bytes of a group of 0 to 9 decimal digits."""
+"""Size in bytes of a group of 0 to 9 decimal digits."""
 
 
 def packed_decimal_size(precision: int, scale: int) -> int:
@@ -477,7 +477,7 @@ def packed_decimal_size(precision: int, scale: int) -> int:
 
 
 def column_kind(column: TableMapColumn) -> ColumnKind:
-    """Return how the values of a column are stored.
+    """Return the encoding of a column's values.
 
     Raises:
         MalformedError: the type is unknown, or its values have no known length.
@@ -573,4 +573,4 @@ UUID = ValueKind.UUID.value
 INET4 = ValueKind.INET4.value
 
 FIRST_SIZED = TEXT
-"""Kinds from this one on have a length before their bytes."""
+"""First kind with a length before its bytes; all later kinds have one too."""

@@ -4,9 +4,8 @@ See docs/spec/mysql_binlog.md#row-events. Text forms: DATE "YYYY-MM-DD", TIME "[
 "YYYY-MM-DD HH:MM:SS[.f]", with as many digits of the fraction as the column declares. Zero and impossible dates stay as
 they are stored. TIMESTAMP is UTC.
 
-In a damaged JSON value, parts may overlap or point back into the value itself. So
-every byte that is read is deducted from a budget of as many bytes as the value has: in a valid value no byte belongs to
-two parts.
+In a damaged JSON value, parts may overlap or point back into the value itself. So every byte that is read is deducted
+from a budget of the value's size: in a valid value no byte belongs to two parts.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from binlogtool.limits import Limits
 # --- NEWDECIMAL values ---
 
 _DigitGroup = tuple[int, int, int]
-"""(Start, end, number of digits) of a group of digits in the bytes."""
+"""(start, end, number of digits) of a group of digits in the bytes."""
 
 
 def _lay_out_groups(offset: int, digits: tuple[int, ...]) -> tuple[_DigitGroup, ...]:
@@ -91,7 +90,7 @@ _MAX_CACHED_DATES = 1 << 16
 
 
 class _DateTexts(dict[int, str]):
-    """Texts of (year * 13 + month) * 32 + day, formatted on first use."""
+    """Texts of dates by (year * 13 + month) * 32 + day, formatted on first use."""
 
     def __missing__(self, packed: int) -> str:
         if len(self) >= _MAX_CACHED_DATES:
@@ -102,7 +101,7 @@ class _DateTexts(dict[int, str]):
 
 
 class _TimeTexts(dict[int, str]):
-    """Texts of (hour * 64 + minute) * 64 + second below 2 ** 17, formatted on first use."""
+    """Texts of times by (hour * 64 + minute) * 64 + second below 2 ** 17, formatted on first use."""
 
     def __missing__(self, packed: int) -> str:
         self[packed] = text = f" {packed >> 12:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
@@ -117,13 +116,13 @@ TIME_ZERO = 0x80_0000
 
 
 def format_date(raw: bytes) -> str:
-    """Format a DATE of 3 bytes: day 5 bits, month 4, year 15."""
+    """Format a DATE of 3 bytes: day 5 bits, month 4 bits, year 15 bits."""
     packed = int.from_bytes(raw, "little")
     return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
 
 
 def format_fraction(units: int, width: int, digits: int) -> str:
-    """Format a fraction stored in `width` bytes; more digits than declared if it is out of range."""
+    """Format a fraction stored in `width` bytes; with more digits than declared if it is out of range."""
     text = f"{units:0{2 * width}d}"
     return "." + (text[:digits] if len(text) == 2 * width else text)
 
@@ -148,7 +147,7 @@ def format_time(packed: int) -> str:
 
 @cache
 def make_datetime2_reader(digits: int) -> Callable[[bytes], str]:
-    """Create the function that formats a DATETIME2 with that many digits of a fraction."""
+    """Create a function that formats a DATETIME2 with `digits` digits of a fraction."""
     if not digits:
         return format_datetime2_seconds
     width = (digits + 1) // 2
@@ -164,7 +163,7 @@ def make_datetime2_reader(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def make_time2_reader(digits: int) -> Callable[[bytes], str]:
-    """Create the function that formats a TIME2.
+    """Create a function that formats a TIME2.
 
     A negative time is stored as the negative of the whole number, fraction included.
     """
@@ -182,7 +181,7 @@ def make_time2_reader(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def make_timestamp2_reader(digits: int) -> Callable[[bytes], str]:
-    """Create the function that formats a TIMESTAMP2."""
+    """Create a function that formats a TIMESTAMP2."""
     width = (digits + 1) // 2
 
     def read(raw: bytes) -> str:
@@ -220,26 +219,26 @@ def format_old_datetime(raw: bytes) -> str:
 
 
 def format_json_datetime(packed: int) -> str:
-    """Format a DATETIME or TIMESTAMP of binary JSON: as DATETIME2 with 24 bits of microseconds, signed."""
+    """Format a DATETIME or TIMESTAMP in binary JSON: like DATETIME2 with 24 bits of microseconds, signed."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f"{sign}{format_datetime(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
 def format_json_date(packed: int) -> str:
-    """Format a DATE of binary JSON: a DATETIME whose time is ignored."""
+    """Format a DATE in binary JSON: a DATETIME whose time is ignored."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return sign + _dates[packed >> 41]
 
 
 def format_json_time(packed: int) -> str:
-    """Format a TIME of binary JSON: as TIME2 with 24 bits of microseconds, signed."""
+    """Format a TIME in binary JSON: like TIME2 with 24 bits of microseconds, signed."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f"{sign}{format_time(packed >> 24)}.{packed & 0xFFFFFF:06d}"
 
 
 @cache
 def make_mariadb_timestamp_reader(digits: int) -> Callable[[bytes], str]:
-    """Create the function that formats a TIMESTAMP of MariaDB before 10.1.2 with a fraction.
+    """Create a function that formats a TIMESTAMP of MariaDB before 10.1.2 with a fraction.
 
     The value is the seconds in 4 bytes, then the fraction, big-endian.
     """
@@ -252,7 +251,7 @@ def make_mariadb_timestamp_reader(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def make_mariadb_datetime_reader(digits: int) -> Callable[[bytes], str]:
-    """Create the function that formats a DATETIME of MariaDB before 10.1.2 with a fraction.
+    """Create a function that formats a DATETIME of MariaDB before 10.1.2 with a fraction.
 
     The value is one number, ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + ...) with the fraction.
     """
@@ -268,9 +267,9 @@ def make_mariadb_datetime_reader(digits: int) -> Callable[[bytes], str]:
 
 @cache
 def make_mariadb_time_reader(digits: int) -> Callable[[bytes], str]:
-    """Create the function that formats a TIME of MariaDB before 10.1.2 with a fraction.
+    """Create a function that formats a TIME of MariaDB before 10.1.2 with a fraction.
 
-    The value is seconds and fraction as one number, to which 839 hours are added.
+    The value is seconds plus fraction as one number, shifted by 839 hours.
     """
     unit = 10**digits
     zero = 839 * 3600 * unit
@@ -311,8 +310,8 @@ def decode_json(data: bytes, max_depth: int) -> Any:
 
     The result is None, bool, int, float, str, list or dict; decimals are {"$decimal": "1.50"}, temporal values
     {"$date": …}, {"$time": …}, {"$datetime": …} and {"$timestamp": …}; other opaque values, and text that is not UTF-8,
-    are bytes. An object whose keys are not distinct texts, or could be taken for a member name of our own output
-    ("$..."), is {"$map": [[key, value], ...]}.
+    are bytes. An object whose keys are not distinct texts, or begin with "$" like the members above, is {"$map": [[key,
+    value], ...]}.
 
     Raises:
         MalformedError: offsets, sizes or types that do not fit; nested deeper than `max_depth` (id nesting-too-deep).
@@ -323,10 +322,10 @@ def decode_json(data: bytes, max_depth: int) -> Any:
 
 
 def has_opaque_value(data: bytes, max_depth: int) -> bool:
-    """Check for decimal, temporal or other opaque values, whose type would be lost in JSON text.
+    """Return whether JSON text would lose the type of a decimal, temporal or other opaque value in it.
 
     Raises:
-        MalformedError: as `decode_json`.
+        MalformedError: see `decode_json`.
     """
     decoder = _JsonDecoder(data, max_depth)
     if data:
@@ -346,10 +345,10 @@ class JsonChange(NamedTuple):
 
 
 def iter_json_changes(data: bytes) -> Iterator[JsonChange]:
-    """Iterate over the changes of a partial update, in the order in which they are applied.
+    """Yield the changes of a partial update, in the order in which they are applied.
 
     Raises:
-        MalformedError: a change that does not fit.
+        MalformedError: a change does not fit.
     """
     reader = BoundedReader(data, "JSON diff")
     while reader.bytes_left:
@@ -361,10 +360,10 @@ def iter_json_changes(data: bytes) -> Iterator[JsonChange]:
 
 
 def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
-    """Decode a partial update to {"op", "path", "value"} for each change; REMOVE has no value.
+    """Decode a partial update to one {"op", "path", "value"} per change; REMOVE has no value.
 
     Raises:
-        MalformedError: as `decode_json`; a change that does not fit.
+        MalformedError: see `decode_json`; or a change does not fit.
     """
     changes = []
     for operation, path, value in iter_json_changes(data):
@@ -376,9 +375,10 @@ def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
 
 
 class _JsonDecoder:
-    """Decodes one value. All offsets count from the start of `data`.
+    """Decoder of one value. All offsets count from the start of `data`.
 
-    `max_depth`: allowed nesting. `bytes_left`: bytes that may still be read. `has_opaque`: an opaque value was decoded.
+    `max_depth`: allowed nesting. `bytes_left`: number of bytes that may still be read. `has_opaque`: a value was
+    opaque.
     """
 
     __slots__ = ("bytes_left", "data", "has_opaque", "max_depth")
@@ -390,7 +390,7 @@ class _JsonDecoder:
         self.has_opaque = False
 
     def consume(self, start: int, size: int, end: int, label: str) -> int:
-        """Deduct a part from the bytes that may be read; returns its end, which must not be after `end`."""
+        """Deduct a part from the bytes that may be read; return its end, which must not be after `end`."""
         if start + size > end:
             raise MalformedError(f"JSON: {label} of {size:,} bytes at byte {start:,} goes beyond byte {end:,}")
         self.bytes_left -= size
@@ -424,7 +424,7 @@ class _JsonDecoder:
         return _LITERALS[code]
 
     def read_sized(self, offset: int, end: int, label: str) -> bytes:
-        """Read a length in groups of 7 bits, lowest first, and that many bytes."""
+        """Read a length in groups of 7 bits, lowest group first, and that many bytes."""
         length = shift = 0
         while True:
             byte = self.read_uint(offset, 1, end, f"the length of {label}")
@@ -500,11 +500,11 @@ _TEMPORAL_FORMATS = {
     ColumnType.TIME: ("$time", format_json_time),
     ColumnType.TIME2: ("$time", format_json_time),
 }
-"""Column type -> member name in our JSON, and the function that formats the value."""
+"""Column type -> (member name in the JSON output, function that formats the value)."""
 
 
 def _decode_opaque(code: int, raw: bytes) -> Any:
-    """Decode a value of a column type inside JSON."""
+    """Decode a value of a column type inside binary JSON."""
     if code == ColumnType.NEWDECIMAL and len(raw) > 2:
         precision, scale = raw[0], raw[1]
         if not 0 < precision <= 65 or scale > precision:
@@ -522,8 +522,8 @@ def _decode_opaque(code: int, raw: bytes) -> Any:
 class DecodeBudget:
     """Memory and nesting that the values of one event may still use.
 
-    `inflate`: bytes that compressed columns may still unpack to; at first an eighth of the limit, because a value is
-    copied several times on its way to the output. `max_depth`: allowed nesting of JSON.
+    `inflate`: number of bytes to which compressed columns may still unpack; at first an eighth of the limit, because a
+    value is copied several times on its way to the output. `max_depth`: allowed nesting of JSON.
     """
 
     __slots__ = ("inflate", "max_depth")
@@ -534,7 +534,7 @@ class DecodeBudget:
 
 
 ValueConverter = Callable[[bytes, DecodeBudget], Any]
-"""The bytes of a value (without the length before them) -> the value. Raises `MalformedError` or `CodecError`."""
+"""Bytes of a value (without length) -> value. Raises `MalformedError` or `DecompressionError`."""
 
 _FLOAT = struct.Struct("<f")
 _SMALLEST_NORMAL = 2.0**-126
@@ -542,9 +542,9 @@ _DOUBLE = struct.Struct("<d")
 
 
 def shortest_float(value: float) -> float:
-    """Return the number with the fewest decimal digits that is still this 32-bit float.
+    """Return the number with the fewest decimal digits that still is this 32-bit float.
 
-    Six digits always survive in a normal float, so shorter ones are only tried below that.
+    Six digits always survive in a normal float, so fewer digits are only tried for smaller numbers.
     """
     for digits in range(6 if abs(value) >= _SMALLEST_NORMAL else 1, 9):
         shorter = float(f"{value:.{digits}g}")
@@ -700,7 +700,7 @@ def value_reader(column: TableMapColumn, kind: ColumnKind) -> Callable[[bytes], 
 
 
 def value_converter(column: TableMapColumn, kind: ColumnKind) -> ValueConverter:
-    """Return the function that decodes the values of a column from bytes and a budget."""
+    """Return the function that decodes the values of a column from their bytes and a budget."""
     read = value_reader(column, kind)
     if read is not None:
         return _ignore_budget(read)

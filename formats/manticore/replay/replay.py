@@ -2,8 +2,8 @@
 
 Source: `docs/spec/manticore.md#server-behaviour`.
 
-A commit holds rows in a form that only the table's schema explains; so the image of a document is not its values but
-what identifies them: the checksum of the payload that added it, its place in there, and later updates.
+The rows in a commit can only be decoded with the table's schema. So the image of a document is not its values but what
+identifies them: the checksum of the payload that added it, its position in the payload, and later updates.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ _MAX_REPORTED_TABLES = 20
 
 
 class ReplayedTable(msgspec.Struct):
-    """A table of the server.
+    """Table of the server.
 
     Attributes:
-        tid: last applied; None = not served, -1 = without binlog.
+        tid: last applied TID; None = not served, -1 = without binlog.
         saved: TID before the start.
         gaps: TIDs `[first, last]` that were skipped.
-        since: tid when the current file declared the table.
-        last: highest TID in that file.
-        time: latest time in that file.
+        since: value of `tid` when the current file declared the table.
+        last: highest TID in the current file.
+        time: latest time in the current file.
     """
 
     tid: int | None
@@ -92,7 +92,7 @@ class ReplayedTable(msgspec.Struct):
     time: int = 0
 
     def has_gap_at(self, tid: int) -> bool:
-        """Check that this TID, lower than the last applied one, was never applied."""
+        """Return whether this TID, lower than the last applied one, was never applied."""
         return len(self.gaps) >= MAX_GAPS or any(low <= tid <= high for low, high in self.gaps)
 
 
@@ -139,11 +139,11 @@ class ReplayedFile(msgspec.Struct):
 
     @property
     def is_cut_short(self) -> bool:
-        """True if anything is after the place where the replay of the file ended."""
+        """True if data follows the place where the replay of the file ended."""
         return self.damage_start is not None or self.ruled_count < self.file.records
 
     def create_report(self) -> dict[str, Any]:
-        """Return what the server would log about the file."""
+        """Return the messages that the server would log about the file."""
         commit_count = self.op_counts.total() - self.op_counts[Op.ADD_INDEX.name] - self.op_counts[Op.ADD_CACHE.name]
         tables = {name: [table.since, table.last] for name, table in self.tables.items()}
         is_empty = self.file.size in (0, schema.HEADER_SIZE)
@@ -157,13 +157,13 @@ class ReplayedFile(msgspec.Struct):
 # --- TIDs saved by tables (`--against`) ---
 
 _INDEX_MAGICS = (b"SPRT\x09\0\0\0", b"SPRT\x0d\0\0\0")
-"""Magic and version of an index that Sphinx 2.2.11 or Manticore 2.8.2 has saved (seen): the TID is at 28."""
+"""Magic and version of an index saved by Sphinx 2.2.11 or Manticore 2.8.2 (observed): the TID is at offset 28."""
 _QUERIES_MAGIC = b"QTSP\x07\0\0\0"
-"""Magic and version of stored queries that Manticore 2.8.2 has saved (seen): the TID is their last value."""
+"""Magic and version of stored queries saved by Manticore 2.8.2 (observed): the TID is their last value."""
 
 
 def read_saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """Read the TID from a table's `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; None if it is neither."""
+    """Read the TID from a table's `.meta` file: JSON, or of Sphinx 2.2 or Manticore 2.8; None for other content."""
     table = name.removesuffix(".meta")
     if len(data) >= 36 and data.startswith((*_INDEX_MAGICS, _QUERIES_MAGIC)):
         position = len(data) - 8 if data.startswith(_QUERIES_MAGIC) else 28
@@ -178,7 +178,7 @@ def read_saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
 
 
 def parse_saved_tids(against: Mapping[str, Any]) -> dict[str, int | None]:
-    """Parse the TIDs that tables have saved; None = not served. Raises UsageError: the position has another form."""
+    """Parse the TIDs saved by tables; None = not served. Raises UsageError: the position has another form."""
     tids = against.get("tables", {})
     is_valid = isinstance(tids, Mapping) and all(tid is None or type(tid) is int for tid in tids.values())
     if not is_valid or type(against.get("version", 0)) is not int:
@@ -226,7 +226,7 @@ _SKIP_NOT_REACHED = SKIPPED, NOT_REACHED
 
 
 class ManticoreReplayer:
-    """Replay rules of a directory or of single files (implements `format_api.replay.Replayer`)."""
+    """Replays a directory or single files by the server's rules (implements `format_api.replay.Replayer`)."""
 
     def __init__(self, situation: ReplaySituation) -> None:
         self._saved_tids = parse_saved_tids(situation.start_position or {})
@@ -244,7 +244,7 @@ class ManticoreReplayer:
         self._waiting_files = list(self.plan.files)
 
     def plan_reads(self) -> ReadPlan:
-        """Return the files of the list, in its order, up to one that cannot be opened."""
+        """Return the listed files, in the order of the list, up to the first one that cannot be opened."""
         skipped = {file.name: "no-meta" if self.plan.no_list else "unlisted" for file in self.plan.unlisted}
         if self.plan.refusal is not None:
             return ReadPlan((), refusal=self.plan.refusal)
@@ -261,7 +261,7 @@ class ManticoreReplayer:
             return
 
     def _report_unlisted_records(self) -> None:
-        """Report transactions in files that are not on the list."""
+        """Report transactions in files that are not listed."""
         findings_by_name = {
             file.name: found for file in self.plan.unlisted for found in file.findings if "server" in found.facts
         }
@@ -278,7 +278,7 @@ class ManticoreReplayer:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
-        """Rules on one run of transactions."""
+        """Rule on one run of transactions."""
         self._open_files_until(name)
         current_file = self.current_file
         if self.stop is not None or current_file is None:
@@ -300,7 +300,7 @@ class ManticoreReplayer:
         return [*make_rulings(verbs, first), *make_rulings([rest] * (len(records) - len(verbs)), first + len(verbs))]
 
     def _open_files_until(self, name: str) -> None:
-        """Open the files up to this one; those before it have no transactions."""
+        """Open the files up to this one; the files before it have no transactions."""
         while (
             self.stop is None
             and (self.current_file is None or self.current_file.file.name != name)
@@ -341,7 +341,7 @@ class ManticoreReplayer:
         opens: bool = False,
         version: bool = False,
     ) -> None:
-        """Handle a fatal error: stop the server, or with the replay flags end this file."""
+        """Handle a fatal error: stop the server, or with the replay flags only end this file."""
         server_version = self.plan.version
         is_forced = (
             server_version in FORCES_VERSIONS if version else opens or server_version >= FORCES_TRANSACTIONS_VERSION
@@ -352,18 +352,18 @@ class ManticoreReplayer:
             current_file.end_reason = self._choose_ending(current_file)
 
     def _choose_ending(self, current_file: ReplayedFile) -> str:
-        """Return what happens to a file that cannot be read on: one without a table is deleted."""
+        """Return what happens to a file after a read error: one without a table is deleted, others are dropped."""
         is_deleted = (
             not current_file.names and not self.replayed_files and self.plan.version >= schema.NEW_FRAME_VERSION
         )
         return "deleted" if is_deleted else "dropped"
 
     def _handle_damage(self, current_file: ReplayedFile) -> None:
-        """Handle bytes that are no transaction."""
+        """Handle bytes that are not a transaction."""
         assert current_file.damage_start is not None
         damage = find_damage(current_file.file, current_file.damage_start)
         action = None if damage is None else damage.facts.get("server")
-        if action is None:  # the torn end of a log that a server writes is no finding, but the server reads it
+        if action is None:  # the torn end of a log in use is not a finding, but the server reads it
             context = get_log_context(current_file.file)
             action = "refuse" if context is None else context.actions.get(current_file.damage_start, "refuse")
         diagnosis = None if damage is None else damage.facts.get("diagnosis")
@@ -381,7 +381,7 @@ class ManticoreReplayer:
             current_file.end_reason = self._choose_ending(current_file) if action == "delete" else "dropped"
 
     def _find_doubt(self, current_file: ReplayedFile) -> ParseDoubt | None:
-        """Explain why a server of the old frame may crash on garbage that it reads before it verifies a checksum."""
+        """Explain why an old-frame server may crash on garbage read before it verifies a checksum; else None."""
         context, beside = get_log_context(current_file.file), self.situation.read_sibling
         read = None if beside is None else beside(current_file.file.name)
         if (
@@ -396,9 +396,9 @@ class ManticoreReplayer:
         )
 
     def _is_only_checked(self, current_file: ReplayedFile) -> bool:
-        """Check that the server skips the payload of the damaged transaction.
+        """Return whether the server skips the payload of the damaged transaction.
 
-        Before version 15 it parses every payload.
+        Servers before version 15 parse every payload.
         """
         beside = self.situation.read_sibling
         read = None if beside is None else beside(current_file.file.name)
@@ -414,7 +414,7 @@ class ManticoreReplayer:
         table = self.tables[current_file.names[number]]
         is_skipped = table.tid is None or table.tid < 0 or tid <= table.tid
         if is_skipped:
-            table.last = max(table.last, tid)  # the server counts it before it verifies the checksum
+            table.last = max(table.last, tid)  # the server counts the TID before it verifies the checksum
         return is_skipped
 
     @property
@@ -510,7 +510,7 @@ class ManticoreReplayer:
         return None
 
     def _check_descending(self, table: ReplayedTable, tid: int, time: int) -> str | None:
-        """Check what servers up to version 14 check of every transaction, also of those that are not applied."""
+        """Return the fault in the order of TIDs and times that servers up to 14 check in all transactions."""
         if tid < table.last:
             return "descending-tid"
         if time < table.time and not self.force:
@@ -521,7 +521,7 @@ class ManticoreReplayer:
     def _get_skip_reason(
         self, current_file: ReplayedFile, records: DecodedRecords, i: int, table: ReplayedTable
     ) -> str | None:
-        """Return why the transaction is not applied, or None."""
+        """Return why the transaction is not applied; None if it is."""
         tid, name = records.envelope.seq[i] or 0, records.envelope.object[i] or ""
         if table.tid is None:
             return "not-served"
@@ -610,7 +610,7 @@ class ManticoreReplayer:
         self.findings.append((file.name, make_finding("silent-loss", offset, length, text, record=record, **facts)))
 
     def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
-        """Close the last file and open the later ones that have no transactions, up to one that cannot be opened."""
+        """Close the last file, and open later files without transactions, up to one that cannot be opened."""
         self._close_file()
         while self.stop is None and self._waiting_files and not self._waiting_files[0].records:
             self._open_file(self._waiting_files.pop(0))
@@ -627,7 +627,7 @@ class ManticoreReplayer:
 
 
 def _has_read_all(current_file: ReplayedFile) -> bool:
-    """Check that all transactions before the damage were read (and not only those before some `--until`)."""
+    """Return whether all transactions before the damage were read (and not only those before `--until`)."""
     damage = None if current_file.damage_start is None else find_damage(current_file.file, current_file.damage_start)
     return damage is None or damage.record is None or current_file.ruled_count >= damage.record
 
@@ -658,11 +658,11 @@ class ManticoreEffects(EffectReader):
         self._seen: set[str] = set()
 
     def attach_replayer(self, replayer: Any) -> None:
-        """Take over the replayer, which knows what tables had saved before the start."""
+        """Use the replayer to find out what tables had saved before the start."""
         self._replayer = replayer if isinstance(replayer, ManticoreReplayer) else None
 
     def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
-        """Return the changes of one transaction. A table without a saved TID is empty before its first one."""
+        """Return the changes of one transaction. A table without a saved TID is empty before its first transaction."""
         table = records.envelope.object[index] or ""
         changes = self._decode_changes(table, records, index)
         if table in self._seen or self._replayer is None:
@@ -690,7 +690,7 @@ class ManticoreEffects(EffectReader):
 
 
 def apply_patch(image: bytes, operation: bytes) -> bytes | None:
-    """Return the image of a document after an update; None if there is no such document, or it cannot be determined."""
+    """Return the image of a document after an update; None if it does not exist or cannot be determined."""
     if not image or not operation:
         return None
     try:
@@ -707,7 +707,7 @@ def apply_patch(image: bytes, operation: bytes) -> bytes | None:
 
 
 def _decode_commit(table: str, payload: Mapping[str, Any], content: list[int]) -> Iterator[StateChange]:
-    """Yield the changes of a commit: deletions first, then additions; an id is normally in both."""
+    """Yield the changes of a commit: deletions first, then additions; an id is normally in both lists."""
     segment = payload.get("segment") or {}
     docids = segment.get("docids")
     if payload["rows"] and (docids is None or len(docids) != payload["rows"]):
@@ -731,7 +731,7 @@ def _decode_update(table: str, payload: Mapping[str, Any], content: list[int]) -
 
 
 def _decode_queries(table: str, payload: Mapping[str, Any]) -> Iterator[StateChange]:
-    """Yield the changes of stored queries. A deletion by tag is stored unresolved: the log has only the tag's hash."""
+    """Yield the changes of stored queries. Deletions by tag stay unresolved: the log has only the tag's hash."""
     for number in payload.get("del_ids", ()):
         yield StateChange(table, DELETE, encode_canonical(number), b"")
     tags = payload.get("del_tags") or payload.get("tags")
@@ -745,7 +745,7 @@ def _decode_queries(table: str, payload: Mapping[str, Any]) -> Iterator[StateCha
 
 
 def _identify_payload(records: DecodedRecords, i: int) -> list[int]:
-    """Return TID, bytes and CRC-32 of the payload: the frame's checksum without what differs from file to file."""
+    """Return [TID, bytes, CRC-32] of the payload: a checksum without the parts that differ from file to file."""
     envelope, body = records.envelope, records.bodies[i] or {}
     checksums = records.checksum
     stored = 0 if checksums is None or checksums[i] is None else checksums[i].stored
@@ -771,7 +771,7 @@ def _compute_zeros_factor(size: int) -> int:
 
 
 def _multiply_polynomials(left: int, right: int) -> int:
-    """Multiply two polynomials modulo that of CRC-32."""
+    """Multiply two polynomials modulo the polynomial of CRC-32."""
     product = 0
     while right:
         if right & _POLYNOMIAL_ONE:

@@ -2,10 +2,10 @@
 
 Source: `docs/spec/manticore.md#start`.
 
-Sphinx 2.2 and Manticore 2.8 use a length unchecked ("FIXME? sanitize?" in `LoadVector`): a garbage length lets them
+Sphinx 2.2 and Manticore 2.8 do not check lengths ("FIXME? sanitize?" in `LoadVector`): a garbage length makes them
 crash, or read zeros for hours. Up to version 13 a wrong checksum alone only ends the replay of the file. Bytes after
-the end of the file are read as 0. Source: Sphinx 2.2.11 and Manticore 2.8.2, `RtBinlog_c::Replay*`; both were seen to
-crash.
+the end of the file are read as 0. Source: Sphinx 2.2.11 and Manticore 2.8.2, `RtBinlog_c::Replay*`; crashes of both
+were observed.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from binlogtool.limits import MIB
 # --- Start of a server ---
 
 NO_ID32_VERSION = 7
-"""From this version on no build has document ids of 32 bits (Manticore 2.8: "no longer supported")."""
+"""First version of which no build has document ids of 32 bits (Manticore 2.8: "no longer supported")."""
 CHECKS_FIRST_VERSION = 16
-"""From this version on the server checks the versions of all listed files before it replays the first."""
+"""First version in which the server checks the versions of all listed files before it replays the first one."""
 FORCES_TRANSACTIONS_VERSION = 14
-"""From this version on `ignore-trx-errors` and `ignore-all-errors` are known to exist."""
+"""First version in which `ignore-trx-errors` and `ignore-all-errors` are known to exist."""
 FORCES_VERSIONS = (14, 15)
-"""Versions whose server starts on a file of another version, if it is set to ignore all errors; 15 deletes it."""
+"""Versions whose server, set to ignore all errors, starts with files of other versions; 15 deletes such a file."""
 SETTINGS_LEAVE_TID = (7,)
-"""Versions whose server applies a RECONFIGURE without its TID: the next transaction of the table then has an unexpected
-one (seen with the percolate tables of Manticore 2.8.2; those of Sphinx 2.2 and Manticore 6.3 count it)."""
+"""Versions whose server applies a RECONFIGURE without counting its TID, so the table's next TID is unexpected (observed
+for percolate tables of Manticore 2.8.2; those of Sphinx 2.2 and Manticore 6.3 count it).
+"""
 
 
 class ManticoreStartPlan(msgspec.Struct, frozen=True):
-    """The plan of one start.
+    """Plan of one start.
 
     Attributes:
         files: members that are replayed, in order.
         missing: name of a listed file that does not exist -> number of files that are replayed before it.
         unlisted: members that the server skips.
-        version: of the server.
-        unchecked: why it is not certain whether the server starts, in words.
+        version: version of the server.
+        unchecked: text saying why it is uncertain whether the server starts.
     """
 
     files: tuple[ExaminedFile, ...] = ()
@@ -63,13 +64,13 @@ class ManticoreStartPlan(msgspec.Struct, frozen=True):
 
 
 def get_log_context(file: ExaminedFile) -> ManticoreLogContext | None:
-    """Return the context of a log file; None if it is none."""
+    """Return the context of a log file; None for other files."""
     context = None if file.layout is None else file.layout.context
     return context if isinstance(context, ManticoreLogContext) else None
 
 
 def plan_start(situation: ReplaySituation) -> ManticoreStartPlan:
-    """Plan the start of the server of these files. Single files are replayed in the order of their names."""
+    """Plan the start of the server that wrote these files. Single files are replayed in the order of their names."""
     logs = tuple(file for file in situation.files if get_log_context(file) is not None or file.layout is None)
     metas = [file for file in situation.files if _get_meta_context(file) is not None]
     server_version = (situation.start_position or {}).get("version")
@@ -128,12 +129,12 @@ def _plan_listed_files(
 def _check_meta(
     file: ExaminedFile, meta: MetaContext, version: int, logs: tuple[ExaminedFile, ...]
 ) -> ReplayStop | None:
-    """Return why the list cannot be used.
+    """Return why the list cannot be used, or None.
 
-    Where transactions prove document ids of 4 bytes, the server is a build for them.
+    If transactions prove document ids of 4 bytes, the server is a build with such ids.
     """
     for item in file.findings:
-        in_head = (item.offset or 0) < schema.HEADER_SIZE  # not the list, nor the digits
+        in_head = (item.offset or 0) < schema.HEADER_SIZE  # neither the list nor the digits
         if item.facts.get("server") == "refuse" and in_head:
             return ReplayStop(file.name, item.offset, item.message)
     contexts = [context for log in logs if (context := get_log_context(log)) is not None]
@@ -155,7 +156,7 @@ def _check_meta(
 
 
 def _check_versions(start_plan: ManticoreStartPlan, meta_version: int) -> ManticoreStartPlan:
-    """Check the versions of the files, where the server does so before anything else."""
+    """Check the versions of the files, if the server does so before anything else."""
     if start_plan.version < CHECKS_FIRST_VERSION:
         return start_plan
     refusal = next(_find_foreign_files(start_plan, meta_version), None)
@@ -180,7 +181,7 @@ def _find_foreign_files(start_plan: ManticoreStartPlan, meta_version: int) -> It
 
 
 def get_stated_version(file: ExaminedFile) -> int | None:
-    """Return the version in the stored head of a log that holds data, or None."""
+    """Return the version stored in the head of a log that holds data, or None."""
     context = get_log_context(file)
     correction = find_corrected_head(file)
     if correction is not None:
@@ -193,12 +194,12 @@ def get_stated_version(file: ExaminedFile) -> int | None:
 
 
 def find_corrected_head(file: ExaminedFile) -> Finding | None:
-    """Return the finding about the head of a file that is read with a bit corrected, or None."""
+    """Return the finding about the head of a file that is read with a corrected bit, or None."""
     return next(filter(is_header_correction, () if file.layout is None else file.layout.findings), None)
 
 
 def find_damage_start(file: ExaminedFile) -> int | None:
-    """Return the offset of the first bytes that are no transaction, or None."""
+    """Return the offset of the first bytes that are not a transaction, or None."""
     tail = file.tail
     if tail is None:
         return None
@@ -215,16 +216,16 @@ def find_damage(file: ExaminedFile, offset: int) -> Finding | None:
 
 
 def is_loss(damage: Finding | None) -> bool:
-    """Check that the damage is more than the torn end of a last write."""
+    """Return whether the damage is more than the torn end of the last write."""
     return damage is not None and damage.severity is Severity.ERROR
 
 
-# --- Damaged transactions as servers of the old frame read them ---
+# --- Damaged transactions as read by servers with the old frame ---
 
 MAX_BYTES = 256 * MIB
-"""Bytes of one vector that a server is trusted to allocate and fill in time."""
+"""Maximum size in bytes of a vector that a server is assumed to allocate and fill in time."""
 MAX_COUNT = 16 * MIB
-"""Elements that a server is trusted to read one by one in time."""
+"""Maximum number of elements that a server is assumed to read one by one in time."""
 
 _OP_AT, _BODY_AT, _CRC_SIZE = 4, 5, 4
 _TOKENIZERS = (2, 3)
@@ -234,7 +235,7 @@ _FILE_FACTS_SIZE = 28
 
 _INT_MAX = 0x7FFFFFFF
 _MINUS_ONE = 0xFFFFFFFF
-"""A length that made Manticore 2.8.2 crash in one vector, but not in another."""
+"""Length that made Manticore 2.8.2 crash in one vector but not in another."""
 
 
 class ParseDoubt(NamedTuple):
@@ -245,7 +246,7 @@ class ParseDoubt(NamedTuple):
 
 
 class _LengthError(Exception):
-    """A length that a server may not survive. negative: it is negative as the server's `int`."""
+    """Error: a length that a server may not survive. negative: it is negative as the server's `int`."""
 
     def __init__(self, message: str, negative: bool) -> None:
         super().__init__(message)
@@ -257,7 +258,7 @@ class _TokenizerError(Exception):
 
 
 class _UncheckedReader:
-    """Reads as `BinlogReader_c` does."""
+    """Reader with the behaviour of `BinlogReader_c`."""
 
     def __init__(self, read: RangeReader, position: int, size: int, version: int) -> None:
         self._read, self._position, self._size = read, position, size
@@ -335,7 +336,7 @@ class _UncheckedReader:
         self.skip_numbers(count)
 
     def repeat_element(self, element: Callable[[], None]) -> None:
-        """Read a count, and each element by itself."""
+        """Read a count, and each element individually."""
         for _ in range(self.read_count()):
             if self._position >= self._size:
                 return
@@ -348,12 +349,12 @@ class _UncheckedReader:
 
 
 def find_parse_doubt(read: RangeReader, offset: int, size: int, version: int, id_size: int) -> ParseDoubt | None:
-    """Find out why the server's reaction to a damaged transaction cannot be determined; None = it only drops the file.
+    """Return why the server's reaction to a damaged transaction cannot be determined; None = it only drops the file.
 
     Args:
-        offset: of the transaction, whose operation and table are known.
-        size: of the file.
-        id_size: bytes of a document id.
+        offset: offset of the transaction, whose operation and table are known.
+        size: size of the file.
+        id_size: size of a document id in bytes.
     """
     op = read(offset + _OP_AT, 1)[:1]
     kind = op[0] if op else 0

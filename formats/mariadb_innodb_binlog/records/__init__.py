@@ -1,1 +1,1 @@
-"""Records assembled from pages."""
+"""Records that are assembled from pages."""

@@ -1,7 +1,7 @@
 """Assemble records from the chunks of pages.
 
-See docs/spec/mariadb_innodb_binlog.md#chunks-and-records. A record in one chunk stays where it is in the window; the
-chunks of others are joined after the pages.
+See docs/spec/mariadb_innodb_binlog.md#chunks-and-records. A record in one chunk stays at its position in the window;
+records of several chunks are joined in memory after the pages.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from binlogtool.limits import KIB, MIB
 # ruff: noqa: SIM109 - kernels have no `in`
 
 WALK_BYTES = 256 * KIB
-"""Bytes of pages that are walked at once."""
+"""Number of bytes of pages that are walked at once."""
 
 
 class ChunkStep(enum.IntEnum):
-    """Role of a chunk in its record; from ORPHAN on: faults, and the end of data."""
+    """Role of a chunk in its record; the values from ORPHAN on are faults, or the end of data."""
 
     WHOLE = 0
-    """A record in one chunk, not nested."""
+    """A record of one chunk, not nested."""
     BEGIN = 1
     CONTINUE = 2
     FINISH = 3
@@ -51,13 +51,13 @@ class ChunkStep(enum.IntEnum):
     NESTED_CONTINUE = 6
     NESTED_FINISH = 7
     FOREIGN = 8
-    """Continues a record that began in the previous file or in a damaged range; its type has LAST_CHUNK_FLAG at the
-    end.
+    """Continues a record that began in the previous file or in a damaged range; its last chunk has LAST_CHUNK_FLAG in
+    the type.
     """
     ORPHAN = 9
-    """Continues a record that was not begun."""
+    """Continues a record that was never begun."""
     BROKEN = 10
-    """The open record lacks its end; the chunk itself comes again as the next step."""
+    """The open record lacks its end; the same chunk is also the next step."""
     BAD_TYPE = 11
     BAD_LENGTH = 12
     BAD_FILLER = 13
@@ -68,16 +68,15 @@ class ChunkStep(enum.IntEnum):
     AFTER_END = 16
     """A page with data after the end of data."""
     TOO_MANY_CHUNKS = 17
-    """Far more chunks than a page can have: records are split only at the ends of pages."""
+    """Far more chunks than a page can have, because records are only split at the ends of pages."""
 
 
 # State of the walk: an array of 64-bit integers.
 OPEN_TYPE, NESTED_TYPE, END_SEEN, ROW_COUNT, SPECIAL_COUNT, STATE_SIZE = 0, 1, 2, 3, 4, 5
-"""Type of the open record and of the one nested in it (0 = none); 1 if the end was seen; rows and special rows written.
-"""
+"""Types of the open record and of the one nested in it (0 = none); 1 if the end was seen; rows and special rows."""
 
 FOREIGN_BIT = 64
-"""Bit of OPEN_TYPE: the record began where it was not read."""
+"""Bit of OPEN_TYPE: the beginning of the open record was not read."""
 UNKNOWN_TYPE = 127
 """OPEN_TYPE at the start of a file and after damage: a record of unknown type may continue here."""
 
@@ -92,7 +91,7 @@ _MAX_SPECIAL_ROWS = 64
 
 
 class ChunkRows(NamedTuple):
-    """Memory of the walk: its state, four numbers per row, and the rows that are not whole records."""
+    """Memory of the walk: its state, four numbers per row, and the indexes of special rows (not whole records)."""
 
     state: MutableInt64s
     rows: MutableInt64s
@@ -101,7 +100,7 @@ class ChunkRows(NamedTuple):
 
 @kernel()
 def append_row(step: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
-    """Append a row; all but whole records are special."""
+    """Append a row; every row except a whole record is special."""
     row = out.state[ROW_COUNT]
     out.rows[4 * row] = step
     out.rows[4 * row + 1] = record_type
@@ -116,7 +115,7 @@ def append_row(step: int, record_type: int, start: int, end: int, out: ChunkRows
 
 @kernel(append_row)
 def append_fault(step: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
-    """Append the row of a fault, after which a record of unknown type may continue."""
+    """Append the row of a fault; a record of unknown type may continue after it."""
     append_row(step, record_type, start, end, out)
     out.state[OPEN_TYPE] = UNKNOWN_TYPE
     out.state[NESTED_TYPE] = 0
@@ -133,7 +132,7 @@ def find_nonzero_byte(buf: UInt8s, pos: int, limit: int) -> int:
 
 @kernel(append_row)
 def process_chunk(flags: int, record_type: int, start: int, end: int, out: ChunkRows) -> int:
-    """Process a chunk with valid type and length; `flags`: the two upper bits of its type byte."""
+    """Process a chunk with a valid type and length; `flags`: the two upper bits of its type byte."""
     if out.state[NESTED_TYPE] != 0:
         if record_type == out.state[NESTED_TYPE] and flags & CONTINUATION_FLAG:
             append_row(_NESTED_CLOSES if flags & LAST_CHUNK_FLAG else _NESTED_MORE, record_type, start, end, out)
@@ -192,7 +191,7 @@ def process_end(buf: UInt8s, page_at: int, end_at: int, limit: int, origin: int,
 def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: int, out: ChunkRows) -> int:
     """Walk the chunks of the pages from `buf[page_at]` on.
 
-    Writes rows of (step, type, start, end of data), with positions relative to `origin`; returns their number.
+    Writes rows (step, type, start of data, end of data) with positions relative to `origin`; returns their number.
     """
     out.state[ROW_COUNT] = 0
     out.state[SPECIAL_COUNT] = 0
@@ -238,8 +237,8 @@ def walk_pages(buf: UInt8s, page_at: int, pages: int, page_size: int, origin: in
 class ChunkWalker:
     """Runs `walk_pages`.
 
-    `rows`: four numbers per row. `specials`: rows that are not whole records. `pages`: maximum number of pages per
-    call.
+    `rows`: four numbers per row. `specials`: indexes of rows that are not whole records. `pages`: maximum number of
+    pages per call.
     """
 
     def __init__(self, page_size: int, compile_kernel: Callable[[Kernel], Kernel]) -> None:
@@ -254,16 +253,16 @@ class ChunkWalker:
         self._run = compile_kernel(walk_pages)
 
     def __call__(self, window: memoryview, start: int, pages: int, origin: int) -> int:
-        """Walk at most `self.pages` pages from `window[start]` on; returns the number of rows."""
+        """Walk at most `self.pages` pages from `window[start]` on; return the number of rows."""
         return int(self._run(window, start, pages, self.page_size, origin, self._memory))
 
 
 # --- Records assembled from the chunks of pages ---
 
 RECORD_COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size", "stop")
-"""Columns of records: bounds of its data in the window, type, number of chunks, 1 if it was nested; file offset of its
-first chunk, bytes of all its chunks, file offset after the last of them in this file. checksum is 1: the CRCs of its
-pages are right."""
+"""Columns of records: bounds of the data in the window, type, number of chunks, 1 if nested; file offset of the first
+chunk, total size of the chunks, file offset after the last chunk in this file. checksum is 1: the CRCs of the pages are
+right."""
 
 _FINDING_KINDS = {
     ChunkStep.BAD_TYPE: ("bad-header", "bad-chunk"),
@@ -278,7 +277,7 @@ _FINDING_KINDS = {
 
 
 class PartialRecord(msgspec.Struct):
-    """A record of several chunks, as far as they were read.
+    """Record of several chunks, as far as they were read.
 
     `offset`: file offset of its first chunk. `size`: bytes of its chunks so far. `stop`: file offset after its last
     chunk so far. `too_long`: it exceeds the size limit; its data is incomplete.
@@ -303,7 +302,7 @@ class PartialRecord(msgspec.Struct):
 
     @property
     def size_in_file(self) -> int:
-        """Number of bytes in its own file, without chunks of the next file."""
+        """Number of bytes in the file of the record's beginning, without chunks in the next file."""
         return max(self.stop - self.offset, 0)
 
     def __str__(self) -> str:
@@ -311,7 +310,7 @@ class PartialRecord(msgspec.Struct):
 
 
 class _RecordColumns:
-    """The records of one piece of the file: columns over `window`, which starts with the pages themselves."""
+    """Records of one part of the file: columns over `window`, which begins with the pages themselves."""
 
     def __init__(self, pages: memoryview, base: int) -> None:
         self.window = bytearray(pages)
@@ -324,7 +323,7 @@ class _RecordColumns:
         return len(self.columns["offset"])
 
     def add_single_chunk_records(self, rows: memoryview[int], first: int, last: int) -> None:
-        """Add the rows `[first, last)` of the walk, each a record in one chunk."""
+        """Add the rows `[first, last)` of the walk; each is a record of one chunk."""
         columns, count = self.columns, last - first
         starts, ends = rows[4 * first + 2 : 4 * last : 4], rows[4 * first + 3 : 4 * last : 4]
         columns["offset"].extend(starts)
@@ -351,11 +350,11 @@ _CONTINUE_STEPS = frozenset({ChunkStep.CONTINUE, ChunkStep.FINISH, ChunkStep.NES
 
 _NESTED_STEPS = frozenset(step for step in ChunkStep if step.name.startswith("NESTED"))
 _STEPS_BEFORE_FINISH = _NESTED_STEPS | {ChunkStep.CONTINUE}
-"""Steps in the next file before the last chunk of a record that continues there."""
+"""Steps that may come, in the next file, before the last chunk of a record that continues there."""
 _LOSING_STEPS = frozenset(
     {ChunkStep.BROKEN, ChunkStep.BAD_TYPE, ChunkStep.BAD_LENGTH, ChunkStep.TOO_MANY_CHUNKS, ChunkStep.AFTER_END}
 )
-"""Steps after which the open record has no end."""
+"""Steps after which the open record can no longer be completed."""
 
 _MAX_HELD_BYTES = 16 * MIB
 _PART_COST = 256
@@ -364,7 +363,7 @@ _ONE, _ZERO = array("q", [1]), array("q", [0])
 
 
 class RecordAssembler:
-    """`format_api.layout.Assembler`: the page records of one file, in the order of their first chunks."""
+    """Assembler of the page records of one file (`format_api.layout.Assembler`), in the order of their first chunks."""
 
     def __init__(self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel]) -> None:
         self.context = context
@@ -384,7 +383,7 @@ class RecordAssembler:
 
     @property
     def pending_at(self) -> int | None:
-        """File offset of the first record that is begun and not yet returned; None = none."""
+        """File offset of the first record that has begun but was not returned yet; None = no such record."""
         parts = (self._open_record, self._nested_record, *self._held_records[:1])
         return min((part.offset for part in parts if part is not None), default=None)
 
@@ -421,7 +420,7 @@ class RecordAssembler:
     def _merge_findings(
         self, records: _RecordColumns, findings: list[tuple[int, Finding]]
     ) -> Iterator[Batch | Finding]:
-        """Yield the records, and each finding after the records that were assembled before it."""
+        """Yield the records, each finding after the records that were assembled before it."""
         index = 0
         for before, problem in findings:
             yield from self._make_batch(records, index, before)
@@ -454,7 +453,7 @@ class RecordAssembler:
         elif step in _CONTINUE_STEPS:
             partial = self._nested_record if step in _NESTED_STEPS else self._open_record
             if partial is None:
-                return  # it was dropped before
+                return  # the record was dropped before
             partial.add_chunk(data[start:end], self.context.max_record, records.base + end)
             if step is ChunkStep.FINISH:
                 yield from self._close_record(records, partial)
@@ -481,7 +480,7 @@ class RecordAssembler:
             yield from self._hold_nested(records, part)
 
     def _hold_nested(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
-        """Hold a nested record until the end of the one that it is nested in, up to a memory limit."""
+        """Keep a nested record until the end of the record around it, up to a memory limit."""
         self._held_records.append(part)
         self._held_bytes += len(part.data) + _PART_COST
         if self._held_bytes > _MAX_HELD_BYTES:
@@ -495,7 +494,7 @@ class RecordAssembler:
             self._release_held(records, nested=False)
 
     def _close_record(self, records: _RecordColumns, part: PartialRecord) -> Iterator[Finding]:
-        """Complete the open record: add it, and then the records nested in it."""
+        """Complete the open record: add it, followed by the records nested in it."""
         self._open_record = None
         if part.too_long:
             yield self._report_too_long(part)
@@ -531,7 +530,7 @@ class RecordAssembler:
                 f"continuation-without-start: a chunk continues a {IbbRecordType(type_byte).name} record that was "
                 "not begun; pages are in a wrong order, or one is an old copy"
             )
-            if self._reported_pages.get(step) != page:  # report it once per page
+            if self._reported_pages.get(step) != page:  # report a fault once per page
                 yield self._make_finding(step, offset, records.base + end - offset, text)
             self._reported_pages[step] = page
         elif step is not ChunkStep.BROKEN:
@@ -575,7 +574,7 @@ class RecordAssembler:
     # -- damage and the end --------------------------------------------------------------------------------------------
 
     def skip_damage(self, start: int, end: int) -> Iterator[Batch]:
-        """Record that pages were skipped; if none follow, the log ends there."""
+        """Handle skipped pages; if no pages follow, the log ends there."""
         self._damage_count += 1
         self._damage = (start, end) if self._damage is None else (self._damage[0], end)
         records = _RecordColumns(memoryview(b""), 0)
@@ -583,17 +582,17 @@ class RecordAssembler:
         yield from self._make_batch(records, 0, records.count)
 
     def _drop_open_record(self) -> None:
-        """Drop the record that was open before a damaged range; records nested in it are kept."""
+        """Drop the record that was open before a damaged range; keep the records nested in it."""
         state, self._damage = self._walker.state, None
         state[OPEN_TYPE], state[NESTED_TYPE] = UNKNOWN_TYPE, 0
         self._open_record, self._nested_record, self._in_foreign_record = None, None, False
 
     def iter_following_pages(self) -> Iterator[bytes]:
-        """Iterate over the pages after those that were read, here and in the next file, where a record may continue."""
+        """Yield the pages, in this file and the next, in which the last record read may continue."""
         return chain(iter_own_pages(self.context, self._read_end), iter_next_file_pages(self.context))
 
     def finish(self) -> Iterator[Batch | Finding]:
-        """Yield the record that is open at the end: it continues in the next file, or the log ends in it."""
+        """Yield the record that is open at the end: it continues in the next file, or the log ends inside it."""
         partial, is_nested, records = self._open_record, self._has_open_record(), _RecordColumns(memoryview(b""), 0)
         self.context.scan_summary.ends_with_zeros = self._damage is not None
         if partial is not None:
@@ -612,11 +611,11 @@ class RecordAssembler:
         yield from self._make_batch(records, 0, records.count)
 
     def _has_open_record(self) -> bool:
-        """Check if a record is open, even one that began elsewhere."""
+        """Return whether a record is open, even one whose beginning was not read."""
         return self._open_record is not None or self._in_foreign_record
 
     def _complete_from_next_file(self, partial: PartialRecord) -> bool:
-        """Add the chunks that a record has in the next file; False if it is incomplete there."""
+        """Add the chunks of a record from the next file; return False if it is incomplete there."""
         walker = self._walker
         for page in self.iter_following_pages():
             if not page:
@@ -634,7 +633,7 @@ class RecordAssembler:
         return False
 
     def _report_incomplete(self, partial: PartialRecord) -> Finding:
-        """Report that the log ends inside a record: after a crash, or (if more follows) by damage."""
+        """Report that the log ends inside a record: after a crash, or because of damage if more data follows."""
         context = self.context
         is_unknown = context.open_sibling is None and self._damage is None and not self._walker.state[END_SEEN]
         if is_unknown:
@@ -650,7 +649,7 @@ class RecordAssembler:
 
 
 def column_slices(batch: Batch, start: int, stop: int, *names: str) -> list[list[int]]:
-    """Return parts of columns as lists of integers."""
+    """Return a part of each column as a list of integers."""
     return [_as_list(batch.frames[name][start:stop]) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""Parse the contents of records, and fetch pages and records at any place of a log."""
+"""Parse the contents of records, and read pages and records at any position of a log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _unpack_xid_head = make_unpacker(XID, "format_id", "gtrid_length", "bqual_length
 
 
 class IbbPosition(NamedTuple):
-    """Position of the start of a record; (0, 0) = none. Positions of one log are ordered."""
+    """Position of the start of a record; (0, 0) = none. Positions within one log are ordered."""
 
     file_no: int
     offset: int
@@ -60,7 +60,7 @@ NO_POSITION = IbbPosition(0, 0)
 
 
 class OobReference(NamedTuple):
-    """Reference to out-of-band data: number of nodes, position of the node with index 0, position of the last one."""
+    """Reference to out-of-band data: number of nodes, positions of the first node (index 0) and the last node."""
 
     nodes: int
     first: IbbPosition
@@ -68,7 +68,7 @@ class OobReference(NamedTuple):
 
 
 class IbbGtid(NamedTuple):
-    """GTID of MariaDB."""
+    """GTID in MariaDB's form."""
 
     domain_id: int
     server_id: int
@@ -79,14 +79,14 @@ class IbbGtid(NamedTuple):
 
 
 class CommitRecord(msgspec.Struct, frozen=True):
-    """A COMMIT record; `payload_at`: where the events start in it."""
+    """COMMIT record; `payload_at`: offset of the events in it."""
 
     references: tuple[OobReference, ...]
     payload_at: int
 
 
 class GtidStateRecord(msgspec.Struct, frozen=True):
-    """A GTID_STATE record; `rest`: number of bytes after the last GTID (0 in a sound record)."""
+    """GTID_STATE record; `rest`: number of bytes after the last GTID (0 in a sound record)."""
 
     xa_ref_plus_1: int
     gtids: tuple[IbbGtid, ...]
@@ -94,7 +94,7 @@ class GtidStateRecord(msgspec.Struct, frozen=True):
 
 
 class OobNode(NamedTuple):
-    """Header of an OOB_DATA record; `data_at`: where its data starts in the record."""
+    """Header of an OOB_DATA record; `data_at`: offset of its data in the record."""
 
     node_index: int
     left: IbbPosition
@@ -135,7 +135,7 @@ def _parse_reference(data: RecordBytes, nodes: int, pos: int) -> tuple[OobRefere
 
 
 def parse_commit(data: RecordBytes) -> CommitRecord:
-    """Parse the header of a COMMIT record; raise MalformedError if it does not fit into the record."""
+    """Parse the header of a COMMIT record. Raises MalformedError: the header does not fit into the record."""
     nodes, pos = parse_compr_int(data, 0)
     if not nodes:
         return CommitRecord((), pos)
@@ -173,7 +173,7 @@ def parse_node(data: RecordBytes) -> OobNode:
     """Parse the header of an OOB_DATA record.
 
     Raises:
-        MalformedError: it does not fit into the record, or no data follows.
+        MalformedError: the header does not fit into the record, or no data follows.
     """
     index, pos = parse_compr_int(data, 0)
     left, pos = _parse_position(data, pos)
@@ -199,7 +199,7 @@ def parse_xa_prepare(data: RecordBytes) -> XaPrepareRecord:
     """Parse an XA_PREPARE record.
 
     Raises:
-        MalformedError: it is truncated, its XID is too long, or bytes are left over.
+        MalformedError: the record is truncated, its XID is too long, or bytes are left over.
     """
     xid, pos = _parse_xid(data, 1)
     nodes, pos = parse_compr_int(data, pos)
@@ -212,7 +212,7 @@ def parse_xa_complete(data: RecordBytes) -> XaCompleteRecord:
     """Parse an XA_COMPLETE record.
 
     Raises:
-        MalformedError: it is truncated, its XID is too long, or bytes are left over.
+        MalformedError: the record is truncated, its XID is too long, or bytes are left over.
     """
     xid, pos = _parse_xid(data, 1)
     _check_no_rest(data, pos)
@@ -225,7 +225,7 @@ def _check_no_rest(data: RecordBytes, pos: int) -> None:
 
 
 def has_shortest_integers(record: CommitRecord | OobNode, data: RecordBytes) -> bool:
-    """Check that all integers of the header are in their shortest form, as the server writes them."""
+    """Return whether all integers of the header are in their shortest form, as the server writes them."""
     if isinstance(record, OobNode):
         numbers, end = [record.node_index, *record.left, *record.right], record.data_at
     else:
@@ -297,7 +297,7 @@ BODY_READERS: Mapping[int, Callable[[RecordBytes], dict[str, Any]]] = {
     IbbRecordType.XA_PREPARE: _decode_xa_prepare_body,
     IbbRecordType.XA_COMPLETE: _decode_xa_complete_body,
 }
-"""Record type -> function that decodes what `dump` shows. They raise `MalformedError`."""
+"""Record type -> function that decodes the body for `dump`. These functions raise `MalformedError`."""
 
 
 # --- Random access to pages and records ---
@@ -310,13 +310,13 @@ MAX_CACHED_FILES: Final = 64
 _MAX_READ_FACTOR: Final = 4
 _BASE_ALLOWANCE: Final = 16 * MIB
 _VISIT_COST: Final = 128
-"""A store reads at most `_MAX_READ_FACTOR` times the bytes of its files, plus `_BASE_ALLOWANCE`; a visit costs some
-bytes.
+"""Number of bytes that each read costs in addition to its data. A store may read `_MAX_READ_FACTOR` times the bytes of
+its files, plus `_BASE_ALLOWANCE`.
 """
 
 
 class UnreadableError(Exception):
-    """A record cannot be read.
+    """Error: a record cannot be read.
 
     `missing`: its file does not exist. `diagnosis`: see docs/spec/mariadb_innodb_binlog.md#validation.
     """
@@ -334,12 +334,12 @@ def _accept_sound_page(page: bytes, _file_no: int, _page_no: int) -> bytes | Non
 def iter_next_file_pages(
     context: IbbFileContext, accept_page: Callable[[bytes, int, int], bytes | None] = _accept_sound_page
 ) -> Iterator[bytes]:
-    """Iterate over the data pages of the next file, as far as they are accepted.
+    """Yield the data pages of the next file, as far as they are accepted.
 
-    Nothing if one of the two files is not the one that its name says, or this file is shorter than its header says.
+    Yields nothing if the header of either file contradicts its name, or this file is shorter than its header says.
 
     Args:
-        accept_page: returns the page to use for (page, file number, page number); None = not accepted.
+        accept_page: called with (page, file number, page number); returns the page to use, None = not accepted.
     """
     number, size = context.number, context.page_size
     read = None if context.open_sibling is None or number is None else context.open_sibling(file_name(number + 1))
@@ -359,9 +359,9 @@ def iter_next_file_pages(
 
 
 def iter_own_pages(context: IbbFileContext, offset: int) -> Iterator[bytes]:
-    """Iterate over the data pages of this file from `offset` on; ends with b"" at a page that is not sound.
+    """Yield the data pages of this file from `offset` on; ends with b"" at a page that is not sound.
 
-    `offset`: end of the part that was read; 0 = all was read.
+    `offset`: end of the part that was read; 0 = the whole file was read.
     """
     read, size = context.read, context.page_size
     while read is not None and offset and context.size is not None and offset + size <= context.size:
@@ -374,7 +374,7 @@ def iter_own_pages(context: IbbFileContext, offset: int) -> Iterator[bytes]:
 
 
 def _may_continue(header: IbbFileHeader | None, file_number: int, file_size: int | None, page_size: int) -> bool:
-    """Check if a record may continue after the end of this file."""
+    """Return whether a record may continue after the end of this file."""
     if header is None:
         return True
     is_whole = file_size is None or file_size >= header.page_count * page_size
@@ -382,7 +382,7 @@ def _may_continue(header: IbbFileHeader | None, file_number: int, file_size: int
 
 
 def is_crash_tail(context: IbbFileContext) -> bool:
-    """Check that only crash leftovers follow this file: an empty file, or one with a single bad or first page."""
+    """Return whether only crash leftovers follow this file: an empty file, or one with a single bad or first page."""
     number, beside = context.number, context.open_sibling
     if number is None or beside is None:
         return True
@@ -421,7 +421,7 @@ def find_file_size(read: RangeReader) -> int:
 
 
 class PageStore:
-    """Reads the files of a log, by number; `read_bytes`: number of bytes read from them."""
+    """Reads the files of a log by number; `read_bytes`: number of bytes read from them."""
 
     def __init__(self, context: IbbFileContext) -> None:
         self._context = context
@@ -433,7 +433,7 @@ class PageStore:
         self.read_bytes = 0
 
     def open_file(self, number: int) -> RangeReader | None:
-        """Return the function that reads a file; None if it does not exist (or its name cannot be used)."""
+        """Return the function that reads a file; None if it does not exist or its name cannot be derived."""
         context = self._context
         read: RangeReader | None
         size: int | None
@@ -453,7 +453,7 @@ class PageStore:
         return read
 
     def _charge_read(self, size: int) -> None:
-        """Deduct a read from the allowance: forged references could lead to the same data without end."""
+        """Deduct a read from the allowance: forged references could lead to the same data again and again."""
         self._allowance -= size + _VISIT_COST
         if self._allowance < 0:
             raise UnreadableError(
@@ -461,7 +461,7 @@ class PageStore:
             )
 
     def read_page(self, file_no: int, page_no: int) -> bytes:
-        """Read a sound page; raise UnreadableError if there is none."""
+        """Read a sound page. Raises UnreadableError: there is no such page."""
         key = (file_no, page_no)
         cached = self._pages.get(key)
         if cached is not None:
@@ -483,11 +483,11 @@ class PageStore:
         return data
 
     def replace_unproven_page(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
-        """Return the page to use instead of one with a wrong CRC; None = none."""
+        """Return the page to use instead of one with a wrong CRC; None = there is no replacement."""
         return None
 
     def iter_record_pieces(self, position: IbbPosition, record_type: IbbRecordType) -> Iterator[memoryview]:
-        """Iterate over the data of the record at a position, chunk by chunk.
+        """Yield the data of the record at a position, chunk by chunk.
 
         Raises:
             UnreadableError: there is no such record, or it is incomplete.
@@ -520,7 +520,7 @@ class PageStore:
         return byte, page_offset + CHUNK_HEAD_SIZE, end
 
     def _find_next_chunk(self, file_no: int, page_no: int, expected_type: int) -> tuple[int, int, int]:
-        """Return the position of an open record's next chunk: the first one of the next page that is not nested."""
+        """Return (file, page, offset) of an open record's next chunk: the next page's first that is not nested."""
         page_no += 1
         is_nested_open = False
         while True:
@@ -549,7 +549,7 @@ class PageStore:
             page_no += 1
 
     def _ends_before_page(self, file_no: int, page_no: int) -> bool:
-        """Check if a file ends before this page according to its header."""
+        """Return whether a file ends before this page, according to its header."""
         read = self.open_file(file_no)
         head = b"" if read is None else read(0, SHORT_HEADER_SIZE)
         header = parse_header(head)
@@ -572,7 +572,7 @@ class PageStore:
 
 
 class ChunkJoinCodec:
-    """Codec of the annotated hexdump: returns the whole record for its first chunk, from whichever files."""
+    """Codec of the annotated hexdump: for a record's first chunk it returns the whole record, across files."""
 
     located = True
 
@@ -581,10 +581,10 @@ class ChunkJoinCodec:
         self._store: PageStore | None = None
 
     def __call__(self, payload: memoryview, limits: Limits, offset: int) -> bytes:
-        """Return the record whose first chunk has its data at this file offset.
+        """Return the record whose first chunk has its data at file offset `offset`.
 
         Raises:
-            CodecError: it is incomplete.
+            DecompressionError: the record is incomplete.
         """
         store = self._store = self._store or PageStore(self._context)
         position = IbbPosition(self._context.number or 0, offset - CHUNK_HEAD_SIZE)

@@ -1,6 +1,6 @@
-"""Salvage records and events of pages that nothing proves.
+"""Salvage records and events from pages whose CRC does not prove them.
 
-A page counts as far as its chunks follow each other; a record, if it matches its type.
+A page is used as far as its chunks follow each other, and a record is used if it matches its type.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 
 _FIRST_EVENTS = frozenset((EventType.GTID, EventType.FORMAT_DESCRIPTION))
 UnprovenPages = list[tuple[int, int, Finding]]
-"""(Start, end, reason) of unproven pages."""
+"""(start, end, reason) of unproven pages."""
 
 
 def find_framed_end(page: RecordBytes) -> int:
     """Return how far chunks follow each other in a page; the size of the page if it has chunks and nothing else.
 
-    The chunk before something that is not a chunk does not count: its length may be what is wrong.
+    The last chunk before bytes that are not a chunk is excluded, because its length may be wrong.
     """
     offset, last_chunk, limit = 0, 0, len(page) - CRC_SIZE
     while offset < limit - CHUNK_HEAD_SIZE and page[offset]:
@@ -77,12 +77,12 @@ def find_framed_end(page: RecordBytes) -> int:
 
 
 def is_whole_page(page: bytes, _context: IbbFileContext) -> bool:
-    """Check if a page has chunks and nothing else (`FrameLevel.prove`)."""
+    """Return whether a page has chunks and nothing else (`FrameLevel.prove`)."""
     return find_framed_end(page) == len(page)
 
 
 def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) -> bool:
-    """Check if a record matches its type."""
+    """Return whether a record matches its type."""
     try:
         if record_type == IbbRecordType.COMMIT:
             commit = parse_commit(data)
@@ -103,9 +103,9 @@ def is_sound_record(record_type: int, data: RecordBytes, position: IbbPosition) 
 
 
 def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
-    """Check if these bytes begin with the first event of a group.
+    """Return whether these bytes begin with the first event of a group.
 
-    `must_be_complete`: the bytes must also be filled by events exactly.
+    `must_be_complete`: events must also fill the bytes exactly.
     """
     offset, end = 0, len(events)
     while end - offset >= HEADER_SIZE:
@@ -119,9 +119,9 @@ def _starts_group(events: RecordBytes, *, must_be_complete: bool) -> bool:
 
 
 class _SalvageAssembler(RecordAssembler):
-    """Assembles the records of one file, also from unproven pages of the next file.
+    """Assembles the records of one file, using also unproven pages of the next file.
 
-    `crossed`: why pages of the next file that were used are unproven.
+    `crossed`: unproven pages of the next file that were used, and why they are unproven.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class _SalvageAssembler(RecordAssembler):
         self._correct_page = correct_page
 
     def iter_following_pages(self) -> Iterator[bytes]:
-        """Iterate over the pages after those that were read, here and in the next file, where a record may continue."""
+        """Yield the pages, in this file and the next, in which the last record read may continue."""
         yield from iter_own_pages(self.context, self._read_end)
         yield from iter_next_file_pages(self.context, self._accept_page)
 
@@ -148,13 +148,13 @@ class _SalvageAssembler(RecordAssembler):
 
 
 def relocate_finding(reason: Finding, offset: int, size: int, file_no: int, page_no: int) -> Finding:
-    """Return why a page of another file is unproven, as a finding about a record of this file."""
+    """Return the reason why a page of another file is unproven, as a finding about a record of this file."""
     text = f"page {page_no} of {file_name(file_no)}: {reason.message}"
     return structs.replace(reason, offset=offset, length=size, message=text)
 
 
 class IbbSalvagedRecords:
-    """`format_api.layout.SalvageAssembler` at level `record`."""
+    """Salvage reader at level `record` (`format_api.layout.SalvageAssembler`)."""
 
     def __init__(
         self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
@@ -164,7 +164,7 @@ class IbbSalvagedRecords:
         self._unproven_pages: UnprovenPages = []
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
-        """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
+        """Yield the records that end in these frames. reason: why the frames are unproven; None = they are proven."""
         return self._select_sound_records(self.iter_all_records(batch, reason))
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
@@ -176,7 +176,7 @@ class IbbSalvagedRecords:
         return self._select_sound_records(self.iter_remaining_records())
 
     def iter_all_records(self, batch: Batch, reason: Finding | None) -> Iterator[UnprovenRecords]:
-        """Iterate over all records that end in these pages, including proven ones."""
+        """Yield all records that end in these pages, including proven ones."""
         start = batch.base + int(batch.frames["offset"][0])
         if reason is not None:
             page = batch.frame_bytes(0)
@@ -191,11 +191,11 @@ class IbbSalvagedRecords:
             self._unproven_pages.clear()
 
     def skip_pages(self, start: int, end: int) -> Iterator[UnprovenRecords]:
-        """Iterate over the records that wait for the end of one that continues in skipped pages."""
+        """Yield the records held back because they are nested in a record that continues in the skipped pages."""
         return self._split_by_reasons(self._records.skip_damage(start, end))
 
     def iter_remaining_records(self) -> Iterator[UnprovenRecords]:
-        """Iterate over the records that are left at the end of the file."""
+        """Yield the records that remain at the end of the file."""
         crossing = self._records.pending_at
         for batch, reasons in self._split_by_reasons(self._records.finish()):
             crossed = self._records.crossed
@@ -207,7 +207,7 @@ class IbbSalvagedRecords:
             yield batch, reasons
 
     def _split_by_reasons(self, batches: Iterator[Batch | Finding]) -> Iterator[UnprovenRecords]:
-        """Split batches into runs of records with the same reasons for doubt."""
+        """Split batches into runs of records that are unproven for the same reasons."""
         for batch in batches:
             if isinstance(batch, Finding) or batch.positions is None:
                 continue
@@ -259,11 +259,11 @@ def _slice_batch(batch: Batch, start: int, stop: int) -> Batch:
 
 _COMMIT = int(IbbRecordType.COMMIT)
 _NO_OOB_BYTE = 0
-"""First byte of a COMMIT record without out-of-band data."""
+"""First byte of a COMMIT record that has no out-of-band data."""
 
 
 class _SalvagePageStore(PageStore):
-    """Reads pages anywhere in the log, also unproven ones.
+    """Reads pages of any file of the log, including unproven ones.
 
     `used`: unproven pages that were read, and why they are unproven.
     """
@@ -275,7 +275,7 @@ class _SalvagePageStore(PageStore):
         self._reasons: dict[tuple[int, int], Finding] = {}
 
     def read_page(self, file_no: int, page_no: int) -> bytes:
-        """Read a sound page, and note if it is an unproven one."""
+        """Read a sound page, and record whether it is unproven."""
         data = super().read_page(file_no, page_no)
         reason = self._reasons.get((file_no, page_no))
         if reason is not None:
@@ -283,7 +283,7 @@ class _SalvagePageStore(PageStore):
         return data
 
     def replace_unproven_page(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
-        """Return the corrected page in place of one with a wrong CRC, if it has well-framed chunks; else None."""
+        """Return the corrected page instead of one with a wrong CRC, if it has well-framed chunks; else None."""
         doubtful_page = self._correct_page(data, page_no * len(data)) if any(data) else None
         if doubtful_page is None or not find_framed_end(doubtful_page[0]):
             return None
@@ -292,7 +292,7 @@ class _SalvagePageStore(PageStore):
 
 
 class IbbSalvagedEvents:
-    """`format_api.layout.SalvageAssembler` at level `event`."""
+    """Salvage reader at level `event` (`format_api.layout.SalvageAssembler`)."""
 
     def __init__(
         self, context: IbbFileContext, compile_kernel: Callable[[Kernel], Kernel], correct_page: FrameCorrector
@@ -304,11 +304,11 @@ class IbbSalvagedEvents:
         self._events = EventAssembler(context, compile_kernel)
 
     def feed(self, batch: Batch, reason: Finding | None = None) -> Iterator[UnprovenRecords]:
-        """Yield the records that end in these frames. reason: why these are unproven; None = they are proven."""
+        """Yield the events whose groups end in these frames. reason: why these are unproven; None = proven."""
         return self._salvage_batches(self._records.iter_all_records(batch, reason))
 
     def skip_damage(self, start: int, end: int) -> Iterator[UnprovenRecords]:
-        """Yield the events of groups that skipped pages cut off."""
+        """Yield the events of groups that the skipped pages interrupt."""
         return self._salvage_batches(self._records.skip_pages(start, end))
 
     def finish(self) -> Iterator[UnprovenRecords]:
@@ -336,7 +336,7 @@ class IbbSalvagedEvents:
             yield from ((one, all_reasons) for one in events if isinstance(one, Batch))
 
     def _page_reason(self, group: EventGroup, page: tuple[int, int], reason: Finding) -> Finding:
-        """Return why a page is unproven; for a page of another file, as a finding about the group."""
+        """Return why a page is unproven; if it belongs to another file, as a finding about the group."""
         if page[0] == self._context.number:
             return reason
         return relocate_finding(reason, group.position.offset, group.size, *page)

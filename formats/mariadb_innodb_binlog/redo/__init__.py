@@ -1,1 +1,1 @@
-"""The InnoDB redo log."""
+"""Read the InnoDB redo log, and predict the recovery of binlog files from it."""

@@ -22,17 +22,17 @@ CHECKPOINT_OFFSETS = (4096, 8192)
 CHECKPOINT_SIZE = 64
 
 MTR_SIZE_MAX = 1 << 20
-"""The records of a mini-transaction take fewer bytes than this; so does the additional length of one record."""
+"""Upper limit (exclusive) for the size of a mini-transaction's records, and for the additional length of one record."""
 
 CRC_SIZE = 4
 NONCE_SIZE = 8
 """Bytes between the end byte and the CRC of a mini-transaction in an encrypted log."""
 
 CHECKPOINT_RECORD_SIZE = 16
-"""A mini-transaction of one FILE_CHECKPOINT alone (SIZE_OF_FILE_CHECKPOINT)."""
+"""Size of a mini-transaction that consists of one FILE_CHECKPOINT (SIZE_OF_FILE_CHECKPOINT)."""
 
 FIL_PAGE_TYPE = 24
-"""The current byte offset after INIT_PAGE and EXTENDED."""
+"""Current byte offset in the page after INIT_PAGE and EXTENDED records."""
 
 PAGE_SIZE_MAX = 65536
 
@@ -40,16 +40,16 @@ BINLOG_SPACES = (0xFFFFFFF0, 0xFFFFFFF1)
 """Tablespace ids of the binlog files with an even and an odd number (LOG_BINLOG_ID_0, LOG_BINLOG_ID_1)."""
 
 BINLOG_WRITE_END = 65535
-"""A binlog write ends before this offset in the page."""
+"""Page offset before which every binlog write ends."""
 
 TYPE_MASK = 0x70
-"""Bits of a record's first byte that hold its type; bit 7 is SAME_PAGE, bits 0..3 the length."""
+"""Bits of a record's first byte that hold its type; bit 7 is SAME_PAGE, bits 0..3 are the length."""
 
 SAME_PAGE = 0x80
 
 
 class RedoLogFormat(enum.IntEnum):
-    """First field of the file. Formats before 10.8 are listed to be rejected.
+    """First field of the file. Formats before 10.8 are listed only to be rejected.
 
     See docs/spec/mariadb_innodb_binlog.md#redo-file-header.
     """
@@ -77,7 +77,7 @@ FORMAT_RELEASES = {
 
 
 class RedoRecordType(enum.IntEnum):
-    """Page records by bits 4..6, file records by bits 4..7 of their first byte.
+    """Record types: of page records by bits 4..6, of file records by bits 4..7 of the first byte.
 
     See docs/spec/mariadb_innodb_binlog.md#redo-records.
     """
@@ -98,18 +98,18 @@ class RedoRecordType(enum.IntEnum):
 
 
 TRIM_PAGES = 10
-"""Subtype of an EXTENDED record after which no page is current (`mrec_ext_t`)."""
+"""Subtype of an EXTENDED record; after it no page is current (`mrec_ext_t`)."""
 
 # --- Varint of the redo log ---
 
 _VARINT_SIZES = bytes([1] * 128 + [2] * 64 + [3] * 32 + [4] * 16 + [5] * 8 + [0] * 8)
-"""Size in bytes by the first byte; 0 = reserved."""
+"""Size of a varint in bytes, by its first byte; 0 = reserved."""
 _BASES = (0, 128, 16512, 2113664, 270549120)
 _PREFIXES = (0x00, 0x80, 0xC0, 0xE0, 0xF0)
 
 
 def read_varint(data: bytes, pos: int, limit: int) -> tuple[int, int]:
-    """Read a varint: (value, next position); -1 = truncated, -2 = a reserved first byte or over 32 bits."""
+    """Read a varint: (value, next position); position -1 = truncated, -2 = reserved first byte or over 32 bits."""
     if pos >= limit:
         return 0, -1
     size = _VARINT_SIZES[data[pos]]
@@ -124,7 +124,7 @@ def read_varint(data: bytes, pos: int, limit: int) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode a value of 0 to 2**32 - 1; the encoding is unique."""
+    """Encode a value from 0 to 2**32 - 1; each value has only one encoding."""
     size = max(size for size, base in enumerate(_BASES, 1) if value >= base)
     data = bytearray((value - _BASES[size - 1]).to_bytes(size, "big"))
     data[0] |= _PREFIXES[size - 1]
@@ -134,11 +134,11 @@ def encode_varint(value: int) -> bytes:
 # --- Records of a mini-transaction ---
 
 _NO_OFFSET = -1
-"""Current byte offset if the next record must not be same_page."""
+"""Value of the current byte offset if the next record must not be same_page."""
 
 
 def find_record_end(data: bytes, pos: int, limit: int) -> int:
-    """Find the end of the record at `pos`; -1 = not before `limit`, -2 = an impossible length.
+    """Return the end of the record at `pos`; -1 = it does not end before `limit`, -2 = its length is impossible.
 
     `data[pos]` must be greater than 1 (0 and 1 are the end byte of the mini-transaction).
     """
@@ -156,9 +156,9 @@ def find_record_end(data: bytes, pos: int, limit: int) -> int:
 
 
 def find_records_end(data: bytes, pos: int, limit: int) -> int:
-    """Find the end byte after the records at `pos`.
+    """Return the position of the end byte after the records at `pos`.
 
-    -1 = it is not before `limit`; -2 = a bad length, no record, or MTR_SIZE_MAX bytes of them.
+    -1 = it is not before `limit`; -2 = a bad length, no record, or at least MTR_SIZE_MAX bytes of records.
     """
     start = pos
     while pos < limit:
@@ -173,13 +173,13 @@ def find_records_end(data: bytes, pos: int, limit: int) -> int:
 
 
 class RedoRecord(NamedTuple):
-    """One record; fields that its type does not have are None (numbers) or empty.
+    """One redo record; fields that its type does not have are None (numbers) or empty.
 
-    `lsn`: of its first byte. `size`: in bytes. `offset`, `length`: range of the page that it changes; the offset counts
-    from the start of the page. `data`: WRITE: the bytes; MEMSET: the pattern, repeated over the range; EXTENDED and
-    OPTION: what follows the subtype; file records: the name or names. `source`: MEMMOVE: offset in the page that the
-    bytes come from. `checkpoint_lsn`: of a FILE_CHECKPOINT, None for its padding form. `problem`: why the server would
-    consider the record corrupted; "" = nothing.
+    `lsn`: LSN of its first byte. `size`: in bytes. `offset`, `length`: range of the page that it changes; the offset
+    counts from the start of the page. `data`: the bytes of a WRITE; the pattern of a MEMSET, repeated over the range;
+    the bytes after the subtype of an EXTENDED or OPTION; the names in a file record. `source`: page offset that a
+    MEMMOVE copies from. `checkpoint_lsn`: of a FILE_CHECKPOINT, None for its padding form. `problem`: why the server
+    would consider the record corrupted; "" = sound.
     """
 
     type: RedoRecordType
@@ -198,7 +198,7 @@ class RedoRecord(NamedTuple):
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """File names of a file record: one, two for FILE_RENAME (old, new)."""
+        """File names of a file record: one name, or two for FILE_RENAME (old, new)."""
         if self.type not in FILE_TYPES:
             return ()
         return tuple(name.decode("utf-8", "backslashreplace") for name in self.data.split(b"\0") if name)
@@ -214,12 +214,12 @@ _TYPES = {int(type_): type_ for type_ in RedoRecordType}
 def decode_redo_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
     """Decode the records of one mini-transaction.
 
-    A record whose content is wrong has a `problem`; the next one is found by its length. Ends early only where a length
-    cannot be decoded (never after `find_records_end` accepted the bytes).
+    A record with wrong content has a `problem`; the next record is found by its length. Ends early only at a length
+    that cannot be decoded (never after `find_records_end` accepted the bytes).
 
     Args:
-        body: all its bytes before the end byte.
-        lsn: of the first byte.
+        body: all bytes of the mini-transaction before the end byte.
+        lsn: LSN of the first byte.
     """
     offset, decoder = 0, _PageRecordDecoder()
     while offset < len(body) and body[offset] > 1:
@@ -231,7 +231,7 @@ def decode_redo_records(body: bytes, lsn: int) -> Iterator[RedoRecord]:
 
 
 class _PageRecordDecoder:
-    """State that one record passes to the next: the page, and the end of the last write."""
+    """Decoder of page records, with the state passed from record to record: the page, the end of the last write."""
 
     def __init__(self) -> None:
         self.space_id: int | None = None
@@ -275,7 +275,7 @@ class _PageRecordDecoder:
         return RedoRecord(*head, body[content_at] if content_at < end else None, data=body[content_at + 1 : end])
 
     def _decode_range_change(self, head: _RedoRecordHead, body: bytes, pos: int, end: int) -> RedoRecord:
-        """Decode a WRITE, MEMSET or MEMMOVE, which change a range of the page."""
+        """Decode a WRITE, MEMSET or MEMMOVE record, which changes a range of the page."""
         _require(self.offset != _NO_OFFSET, "same_page after a record that ends its page")
         delta, pos = _read_number(body, pos, end)
         offset, length, source = self.offset + delta, end - pos, None
@@ -293,7 +293,7 @@ class _PageRecordDecoder:
 
 
 class _RedoRecordHead(NamedTuple):
-    """The first members of a `RedoRecord`."""
+    """First fields of a `RedoRecord`."""
 
     type: RedoRecordType
     lsn: int
@@ -304,7 +304,7 @@ class _RedoRecordHead(NamedTuple):
 
 
 def _decode_file_record(body: bytes, first_byte: int, pos: int, end: int, lsn: int, size: int) -> RedoRecord:
-    """Decode a record of the group that comes before any page record."""
+    """Decode a file record (they precede all page records of a mini-transaction)."""
     record_type = _TYPES.get(first_byte & 0xF0)
     if record_type is None:
         return RedoRecord(

@@ -1,8 +1,8 @@
-"""Predict the binlog files that crash recovery with the redo log leaves.
+"""Predict the binlog files that exist after crash recovery with the redo log.
 
 Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery`; see
-docs/spec/mariadb_innodb_binlog.md#crash-recovery and #with-the-redo-log. Pages are built from the redo log alone, never
-from the content of the file.
+docs/spec/mariadb_innodb_binlog.md#crash-recovery and #with-the-redo-log. Recovered pages are built from the redo log
+alone, never from the content of the file.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import (
 # --- Simulation of crash recovery ---
 
 PAGE_SIZE = 16384
-"""The only page size that servers write today."""
+"""The only page size that servers write today, in bytes."""
 
 
 class RecoveryFile(msgspec.Struct, frozen=True):
     """A binlog file as recovery sees it.
 
-    `size`: in bytes, on disk. `start_lsn`, `page_count`: of its header; None = the header page is empty or damaged, so
-    the file counts as empty.
+    `size`: on disk, in bytes. `start_lsn`, `page_count`: from its header; None = the header page is empty or damaged,
+    so the file counts as empty.
     """
 
     file_no: int
@@ -68,19 +68,19 @@ class RecoveryFile(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if it has no usable header."""
+        """True if the file has no usable header."""
         return self.start_lsn is None
 
 
 def make_recovery_file(file_no: int, header_page: bytes, size: int, page_size: int = PAGE_SIZE) -> RecoveryFile:
-    """Create a `RecoveryFile` from the header page; a wrong page CRC, as of a half-written page, makes it empty."""
+    """Create a `RecoveryFile` from the header page; with a wrong page CRC (such as a torn page) it is empty."""
     is_whole = len(header_page) >= page_size and is_page_crc_right(header_page[:page_size])
     header = _parse_valid_header(header_page) if is_whole else None
     return RecoveryFile(file_no, size, *(() if header is None else (header.start_lsn, header.page_count)))
 
 
 class RecoveredPage(NamedTuple):
-    """A whole page as recovery writes it; `used`: bytes from the start of the page that the redo log proves."""
+    """Whole page as recovery writes it; `used`: number of bytes from the start of the page that the redo log proves."""
 
     file_no: int
     page_no: int
@@ -89,14 +89,14 @@ class RecoveredPage(NamedTuple):
 
 
 class RecoveryOutcome(msgspec.Struct, frozen=True):
-    """Result of recovery besides the pages.
+    """Result of recovery apart from the pages.
 
     `succeeds`: the server starts, as far as its binlog is concerned. If not, no file is removed or resized, but the
-    pages before the failure are written. `writes`: redo records that were read. `applied`: redo records that were put
-    into pages; the others were durable already. `file_no`, `page_no`, `offset`: end of the last durable binlog write;
-    None if no record was applied. `page_count`: pages that file `file_no` gets, according to its header (to be bounded
-    before use); those after `page_no` become zero. None = its size does not change. `removed`: existing files that are
-    deleted. `findings`: why it fails, or warnings.
+    pages before the failure are written. `writes`: number of redo records that were read. `applied`: number of redo
+    records that were put into pages; the others were already durable. `file_no`, `page_no`, `offset`: end of the last
+    durable binlog write; None if no record was applied. `page_count`: pages that file `file_no` gets, according to its
+    header (to be bounded before use); pages after `page_no` become zero. None = its size does not change. `removed`:
+    existing files that are deleted. `findings`: why it fails, or warnings.
     """
 
     succeeds: bool = True
@@ -126,9 +126,9 @@ class PageRelation(enum.StrEnum):
 def compare_page(disk: bytes, page: RecoveredPage) -> PageRelation:
     """Compare a page on disk (b"" = absent) with a recovered one.
 
-    AHEAD: it continues after the proven bytes, which recovery truncates. BEHIND: zero or an older prefix, recovery
-    completes it. TORN: its CRC is wrong. CONFLICT: other bytes with a right CRC: damage, or the redo log of another
-    server.
+    AHEAD: the disk page continues after the proven bytes; recovery truncates it there. BEHIND: it is zero or an older
+    prefix, and recovery completes it. TORN: its CRC is wrong. CONFLICT: it has other bytes and a right CRC: damage, or
+    the redo log belongs to another server.
     """
     if disk == page.data:
         return PageRelation.EQUAL
@@ -156,7 +156,7 @@ class BinlogRecovery:
         self._size = page_size
 
     def iter_pages(self) -> Iterator[RecoveredPage]:
-        """Iterate over the pages that recovery writes, in order; each one once."""
+        """Yield the pages that recovery writes, in order; each page once."""
         run, write_count = _RecoveryRun(self._files, self._size), 0
         try:
             for write in self._writes:
@@ -199,13 +199,13 @@ class _RecoveryRun:
         self.open_file_no: int | None = None
         self.headers = {file.file_no: file.page_count for file in files.values() if file.page_count is not None}
         self.before_start = False
-        """True while records belong to files older than the one where recovery starts."""
+        """True while records belong to files before the file in which recovery starts."""
         self.before_first_page_start = True
         """True until the first record at the start of a page."""
         self.previous: tuple[int, int, int, int] | None = None
 
     def apply_write(self, write: PageWrite) -> Iterator[RecoveredPage]:
-        """Put one record into its page; first yields the previous page, if that one is complete now."""
+        """Put one record into its page; if the previous page is complete now, yield it first."""
         space, page_no, offset = self._check_write(write)
         if self._is_skipped(write, space, page_no, offset):
             return
@@ -213,7 +213,7 @@ class _RecoveryRun:
         self._put_data(write, offset)
 
     def _is_skipped(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> bool:
-        """Check if a record is skipped: it is a repetition, or its bytes are in the files already."""
+        """Return whether a record is skipped: it is a repetition, or its bytes are already in the files."""
         if self.start is None:
             start = self._begin_at(write, file_parity, page_no, offset)
             if self.before_start:
@@ -257,7 +257,7 @@ class _RecoveryRun:
         return record.space_id & 1, record.page_no, record.offset
 
     def _is_repeated(self, end_lsn: int, file_parity: int, page_no: int, offset: int) -> bool:
-        """Check if a record belongs to the same mini-transaction as the previous one and does not advance."""
+        """Return whether a record belongs to the same mini-transaction as the previous one and does not advance."""
         position, previous = (page_no, offset), self.previous
         if previous is not None and previous[0] == end_lsn:
             is_same_file = file_parity == previous[1]
@@ -267,7 +267,7 @@ class _RecoveryRun:
         return False
 
     def _advance_page(self, write: PageWrite, file_parity: int, page_no: int, offset: int) -> Iterator[RecoveredPage]:
-        """Advance to the next page or file if the record belongs there; yields the finished page."""
+        """Advance to the next page or file if the record belongs there; yield the finished page."""
         is_full = self.used in (0, self.size - CRC_SIZE)
         if file_parity != self.file_no & 1:
             if not is_full or self.page_no + (self.used > 0) < self._pages_on_disk():
@@ -287,7 +287,7 @@ class _RecoveryRun:
             raise _make_failure(write, f"records are missing in file {self.file_no}, page {page_no}")
 
     def _pages_on_disk(self) -> int:
-        """Return the pages of the current file on disk; 0 until recovery wrote one of its pages, as in the server."""
+        """Return the number of pages of the current file on disk; 0 until recovery wrote one, as in the server."""
         if self.open_file_no != self.file_no or self.file_no not in self.files:
             return 0
         return self.files[self.file_no].size // self.size
@@ -302,7 +302,7 @@ class _RecoveryRun:
         self.end = (self.file_no, self.page_no, self.used)
 
     def _complete_header_page(self, write: PageWrite, length: int) -> None:
-        """Complete a header page: the record has its fields only; the rest is zero except for the extra CRC."""
+        """Complete a header page: the record has only its fields; the rest is zero except for the additional CRC."""
         page, crc_at = self.page, SHORT_HEADER_SIZE - CRC_SIZE
         page[length:] = bytes(self.size - length)
         page[crc_at:SHORT_HEADER_SIZE] = CRC32C(page[:crc_at]).to_bytes(CRC_SIZE, "little")
@@ -317,7 +317,7 @@ class _RecoveryRun:
         self.headers[self.file_no] = header.page_count
 
     def flush_page(self) -> Iterator[RecoveredPage]:
-        """Yield the current page with its CRC, if it has any bytes; the next page starts as zeros."""
+        """Yield the current page with its CRC, if it has any bytes; the next page starts with zeros."""
         crc_at = self.size - CRC_SIZE
         if not self.used:
             return
@@ -330,7 +330,7 @@ class _RecoveryRun:
         yield recovered
 
     def make_outcome(self, writes: int) -> RecoveryOutcome:
-        """Return the outcome after the last record: size, and files to be removed."""
+        """Return the outcome after the last record: file size, and files to be removed."""
         assert self.start is not None
         if self.start.file_no is None:
             all_files = tuple(sorted(self.files))
@@ -353,7 +353,7 @@ def _parse_valid_header(page: bytes) -> IbbFileHeader | None:
 def _find_first_file(
     files: dict[int, RecoveryFile], write: PageWrite, file_parity: int, page_no: int, offset: int
 ) -> _RecoveryStart:
-    """Find the file that the first record belongs to, or the one whose start the records have still to reach.
+    """Return the start position: the file of the first record, or the file whose start later records must reach.
 
     Only the two newest files that are not empty can need recovery. See
     docs/spec/mariadb_innodb_binlog.md#crash-recovery.
@@ -426,9 +426,9 @@ _Relation = PageRelation
 
 
 class IbbLogFile(NamedTuple):
-    """A file of the log as recovery finds it.
+    """File of the log as recovery finds it.
 
-    `is_empty`: it is all zeros. `ends_in_record`: it ends inside a record.
+    `is_empty`: the file is all zeros. `ends_in_record`: it ends inside a record.
     """
 
     name: str
@@ -481,7 +481,7 @@ def _read_gtid(batch: Batch, index: int) -> Any:
 
 
 def check_against_redo_log(files: Sequence[IbbLogFile]) -> Iterator[SetFinding]:
-    """Report what the server would do with these files when it starts; nothing without a redo log."""
+    """Report what a starting server would do with these files; nothing without a redo log."""
     redo = files[0].context.redo if files else None
     if redo is None:
         return
@@ -499,7 +499,7 @@ def _prefix_redo_finding(problem: Finding) -> Finding:
 
 
 class _RecoveryCheck:
-    """One dry run of recovery, compared with the files."""
+    """Dry run of recovery, compared with the files."""
 
     def __init__(self, log: RedoLog, summary: RedoSummary, files: Sequence[IbbLogFile], name: str) -> None:
         self.log, self.summary, self.files, self.name = log, summary, files, name
@@ -558,7 +558,7 @@ class _RecoveryCheck:
                 self.gtids_after.add_page(page.data)
 
     def _find_record_start(self, first: RecoveredPage) -> tuple[int, int]:
-        """Find the page where the record begins that continues in the first page; that page if there is none."""
+        """Return (file, page) where the record that continues in the first page begins; that page if none continues."""
         place = (first.file_no, max(first.page_no, 1))
         data = first.data if first.page_no else b""
         for _ in range(_MAX_PAGES_BACK):
@@ -577,7 +577,7 @@ class _RecoveryCheck:
         return None if log_file is None or log_file.size < 2 * PAGE_SIZE else (number, log_file.size // PAGE_SIZE - 1)
 
     def _iter_pages_on_disk(self, start: tuple[int, int], stop: tuple[int, int] | None) -> Iterator[bytes]:
-        """Iterate over the data pages on disk from `start` on, before `stop`, as far as they are sound."""
+        """Yield the data pages on disk from `start` on, before `stop`, as far as they are sound."""
         number, page_no = start
         while number in self.by_number:
             while stop is None or (number, page_no) < stop:
@@ -643,7 +643,7 @@ class _RecoveryCheck:
         )
 
     def _report_no_records(self) -> Iterator[SetFinding]:
-        """Report that no binlog record follows the checkpoint: the server does nothing, whatever the files contain."""
+        """Report that no binlog record follows the checkpoint: nothing is recovered, whatever the files contain."""
         data_files = [one for one in self.files if not one.is_empty]
         ends_inside = any(one.ends_in_record for one in data_files[-1:])
         if data_files and (ends_inside or not self.summary.is_clean_shutdown):
@@ -682,7 +682,7 @@ class _RecoveryCheck:
 
 
 def _continues_record(page: bytes) -> bool:
-    """Check if the first chunk that is not nested continues a record of the page before."""
+    """Return whether the first chunk that is not nested continues a record of the previous page."""
     offset = 0
     while (
         offset < len(page) - 8 and page[offset] & TYPE_MASK in NESTABLE_TYPES and not page[offset] & CONTINUATION_FLAG

@@ -1,8 +1,8 @@
 """Read the InnoDB redo log from its checkpoint to the last durable mini-transaction.
 
 The log sequence number (LSN) counts bytes of the log since the server was set up; the file holds the newest `capacity`
-of them. There is no length or block besides the records themselves: the end of the log is the first position without a
-valid mini-transaction of the right round. See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
+bytes as a ring. Apart from the records themselves there are no lengths or blocks: the end of the log is the first
+position without a valid mini-transaction of the right round. See docs/spec/mariadb_innodb_binlog.md#innodb-redo-log.
 
 Older formats and encrypted logs are recognized by their header, see `RedoLog.findings`.
 """
@@ -74,7 +74,7 @@ _BLOCK = 4096
 
 
 class RedoHeader(msgspec.Struct, frozen=True):
-    """The file header.
+    """File header of a redo log.
 
     `format`: see `RedoLogFormat`. `creator`: as text, without its NUL bytes. `crc_ok`: its CRC is right.
     """
@@ -95,7 +95,7 @@ class RedoHeader(msgspec.Struct, frozen=True):
 class RedoCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint block.
 
-    `offset`: in the file. `problem`: why the server does not use it; "" = valid.
+    `offset`: its offset in the file. `problem`: why the server does not use it; "" = valid.
     """
 
     offset: int
@@ -110,7 +110,7 @@ class RedoCheckpoint(msgspec.Struct, frozen=True):
 
 
 class RedoHead(msgspec.Struct, frozen=True):
-    """Content of the first 12 KiB; `checkpoint`: the one to use; None if the log cannot be walked."""
+    """Content of the first 12 KiB; `checkpoint`: the checkpoint to use; None if the log cannot be walked."""
 
     header: RedoHeader | None
     checkpoints: tuple[RedoCheckpoint, ...]
@@ -148,7 +148,7 @@ def read_redo_head(data: bytes, size: int) -> RedoHead:
 
 
 def _checkpoint_order(checkpoint: RedoCheckpoint) -> tuple[int, int]:
-    """Sort key of checkpoints: the greater LSN is preferred, on a tie the second block."""
+    """Return the sort key of a checkpoint: the higher LSN is preferred, on a tie the second block."""
     return checkpoint.checkpoint_lsn, checkpoint.offset
 
 
@@ -160,7 +160,7 @@ def _make_header(fields: Any) -> RedoHeader:
 
 
 def _check_format(header: RedoHeader, fields: Any, size: int) -> Finding | None:
-    """Return the finding about a header after which nothing can be read; None if it is usable."""
+    """Return the finding about a header after which nothing can be read; None if the header is usable."""
     number = header.format
     if number == RedoLogFormat.FORMAT_3_23:
         return _report_older_format(header)
@@ -258,7 +258,7 @@ def _report_wrong_crc(
     severity: Severity,
     extra_text: str = "",
 ) -> Finding:
-    """Report a wrong CRC, with the field that holds the flipped bit if one flipped bit explains it."""
+    """Report a wrong CRC, including the field with the flipped bit if a single flip explains it."""
     length = checksum.end - checksum.start
     facts: dict[str, Any] = {"diagnosis": diagnosis, "stored": checksum.stored, "computed": checksum.computed}
     text = f"{label} has a wrong checksum: {checksum.stored:08x} is stored, {checksum.computed:08x} computed"
@@ -278,19 +278,19 @@ def _report_wrong_crc(
 # --- Walk over the ring ---
 
 Read = Callable[[int, int], bytes]
-"""`read(offset, size)`: the bytes `[offset, offset + size)` of a file, fewer at its end."""
+"""Function `read(offset, size)` that returns the bytes `[offset, offset + size)` of a file, fewer at its end."""
 
 MAX_MTR_BYTES = MTR_SIZE_MAX + 1 + NONCE_SIZE + CRC_SIZE
 """Maximum size of a mini-transaction."""
 
 _WINDOW_BYTES = 4 * MTR_SIZE_MAX
-"""Bytes of the log in memory."""
+"""Number of bytes of the log that are held in memory."""
 
 
 class RedoRing(msgspec.Struct, frozen=True):
     """Maps LSNs to offsets in the file.
 
-    `first_lsn`: the LSN at START_OFFSET in round 0. `size`: of the file, > START_OFFSET.
+    `first_lsn`: the LSN at START_OFFSET in round 0. `size`: size of the file, > START_OFFSET.
     """
 
     read: Read
@@ -299,7 +299,7 @@ class RedoRing(msgspec.Struct, frozen=True):
 
     @property
     def capacity(self) -> int:
-        """Bytes of one round."""
+        """Number of bytes in one round of the ring."""
         return self.size - START_OFFSET
 
     def offset_of_lsn(self, lsn: int) -> int:
@@ -307,11 +307,11 @@ class RedoRing(msgspec.Struct, frozen=True):
         return START_OFFSET + (lsn - self.first_lsn) % self.capacity
 
     def sequence_bit(self, lsn: int) -> int:
-        """Return the end byte of a mini-transaction whose end byte is at `lsn`."""
+        """Return the valid value of a mini-transaction's end byte that is at `lsn`."""
         return 1 - (lsn - self.first_lsn) // self.capacity % 2
 
     def read_at_lsn(self, lsn: int, size: int) -> bytes:
-        """Read at most one round from `lsn` on, across the end of the file; fewer bytes if it cannot be read."""
+        """Read at most one round from `lsn` on, continuing at the start of the ring; fewer bytes if unreadable."""
         size = min(size, self.capacity)
         offset = self.offset_of_lsn(lsn)
         head = self.read(offset, min(size, self.size - offset))
@@ -333,14 +333,14 @@ class RedoEndReason(enum.StrEnum):
 
 
 class Mtr(NamedTuple):
-    """One valid mini-transaction; `body`: its records, without the end byte and what follows it."""
+    """One valid mini-transaction; `body`: its records, without the end byte and the bytes after it."""
 
     start_lsn: int
     end_lsn: int
     body: bytes
 
     def decode_records(self) -> Iterator[RedoRecord]:
-        """Decode its records (not for an encrypted log)."""
+        """Decode the records of a mini-transaction (not in an encrypted log)."""
         return decode_redo_records(self.body, self.start_lsn)
 
 
@@ -348,9 +348,9 @@ class RedoLogEnd(msgspec.Struct, frozen=True):
     """End of the walk over the redo log.
 
     `lsn`: the last durable LSN. `mtrs`: number of valid mini-transactions before it. `next_valid`: LSN of a valid
-    mini-transaction directly after one that was rejected for its CRC (damage inside the log rather than its end); None
-    = there is none. `wraps`: the rejected mini-transaction continues at the start of the ring, as far as its lengths
-    can be trusted; in a truncated file, that is not where it was.
+    mini-transaction directly after one with a wrong CRC (a sign of damage inside the log rather than its end), else
+    None. `wraps`: the rejected mini-transaction continues at the start of the ring, as far as its lengths can be
+    trusted; in a truncated file, that is not where it was.
     """
 
     lsn: int
@@ -361,7 +361,7 @@ class RedoLogEnd(msgspec.Struct, frozen=True):
 
 
 class MtrWalk:
-    """One pass over the mini-transactions from an LSN on; at most one round.
+    """One pass over the mini-transactions from an LSN on; at most one round of the ring.
 
     `end`: set when the pass is over.
     """
@@ -391,7 +391,7 @@ class MtrWalk:
         )
 
     def _read_mtr(self, lsn: int) -> Mtr | tuple[RedoEndReason, int]:
-        """Return the mini-transaction at `lsn`, or why there is none and where it would have ended."""
+        """Return the mini-transaction at `lsn`; else (the reason why there is none, the LSN where it would end)."""
         window_at = lsn - self._base
         end = find_records_end(self._window, window_at, len(self._window))
         if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
@@ -414,7 +414,7 @@ class MtrWalk:
         return Mtr(lsn, end_lsn, body)
 
     def _reason_without_end(self, window_at: int, end: int) -> RedoEndReason:
-        """Return why no end byte was found from `window_at` on, in a window of maximum size."""
+        """Return why no end byte was found from `window_at` on, in a window of the maximum size."""
         bytes_left = len(self._window) - window_at
         if bytes_left and self._window[window_at] <= 1:
             return RedoEndReason.EMPTY
@@ -424,7 +424,7 @@ class MtrWalk:
         return RedoEndReason.SHORT if bytes_left < expected else RedoEndReason.ROUND
 
     def _reaches_file_end(self, lsn: int) -> bool:
-        """Check if the mini-transaction at `lsn` reaches the end of the file before it ends."""
+        """Return whether the mini-transaction at `lsn` reaches the end of the file before it ends."""
         bytes_left = self._ring.size - self._ring.offset_of_lsn(lsn)
         if bytes_left > MAX_MTR_BYTES:
             return False
@@ -450,11 +450,11 @@ _MAX_PROBLEMS = 100
 
 
 class RedoLog:
-    """A redo log file. Reads the first 12 KiB at once, the ring only in `iter_mtrs`; holds at most a few MiB of it.
+    """Redo log file. Reads the first 12 KiB at once, the ring only in `walk_mtrs`; holds at most a few MiB of it.
 
-    `header`: None if the file is shorter than one. `checkpoints`: both blocks. `checkpoint`: the one that recovery
-    starts from; None if there is none. `findings`: about header and checkpoints. `is_readable`: mini-transactions can
-    be walked.
+    `header`: None if the file is shorter than a header. `checkpoints`: both blocks. `checkpoint`: the one at which
+    recovery starts; None if neither is valid. `findings`: about header and checkpoints. `is_readable`:
+    mini-transactions can be walked.
     """
 
     def __init__(self, read: Read, size: int) -> None:
@@ -473,7 +473,7 @@ class RedoLog:
         return self.header is not None and self.header.encrypted
 
     def walk_mtrs(self) -> MtrWalk:
-        """Return a walk over the mini-transactions from the checkpoint to the last durable one; iterate over it once.
+        """Return a walk from the checkpoint to the last durable mini-transaction; iterate over it only once.
 
         Raises:
             ValueError: the log is not readable.
@@ -488,9 +488,9 @@ class RedoLog:
 
 
 class RedoDataFile(msgspec.Struct, frozen=True):
-    """A data file named by file records.
+    """Data file that file records name.
 
-    `type`: of the first of them. `names`: one, two for FILE_RENAME (old, new).
+    `type`: type of the first file record. `names`: one name, or two for FILE_RENAME (old, new).
     """
 
     space_id: int
@@ -504,8 +504,8 @@ class RedoSummary(msgspec.Struct, frozen=True):
 
     `checkpoint_lsn`, `end_lsn`, `reason`: None if the log cannot be walked; end_lsn is the last durable LSN. `mtrs`:
     number of valid mini-transactions. `records`: number of records by type. `file_checkpoints`: (LSN of the
-    mini-transaction, checkpoint LSN that it names), in order. `file_checkpoint_lsn`: where the FILE_CHECKPOINT of the
-    chosen checkpoint is first; None = not at all. `wraps`: the walk passes the end of the file. `files`: at most
+    mini-transaction, checkpoint LSN that it names), in order. `file_checkpoint_lsn`: LSN of the first FILE_CHECKPOINT
+    of the chosen checkpoint; None = it is missing. `wraps`: the walk passes the end of the file. `files`: at most
     10,000, each name once. `binlog_writes`: number of WRITE records of the binlog's tablespaces.
     """
 
@@ -525,12 +525,12 @@ class RedoSummary(msgspec.Struct, frozen=True):
 
     @property
     def is_clean_shutdown(self) -> bool:
-        """True if nothing follows the checkpoint but its own FILE_CHECKPOINT; always False for an encrypted log."""
+        """True if only its own FILE_CHECKPOINT follows the checkpoint; always False for an encrypted log."""
         return self.mtrs == 1 and dict(self.records) == {"FILE_CHECKPOINT": 1}
 
     @property
     def is_acceptable(self) -> bool:
-        """True if the server would accept the log: the FILE_CHECKPOINT of the checkpoint was reached."""
+        """True if the server would accept the log: it contains the FILE_CHECKPOINT of the checkpoint."""
         return self.end_lsn is not None and not any(one.severity is Severity.ERROR for one in self.findings)
 
 
@@ -605,7 +605,7 @@ class _SummaryCollector:
         )
 
     def check_file_checkpoint(self, end: RedoLogEnd) -> Iterator[Finding]:
-        """Check that FILE_CHECKPOINT of the chosen checkpoint is where the block says.
+        """Check that the FILE_CHECKPOINT of the chosen checkpoint is where the checkpoint block says.
 
         See docs/spec/mariadb_innodb_binlog.md#checkpoint-blocks.
         """
@@ -625,7 +625,7 @@ class _SummaryCollector:
         yield make_finding("dangling-reference", self.offset_of_lsn(end.lsn), 0, text, diagnosis=diagnosis, **facts)
 
     def check_end(self, end: RedoLogEnd) -> Iterator[Finding]:
-        """Report doubts that this is the end of the log."""
+        """Report doubts that this is really the end of the log."""
         if end.next_valid is not None:
             text = (
                 f"the mini-transaction at LSN {end.lsn} has a wrong checksum, but a valid one follows at LSN "
@@ -657,10 +657,10 @@ class _SummaryCollector:
 
 
 class PageWrite(msgspec.Struct, frozen=True):
-    """One record about a page of a selected tablespace, with the mini-transaction that makes it durable.
+    """Redo record about a page of a selected tablespace, with the mini-transaction that makes it durable.
 
-    `record`: its type is WRITE for all sound binlog records. `start_lsn`, `end_lsn`: of the mini-transaction, `[start,
-    end)`.
+    `record`: its type is WRITE for all sound binlog records. `start_lsn`, `end_lsn`: range `[start, end)` of the
+    mini-transaction.
     """
 
     record: RedoRecord
@@ -669,10 +669,10 @@ class PageWrite(msgspec.Struct, frozen=True):
 
 
 def iter_page_writes(log: RedoLog, spaces: Collection[int] = BINLOG_SPACES) -> Iterator[PageWrite]:
-    """Iterate over the page records of these tablespaces from the checkpoint to the last durable LSN, in log order.
+    """Yield the page records of these tablespaces from the checkpoint to the last durable LSN, in log order.
 
-    Nothing for a log that cannot be walked or is encrypted. A corrupted record that names no page is not included
-    (`summarize_redo_log` reports it).
+    Yields nothing for a log that cannot be walked or is encrypted. A corrupted record that names no page is not
+    included (`summarize_redo_log` reports it).
     """
     if not log.is_readable or log.is_encrypted:
         return

@@ -63,7 +63,7 @@ from binlogtool.limits import Limits
 
 
 class LocatedRecord(msgspec.Struct):
-    """A record with its position, for findings."""
+    """Record with its position, for findings."""
 
     position: IbbPosition
     size: int
@@ -75,7 +75,7 @@ class LocatedRecord(msgspec.Struct):
 
 
 def locate_record(batch: Batch, index: int, file_number: int) -> LocatedRecord:
-    """Return record `index` of a batch; `file_number`: of its file."""
+    """Return record `index` of a batch with its position; `file_number`: number of its file."""
     names = ("offset", "end", "place", "size", "chunks", "nested", "stop")
     low, high, offset, size, chunks, nested, stop = (int(batch.frames[name][index]) for name in names)
     return LocatedRecord(
@@ -103,10 +103,10 @@ def report_record(
 
 @kernel(read_compr_int)
 def is_sound_node(buf: UInt8s, pos: int, limit: int, file_number: int, offset: int) -> bool:
-    """Check the OOB_DATA record `buf[pos:limit]`: sound header, and links that lead to earlier positions.
+    """Return whether the OOB_DATA record `buf[pos:limit]` has a sound header and links to earlier positions only.
 
     Args:
-        file_number: of the record's file.
+        file_number: number of the record's file.
         offset: file offset of the record.
     """
     file_no = 0
@@ -131,7 +131,7 @@ def is_sound_node(buf: UInt8s, pos: int, limit: int, file_number: int, offset: i
 
 @kernel()
 def is_filler(buf: UInt8s, pos: int, limit: int) -> bool:
-    """Check that all bytes are ff."""
+    """Return whether all bytes are ff."""
     while pos < limit and buf[pos] == 255:
         pos += 1
     return pos == limit
@@ -148,7 +148,7 @@ def select_unsound_records(
     file_number: int,
     out: MutableInt64s,
 ) -> int:
-    """Write the indexes of the records that need individual checks; returns their number."""
+    """Write the indexes of the records that need individual checks to `out`; return their number."""
     selected = 0
     for i in range(count):
         if codes[i] == 3:
@@ -171,7 +171,7 @@ class RecordScreener:
         self._out = array("q")
 
     def __call__(self, batch: Batch, file_number: int) -> list[int]:
-        """List the records of a batch that need individual checks, in order; `file_number`: of the batch's file."""
+        """Return the indexes of the records that need individual checks; `file_number`: number of the file."""
         count = batch.frames.count
         if len(self._out) < count:
             self._out = array("q", bytes(8 * count))
@@ -183,7 +183,7 @@ class RecordScreener:
 # --- Checks at the end of a file ---
 
 _MAX_CLOSED_REST = CRC_SIZE + 3
-"""A page is used to its end if at most the filler and the CRC are left."""
+"""Maximum number of bytes (filler and CRC) after the last chunk of a page that is used to its end."""
 
 
 def validate_file_end(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding]:
@@ -195,7 +195,7 @@ def validate_file_end(validator: IbbFileValidator, tail: FileTail) -> Iterator[F
 
 
 def _check_size(validator: IbbFileValidator, tail: FileTail) -> Iterator[Finding]:
-    """Check V-SIZE: as many whole pages as the header says; fewer only after FLUSH BINARY LOGS, which closes a file."""
+    """Check V-SIZE: as many whole pages as the header says; fewer only if FLUSH BINARY LOGS closed the file."""
     context, seen, size = validator.context, validator.context.scan_summary, validator.context.page_size
     pages, rest = divmod(tail.size, size)
     declared_pages = None if context.header is None else context.header.page_count
@@ -281,7 +281,7 @@ def make_file_validator(
 
 
 class IbbFileValidator:
-    """`format_api.format.Validator` for one file."""
+    """Validator of one file (`format_api.format.Validator`)."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ class IbbFileValidator:
         self._begin_file()
 
     def _begin_file(self) -> None:
-        """Forget what is carried if the file does not follow the last one, or follows damage."""
+        """Reset the carried state if the file does not follow the last one, or the last one had damage."""
         log_state = self.log_state
         if log_state.last_file is None or log_state.last_file + 1 != self.number or not log_state.last_file_intact:
             log_state.gtid_state.add_gap()
@@ -363,7 +363,7 @@ class IbbFileValidator:
         self._oob[1] += sum(node_sizes)
 
     def _report_misplaced_state(self, batch: Batch, index: int) -> Finding:
-        """Report a state that is not at the start of a page; beyond the limit, the last finding is returned again."""
+        """Report a state that is not at the start of a page; above the limit, return the last finding again."""
         self._misplaced_count += 1
         if self._misplaced_found is None or self._misplaced_count <= self.limits.max_findings_per_id:
             text = "a GTID_STATE record is inside a page; states must be at the start of a page"
@@ -452,7 +452,7 @@ class IbbFileValidator:
             yield report_record(record, "payload-undecodable", "event-misaligned", text)
 
     def _check_reference_bounds(self, record: LocatedRecord, reference: OobReference) -> Findings:
-        """Check that the file does not refer to files before oob_ref_file_no (and xa_ref_file_no)."""
+        """Check that references do not lead to files before oob_ref_file_no (and xa_ref_file_no)."""
         header = self.context.header
         if header is None:
             return
@@ -537,7 +537,7 @@ class IbbFileValidator:
             yield report_record(record, "unmapped-bytes", "bad-chunk", "a DUMMY record has bytes other than ff")
 
     def _check_awaited_commit(self, record: LocatedRecord) -> Findings:
-        """Check that a COMMIT record directly follows an XA_COMPLETE that says commit."""
+        """Check that a COMMIT record directly follows an XA_COMPLETE that announces a commit."""
         if self.xa_awaited is not None:
             text = "the previous XA_COMPLETE record says commit, but no COMMIT record follows it"
             yield report_record(record, "dangling-reference", "xa-malformed", text, Severity.WARNING)
@@ -600,7 +600,7 @@ class IbbFileValidator:
         self.log_state.oob_tracker.restart_at(self.number + 1)
 
     def finish(self, tail: FileTail) -> ValidationResult:
-        """Return the verdict: findings that only the end of the file reveals, and facts for the report."""
+        """Return the result: findings that are only certain at the end of the file, and facts for the report."""
         log_state, context = self.log_state, self.context
         if self.durable_end is None:
             self.last_stop = max(self.last_stop, context.scan_summary.leading_end)

@@ -275,7 +275,7 @@ _MAX_EMPTY_FILES = 2
 
 
 class _IbbMember(NamedTuple):
-    """A member of the log set that could be read."""
+    """Member of the log set that could be read."""
 
     name: str
     number: int
@@ -291,7 +291,7 @@ class _IbbMember(NamedTuple):
 
 
 def validate_log_set(members: Sequence[SetMember]) -> Sequence[SetFinding]:
-    """Validate the log as a whole."""
+    """Validate all files of the log together."""
     files = [one for one in map(_make_member, members) if one is not None]
     return [
         *_check_file_names(members),
@@ -341,7 +341,7 @@ def _check_file_names(members: Sequence[SetMember]) -> Iterator[SetFinding]:
 
 
 def _check_missing_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
-    """Check that numbers have no gaps. The lowest files may be purged, unless something refers to them."""
+    """Check that file numbers have no gaps. The lowest files may be purged, unless something refers to them."""
     reported = 0
     for previous, following in pairwise(files):
         for number in range(previous.number + 1, following.number):
@@ -379,7 +379,7 @@ def _check_purged_files(data_files: Sequence[_IbbMember]) -> Iterator[SetFinding
 
 
 def _check_preallocated_files(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
-    """Check that empty files are at the end: one, or two after a crash."""
+    """Check that empty files are only at the end: one, or two after a crash."""
     data_numbers = [one.number for one in files if not one.is_empty]
     for log_file in files:
         if log_file.is_empty and data_numbers and log_file.number < data_numbers[-1]:
@@ -418,7 +418,7 @@ def _check_headers(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
 
 
 def _check_file_boundaries(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
-    """Check that only the last file with data has an end of data, and that continued records were begun."""
+    """Check that only the last file with data has an end of data, and that continued records were begun before."""
     data_files = [one for one in files if not one.is_empty]
     for previous, following in pairwise(data_files):
         seen = previous.context.scan_summary
@@ -472,7 +472,7 @@ def _check_log_end(files: Sequence[_IbbMember]) -> Iterator[SetFinding]:
 
 
 def _is_last_page(last: _IbbMember, page_at: int) -> bool:
-    """Check if the page after this one is empty or missing."""
+    """Return whether the page after this one is empty or missing."""
     size, beside = last.context.page_size, last.context.open_sibling
     read = None if beside is None else beside(last.name.rsplit("/", 1)[-1])
     return read is None or not any(read(page_at + size, size))

@@ -1,1 +1,1 @@
-"""Replay prediction: startup, crash recovery, apply."""
+"""Replay prediction: server startup, crash recovery, and applying the log."""

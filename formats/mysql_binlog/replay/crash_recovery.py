@@ -1,11 +1,11 @@
-"""Predict crash recovery: how the server reads its newest log and decides over prepared transactions.
+"""Predict crash recovery: how the server reads its newest log and decides on prepared transactions.
 
 MariaDB (`TC_LOG_BINLOG::recover`) and MySQL (`binlog::Binlog_recovery`) verify checksums only with
-master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event counts as long as its
+master_verify_checksum or source_verify_checksum, which are off by default. So a damaged event is used as long as its
 length and body can be read.
 
 MySQL truncates the newest file after the last complete transaction; MariaDB leaves it and starts a new one.
-Both commit what is prepared in the engines if its XID is in the log, and roll back the rest.
+Both commit transactions prepared in the engines if their XIDs are in the log, and roll back the others.
 Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
@@ -60,11 +60,11 @@ from binlogtool.formats.mysql_binlog.validate.gtid_rules import BinlogFacts, Fil
 # --- Commit marks as MySQL's recovery reads them ---
 
 MAX_REMEMBERED = 65_536
-"""Most XIDs and XA transactions that are remembered; they come in approximately the order of their numbers."""
+"""Maximum number of XIDs and XA transactions that are remembered; they come in roughly ascending order."""
 
 _MAX_UNVERIFIED_EVENTS = 100
 _MAX_EVENT_BYTES = 1 << 20
-"""Most events with wrong checksums that are read, and most bytes of each."""
+"""Maximum number of events with wrong checksums that are read, and maximum number of bytes of each."""
 
 _MARK_EVENTS = frozenset({EventType.QUERY, EventType.XID, EventType.XA_PREPARE})
 _INVALID_XID = (1 << 64) - 1
@@ -72,7 +72,7 @@ _INVALID_XID = (1 << 64) - 1
 
 
 class CommitMark(msgspec.Struct, frozen=True):
-    """Event from which recovery takes a commit mark; `body`: its fields by the names of the specification."""
+    """Commit mark: an event that recovery takes as the end of a transaction; `body`: its fields, as in the spec."""
 
     offset: int
     kind: str
@@ -101,7 +101,7 @@ class CommitMarks(msgspec.Struct):
             self.first_fault = mark.offset, reason
 
     def _iter_faults(self, mark: CommitMark) -> Iterator[str]:
-        """Yield what stops recovery at a mark."""
+        """Yield the messages about a mark that stop recovery."""
         body = mark.body
         if mark.kind == "XID":
             yield from self._end_transaction("XID")
@@ -142,7 +142,7 @@ class CommitMarks(msgspec.Struct):
         self._in_transaction = False
 
     def _check_xid(self, number: Any) -> Iterator[str]:
-        """Check and remember an XID."""
+        """Check an XID, and remember it."""
         if not isinstance(number, int):
             return
         if number in self._xids:
@@ -153,7 +153,7 @@ class CommitMarks(msgspec.Struct):
 
 
 def _get_xa_id(body: Mapping[str, Any]) -> XaId:
-    """Return the transaction that XA_PREPARE prepares."""
+    """Return the id of the transaction that an XA_PREPARE event prepares."""
     return XaId(body.get("format_id", 0), as_bytes(body.get("gtrid", "")), as_bytes(body.get("bqual", "")))
 
 
@@ -179,7 +179,7 @@ _FATAL_DAMAGE = frozenset({"length-out-of-bounds", "bad-header", "bad-magic", "t
 
 
 def _decode_mark(offset: int, event: bytes, description: FormatDescription) -> Iterator[CommitMark]:
-    """Yield the mark of an event, if it has one."""
+    """Yield the commit mark of an event, if it is one."""
     if len(event) < HEADER_SIZE + CHECKSUM_SIZE or event[TYPE_AT] not in _MARK_EVENTS:
         return
     try:
@@ -198,10 +198,10 @@ FATAL_FINDINGS = frozenset(
         "garbage-tail", "unknown-record-type", "damaged-range", "unsupported-version",
     }
 )  # fmt: skip
-"""Findings at which a reader stops: no event, or one that is not valid for its type."""
+"""Findings at which a reader stops: the bytes are not an event, or the event is not valid for its type."""
 
 HARMLESS_DIAGNOSES = frozenset({"transaction-length", "end-log-pos", "last-committed", "gtid-number", "xa-id"})
-"""Diagnoses of these findings that no reader checks."""
+"""Diagnoses among these findings that no reader checks."""
 
 
 class ReplayDamage(NamedTuple):
@@ -212,14 +212,14 @@ class ReplayDamage(NamedTuple):
 
 
 _NO_OFFSETS = frozenset[int]()
-"""Shared by all files, as there may be very many."""
+"""Empty set that all files share, because there may be very many files."""
 
 
 class ReplayedLog(msgspec.Struct, frozen=True):
     """A log file.
 
-    `facts`: the validator's, None if the file could not be read. `damages`: ascending. `removal_findings`: findings
-    about removed events. `events_without_map`: offsets of row events without a TABLE_MAP in their statement.
+    `facts`: from the validator; None if the file could not be read. `damages`: in ascending order. `removal_findings`:
+    findings about removed events. `events_without_map`: offsets of row events without a TABLE_MAP in their statement.
     """
 
     file: ExaminedFile
@@ -230,7 +230,7 @@ class ReplayedLog(msgspec.Struct, frozen=True):
 
     @property
     def in_use(self) -> bool:
-        """True if the file was not closed."""
+        """True if the in-use flag is set: the file was not closed."""
         return self.facts is not None and self.facts.in_use
 
     @property
@@ -252,7 +252,7 @@ class ReplayedLog(msgspec.Struct, frozen=True):
 class ReplaySelection(msgspec.Struct, frozen=True):
     """Selected files.
 
-    `logs`: what is read, in order. `skipped`: the other files, with the reason. `refusal`: set if nothing can be
+    `logs`: the files to read, in order. `skipped`: the other files, with the reason. `refusal`: set if nothing can be
     applied.
     """
 
@@ -262,12 +262,12 @@ class ReplaySelection(msgspec.Struct, frozen=True):
 
 
 def select_logs(situation: ReplaySituation, executed: ExecutedGtids | None) -> ReplaySelection:
-    """Select the log that is applied.
+    """Select the log to apply.
 
-    Of several binary logs in one directory none is selected. A relay log is applied if there is no other.
+    If a directory has several binary logs, none is selected. A relay log is applied only if there is no binary log.
 
     Args:
-        executed: what the server has; None if it accepts everything.
+        executed: GTIDs that the server already has; None if it accepts everything.
     """
     skipped: dict[str, str] = {}
     logs: dict[str, list[ReplayedLog]] = {}
@@ -294,7 +294,7 @@ def _sort_key(log: ReplayedLog) -> tuple[int, str]:
 
 
 def _refuse_several(situation: ReplaySituation, candidates: Mapping[str, list[ReplayedLog]]) -> ReplayStop:
-    """Return the refusal for no log, or for several ones."""
+    """Return the refusal if there is no log, or more than one."""
     first = situation.files[0].name if situation.files else ""
     if not candidates:
         return ReplayStop(first, None, "there is no log file here")
@@ -303,7 +303,7 @@ def _refuse_several(situation: ReplaySituation, candidates: Mapping[str, list[Re
 
 
 def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
-    """Return the refusal for a log with files of both servers."""
+    """Return the refusal if some files of the log were written by MySQL and others by MariaDB; None otherwise."""
     readable = [one for one in logs if one.facts is not None and not one.facts.lacks_key]
     other = next((one for one in readable if one.is_mariadb != readable[0].is_mariadb), None)
     if other is None:
@@ -314,7 +314,7 @@ def _check_one_server(logs: tuple[ReplayedLog, ...]) -> ReplayStop | None:
 
 
 def _check_start(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) -> ReplayStop | None:
-    """Return the refusal if the server lacks what precedes the log (MySQL error 1236, purged GTIDs)."""
+    """Return the refusal if the server lacks transactions before the log (MySQL error 1236, purged GTIDs)."""
     facts = logs[0].facts
     if executed is None or facts is None or facts.is_relay or facts.lacks_key:
         return None
@@ -330,12 +330,12 @@ def _check_start(logs: tuple[ReplayedLog, ...], executed: ExecutedGtids | None) 
 
 
 def _covers(intervals: IntervalSet, low: int, high: int) -> bool:
-    """Return whether intervals contain another one."""
+    """Return whether the intervals contain all numbers of another interval."""
     return any(start <= low and high <= stop for start, stop in intervals)
 
 
 def earlier_gtids(facts: BinlogFacts) -> ExecutedGtids:
-    """Return what PREVIOUS_GTIDS or GTID_LIST of a file contains."""
+    """Return the GTIDs that PREVIOUS_GTIDS or GTID_LIST of a file lists."""
     if facts.previous is not None:
         intervals = state_of_previous_gtids(facts.previous).intervals
         return ExecutedGtids({source: IntervalSet(own) for source, own in intervals.items() if own})
@@ -361,7 +361,7 @@ def _make_log(file: ExaminedFile) -> ReplayedLog:
 
 
 def _find_damages(file: ExaminedFile, facts: BinlogFacts | None) -> Iterable[ReplayDamage]:
-    """Return the damage of a file, by offset."""
+    """Return the damage in a file, sorted by offset."""
     if facts is None:
         messages = (one.message for one in file.findings if one.severity is Severity.ERROR or one.id == ENCRYPTED)
         reason = next(messages, "it cannot be read")
@@ -382,13 +382,13 @@ def _stops_reading(item: Finding, facts: BinlogFacts) -> bool:
     if item.facts.get("diagnosis") in HARMLESS_DIAGNOSES:
         return False
     is_description = item.id == "checksum-mismatch" and facts.checksum == "NONE"
-    return not is_description  # only FORMAT_DESCRIPTION has one then, and no reader verifies it
+    return not is_description  # only FORMAT_DESCRIPTION has a checksum then, and no reader verifies it
 
 
 # --- The newest log as crash recovery reads it ---
 
 MAX_EVENTS = 100_000
-"""Most events after the first damage that are read one by one."""
+"""Maximum number of events after the first damage that are read one by one."""
 
 _T = EventType
 _FIRST_MARIADB_TYPE = 160
@@ -401,14 +401,14 @@ _UNCERTAIN_TYPES = frozenset(
         _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE, _T.START_ENCRYPTION, _T.PARTIAL_ROW_DATA,
     }
 )  # fmt: skip
-"""Types that only some server versions know, or that make a server do more than read."""
+"""Event types that only some server versions know, or that make a server do more than read the event."""
 
 _HEADER_LENGTHS_AT = HEADER_SIZE + 57
 _AFTER_HEADER_LENGTHS = CHECKSUM_SIZE + 1
 
 
 class _ReaderReaction(enum.Enum):
-    """Reaction of a reader that verifies no checksums to a damaged event."""
+    """Reaction of a reader that does not verify checksums to a damaged event."""
 
     READ = 1
     END = 2
@@ -416,10 +416,10 @@ class _ReaderReaction(enum.Enum):
 
 
 class RecoveryExtent(msgspec.Struct, frozen=True):
-    """Extent of the newest log that recovery reads.
+    """Part of the newest log that recovery reads.
 
-    `end`: offset after its last event. `uncertain_from`: offset of the first damaged event that may also end the
-    reading. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order.
+    `end`: offset after its last event. `uncertain_from`: offset of the first damaged event at which reading may end
+    earlier. `checkpoints`: the BINLOG_CHECKPOINT events before the end, in order.
     """
 
     end: int
@@ -428,7 +428,7 @@ class RecoveryExtent(msgspec.Struct, frozen=True):
 
     @property
     def last_checkpoints(self) -> tuple[str | None, ...]:
-        """The names that recovery may begin with: one, or one for each place where reading may end."""
+        """Names of the logs at which recovery may begin: one for each place where reading may end."""
         checkpoints = _select_checkpoints(self.checkpoints)
         names: list[str | None] = [checkpoints[-1].name if checkpoints else None]
         if self.uncertain_from is not None:
@@ -486,7 +486,7 @@ def _matches_peers(event: bytes, peers: Sequence[ReplayedLog]) -> bool:
 
 
 class _RecoveryWalk:
-    """One pass over the events from the first damage on."""
+    """One pass over the events after the first damage."""
 
     def __init__(
         self, log: ReplayedLog, read: RangeReader, described: FormatDescription, marks: list[FileReference]
@@ -497,7 +497,7 @@ class _RecoveryWalk:
         self.uncertain_from: int | None = None
 
     def read_from(self, at: int) -> RecoveryExtent:
-        """Read from an offset up to the end."""
+        """Read from an offset to the end."""
         for _ in range(MAX_EVENTS):
             event = self._read_event(at)
             reaction = _ReaderReaction.END if event is None else self._react(at, event)
@@ -525,14 +525,14 @@ class _RecoveryWalk:
         return event[HEADER_SIZE : -CHECKSUM_SIZE if self._description.has_checksums else None]
 
     def _react(self, at: int, event: bytes) -> _ReaderReaction:
-        """Return the reader's reaction to an event."""
+        """Return how the reader reacts to an event."""
         is_intact = has_valid_checksum(event) if self._description.has_checksums else True
         if is_intact and at not in self._damaged_offsets:
             return _ReaderReaction.READ
         return self._react_to_damage(event)
 
     def _react_to_damage(self, event: bytes) -> _ReaderReaction:
-        """Return the reader's reaction to a damaged event."""
+        """Return how the reader reacts to a damaged event."""
         code, flags = event[TYPE_AT], int.from_bytes(event[FLAGS_AT:HEADER_SIZE], "little")
         is_foreign = code in _MYSQL_ONLY if self._description.is_mariadb else code >= _FIRST_MARIADB_TYPE
         if code not in _T.__members__.values() or code == _T.UNKNOWN or is_foreign:
@@ -551,7 +551,7 @@ class _RecoveryWalk:
 
 
 def _read_checkpoint_name(body: bytes) -> str:
-    """Return the name in a BINLOG_CHECKPOINT as MariaDB copies it: up to the first NUL."""
+    """Return the file name in a BINLOG_CHECKPOINT as MariaDB copies it: up to the first NUL."""
     text = body[4 : 4 + int.from_bytes(body[:4], "little")].partition(b"\0")[0]
     return text.decode("utf-8", "surrogateescape")
 
@@ -559,10 +559,10 @@ def _read_checkpoint_name(body: bytes) -> str:
 # --- Prediction of crash recovery ---
 
 MAX_LISTED_XIDS = 100
-"""Most XIDs that are listed."""
+"""Maximum number of XIDs that are listed."""
 
 REFUSED_DIAGNOSES = ("nesting", "xid-twice", "xa-id", "xa-prepared-twice", "xa-finished-twice")
-"""Diagnoses that stop MySQL's recovery: events that cannot follow each other (`binlog::Binlog_recovery`)."""
+"""Diagnoses that stop MySQL's recovery: events in an order that is not allowed (`binlog::Binlog_recovery`)."""
 
 _GTID_EVENTS = ("GTID", "GTID_LOG", "GTID_TAGGED_LOG")
 _GTID_LIST_EVENTS = ("PREVIOUS_GTIDS", "GTID_LIST")
@@ -571,10 +571,10 @@ _XA_FINISH = ("XA COMMIT", "XA ROLLBACK")
 
 
 class CrashRecovery:
-    """Prediction of crash recovery, from the records of the files that it reads.
+    """Prediction of crash recovery, made from the records of the files that recovery reads.
 
-    `files`: all of one log, in order; the last one is the newest. `read_sibling`: opens one of them by name;
-    None if they cannot be read again. `extent`: how far recovery reads the newest one.
+    `files`: all files of one log, in order; the last one is the newest. `read_sibling`: opens one of them by name; None
+    if they cannot be read again. `extent`: how far recovery reads the newest file.
     """
 
     def __init__(
@@ -607,7 +607,7 @@ class CrashRecovery:
             )
 
     def add_records(self, name: str, records: DecodedRecords) -> None:
-        """Note the records of a file, in order; files that recovery does not read are ignored."""
+        """Record the commit marks of a file, in file order; files that recovery does not read are ignored."""
         read_end = self._read_ends.get(name)
         if read_end is None or self.newest is None or not len(records):
             return
@@ -625,7 +625,7 @@ class CrashRecovery:
                 self.executed = read_listed_gtids(records.bodies[i])
 
     def _add_mark(self, mark: CommitMark | None) -> None:
-        """Add the next commit mark of the newest file, after preceding ones with wrong checksums; None for its end."""
+        """Add the next commit mark of the newest file, after preceding marks with wrong checksums; None at its end."""
         if self._marks is None or (mark is not None and self._extent is not None and mark.offset >= self._extent.end):
             return
         while self._unverified_marks and (mark is None or self._unverified_marks[0].offset < mark.offset):
@@ -634,7 +634,7 @@ class CrashRecovery:
             self._marks.add_mark(mark)
 
     def _note_after_end(self, type_name: str, records: DecodedRecords, i: int) -> None:
-        """Note a record after the end of what recovery reads."""
+        """Record the GTID of the incomplete transaction after the part of the log that recovery reads."""
         if (
             type_name in _GTID_EVENTS
             and self.newest_facts is not None
@@ -643,7 +643,7 @@ class CrashRecovery:
             self._rolled_back_gtid = str(records.envelope.txn[i])
 
     def _note_commit(self, type_name: str, body: Any) -> None:
-        """Note a commit mark of what recovery reads."""
+        """Record a commit mark in the part of the log that recovery reads."""
         if type_name == "XID":
             self._note_xid(body.get("xid"))
         elif type_name == "XA_PREPARE":
@@ -658,7 +658,7 @@ class CrashRecovery:
                 self._prepared = {name: None for name in self._prepared if name.text not in sql}
 
     def _note_xid(self, number: Any) -> None:
-        """Note an XID."""
+        """Record an XID."""
         if isinstance(number, int) and number:
             self._xid_count += 1
             self._last_xids.append(number)
@@ -666,7 +666,7 @@ class CrashRecovery:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def predict_start(self) -> bool | None:
-        """Return whether the server comes up; None if it was shut down, so that recovery is not needed."""
+        """Return whether the server starts; None if it was shut down cleanly, so that no recovery is needed."""
         return None if not self.is_needed else self._find_refusal() is None
 
     def find_doubt(self) -> str | None:
@@ -685,7 +685,7 @@ class CrashRecovery:
         return f"not checked: MySQL may or may not decode the event at {offset:#x} of {name}, and read on from there"
 
     def _find_refusal(self) -> tuple[int | None, str] | None:
-        """Return (offset, reason) of what MySQL refuses; nothing after the first unreadable event matters."""
+        """Return (offset, reason) if MySQL refuses to recover; faults after the first unreadable event are ignored."""
         if self.newest is None or self.newest_facts is None or self.newest_facts.is_mariadb:
             return None
         self._add_mark(None)
@@ -745,7 +745,7 @@ class CrashRecovery:
         return any(one.id == "checksum-mismatch" and one.offset == tail.first_damage for one in self.newest.findings)
 
     def _log_end(self) -> int:
-        """Return the offset after what recovery reads as the log."""
+        """Return the end offset of the part that recovery reads as the log."""
         return _get_log_end(self.newest) if self.newest is not None else 0
 
     def iter_findings(self) -> Iterator[tuple[str, Finding]]:
@@ -790,9 +790,9 @@ def _get_log_end(file: ExaminedFile) -> int:
 
 
 def _find_read_files(files: Sequence[ExaminedFile], facts: BinlogFacts | None) -> dict[str, int]:
-    """Return the files that recovery reads, each with the end of what it reads.
+    """Return the files that recovery reads, each with the offset at which reading ends.
 
-    MariaDB begins with the last BINLOG_CHECKPOINT.
+    MariaDB begins with the file that the last BINLOG_CHECKPOINT names.
     """
     newest = files[-1]
     read = {newest.name: _get_log_end(newest)}

@@ -1,7 +1,7 @@
-"""Replay prediction of a binary log: applying it (`mysqlbinlog FILES | mysql`) and crash recovery.
+"""Replay prediction of a binary log: applying it (`mysqlbinlog FILES | mysql`), and crash recovery.
 
-The decision on a record is about applying, as point-in-time recovery and a replica do it. What a restart would do with
-the newest file is reported separately (`details.crash_recovery`).
+The rulings on records predict applying, as point-in-time recovery and replicas do it. What a restart would do with the
+newest file is reported separately (`crash_recovery` in the details of the report).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
 from binlogtool.formats.mysql_binlog.replay.startup import predict_start
 
 MAX_LOSSES = 100
-"""Most losses of one kind that are reported one by one."""
+"""Maximum number of losses of one kind that are reported one by one."""
 
 
 class BinlogReplayer:
     """Simulates applying a log (`Replayer`).
 
-    Damage ends the reading, except that a file that was not closed may end anywhere.
+    Damage stops the replay. In a file that was not closed it counts as the end of the file instead.
     """
 
     def __init__(self, situation: ReplaySituation) -> None:
@@ -92,7 +92,7 @@ class BinlogReplayer:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def feed(self, name: str, first: int, records: DecodedRecords) -> Iterator[Ruling]:
-        """Rule on the records up to the next damage, and on those after it."""
+        """Rule on the next records: those up to the next damage, and those after it."""
         self._recovery.add_records(name, records)
         yield from self._enter_log(self._log_indexes[name], first)
         index, count = 0, len(records)
@@ -118,7 +118,7 @@ class BinlogReplayer:
     def _apply_records(
         self, first: int, records: DecodedRecords, start: int, stop: int
     ) -> Generator[Ruling, None, int]:
-        """Apply the records `[at, stop)`; return the index to continue at."""
+        """Apply the records `[start, stop)`; return the index to continue at."""
         applier, name = self._applier, self._logs[self._log_index].file.name
         applier.applied_end, lost_before = None, len(applier.skipped_rows)
         yield from applier.feed(first, records, start, stop)
@@ -131,7 +131,7 @@ class BinlogReplayer:
         return applier.failure.number - first + 1
 
     def _count_applied(self, records: DecodedRecords) -> int:
-        """Return how many records of this run precede the position that was reached before."""
+        """Return how many of these records precede the start position, and so were applied before."""
         if self._applied_up_to is None or self._log_index > self._applied_up_to[0]:
             return 0
         return (
@@ -143,7 +143,7 @@ class BinlogReplayer:
     # -- files and damage --------------------------------------------------------------------------------------------
 
     def _enter_log(self, log_index: int, number: int) -> Iterator[Ruling]:
-        """Leave all files before this one; some may have no records."""
+        """Leave all files before this one (some may have no records), and enter it."""
         while self._log_index < log_index:
             yield from self._leave_log(number)
             self._log_index, self._next_damage, self._is_file_ended = self._log_index + 1, 0, False
@@ -160,7 +160,7 @@ class BinlogReplayer:
         return not self._is_file_ended and self._next_damage < len(self._logs[self._log_index].damages)
 
     def _skip_applied_damage(self) -> None:
-        """Skip damage before the position that was reached before."""
+        """Skip damage before the start position."""
         damages = self._logs[self._log_index].damages
         if self._applied_up_to is not None and self._log_index <= self._applied_up_to[0]:
             end = (
@@ -171,7 +171,7 @@ class BinlogReplayer:
             self._next_damage = bisect_left(damages, (end, ""))
 
     def _count_before_damage(self, records: DecodedRecords) -> int:
-        """Return how many records of this run precede the next damage."""
+        """Return how many of these records precede the next damage."""
         damages = self._logs[self._log_index].damages
         return (
             bisect_left(records.offset, damages[self._next_damage].offset) if self._has_damage_left() else len(records)
@@ -203,7 +203,7 @@ class BinlogReplayer:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
-        """Roll back what is open and return the outcome."""
+        """Roll back the open transaction, and return the outcome."""
         rulings: list[Ruling] = []
         ended_early = self._situation.ended_early()
         if self._selection.refusal is None and not ended_early:
@@ -222,7 +222,7 @@ class BinlogReplayer:
         return self._startup is not None and self._startup.skips_newest
 
     def _predict_start(self) -> bool | None:
-        """Return whether the server comes up; crash recovery may refuse, or what is opened before it."""
+        """Return whether the server starts; both crash recovery and the files that it opens before may prevent it."""
         if self._startup is not None and self._skips_newest:
             return self._startup.starts
         recovery_starts = self._recovery.predict_start()
@@ -308,7 +308,7 @@ class BinlogReplayer:
 
 
 def _find_start(start_position: Mapping[str, Any], log_indexes: Mapping[str, int]) -> tuple[int, int] | None:
-    """Return the file and offset up to which the log was applied, if the position names them."""
+    """Return the (log index, offset) up to which the log was applied; None if the position names no file here."""
     by_base_name = {get_base_name(name): place for name, place in log_indexes.items()}
     for name, offset in (("file", "offset"), ("source_file", "source_offset")):
         log_index, offset_value = by_base_name.get(str(start_position.get(name))), start_position.get(offset)
@@ -318,7 +318,7 @@ def _find_start(start_position: Mapping[str, Any], log_indexes: Mapping[str, int
 
 
 def parse_server_state(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """Return what a server file says was applied: MariaDB's `BASE.state`, relay-log.info, or a GTID set as text."""
+    """Return the applied position that a server file holds: `BASE.state`, relay-log.info, or a GTID set as text."""
     text = data.decode("utf-8", "replace")
     lines = [line.strip() for line in text.split("\n")]
     if INFO_NAME.fullmatch(name):

@@ -1,9 +1,9 @@
 """Prediction of a server start with this index, these logs and this state.
 
-Both servers open the last file that the index lists. MySQL needs its magic; MariaDB its FORMAT_DESCRIPTION as well and,
-after a crash, every file from the last BINLOG_CHECKPOINT on (`TC_LOG_BINLOG::recover`), after a clean shutdown a state
-file that it can parse (`MYSQL_BIN_LOG::read_state_from_file`). Source:
-docs/spec/mysql_binlog.md#transactions-and-truncation.
+Both servers open the last file that the index lists. MySQL needs only its magic. MariaDB also needs its
+FORMAT_DESCRIPTION; after a crash it also needs every file from the last BINLOG_CHECKPOINT on
+(`TC_LOG_BINLOG::recover`), and after a clean shutdown a state file that it can parse
+(`MYSQL_BIN_LOG::read_state_from_file`). Source: docs/spec/mysql_binlog.md#transactions-and-truncation.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MAX_LOG_NUMBER = 0x7FFFFFFF
 """`MAX_LOG_UNIQUE_FN_EXT`: the highest number of a log."""
 
 _DESCRIPTION_FIXED_SIZE = 57
-"""Bytes of FORMAT_DESCRIPTION after its header, up to the header length."""
+"""Size of FORMAT_DESCRIPTION after the event header, up to and including the header length, in bytes."""
 _MAX_HEAD_EVENTS = 100
 """Most events between FORMAT_DESCRIPTION and PREVIOUS_GTIDS that are looked at."""
 _OLD_HEADER_SIZE = 13
@@ -66,7 +66,7 @@ _MAX_STATE_BYTES = 4 << 20
 
 
 class ManualStep(NamedTuple):
-    """Manual step; `command`: for a POSIX shell."""
+    """A step that the user must do by hand; `command`: for a POSIX shell."""
 
     what: str
     command: str
@@ -75,8 +75,8 @@ class ManualStep(NamedTuple):
 class StartPrediction(msgspec.Struct, frozen=True):
     """Prediction of a server start, without crash recovery.
 
-    `starts`: None if it cannot be determined. `blocker`: what the server stops at. `unchecked`: why the prediction is
-    uncertain. `remedy`: what makes the server come up where no repair plan does. `skips_newest`: it does not read the
+    `starts`: None if it cannot be determined. `blocker`: the fault at which the server stops. `unchecked`: why the
+    prediction is uncertain. `remedy`: manual steps that make the server start where no repair plan does. `skips_newest`: it does not read the
     newest log, which was not closed.
     """
 
@@ -98,11 +98,11 @@ class StartPrediction(msgspec.Struct, frozen=True):
 
 
 class _ServerDirectory(msgspec.Struct, frozen=True):
-    """The log of a server in its directory.
+    """A server's log in its directory.
 
-    `index`: its name, None if there is none. `listed`: what the server reads of it. `is_mysql`: None if no log shows
-    which server wrote it. `is_own`: at least one line names this directory, so that names are resolved as written;
-    otherwise it may be a copy.
+    `index`: name of the index; None if there is none. `listed`: the names that the server reads from it. `is_mysql`:
+    None if no log shows which server wrote it. `is_own`: at least one line names this directory, so names are resolved
+    as written; otherwise the directory may be a copy.
     """
 
     situation: ReplaySituation
@@ -119,11 +119,11 @@ class _ServerDirectory(msgspec.Struct, frozen=True):
         return os.path.join(self.folder, os.fsdecode(name))
 
     def exists(self, name: bytes) -> bool:
-        """Return whether a file of this name exists; in a copy only the last part of an absolute name counts."""
+        """Return whether a file of this name exists; in a copy only the last part of an absolute path is compared."""
         return os.path.exists(self.resolve_path(name if self.is_own or not name.startswith(b"/") else _base_name(name)))
 
     def find_log(self, name: bytes) -> ReplayedLog | None:
-        """Return the log file of this name, if it was examined."""
+        """Return the log file of this name; None if it was not examined."""
         wanted_name = os.fsdecode(_base_name(name))
         return next((one for one in self.logs if get_base_name(one.file.name) == wanted_name), None)
 
@@ -149,7 +149,7 @@ def _read_file(situation: ReplaySituation, name: str, offset: int, size: int) ->
 
 
 def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> StartPrediction | None:
-    """Predict the start of a server with a whole directory; None if it is not the directory of a server's own log."""
+    """Predict the start of a server with a whole directory; None if this is not the directory of a server's own log."""
     server = _find_server(situation, logs)
     if server is None:
         return None
@@ -171,7 +171,7 @@ def predict_start(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> St
 
 
 def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _ServerDirectory | None:
-    """Return the server's log in a directory; None if it is not such a directory."""
+    """Return the server's log in a directory; None if this is not such a directory."""
     relay_logs = sum(one.is_relay for one in logs)
     if not situation.is_directory or not situation.files or (relay_logs and 2 * relay_logs >= len(logs)):
         return None
@@ -202,7 +202,7 @@ def _find_server(situation: ReplaySituation, logs: Sequence[ReplayedLog]) -> _Se
 
 
 def _is_data_directory(folder: str) -> bool:
-    """Return whether it is a data directory, not a copy of logs."""
+    """Return whether a folder is a data directory, and not a copy of logs."""
     return any(os.path.exists(os.path.join(folder, name)) for name in _ENGINE_FILES)
 
 
@@ -213,7 +213,7 @@ def _is_index_file(file: ExaminedFile) -> bool:
 
 
 def _find_index(indexes: Sequence[ExaminedFile], folder: str, base: str) -> str | None:
-    """Return the index of a log: the one named like it, else one that lists it."""
+    """Return the index of a log: the one with the same base name, else an index that lists it; None without either."""
     expected_name = f"{base}.index"
     if os.path.lexists(os.path.join(folder, expected_name)):
         return expected_name
@@ -230,9 +230,9 @@ def _base_name(name: bytes) -> bytes:
 
 
 def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | None:
-    """Return the prediction if something keeps the server from starting, or may; None otherwise.
+    """Return the prediction if something prevents the server from starting, or may prevent it; None otherwise.
 
-    `last`: the file that it opens.
+    `last`: the log that the server opens.
     """
     assert server.index is not None
     if server.is_mysql and not last:
@@ -284,7 +284,7 @@ def _find_refusal(server: _ServerDirectory, last: bytes) -> StartPrediction | No
 
 
 def _refuse(name: str, offset: int | None, reason: str, *remedy: ManualStep) -> StartPrediction:
-    """Return the prediction of a refused start."""
+    """Return the prediction that the server refuses to start."""
     return StartPrediction(False, ReplayStop(name, offset, reason), remedy=remedy)
 
 
@@ -303,7 +303,7 @@ def _unlist_step(server: _ServerDirectory, name: bytes) -> ManualStep:
 
 
 def _member_name(server: _ServerDirectory, name: bytes) -> str:
-    """Return the name of a listed file in the report."""
+    """Return the name of a listed file as it is shown in the report."""
     log = server.find_log(name)
     return os.fsdecode(_base_name(name)) if log is None else log.file.name
 
@@ -332,13 +332,13 @@ def _is_in(folder: str, name: bytes) -> bool:
 
 
 def _highest_number(server: _ServerDirectory) -> int:
-    """Return the highest number of a log."""
+    """Return the highest log number in the index and the directory."""
     names = [*(one.file.name for one in server.logs), *map(os.fsdecode, server.listed.names[-1:])]
     return max((parsed.number for name in names if (parsed := parse_log_name(name)) is not None), default=0)
 
 
 def _find_open_fault(server: _ServerDirectory, name: bytes) -> str | None:
-    """Return why a file cannot be opened as a log: both servers require its magic number."""
+    """Return why a file cannot be opened as a log (both servers require its magic number); None if it can."""
     if os.path.isdir(server.resolve_path(_base_name(name))):
         return "it is a directory: the server cannot read it"
     head = server.read_bytes(name, 0, len(MAGIC))
@@ -354,7 +354,7 @@ def _find_open_fault(server: _ServerDirectory, name: bytes) -> str | None:
 def _find_gtid_refusal(server: _ServerDirectory) -> StartPrediction | None:
     """Return the prediction if MySQL cannot decode PREVIOUS_GTIDS of its first or last log.
 
-    MySQL reads it without verifying the checksum, and stops at an invalid set (`Gtid_set::add_gtid_encoding`).
+    MySQL reads the event without verifying its checksum, and stops at an invalid set (`Gtid_set::add_gtid_encoding`).
     """
     for name in (server.listed.names[-1], server.listed.names[0]):
         log = server.find_log(name)
@@ -402,7 +402,7 @@ def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int |
 
 
 def _is_valid_gtid_set(body: bytes) -> bool:
-    """Return whether MySQL decodes this set: intervals rise; bytes after the last one are ignored."""
+    """Return whether MySQL can decode this GTID set: intervals must ascend; bytes after the last one are ignored."""
     try:
         sources = read_previous_gtids(body)
     except MalformedError:
@@ -477,7 +477,7 @@ def _check_recovery_files(
 ) -> StartPrediction | None:
     """Return the prediction if recovery cannot read the files from a BINLOG_CHECKPOINT on.
 
-    Its name is resolved in the folder of the newest file's name, and searched in the index.
+    The checkpoint's file name is resolved in the folder of the newest file's name, and then looked up in the index.
     """
     assert server.index is not None
     if checkpoint_name is None:
@@ -504,7 +504,7 @@ def _check_recovery_files(
 
 
 def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
-    """Return MariaDB's own procedure where its recovery cannot read the log (observed on 10.11)."""
+    """Return the manual procedure that MariaDB offers if its recovery cannot read the log (observed on 10.11)."""
     folder, index = server.folder or ".", server.index or ""
     target = os.path.join(folder, f"{server.base}.aside")
     logs = f"{shlex.quote(os.path.join(folder, server.base))}.[0-9]*"
@@ -520,7 +520,7 @@ def _manual_recovery_steps(server: _ServerDirectory) -> tuple[ManualStep, ...]:
 
 
 def _normalize_name(name: bytes) -> bytes:
-    """Return a name as `normalize_binlog_name` makes it."""
+    """Return a name as `normalize_binlog_name` rewrites it."""
     return name if name.startswith(b"/") else b"./" + name.removeprefix(b"./")
 
 
@@ -559,7 +559,7 @@ def _split_state(data: bytes) -> Iterator[bytes]:
 
 
 def _is_state_line(line: bytes) -> bool:
-    """Return whether a line begins with a GTID, as `gtid_parser_helper` does; what follows is ignored."""
+    """Return whether a line begins with a GTID, like `gtid_parser_helper`; the rest of the line is ignored."""
     match = _STATE_LINE.match(line)
     if match is None:
         return False
@@ -616,7 +616,7 @@ def _predict_unrecovered(server: _ServerDirectory, newest: ReplayedLog, reason: 
 
 
 def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | None) -> StartPrediction:
-    """Return the prediction for a server that comes up, with the logs that it ignores."""
+    """Return the prediction for a server that starts, with the logs that it ignores."""
     assert server.index is not None
     last = server.listed.names[-1]
     opened_log = server.find_log(last)
@@ -632,10 +632,10 @@ def _predict_start_with_index(server: _ServerDirectory, newest: ReplayedLog | No
 
 
 def _find_missing_line_feed(server: _ServerDirectory) -> Iterator[tuple[str, Finding]]:
-    """Yield a finding if the last line has no line feed: the server appends the name of a new log to it."""
+    """Yield a finding if the last line has no line feed: the server would append the name of a new log to this line."""
     line = server.listed.unfinished_line.partition(b"\0")[0]
     if line.endswith(b"/") and _is_in(server.folder, line):
-        return  # with the appended name it is still a path in this directory
+        return  # even with the appended name it is a path in this directory
     if (
         server.index is None
         or not server.listed.unfinished_line

@@ -59,16 +59,16 @@ _MODULO = 1 << 32
 
 
 class _UnconfirmedShift(NamedTuple):
-    """Event whose position differs from its end by a new `shift`."""
+    """Event whose end_log_pos differs from its end by a `shift` that no other event has confirmed yet."""
 
     event: Event
     shift: int
 
 
 class PositionRules:
-    """Finds places where bytes were inserted or removed: after them all positions differ by one number.
+    """Finds places where bytes were inserted or removed: all later positions are wrong by the same number of bytes.
 
-    A difference counts when the next event that has a position confirms it; a single one is a damaged field.
+    A difference is reported when the next event with a position has it too; otherwise only the field is damaged.
     """
 
     def __init__(self, state: Any, mode: int, origin: int) -> None:
@@ -83,16 +83,16 @@ class PositionRules:
         self._origin = origin
 
     def set_relay(self) -> None:
-        """Note that the file is a relay log."""
+        """Record that the file is a relay log."""
         self._state[kernels.POSITION_MODE] = kernels.UNCHAINED
         self._unconfirmed = None
 
     def is_unconfirmed(self, event: Event) -> bool:
-        """Return whether something seems wrong at this event, though it is not reported yet."""
+        """Return whether this event's position looks wrong but is not reported yet."""
         return self._unconfirmed is not None and self._unconfirmed.event.start == event.start
 
     def check_event(self, event: Event) -> Iterator[tuple[Event, EventFault]]:
-        """Yield what is now known to be wrong, with its event."""
+        """Yield the faults that are now certain, each with its event."""
         state = self._state
         if state[kernels.POSITION_MODE] == kernels.UNCHAINED:
             self._check_rising(event)
@@ -117,18 +117,18 @@ class PositionRules:
                 self._unconfirmed = _UnconfirmedShift(event, shift)
 
     def _is_excerpt(self, event: Event, shift: int) -> bool:
-        """Return whether the first event after FORMAT_DESCRIPTION begins a transaction from further back in its log."""
+        """Return whether the file is an excerpt: its first transaction comes from further on in a log."""
         is_removal = 0 < (shift - self._state[kernels.POSITION_SHIFT]) % _MODULO < _MODULO // 2
         return event.record == 1 and is_removal and _has_predecessors(event)
 
     def flush(self) -> Iterator[tuple[Event, EventFault]]:
-        """Yield the unconfirmed difference before damage: it cannot be confirmed any more."""
+        """Yield the unconfirmed difference; to be called at damage, after which it can no longer be confirmed."""
         unconfirmed, self._unconfirmed = self._unconfirmed, None
         if unconfirmed is not None:
             yield unconfirmed.event, self._field_fault(unconfirmed, "event_size or end_log_pos is wrong")
 
     def finish(self) -> Iterator[tuple[Event, EventFault]]:
-        """Yield what only the end of the file shows."""
+        """Yield the faults that are only certain at the end of the file."""
         unconfirmed, self._unconfirmed = self._unconfirmed, None
         if unconfirmed is not None:
             yield unconfirmed.event, self._shift_fault(unconfirmed)
@@ -145,13 +145,13 @@ class PositionRules:
             )
 
     def _note_zero(self, event: Event) -> None:
-        """Note a zero position."""
+        """Count an event whose position is 0 although the server writes positions."""
         if self._state[kernels.POSITION_MODE] == kernels.CHAINED and event.end % _MODULO != self._origin:
             self._first_zero = self._first_zero or event
             self._zero_count += 1
 
     def _check_rising(self, event: Event) -> None:
-        """Check that positions of a relay log rise within each source file; MySQL 5.0 has none inside transactions."""
+        """Check that positions of a relay log rise within each source file; MySQL 5.0 writes 0 in transactions."""
         last = self._state[kernels.LAST_POSITION]
         if event.code in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
             self._state[kernels.LAST_POSITION] = 0
@@ -191,7 +191,7 @@ class PositionRules:
 
 
 def _has_predecessors(event: Event) -> bool:
-    """Return whether this GTID has transactions before it; MariaDB does not number them, so there any GTID has."""
+    """Return whether earlier transactions exist by this GTID; MariaDB does not number them, so there always True."""
     if event.code not in GTID_EVENTS:
         return False
     try:
@@ -207,14 +207,14 @@ _T = EventType
 _W = Severity.WARNING
 _FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
 RARE_FLAGS = 0xFFFF & ~KNOWN_FLAGS | _FOREIGN_FLAGS
-"""Flags that only some events have: the compiled path stops at them."""
+"""Flags that only some events have; the compiled path stops at such events."""
 
 UNKNOWN_SERVER = -1
-"""In place of a server id: the transaction began in the preceding file."""
+"""Stands for the server id of a transaction that began in the preceding file."""
 
 
 def check_header(event: Event, state: Any) -> Iterator[EventFault]:
-    """Yield faults of type, flags, time and server, and note time and server in the state."""
+    """Yield faults of type, flags, time and server, and store time and server in the state."""
     if event.code not in EVENT_TYPE_NAMES or event.code == 0:
         ignorable = event.flags & EventFlag.IGNORABLE
         text = f"event type {event.code} is unknown"
@@ -240,7 +240,7 @@ def check_header(event: Event, state: Any) -> Iterator[EventFault]:
 
 
 def _check_server(event: Event, state: Any) -> Iterator[EventFault]:
-    """Yield a fault if the server changes inside of a transaction."""
+    """Yield a fault if the server id changes inside a transaction."""
     previous, state[kernels.SERVER] = state[kernels.SERVER], event.server_id
     if previous not in (event.server_id, UNKNOWN_SERVER):
         text = f"server_id changes inside a group from {previous} to {event.server_id}"
@@ -250,7 +250,7 @@ def _check_server(event: Event, state: Any) -> Iterator[EventFault]:
 def find_misplacement(
     event: Event, groups: TransactionGroups, description: FormatDescription, uses_gtids: bool
 ) -> str | None:
-    """Return the nesting rule that an event breaks, in words; None if it breaks none.
+    """Return a description of the nesting rule that an event breaks; None if it breaks none.
 
     `groups`: the state before the event.
     """
@@ -281,14 +281,14 @@ def read_ddl_xid(event: Event, description: FormatDescription) -> int | None:
 
 
 def is_group_end(event: Event) -> bool:
-    """Return whether it ends a transaction, whatever is known of its beginning."""
+    """Return whether an event always ends a transaction, even if its beginning is not known."""
     if event.code in QUERY_EVENTS:
         return get_query_kind(event.code, event.body) in (QueryKind.COMMIT, QueryKind.ROLLBACK)
     return event.code in (_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD)
 
 
 def is_group_start(event: Event) -> bool:
-    """Return whether it begins a transaction, whatever precedes it."""
+    """Return whether an event always begins a transaction, whatever precedes it."""
     if event.code in QUERY_EVENTS:
         return get_query_kind(event.code, event.body) in (QueryKind.BEGIN, QueryKind.XA_START)
     return event.code in GTID_EVENTS
@@ -297,15 +297,15 @@ def is_group_start(event: Event) -> bool:
 # --- Rules about table maps and row events of one statement ---
 
 _MAX_TEMPLATE_BYTES = 1 << 25
-"""Most bytes of templates that are kept."""
+"""Maximum total size of the templates that are kept, in bytes."""
 
 
 class RowRules:
-    """Rules with the valid table maps, in the compiled path's state and as values.
+    """Rules for row events. Valid table maps are kept twice: in the compiled path's state and as `TableMap` objects.
 
-    Readers raise `MalformedError` or `DecompressionError`. The images of all row events are walked without decoding
-    values, by the compiled path where it knows the map. `templates`: the templates that it needs (`sql.fast_path`).
-    `is_after_damage`: the maps may be in a damaged range. `may_be_inherited`: or in the preceding file.
+    Methods that read bodies raise `MalformedError` or `DecompressionError`. All row images are walked without decoding
+    values, by the compiled path if it knows the map. `templates`: input of the compiled path (`rows.json_kernels`).
+    `is_after_damage`: a missing map may be in a damaged range. `may_be_inherited`: it may be in the preceding file.
     """
 
     def __init__(self, state: Any, maps: TableMaps, limits: Limits, compile_: Callable[[Kernel], Kernel]) -> None:
@@ -325,7 +325,7 @@ class RowRules:
         state = self._state
         table_map = self.maps.add_map(bytes(event.body))
         if table_map is None:
-            parse_table_map(event.body, self.maps.id_size, self.maps.is_mariadb)  # raises with the reason
+            parse_table_map(event.body, self.maps.id_size, self.maps.is_mariadb)  # raises an error with the reason
             return None
         columns, slot = len(table_map.columns), table_map.table_id & kernels.KNOWN_MAP_SLOTS - 1
         if state[kernels.KNOWN_IDS + slot] != table_map.table_id + 1 or state[kernels.KNOWN_COLUMNS + slot] != columns:
@@ -336,7 +336,7 @@ class RowRules:
         return table_map
 
     def _template_offset(self, table_map: TableMap) -> int:
-        """Return the offset of a map's template; 0 if it has none, so that its rows are walked here."""
+        """Return the offset of a map's template; 0 if it has none, so that the compiled path cannot check its rows."""
         map_key = table_map.body[kernels.ROW_HEADER_SIZE :]
         offset = self._template_offsets.get(map_key)
         if offset is None:
@@ -358,7 +358,7 @@ class RowRules:
                 self._state[slot] = 0
 
     def inherit_map(self, table_map: TableMap) -> None:
-        """Add a map that the preceding relay log left valid."""
+        """Add a map that was still valid at the end of the preceding relay log."""
         self.maps.by_id[table_map.table_id] = table_map
         self._store_map(table_map, len(table_map.columns))
 
@@ -368,7 +368,7 @@ class RowRules:
         return {one: self.maps.by_id[one] for one in ids if one in self.maps.by_id}
 
     def _store_map(self, table_map: TableMap, columns: int) -> None:
-        """Store a valid map in the state."""
+        """Store a valid map in the compiled path's state."""
         state, table_id = self._state, table_map.table_id
         count = state[kernels.MAP_COUNT]
         index = next((k for k in range(count) if state[kernels.MAP_IDS + k] == table_id), count)
@@ -394,7 +394,7 @@ class RowRules:
     def check_rows(self, event: Event, window: memoryview, repeat_reports: bool) -> Iterator[EventFault]:
         """Yield faults of a row event.
 
-        `repeat_reports`: also report what was reported for the first statement with its map.
+        `repeat_reports`: also report faults that were already reported for the first statement with this map.
         """
         header = parse_rows_head(event.code, event.body, self.maps.id_size)
         is_last = bool(header.flags & STMT_END)
@@ -442,7 +442,7 @@ class RowRules:
             yield EventFault("dangling-reference", text, "table-map-lost", _W, {"table_id": table_id})
 
     def read_pending_maps(self, window: memoryview) -> None:
-        """Read the valid maps that the compiled path let pass; `window` is the one that contains them."""
+        """Read the valid maps that the compiled path passed over; `window` must contain their bodies."""
         state = self._state
         for index in range(state[kernels.MAP_COUNT]):
             body_start = state[kernels.MAP_BODY_STARTS + index]
@@ -469,20 +469,20 @@ class RowRules:
 # --- Commit marks and prepared transactions ---
 
 MAX_XA_STATES = 100_000
-"""Most XA transactions whose state is remembered."""
+"""Maximum number of XA transactions whose state is remembered."""
 
 _read_xa_prepare = make_tuple_decoder(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 
 class CommitRules:
-    """Rules about the XIDs of the last few thousand transactions and the XA transactions of the file."""
+    """Checks the XIDs of the last few thousand transactions, and the XA transactions of the file."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
         self._xa_states = XaStates(MAX_XA_STATES)
 
     def check_xid(self, number: int, subject: str) -> Iterator[EventFault]:
-        """Yield a fault if another transaction has this XID; remember it."""
+        """Yield a fault if a recent transaction has the same XID, and remember it."""
         state = self._state
         signed = number - (1 << 64) if number >> 63 else number
         if 0 < signed <= state[kernels.HIGHEST_XID] and signed in self._recent_xids():
@@ -520,13 +520,13 @@ class CommitRules:
             yield EventFault("duplicate-sequence", fault, "xa-finished-twice")
 
 
-# --- Rules about the events inside of a TRANSACTION_PAYLOAD ---
+# --- Rules about the events inside a TRANSACTION_PAYLOAD ---
 
 
 class PayloadRules:
     """Validates one payload after the other; `type_counts`: number of nested events by type.
 
-    Nested events have no checksum, and neither has the content of zstd frames: all bodies and row images are checked.
+    Neither nested events nor the zstd frames around them have checksums, so all bodies and row images are checked.
     """
 
     def __init__(

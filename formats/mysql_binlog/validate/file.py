@@ -1,8 +1,8 @@
 """Validate one binary log file in file order.
 
-The compiled path (`validate.kernels`) runs through what is in order; every event at which it stops is checked here. The
-durable end is the servers' own: the end of the last transaction, or of an event outside of transactions, before the
-first fault. Source: docs/spec/mysql_binlog.md#validation.
+The compiled path (`validate.kernels`) runs through events that are as expected; every event at which it stops is
+checked here. The durable end is defined as the servers do: the end of the last transaction, or of the last event
+outside transactions, before the first fault. Source: docs/spec/mysql_binlog.md#validation.
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ _T = EventType
 _LISTS_SINCE_MYSQL, _LISTS_SINCE_MARIADB = (5, 6, 5), (10, 0, 2)
 _HEADER_EVENTS = (_T.FORMAT_DESCRIPTION, _T.START_ENCRYPTION, _T.PREVIOUS_GTIDS, _T.GTID_LIST)
 _EMPTY: Mapping[Any, Any] = MappingProxyType({})
-"""Shared by all files that have none."""
+"""Empty mapping that is shared by all files."""
 
 _MAX_REMEMBERED = 1_000
-"""Most damages, source files and checkpoints that are remembered."""
+"""Maximum number of damaged ranges, source files and checkpoints that are remembered."""
 
 
 class LogEndRules:
-    """Notes of the validator for the end of the file.
+    """Collects what the validator needs at the end of the file: durable end, in-use flag, last event, file references.
 
-    `next_group_by_fault`: where something is wrong -> where the next transaction after it begins.
+    `next_group_by_fault`: offset of a fault -> offset of the next transaction after it.
     """
 
     def __init__(self, judge: BinlogValidator) -> None:
@@ -114,7 +114,7 @@ class LogEndRules:
     # -- while events are read -----------------------------------------------------------------------------------------
 
     def note_batch(self, batch: Batch) -> None:
-        """Note the last event of a batch."""
+        """Record the last event of a batch."""
         table, count = batch.frames, batch.frames.count
         if not count:
             return
@@ -129,7 +129,7 @@ class LogEndRules:
         self._open_at_damage = None
 
     def _extend_header(self, batch: Batch) -> None:
-        """Follow how far the header extends: FORMAT_DESCRIPTION, START_ENCRYPTION, and the list of earlier GTIDs."""
+        """Extend the header of the file over FORMAT_DESCRIPTION, START_ENCRYPTION, and the list of earlier GTIDs."""
         table = batch.frames
         for index in range(min(batch.frames.count, len(_HEADER_EVENTS))):
             start, code = batch.base + int(table["offset"][index]), int(table["type_code"][index])
@@ -139,25 +139,25 @@ class LogEndRules:
             self._has_gtid_list = self._has_gtid_list or code in _HEADER_EVENTS[2:]
 
     def note_fault(self, offset: int) -> None:
-        """Note a fault: the durable part of the file ends before it."""
+        """Record a fault: the durable part of the file ends before it."""
         self.fault_count += 1
         self._freeze_durable_end(offset)
 
     def _freeze_durable_end(self, offset: int) -> None:
-        """Freeze the durable end, and wait for the next transaction."""
+        """Stop moving the durable end, and watch for the next transaction."""
         self._state[kernels.BOUNDARY_FROZEN] = 1
         if offset not in self.next_group_by_fault and len(self.next_group_by_fault) < _MAX_REMEMBERED:
             self.next_group_by_fault[offset] = None
             self._state[kernels.WATCH_GROUP_START] = 1
 
     def note_damage(self, start: int, end: int) -> None:
-        """Note that a part of the file was skipped."""
+        """Record that a part of the file was skipped."""
         self._has_damage = True
         self._open_at_damage = self._open_group_offset()
         self._freeze_durable_end(start)
 
     def note_group_start(self, offset: int) -> None:
-        """Note a transaction at which reading can continue."""
+        """Record the beginning of a transaction if one is awaited after a fault."""
         if self._state[kernels.WATCH_GROUP_START]:
             self._state[kernels.WATCH_GROUP_START] = 0
             for fault_offset, next_group in self.next_group_by_fault.items():
@@ -165,7 +165,7 @@ class LogEndRules:
                     self.next_group_by_fault[fault_offset] = offset
 
     def note_event(self, event: Event, body: dict[str, Any]) -> None:
-        """Note an event outside of transactions."""
+        """Record the file that a ROTATE or BINLOG_CHECKPOINT event names."""
         if event.code not in (_T.ROTATE, _T.BINLOG_CHECKPOINT):
             return
         name, is_relay = _decode_name(body.get("name")), bool(self._state[kernels.IS_RELAY])
@@ -177,14 +177,14 @@ class LogEndRules:
             self.sources.append(name)
 
     def _open_group_offset(self) -> int | None:
-        """Return where the open transaction begins; None if none is open."""
+        """Return the offset at which the open transaction begins; None if none is open."""
         state = self._state
         return int(state[kernels.GROUP_START]) if NO_GROUP < state[kernels.GROUP_STATE] < kernels.AFTER_DAMAGE else None
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def make_result(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
-        """Return the validation result, with the findings that only the end of the file shows."""
+        """Return the validation result, including the findings that are only certain at the end of the file."""
         judge, state = self._validator, self._state
         gtids = judge.gtid_rules
         if not judge.context.encrypted_without_key:
@@ -214,7 +214,7 @@ class LogEndRules:
         )
 
     def _get_durable_end(self, tail: FileTail) -> int | None:
-        """Return the durable end; None if nothing is durable or readable."""
+        """Return the durable end; None if nothing is durable or the events are encrypted."""
         if self._validator.context.encrypted_without_key:
             return None
         return self._state[kernels.BOUNDARY] or None
@@ -279,7 +279,7 @@ class LogEndRules:
         return make_finding("unclean-close", start, 19, text, record=0, diagnosis="in-use")
 
     def _check_open_group(self, tail: FileTail) -> list[Finding]:
-        """Return a finding about a transaction that the file ends in; in a closed file its end was cut off."""
+        """Return a finding if a transaction is still open at the end; in a closed file its end was cut off."""
         begins_at = self._open_group_offset() if self._open_at_damage is None else self._open_at_damage
         last = self.last_event
         if begins_at is None or last is None:
@@ -319,7 +319,7 @@ class LogEndRules:
         return details
 
     def _make_facts(self) -> BinlogFacts:
-        """Return the facts for the validation of the set."""
+        """Return the facts for the validation of the log set."""
         judge, state, gtids = self._validator, self._state, self._validator.gtid_rules
         return BinlogFacts(
             server_version=self.description.server_version,
@@ -375,8 +375,8 @@ _GTID_LIST_EVENTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
 class BinlogValidator:
     """Validator of one file (`Validator`).
 
-    `transactions`: the open transaction as the general path sees it; between two events `state` is authoritative.
-    `is_after_damage`: after damage, until the next transaction begins, the surrounding transaction is unknown.
+    `transactions`: the open transaction for the general path; between two events `state` is authoritative.
+    `is_after_damage`: set after damage until a transaction begins, as the surrounding transaction is unknown.
     """
 
     def __init__(self, layout: LogFileLayout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> None:
@@ -399,7 +399,7 @@ class BinlogValidator:
         self.state[kernels.CHECK_STATEMENTS] = int(schema is not None)
         looks = (
             schema is not None or self.state[kernels.CHECK_BODIES]
-        )  # otherwise the compiled path follows statements itself
+        )  # otherwise the compiled path tracks statements itself
         history = own.copy() if looks and own is not None else TableHistory(schema) if looks else None
         maps = TableMaps(context.description.table_id_size, context.description.is_mariadb, history)
         self._reported_tables: set[str] = set()
@@ -420,7 +420,7 @@ class BinlogValidator:
                 self.end_rules.note_fault(found.offset or 0)
 
     def _continue_relay_log(self) -> None:
-        """Continue inside of the transaction that the preceding MariaDB relay log left open."""
+        """Continue the transaction that the preceding MariaDB relay log left open."""
         previous_tracker, context = self.context.tracker.previous_relay_log, self.context
         self._may_be_carried = context.is_relay_log and context.description.is_mariadb
         if previous_tracker is None:
@@ -444,7 +444,7 @@ class BinlogValidator:
             return ()
         if state[
             kernels.CHECK_BODIES
-        ]:  # it stops at every second event, where interpreted code is faster than compiled code
+        ]:  # the compiled path stops at every second event, where interpreted code is faster
             batch, follow_events = _with_list_columns(batch), kernels.follow_events
         table = batch.frames
         columns = kernels.OrderedEvents._make(table[name] for name in _COLUMNS)
@@ -462,7 +462,7 @@ class BinlogValidator:
         return findings
 
     def skip_damage(self, start: int, end: int) -> None:
-        """Note that a part of the file was skipped: the open transaction has lost its end."""
+        """Record that a part of the file was skipped: the open transaction has lost its end."""
         self._report_all(self.positions.flush())
         self.end_rules.note_damage(start, end)
         self.gtid_rules.skip_damage()
@@ -483,7 +483,7 @@ class BinlogValidator:
         return verdict
 
     def _export_to_tracker(self) -> None:
-        """Store in the tracker what the next relay log inherits."""
+        """Store in the tracker the state that the next relay log inherits."""
         tracker = self.context.tracker
         tracker.previous_relay_log = None
         self._load_group()
@@ -551,7 +551,7 @@ class BinlogValidator:
         self.state[kernels.GROUP_STATE] = kernels.AFTER_DAMAGE if self.is_after_damage else self.transactions.group
 
     def _follow_group(self, event: Event) -> tuple[GroupStep, list[EventFault]]:
-        """Return the event's step in its transaction, and the rules that it breaks."""
+        """Return the event's step in its transaction, and the faults if it breaks rules."""
         if self._may_be_carried and event.code not in EVENTS_OUTSIDE_GROUPS:
             self.begins_in_group, self._may_be_carried = event.code not in GTID_EVENTS, False
         if self.is_after_damage and not self._resynchronize(event):
@@ -588,9 +588,9 @@ class BinlogValidator:
         return step, faults
 
     def _set_relay(self) -> None:
-        """Note that the file is a relay log: only those have an artificial ROTATE, which has no position.
+        """Record that the file is a relay log: only relay logs have an artificial ROTATE, which has no position.
 
-        In relay logs of MySQL 5.0 no flag says so.
+        In relay logs of MySQL 5.0 no flag shows this.
         """
         if not self.state[kernels.IS_RELAY]:
             self.state[kernels.IS_RELAY] = 1
@@ -599,7 +599,7 @@ class BinlogValidator:
             self._uses_gtids = False
 
     def _resynchronize(self, event: Event) -> bool:
-        """Return whether this event begins something after damage; False for an event of the lost transaction."""
+        """Return whether this event starts a new group after damage; False for an event of the lost transaction."""
         is_outside = event.code in EVENTS_OUTSIDE_GROUPS and not self.state[kernels.IS_RELAY]
         is_start = is_outside or is_group_start(event)
         if is_start or is_group_end(event):
@@ -644,7 +644,7 @@ class BinlogValidator:
     # -- bodies --------------------------------------------------------------------------------------------------------
 
     def _check_body(self, batch: Batch, index: int, event: Event, step: GroupStep) -> Iterator[EventFault]:
-        """Yield faults of a body."""
+        """Yield faults in the body of an event."""
         code = event.code
         if code in GTID_EVENTS or code in _GTID_LIST_EVENTS:
             self._uses_gtids = self._uses_gtids or code in GTID_EVENTS
@@ -673,7 +673,7 @@ class BinlogValidator:
             )
 
     def _report_schema_mismatch(self, table_map: TableMap) -> Iterator[EventFault]:
-        """Yield, once a table, why the names of --schema are not used."""
+        """Yield why the column names of --schema are not used, once per table."""
         if table_map.uncertain and table_map.full_name not in self._reported_tables:
             self._reported_tables.add(table_map.full_name)
             yield EventFault("meta-mismatch", table_map.uncertain, "schema", _W)
@@ -695,7 +695,7 @@ class BinlogValidator:
             yield from self.commit_rules.check_finish(parse_query(bytes(event.body)).sql)
 
     def _check_rare_event(self, event: Event, body: dict[str, Any]) -> Iterator[EventFault]:
-        """Yield faults of a rare event, and note it."""
+        """Yield faults of a rare event, and record it."""
         if event.code == _T.INCIDENT:
             text = (
                 f"INCIDENT {body.get('incident')}: events may be missing here; a replica stops: {body.get('message')}"
@@ -712,7 +712,7 @@ class BinlogValidator:
         self.end_rules.note_event(event, body)
 
     def _check_zero_bytes(self, event: Event) -> Iterator[EventFault]:
-        """Yield a fault for a run of zero bytes in a statement of a log without checksums; no client writes so many."""
+        """Yield a fault for a long run of zero bytes, which no client writes, in a statement without a checksum."""
         if not self.state[kernels.CHECK_BODIES]:
             return
         body = bytes(event.body)
@@ -725,20 +725,20 @@ class BinlogValidator:
 
 
 def _with_list_columns(batch: Batch) -> Batch:
-    """Return the batch with lists as columns."""
+    """Return the batch with lists instead of arrays as columns."""
     table = batch.frames
     lists = {name: to_int_list(column, 0, table.count) for name, column in table.columns.items()}
     return replace(batch, frames=ColumnTable(table.count, lists))
 
 
 def _body_message(code: int, error: Exception) -> str:
-    """Return the message of a body error, with the event type."""
+    """Return the message of an error in a body, with the event type."""
     name, text = type_name(code), str(error.args[0])
     return text if text.startswith(name) else f"{name}: {text}"
 
 
 def _position_mode(context: BinlogFileContext) -> int:
-    """Return how positions of a file are checked."""
+    """Return the mode in which positions of a file are checked (`kernels.POSITION_MODE`)."""
     if context.is_relay_log:
         return kernels.UNCHAINED
     return kernels.MAY_BE_ZERO if context.description.may_have_zero_positions else kernels.CHAINED

@@ -1,4 +1,4 @@
-"""Rules about the GTIDs of one file, and the facts that rules of a log set need.
+"""Rules about the GTIDs of one file, and the facts that the rules about log sets need.
 
 Source: docs/spec/mysql_binlog.md#validation (rule 6).
 """
@@ -44,22 +44,22 @@ class NumberRange(NamedTuple):
 
 
 class FileReference(NamedTuple):
-    """Event that names a file of the log: ROTATE or BINLOG_CHECKPOINT; `offset`: of the event, 0 if it is unknown."""
+    """Event that names a file of the log: ROTATE or BINLOG_CHECKPOINT; `offset`: of the event, 0 if unknown."""
 
     name: str
     offset: int
 
 
 class BinlogFacts(msgspec.Struct, frozen=True):
-    """Facts about one log from its validator.
+    """Facts about one log, collected by its validator.
 
-    `previous`: the set in PREVIOUS_GTIDS; `listed`: the entries of GTID_LIST in order; None without such an event.
-    `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `lost_ranges`: GTIDs that must have
-    been in damaged ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file; `sources`: names in
-    the ROTATE events of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events in order. `open_group`:
-    where an incomplete transaction begins (0: in the preceding file). `begins_in_group`: the file, a MariaDB relay log,
-    begins inside of a transaction. `is_damaged`: a part was skipped, or an event breaks a rule. `lacks_key`: encrypted
-    without a key; nothing else is known then.
+    `previous`: the set in PREVIOUS_GTIDS. `listed`: the entries of GTID_LIST in order. Both are None without this
+    event. `gtids`: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). `lost_ranges`: GTIDs that
+    must have been in damaged ranges, as (source, first, stop). `rotation`: the ROTATE that closes the file. `sources`:
+    names in the ROTATE events of a relay log, in order. `checkpoints`: the BINLOG_CHECKPOINT events in order.
+    `open_group`: where an incomplete transaction begins (0: in the preceding file). `begins_in_group`: the file, a
+    MariaDB relay log, begins inside a transaction. `is_damaged`: a part was skipped, or an event breaks a rule.
+    `lacks_key`: the file is encrypted and there is no key, so nothing else is known.
     """
 
     server_version: str
@@ -83,10 +83,10 @@ class BinlogFacts(msgspec.Struct, frozen=True):
 # --- GTID rules of one file ---
 
 MAX_SOURCES = 10_000
-"""Most sources whose GTIDs are tracked in one file."""
+"""Maximum number of sources whose GTIDs are tracked in one file."""
 
 _MAX_TRACKED_NUMBER = 1 << 62
-"""Numbers from here on are not tracked by the compiled path, which adds one to them in 64 bits."""
+"""Numbers from here on are not tracked by the compiled path, which computes number + 1 in 64 bits."""
 _W = Severity.WARNING
 
 
@@ -99,11 +99,11 @@ class LostGtids(NamedTuple):
 
 
 class GtidOrderRules:
-    """GTIDs in file order; the compiled path tracks the source seen last, and its run is taken over here.
+    """Checks GTIDs in file order. The compiled path tracks the source seen last; `take_over_run` fetches its numbers.
 
-    `seen`: numbers by source. `earlier_numbers`: those of earlier files (MySQL). `listed_last`: the last number of
+    `seen`: numbers by source. `earlier_numbers`: numbers of earlier files (MySQL). `listed_last`: the last number of
     earlier files by domain and server (MariaDB). `last_by_series`: the last number of each series (a MySQL source, a
-    MariaDB domain). `_may_jump`: series that may jump once without a fault, because something before them was damaged.
+    MariaDB domain). `_may_jump`: series that may jump once without a fault because of damage before.
     """
 
     def __init__(self, state: Any, relay: bool) -> None:
@@ -124,17 +124,17 @@ class GtidOrderRules:
         self.has_too_many_sources = False
 
     def set_relay(self) -> None:
-        """Note that the file is a relay log."""
+        """Record that the file is a relay log."""
         self._relay = True
 
     def skip_damage(self) -> None:
-        """Note that a part of the file was skipped."""
+        """Record that a part of the file was skipped."""
         self.take_over_run()
         self._may_jump = set(self.last_by_series)
         self._may_jump_sequence = True
 
     def take_over_run(self) -> None:
-        """Take over the run of numbers that the compiled path tracked."""
+        """Fetch the run of numbers that the compiled path tracked."""
         state, current = self._state, self._current
         if current is not None and state[kernels.RUN_START]:
             source, series = current
@@ -144,7 +144,7 @@ class GtidOrderRules:
         state[kernels.GTID_STREAM], state[kernels.RUN_START] = kernels.NOBODY, 0
 
     def check_event(self, event: Event) -> Iterator[EventFault]:
-        """Yield faults of a GTID event, or of one that lists GTIDs of earlier files.
+        """Yield faults of a GTID event, or of an event that lists GTIDs of earlier files.
 
         Raises:
             MalformedError: the body cannot be read.
@@ -162,7 +162,7 @@ class GtidOrderRules:
     # -- MySQL ---------------------------------------------------------------------------------------------------------
 
     def _note_previous_gtids(self, sources: Sequence[PreviousGtids]) -> None:
-        """Note PREVIOUS_GTIDS."""
+        """Store the sets of PREVIOUS_GTIDS."""
         self.take_over_run()
         self.previous = tuple(sources) if self.previous is None else self.previous
         if self._relay:
@@ -225,7 +225,7 @@ class GtidOrderRules:
     # -- MariaDB -------------------------------------------------------------------------------------------------------
 
     def _note_gtid_list(self, entries: Sequence[ListedGtid]) -> None:
-        """Note GTID_LIST."""
+        """Store the entries of GTID_LIST."""
         self.take_over_run()
         self.listed = tuple(entries) if self.listed is None else self.listed
         if self._relay:
@@ -271,11 +271,11 @@ class GtidOrderRules:
 
     @property
     def _duplicate_severity(self) -> Severity | None:
-        """Severity of a duplicate: a replica that reconnects may be sent a transaction twice."""
+        """Severity of a duplicate GTID; a warning in a relay log: a reconnecting replica may be sent it twice."""
         return _W if self._relay else None
 
     def _numbers_of(self, source: str) -> IntervalSet:
-        """Return the numbers of a source in this file."""
+        """Return the numbers of a source in this file; an unstored empty set if there are too many sources."""
         numbers = self.seen.get(source)
         if numbers is None:
             numbers = IntervalSet()
@@ -285,20 +285,20 @@ class GtidOrderRules:
         return numbers
 
     def _note_series(self, source: str, series: str | int, highest: int, number: int) -> None:
-        """Note the first number of a series after damage."""
+        """Record the numbers lost before the first number of a series after damage."""
         if series in self._may_jump and number > highest + 1:
             self._note_lost(LostGtids(source, highest + 1, number))
         self._may_jump.discard(series)
 
     def _note_lost(self, lost: LostGtids) -> None:
-        """Note lost numbers."""
+        """Record lost numbers, up to a limit."""
         if len(self.lost) < MAX_SOURCES:
             self.lost.append(lost)
 
     def _track(
         self, source: str, series: str | int, number: int, highest: int, stream: int, source_a: int, source_b: int
     ) -> None:
-        """Note a number, and let the compiled path track its source."""
+        """Record a number, and let the compiled path track its source from here on."""
         state = self._state
         self._may_jump.discard(series)
         self.seen.get(source, IntervalSet()).add(number, number + 1)
@@ -327,7 +327,7 @@ class GtidOrderRules:
             yield from (self._missing_fault(source, hole) for hole in self._find_gaps(source, numbers_seen))
 
     def _find_gaps(self, source: str, numbers: IntervalSet) -> list[tuple[int, int]]:
-        """Return gaps directly before a number of this file, with a known number below them."""
+        """Return the gaps directly before a number of this file that have a known number below them."""
         all_numbers = IntervalSet([*self.earlier_numbers.get(source, ()), *numbers])
         return [hole for hole in all_numbers.iter_gaps() if hole[1] in numbers][:MAX_SOURCES]
 
@@ -342,7 +342,7 @@ class GtidOrderRules:
 
 
 def format_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
-    """Return all GTIDs of a file in compact form: `uuid:1-5:7`, or `0-1-1..5` where the middle is the server."""
+    """Return all GTIDs of a file in compact form: `uuid:1-5:7`, or `0-1-1..5` (domain, server, numbers) for MariaDB."""
     if not is_mariadb:
         return ", ".join(f"{source}:{found.format_text()}" for source, found in seen.items() if found)
     return ", ".join(
@@ -354,7 +354,7 @@ def format_gtids(seen: Mapping[str, IntervalSet], is_mariadb: bool) -> str:
 
 
 def get_state_before(facts: BinlogFacts) -> GtidState | None:
-    """Return the GTID state in PREVIOUS_GTIDS or GTID_LIST; None without one."""
+    """Return the GTID state in PREVIOUS_GTIDS or GTID_LIST; None if the file has neither."""
     if facts.previous is not None:
         return state_of_previous_gtids(facts.previous)
     return None if facts.listed is None or facts.is_relay else state_of_gtid_list(facts.listed)

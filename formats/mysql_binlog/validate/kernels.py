@@ -1,8 +1,8 @@
-"""Compiled path of validation: kernels that run through events that are in order and stop at the first that is not.
+"""Compiled path of validation: kernels that run through events that are as expected and stop at the first other one.
 
-The validator checks every event at which they stop: it has all rules and the messages. What they let pass must obey the
-same rules: known flags, end_log_pos, times, one server per transaction, the next GTID of the same source, table maps
-that were read before, row events that fit their map, rising XIDs.
+The validator checks every event at which they stop: it has all rules and the messages. Events that the kernels pass
+must obey the same rules: known flags, end_log_pos, times, one server per transaction, the next GTID of the same source,
+table maps that were read before, row events that fit their map, rising XIDs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from binlogtool.formats.binlog_events.wire_format import (
 from binlogtool.formats.binlog_events.wire_format import XID as XID_EVENT
 
 MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
-"""Smallest body of MariaDB's GTID event."""
+"""Minimum size of the body of MariaDB's GTID event."""
 
 # State: an array of 64-bit integers. Offsets are absolute.
 (
@@ -84,33 +84,33 @@ MIN_MARIADB_GTID_SIZE = COMMIT_ID + 6
     IS_RELAY, HIGHEST_GTID_NUMBER, LAST_POSITION, RUN_START, WATCH_GROUP_START, CHECK_STATEMENTS,
     SLOTS,
 ) = range(29)  # fmt: skip
-"""GROUP_STATE: the open transaction, as in `groups.steps`, or AFTER_DAMAGE. SERVER: its server. GROUP_START: its
-offset. EXPECTED_GROUP_END: by its transaction_length, 0 if unknown.
+"""GROUP_STATE: the open transaction, a state of `transactions.boundaries`, or AFTER_DAMAGE. SERVER: its server id.
+GROUP_START: its offset. EXPECTED_GROUP_END: its end according to transaction_length, 0 if unknown.
 
-BOUNDARY: end of the last transaction, or of an event outside of transactions. BOUNDARY_FROZEN: 1 after a fault, when
-the boundary stays. GROUP_COUNT: complete transactions. WATCH_GROUP_START: 1 if the validator waits for the next
+BOUNDARY: end of the last transaction, or of an event outside transactions. BOUNDARY_FROZEN: 1 after a fault, when the
+boundary no longer moves. GROUP_COUNT: complete transactions. WATCH_GROUP_START: 1 if the validator waits for the next
 transaction. LAST_TIME: of the last event.
 
-POSITION_SHIFT: end_log_pos less the end of an event, modulo 2**32. POSITION_MODE: how that is checked (UNCHAINED,
-CHAINED, MAY_BE_ZERO). LAST_POSITION: in an unchained log.
+POSITION_SHIFT: end_log_pos minus the end of an event, modulo 2**32. POSITION_MODE: how positions are checked
+(UNCHAINED, CHAINED, MAY_BE_ZERO). LAST_POSITION: last end_log_pos in an unchained log.
 
-HIGHEST_XID: so far. XID_COUNT: number of XIDs. GTID_STREAM: whose GTIDs are followed (NOBODY, MARIADB, MYSQL).
-SOURCE_A, SOURCE_B: its domain and server, or its UUID in two halves. LAST_GTID_NUMBER: its last number.
-HIGHEST_GTID_NUMBER: the highest known one. RUN_START: first number of the run that ends with LAST_GTID_NUMBER, 0 for
-none. LAST_SEQUENCE_NUMBER: sequence_number of the last transaction.
+HIGHEST_XID: highest XID so far. XID_COUNT: number of XIDs. GTID_STREAM: whose GTIDs are tracked (NOBODY, MARIADB,
+MYSQL). SOURCE_A, SOURCE_B: the tracked domain and server, or the halves of the tracked UUID. LAST_GTID_NUMBER: its last
+number. HIGHEST_GTID_NUMBER: the highest known one. RUN_START: first number of the run that ends with LAST_GTID_NUMBER,
+0 for none. LAST_SEQUENCE_NUMBER: sequence_number of the last transaction.
 
 CHECK_BODIES: 1 if no checksum protects the bodies, so that the validator checks each one that has a structure.
-MAP_COUNT: table maps of the statement. HAS_ROWS: 1 if it has row events. HAS_NEW_MAP: 1 if it has a new table map, so
-that the validator checks its row events. FLAGS_TO_CHECK: event flags at which the kernel stops. IS_RELAY: 1 for a relay
+MAP_COUNT: table maps of the statement. HAS_ROWS: 1 if it has row events. HAS_NEW_MAP: 1 if it has a new table map; the
+validator then checks its row events. FLAGS_TO_CHECK: event flags at which the kernel stops. IS_RELAY: 1 for a relay
 log. CHECK_STATEMENTS: 1 if the validator reads each statement for table definitions."""
 AFTER_DAMAGE = 4
-"""State after damage: the open transaction is unknown, and the validator checks each event."""
+"""Group state after damage: the open transaction is unknown, and the validator checks each event."""
 
 UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
-"""Ways to check positions: a relay log has those of its source, which must not decrease."""
+"""Ways to check positions. UNCHAINED: a relay log, which has the positions of its source; they must not decrease."""
 NOBODY, MARIADB, MYSQL = range(3)
 
-# Tables, after the slots.
+# Tables in the state array, after the slots.
 MAX_MAPS = 16
 KNOWN_MAP_SLOTS = 1024
 KNOWN_MAP_MASK = KNOWN_MAP_SLOTS - 1
@@ -121,12 +121,12 @@ TYPE_COUNTS = 64
 MAP_IDS = TYPE_COUNTS + 256
 MAP_COLUMNS = MAP_IDS + MAX_MAPS
 MAP_BODY_STARTS = MAP_COLUMNS + MAX_MAPS
-"""Start and end in the window of the body of a table map that the kernel let pass; 0 if the validator has read it."""
+"""Start and end, in the window, of the body of a table map that the kernel passed; 0 once the validator has read it."""
 MAP_BODY_ENDS = MAP_BODY_STARTS + MAX_MAPS
 MAP_TEMPLATES = MAP_BODY_ENDS + MAX_MAPS
-"""Offset of the table map's template among the validator's (`sql.event_record`); 0 if it has none."""
+"""Offset of the table map's template in `RowRules.templates` (`rows.json_kernels`); 0 if it has none."""
 KNOWN_IDS = 512
-"""Table maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
+"""Table maps that were read before, indexed by the low bits of their ids: id + 1, and number of columns."""
 KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAP_SLOTS
 KNOWN_TEMPLATES = KNOWN_COLUMNS + KNOWN_MAP_SLOTS
 XID_RING = KNOWN_TEMPLATES + KNOWN_MAP_SLOTS
@@ -145,29 +145,29 @@ LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, 
     b"BCDEGINRSUX"
 )
 CASE_MASK = 0xDF
-"""Mask that removes the case of a letter."""
+"""Mask that turns ASCII letters into upper case."""
 
 TWO_BYTE_COUNT, MAX_ONE_BYTE_COUNT = 0xFC, 250
-"""First byte of a two-byte column count; above MAX_ONE_BYTE_COUNT the first byte is not the count itself."""
+"""First byte of a two-byte column count; first bytes above MAX_ONE_BYTE_COUNT are not the count itself."""
 RARE_ROW_FLAGS = 0xFFFF & ~0x9F
 """Flags of row events at which the kernel stops."""
 ROW_HEADER_SIZE, EXTRA_LENGTH_SIZE = 8, 2
-"""Size of a row event's header, and of the length of its extra data, which counts itself."""
+"""Size of a row event's header, and of the length field of its extra data, which includes itself."""
 DATABASE_LENGTH_AT, AFTER_EMPTY_DATABASE = 8, 10
-"""Offset of the database name's length in a TABLE_MAP, and of what follows an empty name."""
+"""Offset of the length of the database name in a TABLE_MAP, and of the next field if that name is empty."""
 LOGICAL_TIMESTAMPS = 2
-"""lt_type of a GTID_LOG with last_committed and sequence_number."""
+"""Value of lt_type in a GTID_LOG that has last_committed and sequence_number."""
 COMMIT_TIME_SIZE, SECOND_TIME_BIT = 7, 0x80
-"""Size of a commit timestamp, and the bit in its last byte if a second one follows."""
+"""Size of a commit timestamp, and the bit in its last byte that shows that a second timestamp follows."""
 XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
-"""Sizes of bodies of fixed size."""
+"""Sizes of the bodies of XID, INTVAR and RAND events."""
 
 
 @kernel()
 def end_group(group: int, end: int, state: MutableInt64s) -> bool:
     """End the transaction; return False if its length or its last statement is unexpected.
 
-    `group`: state after it.
+    `group`: the group state after it.
     """
     if state[MAP_COUNT] != 0 or (state[EXPECTED_GROUP_END] != 0 and state[EXPECTED_GROUP_END] != end):
         return False
@@ -180,7 +180,7 @@ def end_group(group: int, end: int, state: MutableInt64s) -> bool:
 
 @kernel(load_uint32, load_int64)
 def follow_mariadb_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """Follow MariaDB's GTID with the next number of the same domain and server, without XA and DDL."""
+    """Track a MariaDB GTID; only the next number of the same domain and server, without XA and DDL, is expected."""
     if (
         state[GROUP_STATE] != NO_GROUP
         or state[GTID_STREAM] != MARIADB
@@ -206,7 +206,7 @@ def follow_mariadb_gtid(p: int, n: int, start: int, server: int, state: MutableI
 
 @kernel(load_lenenc)
 def read_transaction_length(p: int, n: int, buf: UInt8s) -> int:
-    """Read transaction_length of a GTID_LOG body at `p`; -1 if there is none, or one of more than three bytes."""
+    """Read transaction_length of a GTID_LOG body at `p`; -1 if it is missing or takes more than three bytes."""
     at = p + ORIGINAL_TIME
     if at > n:
         return -1
@@ -218,7 +218,7 @@ def read_transaction_length(p: int, n: int, buf: UInt8s) -> int:
 
 @kernel(load_int64, read_transaction_length)
 def follow_mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """Follow GTID_LOG with the next number of the same source, or ANONYMOUS_GTID, with the next sequence_number."""
+    """Track the next GTID_LOG of the same source, or an ANONYMOUS_GTID, with the next sequence_number."""
     if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0 or n - p < ORIGINAL_TIME:
         return False
     length = read_transaction_length(p, n, buf)
@@ -249,7 +249,7 @@ def follow_mysql_gtid(code: int, p: int, n: int, start: int, server: int, state:
 
 @kernel(end_group, find_query_text)
 def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """Follow a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
+    """Track a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the only statement of a group."""
     if n - p < QUERY_HEAD_SIZE + 1 or state[GROUP_STATE] == NO_GROUP:
         return False
     at = find_query_text(buf, p)
@@ -276,7 +276,7 @@ def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) ->
 
 @kernel(load_word)
 def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
-    """Return True if the TABLE_MAP body `buf[p:n]` equals that of the template at `texts[r]` but for id and flags."""
+    """Return whether the TABLE_MAP body `buf[p:n]` equals that of a template, except for id and flags."""
     size = load_word(texts, template + 20)
     at = template + load_word(texts, template + 16)
     same = 0
@@ -289,7 +289,7 @@ def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, template: int) -> b
 
 @kernel(is_known_map, load_uint48)
 def follow_table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
-    """Follow a TABLE_MAP that was read before and is unchanged."""
+    """Track a TABLE_MAP that was read before and is unchanged."""
     count = state[MAP_COUNT]
     if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or n - p < 14:
         return False
@@ -326,7 +326,7 @@ def follow_table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: U
 
 @kernel(has_valid_images, load_uint48)
 def follow_rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
-    """Follow a row event of the open statement whose rows fit the table map."""
+    """Track a row event of the open statement whose rows fit the table map."""
     if state[GROUP_STATE] != BEGUN or state[CHECK_BODIES] != 0 or state[HAS_NEW_MAP] != 0 or n - p < 13:
         return False
     flags = buf[p + ROW_FLAGS_AT] | buf[p + ROW_FLAGS_AT + 1] << 8
@@ -368,7 +368,7 @@ def follow_rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, te
 
 @kernel(load_int64, end_group)
 def follow_xid(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
-    """Follow an XID higher than all before it."""
+    """Track an XID that is higher than all before it."""
     if state[GROUP_STATE] != BEGUN or n - p != XID_SIZE:
         return False
     number = load_int64(buf, p)
@@ -384,7 +384,7 @@ def follow_xid(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> b
 def follow_event(
     code: int, p: int, n: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:  # fmt: skip
-    """Follow one event; return False, without a trace in the state, if it is unexpected."""
+    """Track one event; return False and leave the state unchanged if the event is unexpected."""
     if code == TABLE_MAP:
         return follow_table_map(p, n, state, buf, texts)
     if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
@@ -407,7 +407,7 @@ def follow_event(
 
 
 class OrderedEvents(NamedTuple):
-    """One entry for each event of a batch."""
+    """Columns of a batch; each has one entry per event."""
 
     types: Int64s
     times: Int64s
@@ -424,7 +424,7 @@ class OrderedEvents(NamedTuple):
 def follow_events(
     first: int, stop: int, base: int, events: OrderedEvents, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> int:
-    """Follow the events of a batch that are in order; return the index of the first that is not, or `stop`."""
+    """Track the events of a batch while they are as expected; return the index of the first other one, or `stop`."""
     flags_to_check = state[FLAGS_TO_CHECK]
     mode = state[POSITION_MODE]
     shift = state[POSITION_SHIFT]

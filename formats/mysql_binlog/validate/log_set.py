@@ -1,6 +1,6 @@
-"""Validate a log set: index against files, and each file against the next.
+"""Validate a log set: the index against the files, and each file against the next.
 
-One directory may hold several logs (a server's own and its relay log): files of one base name are one log.
+One directory may hold several logs (a server's own and its relay log); files with the same base name are one log.
 Source: docs/spec/mysql_binlog.md#validation (rule 12).
 """
 
@@ -44,10 +44,10 @@ from binlogtool.formats.mysql_binlog.validate.gtid_rules import (
     get_state_before,
 )
 
-# --- Link between two neighbours of a log ---
+# --- Link between two consecutive files of a log ---
 
 MAX_SUSPECTS = 8
-"""Most files next to a broken link that are tested as exchanged."""
+"""Maximum number of files next to a broken link that are tested as exchanged."""
 
 
 class ChainedLog(msgspec.Struct, frozen=True, eq=False):
@@ -64,12 +64,12 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def rotation(self) -> FileReference | None:
-        """The server's own last ROTATE."""
+        """The last ROTATE that the server itself wrote; None without one."""
         return _split_rotations(self)[0]
 
     @property
     def sources(self) -> Sequence[str]:
-        """The names of the source's files in the ROTATE events of a relay log."""
+        """Names of the source's files in the ROTATE events of a relay log."""
         return _split_rotations(self)[1]
 
     @property
@@ -78,7 +78,7 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
         return 0 if self.member.tail is None else self.member.tail.size
 
     def rotates_to(self, name: str) -> bool:
-        """Return whether it ends with a ROTATE to this file."""
+        """Return whether the log ends with a ROTATE to this file."""
         return self.rotation is not None and self.rotation.name == name
 
     @property
@@ -88,19 +88,19 @@ class ChainedLog(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def head_at(self) -> int:
-        """Offset of the FORMAT_DESCRIPTION."""
+        """Offset of FORMAT_DESCRIPTION."""
         return 0 if self.member.layout is None else self.member.layout.frames_at
 
     @property
     def head_size(self) -> int:
-        """Size of the FORMAT_DESCRIPTION in bytes."""
+        """Size of FORMAT_DESCRIPTION in bytes."""
         size: int = 0 if self.member.layout is None else self.member.layout.context.description.size
         return size
 
 
 @lru_cache(maxsize=8)
 def _split_rotations(log: ChainedLog) -> tuple[FileReference | None, Sequence[str]]:
-    """Return the server's own last ROTATE and the names of the source's files, cached for a few files."""
+    """Return the server's own last ROTATE and the names of the source's files; the last few results are cached."""
     facts = log.facts
     if facts is None:
         return None, ()
@@ -111,12 +111,12 @@ def _split_rotations(log: ChainedLog) -> tuple[FileReference | None, Sequence[st
 
 @lru_cache(maxsize=4)
 def _get_states(log: ChainedLog) -> tuple[GtidState | None, GtidState | None]:
-    """Return the GTID states before and after a file, cached for a few: those of 100,000 would need much memory."""
+    """Return the GTID states before and after a file. Only a few are cached: 100,000 files would need much memory."""
     return (None, None) if log.facts is None else (get_state_before(log.facts), get_state_after(log.facts))
 
 
 def is_rotation_target(before: ChainedLog, name: LogName) -> bool:
-    """Return True if `before` ends with a ROTATE to this name, or none; files renamed together keep their numbers."""
+    """Return whether the ROTATE at the end of `before` names this file; True without ROTATE. Renaming keeps numbers."""
     if before.rotation is None or before.rotates_to(name.name):
         return True
     target = parse_log_name(before.rotation.name)
@@ -130,13 +130,13 @@ def has_matching_gtids(before: ChainedLog, after: ChainedLog) -> bool:
 
 
 def _compare_states(before: ChainedLog, after: ChainedLog) -> tuple[list[GtidRange], list[GtidRange]]:
-    """Return GTIDs missing between two files, and GTIDs of the first one that the second does not list."""
+    """Return the GTIDs missing between two files, and the GTIDs of the first file that the second does not list."""
     end, start = _get_states(before)[1], _get_states(after)[0]
     if end is None or start is None or before.facts is None:
         return [], []
     unknown = start.find_missing(end)
     if before.facts.open_group is not None and len(unknown) == 1 and unknown[0].first == unknown[0].last:
-        unknown = []  # the transaction that is open at the end; the server rolled it back
+        unknown = []  # the GTID of the transaction open at the end, which the server rolled back
     return end.find_missing(start), unknown
 
 
@@ -147,7 +147,7 @@ def is_proven_successor(before: ChainedLog, after: ChainedLog) -> bool:
 
 
 def is_link_broken(names: Sequence[LogName], logs: Sequence[ChainedLog], index: int) -> bool:
-    """Return whether the link between file `index` and the next one is broken; never across a gap in numbers."""
+    """Return whether the link between file `index` and the next is broken; False across a gap in the file numbers."""
     if index < 0 or index + 1 >= len(logs) or names[index + 1].number != names[index].number + 1:
         return False
     before, after = logs[index], logs[index + 1]
@@ -155,7 +155,7 @@ def is_link_broken(names: Sequence[LogName], logs: Sequence[ChainedLog], index: 
 
 
 def find_exchanged_files(logs: Sequence[ChainedLog]) -> tuple[ChainedLog, ChainedLog] | None:
-    """Return two files whose names were exchanged: with the names swapped back every link at them is valid."""
+    """Return two files whose names were exchanged: after swapping them back all links are valid. Else None."""
     names = [log.name for log in logs]
     broken_links = [at for at in range(len(logs) - 1) if is_link_broken(names, logs, at)]
     suspects = sorted({place for at in broken_links for place in (at, at + 1)})[:MAX_SUSPECTS]
@@ -183,7 +183,7 @@ def iter_exchanged_findings(logs: Sequence[ChainedLog], pair: tuple[ChainedLog, 
 
 
 def _iter_proofs(logs: Sequence[ChainedLog], log: ChainedLog) -> Iterator[str]:
-    """Yield what proves that a file was exchanged."""
+    """Yield the proofs that a file was exchanged."""
     index = logs.index(log)
     if index + 1 < len(logs) and log.rotation is not None and not is_rotation_target(log, logs[index + 1].name):
         yield f"it ends with a ROTATE to {to_printable(log.rotation.name)}"
@@ -263,16 +263,16 @@ def _check_source_files(before: ChainedLog, after: ChainedLog) -> Iterator[SetFi
 # --- Validation of a log set ---
 
 MAX_MISSING = 100
-"""Most missing files that are reported one by one."""
+"""Maximum number of missing files that are reported one by one."""
 
 _FLAG_CLEARED_SINCE = (5, 6)
-"""First MySQL version that clears the in-use flag after its recovery; MariaDB never does."""
+"""First MySQL version that clears the in-use flag after recovery; MariaDB never does."""
 
 _OPEN_ENDS = ("torn-tail", "incomplete-transaction")
 
 
 class ListedFiles:
-    """Files of one log that an index lists; empty without an index."""
+    """Files of one log that an index lists; empty if there is no index."""
 
     def __init__(self, index: SetMember | None = None, listing: IndexListing | None = None) -> None:
         self.index = index
@@ -302,14 +302,14 @@ class ListedFiles:
         return self._numbers[-1]
 
     def find_outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
-        """Return the number of listed numbers below `low` or above `high`, and these numbers."""
+        """Return how many listed numbers are below `low` or above `high`, and an iterator over them."""
         below, above = bisect_left(self._numbers, low), bisect_right(self._numbers, high)
         count = below + len(self._numbers) - above
         return count, chain_of(islice(self._numbers, below), islice(self._numbers, above, None))
 
 
 class LogChain(msgspec.Struct, frozen=True):
-    """One log; `logs`: by number, no number twice; `listed`: what an index lists of it."""
+    """One log; `logs`: its files by number, without duplicate numbers; `listed`: the files that an index lists."""
 
     base: str
     logs: list[ChainedLog]
@@ -317,7 +317,7 @@ class LogChain(msgspec.Struct, frozen=True):
 
 
 def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
-    """Return all findings about the files together, log by log."""
+    """Validate all files together, log by log, and return the findings."""
     return list(_iter_findings(members))
 
 
@@ -380,7 +380,7 @@ def _find_log(logs: Mapping[str, list[ChainedLog]], name: str) -> ChainedLog | N
 
 
 def _collect_listings(indexes: Sequence[tuple[SetMember, TextContext]]) -> dict[str, ListedFiles]:
-    """Return the listing of each base; of two indexes the one named like the base counts."""
+    """Return the listing of each base name; if two indexes list it, the index with the same base name is used."""
     listings: dict[str, ListedFiles] = {}
     for member, context in indexes:
         for base, listing in context.listings.items():
@@ -390,7 +390,7 @@ def _collect_listings(indexes: Sequence[tuple[SetMember, TextContext]]) -> dict[
 
 
 def _all_missing_finding(index: SetMember, listed: ListedFiles) -> SetFinding:
-    """Return the finding about an index of whose files none exists."""
+    """Return the finding about an index whose files are all missing."""
     first, last = to_printable(listed.name_of(listed.lowest)), to_printable(listed.name_of(listed.highest))
     if len(listed) > 1:
         text = f"none of the {len(listed):,} listed files is in this directory: {first} to {last}"
@@ -408,7 +408,7 @@ def _find_duplicates(logs: list[ChainedLog]) -> Iterator[SetFinding]:
 
 
 def _drop_duplicates(logs: list[ChainedLog]) -> list[ChainedLog]:
-    """Return one file for each number: the one with the fewest digits, as servers write it."""
+    """Return one file per number: the one with the fewest digits, as servers write it."""
     return [next(same) for _, same in groupby(logs, lambda log: log.name.number)]
 
 
@@ -434,7 +434,7 @@ def _validate_chain(chain: LogChain) -> Iterator[SetFinding]:
 
 
 def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
-    """Yield findings about files that the index names, or that a gap in the numbers shows."""
+    """Yield findings about missing files that the index names or that a gap in the numbers shows."""
     newest = chain.logs[-1]
     gaps = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
     count, outside = chain.listed.find_outside(chain.logs[0].name.number, newest.name.number)
@@ -458,7 +458,7 @@ def _find_missing(chain: LogChain) -> Iterator[SetFinding]:
 def _missing_finding(
     chain: LogChain, number: int, previous: ChainedLog | None, gtid_ranges: list[Any], total: int
 ) -> SetFinding:
-    """Return the finding about a missing file, with everything that shows that it should exist."""
+    """Return the finding about a missing file, with all evidence that it should exist."""
     index = chain.listed.index
     is_listed = index is not None and number in chain.listed
     file_name = chain.listed.name_of(number) if is_listed else chain.logs[0].name.make_sibling(number)
@@ -479,7 +479,7 @@ def _missing_finding(
 
 
 def _find_unlisted(chain: LogChain) -> Iterator[SetFinding]:
-    """Yield findings about files that the index does not list; replicas skip transactions of those in the middle."""
+    """Yield findings about files missing in the index; replicas skip the transactions of those between listed files."""
     index, listed = chain.listed.index, chain.listed
     if index is None:
         return
@@ -535,7 +535,7 @@ def _check_checkpoints(chain: LogChain, exchanged_logs: Sequence[ChainedLog]) ->
 
 
 def _check_closed(chain: LogChain, log: ChainedLog, next_log: ChainedLog) -> Iterator[SetFinding]:
-    """Yield findings about a file that another one follows: it should have been closed."""
+    """Yield findings about a file that was not closed although another one follows."""
     facts, tail = log.facts, log.member.tail
     if facts is None or tail is None:
         return
@@ -580,7 +580,7 @@ def _list_findings(log: ChainedLog) -> Sequence[Finding]:
 
 
 def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
-    """Yield findings about MariaDB relay logs, where a group may continue in the next file."""
+    """Yield findings about groups that continue from one MariaDB relay log to the next."""
     for previous, next_log in pairwise(chain.logs):
         first, second = previous.facts, next_log.facts
         if (
@@ -602,7 +602,7 @@ def _check_open_groups(chain: LogChain) -> Iterator[SetFinding]:
             yield SetFinding(previous.member.name, found, ("incomplete-transaction",))
 
 
-# -- the files beside the logs -----------------------------------------------------------------------------------------
+# -- files next to the logs -----------------------------------------------------------------------------------------
 
 
 def _check_text_file(
@@ -620,14 +620,14 @@ def _check_text_file(
 
 
 def _unrelated_finding(member: SetMember) -> Iterator[SetFinding]:
-    """Yield the finding about a text file of no log here."""
+    """Yield the finding about a text file that belongs to no log here."""
     text = "no log of this directory has its name: the file is ignored"
     found = make_finding("extra-member", 0, 0, text, severity=Severity.NOTE)
     yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
 
 
 def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> Iterator[SetFinding]:
-    """Yield findings about a state file, which is written at shutdown and deleted at start."""
+    """Yield findings about a state file, which is written at shutdown and deleted at startup."""
     facts, end_state = last.facts, _get_states(last)[1]
     if facts is None or not context.sound or not isinstance(end_state, MariadbGtidState) or facts.is_damaged:
         return
@@ -652,7 +652,7 @@ def _check_state(member: SetMember, context: TextContext, last: ChainedLog) -> I
 def _check_position(
     member: SetMember, position: tuple[str, int], logs: Mapping[str, list[ChainedLog]]
 ) -> Iterator[SetFinding]:
-    """Yield findings about the position where the replica continues."""
+    """Yield findings about the position from which the replica continues."""
     name, offset = position
     log, parsed = _find_log(logs, name), parse_log_name(name)
     if log is None and parsed is not None and parsed.base in logs:

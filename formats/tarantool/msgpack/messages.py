@@ -1,7 +1,7 @@
 """Parse MessagePack: scan kernels, tokens, trees.
 
-Every width of every type is accepted and kept, so that `build(parse(x)) == x` also where the writer did not use the
-shortest form (`docs/spec/tarantool.md#blocks`: "all mp uint widths are legal").
+Integers of any width are accepted and their width is kept, so that `build(parse(x)) == x` even if the writer did not
+use the shortest form (`docs/spec/tarantool.md#blocks`: "all mp uint widths are legal").
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from binlogtool.limits import Limits
 # --- Scan kernels over MessagePack ---
 
 FIX_MAP, FIX_ARRAY, FIX_STR, NIL, STR_8, ARRAY_16, MAP_16, MAP_32 = 0x80, 0x90, 0xA0, 0xC0, 0xD9, 0xDC, 0xDE, 0xDF
-"""First bytes of values; those of short maps, arrays and texts also have the size."""
+"""First bytes of values; the first byte of a short map, array or string also contains the size."""
 
 ODD_SEEN = 4
-"""Mark of `skip_value`: a value that only a tree decodes exactly (NaN, infinity, an extension of an unknown type). Mark
-1 is a bin, 2 an extension of a known type."""
+"""Mark of `skip_value` (1 = bin, 2 = known extension): only a tree is exact (NaN, infinity, unknown extensions)."""
 
 
 @kernel()
@@ -60,7 +59,7 @@ def load_number(buf: UInt8s, p: int, size: int) -> int:
 
 @kernel(load_number)
 def load_integer(buf: UInt8s, p: int, code: int) -> int:
-    """Load the mp integer 0xcc..0xd3 at `buf[p]`; an unsigned one above the signed range is negative."""
+    """Load the mp integer at `buf[p]` with first byte 0xcc..0xd3; unsigned ones above the signed range are negative."""
     size = 1 << (code & 3)
     value = load_number(buf, p + 1, size)
     if code >= 0xD0 and size < 8:
@@ -71,7 +70,7 @@ def load_integer(buf: UInt8s, p: int, code: int) -> int:
 
 @kernel(load_number)
 def read_uint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read one mp uint of any width."""
+    """Read one mp uint of any width: (value, position after it); position -1 = truncated, -2 = not an uint."""
     if p >= n:
         return 0, -1
     code = buf[p] + 0
@@ -87,14 +86,14 @@ def read_uint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(read_uint)
 def read_uint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read one mp uint of any width, of which the server keeps 32 bits."""
+    """Read one mp uint of any width, and keep its low 32 bits as the server does."""
     value, p = read_uint(buf, p, n)
     return value & 0xFFFFFFFF, p
 
 
 @kernel(load_number)
 def read_length(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Read the length field after a first byte 0xc4..0xc9 or 0xd9..0xdf."""
+    """Read the length after a first byte 0xc4..0xc9 or 0xd9..0xdf: (length, position); position -1 = truncated."""
     size = 4
     if code == 0xC4 or code == 0xC7 or code == 0xD9:
         size = 1
@@ -107,7 +106,7 @@ def read_length(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
 
 @kernel(read_length)
 def read_map_head(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read the head of a map: its number of pairs."""
+    """Read the head of a map; return (number of pairs, position after the head)."""
     if p >= n:
         return 0, -1
     code = buf[p] + 0
@@ -120,7 +119,7 @@ def read_map_head(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel(read_length)
 def read_container_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Read the head of an array or map: (number of values or pairs, position after the head); (-1, p) for others."""
+    """Read the head of an array or map: (number of values or pairs, position after it); (-1, p) for other values."""
     if code >= FIX_MAP and code < FIX_STR:
         return code & 15, p + 1
     if code < ARRAY_16 or code > MAP_32:
@@ -131,7 +130,7 @@ def read_container_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, in
 
 @kernel(read_length)
 def find_text(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Return start and end of the text of the mp str at `buf[p]`; (0, -2) if there is none."""
+    """Return start and end of the text of the mp str at `buf[p]`; (0, -2) if there is no str."""
     if p >= n:
         return 0, -2
     code = buf[p] + 0
@@ -148,7 +147,7 @@ def find_text(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel()
 def skip_number(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Skip the content of a number (0xca..0xd3): (next, marks)."""
+    """Skip the content of a number (0xca..0xd3); return (next position, marks)."""
     size = 1 << (code & 3)
     if code > 0xCB:
         return p + size, 0
@@ -162,7 +161,7 @@ def skip_number(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
 
 @kernel()
 def skip_extension(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
-    """Skip the type and content of an extension: (next, marks)."""
+    """Skip the type and content of an extension; return (next position, marks)."""
     if p >= n:
         return -1, 0
     if buf[p] >= 1 and buf[p] <= 8:
@@ -172,7 +171,7 @@ def skip_extension(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
 
 @kernel(read_length, skip_extension, skip_number)
 def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """Skip one value of any kind: (next, marks, pairs in all its maps, number of its arrays and maps).
+    """Skip one value of any kind; return (next position, marks, pairs in all its maps, number of its arrays and maps).
 
     Iterative: `pending` counts the values still to come, and each of them needs at least one byte.
     """
@@ -222,7 +221,7 @@ def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
 
 @kernel(skip_value)
 def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Skip one value of any kind; its value is its size without the first byte."""
+    """Skip one value of any kind; its value as a field is its size without the first byte."""
     after, _, _, _ = skip_value(buf, p, n)
     return after - p - 1, after
 
@@ -230,7 +229,7 @@ def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 # --- MessagePack as Tarantool stores it ---
 
 MAX_DEPTH = 200
-"""Values nested deeper are never decoded, whatever the limits say: recursion stays far from the interpreter's limit."""
+"""Maximum nesting that is decoded, whatever the limits allow; far below the interpreter's recursion limit."""
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
@@ -253,7 +252,7 @@ class MpKind(enum.IntEnum):
 
 
 class ExtValue(NamedTuple):
-    """The raw content of an extension value."""
+    """Content of an extension value: its type and raw bytes."""
 
     code: int
     data: bytes
@@ -263,7 +262,7 @@ class MpToken(NamedTuple):
     """One value, or the head of an array or map (then `value` is the count and `end` is after the head).
 
     Attributes:
-        body: where the content starts (strings, ext); for others the same as `start`.
+        body: where the content of a string or ext starts; for other types the same as `start`.
     """
 
     code: int
@@ -307,7 +306,7 @@ def _truncated_error(value_name: str) -> MalformedError:
 
 
 def read_token(data: Any, start: int, end: int) -> MpToken:
-    """Read the token at `data[start:end]`. Raises MalformedError: the bytes end inside it, or it begins with 0xc1."""
+    """Read the token at `data[start:end]`. Raises MalformedError: the bytes end inside it, or begin with 0xc1."""
     if start >= end:
         raise _truncated_error("a MessagePack value")
     code = data[start]
@@ -329,7 +328,7 @@ def read_token(data: Any, start: int, end: int) -> MpToken:
 
 
 def _read_token_with_length(data: Any, code: int, start: int, end: int) -> MpToken:
-    """Read a token with a length, or one of the three that are a single byte (nil, false, true)."""
+    """Read a token with a length field, or a single-byte token (nil, false, true)."""
     if 0xD4 <= code <= 0xD8:
         return _read_content(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
     if code not in _TYPES_WITH_LENGTH:
@@ -472,10 +471,10 @@ def _write_node(value: MpNode, out: bytearray) -> None:
 
 
 def get_remaining(stream: Any) -> tuple[Any, int, int, int]:
-    """Return the rest of a construct stream without copying.
+    """Return the rest of a construct stream without copying it.
 
     Returns:
-        (bytes, position in them, their end, stream position minus position in the bytes).
+        (bytes, position in the bytes, end of the bytes, stream position minus position in the bytes).
     """
     if isinstance(stream, io.BytesIO):
         position = io.BytesIO.tell(stream)
@@ -488,7 +487,7 @@ def get_remaining(stream: Any) -> tuple[Any, int, int, int]:
 
 
 class WideUint(int):
-    """An unsigned number that was not stored in its shortest form; `code` is its first byte."""
+    """Unsigned number that was not stored in its shortest form; `code` is its first byte."""
 
     code: int
 
@@ -552,7 +551,7 @@ class MpUint32(MpUint):
 
 
 class MpFiller(Construct):  # type: ignore[misc]
-    """Construct type of one value of any kind that only fills space, as its bytes. The scanner's number is its size."""
+    """Construct type of one value of any kind that only fills space, parsed as its bytes. Kernels return its size."""
 
     kernel = ScalarKernel(read_filler, (ScalarForm(0xA0, 0xBF, base=0xA0, skips=True),))
 

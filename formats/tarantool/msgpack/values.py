@@ -2,7 +2,7 @@
 
 Source: `docs/spec/tarantool.md#extension-types`.
 
-Each generator yields parts and returns where the next value starts.
+Each generator yields parts and returns the position where the next value starts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ExtType(enum.IntEnum):
 INTERVAL_FIELDS = ("year", "month", "week", "day", "hour", "minute", "second", "nanosecond", "adjust")
 ERROR_FIELDS = ("type", "file", "line", "message", "errno", "code", "fields")
 MAX_DIGITS = 128
-"""Most packed decimal digits that are shown as a number; the server stores up to 38."""
+"""Maximum number of packed decimal digits that are shown as a number; the server stores up to 38."""
 
 _SIGN_NIBBLES = {0xA: 0, 0xB: 1, 0xC: 0, 0xD: 1, 0xE: 0, 0xF: 0}
 _SHORT_DATETIME = struct.Struct("<q")
@@ -55,7 +55,7 @@ _SECONDS_PER_DAY = 86400
 
 
 def format_decimal(data: bytes) -> str:
-    """Format a decimal exactly as the server prints it ("1.50", "100000"); with an exponent where that is very long.
+    """Format a decimal exactly as the server prints it ("1.50", "100000"); with an exponent if it would be very long.
 
     Raises:
         MalformedError: no scale, a digit over 9, or no sign.
@@ -147,12 +147,12 @@ _CONTAINER_TYPES = (list, dict)
 
 
 class InexactValueError(Exception):
-    """msgspec's result would not be exact: the value has to be decoded as a tree."""
+    """Error: msgspec's result would not be exact, so the value must be decoded as a tree."""
 
 
 @cache
 def get_fast_decoder() -> Callable[[Any], Any]:
-    """Return msgspec's decoder with Tarantool's extension types; it raises its own errors on anything unusual."""
+    """Return msgspec's decoder with Tarantool's extension types; it raises its own errors on unusual values."""
     import msgspec
 
     return msgspec.msgpack.Decoder(ext_hook=decode_extension_hook).decode
@@ -162,7 +162,7 @@ def to_python(value: MpNode) -> Any:
     """Convert a tree to a Python value: lists, dicts, numbers, text.
 
     `bytes` for bin and for text that is not UTF-8; {"$map": pairs} for a map whose keys are not distinct texts and
-    integers, or look like one of our own marks; {"$float": …} for numbers that JSON lacks.
+    integers, or begin like these "$" marks; {"$float": …} for numbers that JSON lacks.
     """
     if value.kind is MpKind.STR:
         return decode_text(value.value)
@@ -196,7 +196,7 @@ def _to_dict(pairs: list[tuple[Any, Any]]) -> Any:
 
 
 def check_exact(value: Any, pairs: int, depth: int) -> Any:
-    """Return what msgspec decoded if it is exact: no pair of a map lost, integer keys as text, not nested too deep.
+    """Return a value decoded by msgspec if it is exact: no lost pairs, integer keys as text, not nested too deep.
 
     Args:
         pairs: number of pairs in all maps of the value.
@@ -215,7 +215,7 @@ def check_exact(value: Any, pairs: int, depth: int) -> Any:
 
 
 def _is_exact(value: Any, pairs: int, depth: int) -> bool:
-    """Check the most frequent case without a copy: all keys are texts, none is a mark, no pair is missing."""
+    """Return whether a value is exact in the most frequent case: all keys are texts, no marks, no lost pairs."""
     level = [value]
     while level and depth > 0:
         next_level: list[Any] = []
@@ -268,10 +268,10 @@ def _key_to_text(key: Any) -> str:
 
 
 def decode_error_stack(data: bytes) -> list[dict[str, Any]]:
-    """Decode a stack of errors, outermost first: {0: [{type, file, line, message, errno, code, fields}, …]}.
+    """Decode a stack of errors, outermost first, from {0: [{type, file, line, message, errno, code, fields}, …]}.
 
     Raises:
-        MalformedError: another shape.
+        MalformedError: the value has another shape.
     """
     root = decode_value(data, 0, len(data), MAX_DEPTH)
     stack = root.get(0) if root.kind is MpKind.MAP else None
@@ -323,14 +323,14 @@ _STR, _EXT, _MAP = MpKind.STR, MpKind.EXT, MpKind.MAP
 
 
 def trace_value(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
-    """Trace the value at `data[start]`: one leaf, or a container with its parts.
+    """Trace the value at `data[start]`: yield one leaf, or a container with its parts.
 
     Args:
         depth: level of the field in the hexdump; 0 = the field itself is not named.
-        levels: nesting still allowed.
+        levels: nesting levels that are still allowed.
 
     Raises:
-        MalformedError: after the good parts, where the bytes are no value.
+        MalformedError: the bytes are not a value; raised after the valid parts were yielded.
     """
     token = read_token(data, start, end)
     if token.kind < _EXT:
@@ -340,7 +340,7 @@ def trace_value(data: Any, start: int, end: int, path: str, depth: int, levels: 
 
 
 def create_leaf(path: str, depth: int, token: MpToken, meaning: str = "") -> PlainPart:
-    """Create the part of a value without parts of its own."""
+    """Create the part of a value that has no parts of its own."""
     _, kind, value, start, _, end = token
     return path, depth, start, end, decode_text(value) if kind is _STR else value, meaning
 
@@ -372,7 +372,7 @@ def trace_nested(data: Any, token: MpToken, end: int, path: str, depth: int, lev
 
 
 def _path_suffix(key: MpToken, index: int) -> str:
-    """Return the path suffix of a map value: `.name` for a plain word, `[5]` for a number, else its place."""
+    """Return the path suffix of a map value: `.name` for a plain word, `[5]` for a number, else its index."""
     if key.kind is _STR and key.value.isalnum() and len(key.value) <= 64 and key.value.isascii():
         return f".{key.value.decode()}"
     return f"[{key.value}]" if key.kind in (MpKind.UINT, MpKind.INT) else f".value[{index}]"
@@ -396,7 +396,7 @@ def _trace_extension(data: Any, token: MpToken, path: str, depth: int) -> Iterat
 
 
 def _split_extension(code: int, content: bytes) -> Iterator[tuple[str, int, int, Any, str]]:
-    """Yield (suffix, start, end, value, meaning) of the parts of an extension's content, without holes."""
+    """Yield (suffix, start, end, value, meaning) of the parts of an extension's content, without gaps."""
     size = len(content)
     decoded = decode_extension(code, content)
     if "$ext" in decoded or code == ExtType.ERROR:

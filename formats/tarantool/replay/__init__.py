@@ -1,1 +1,1 @@
-"""Replay prediction."""
+"""Replay prediction: what a starting server does with the files and rows of a data directory."""

@@ -74,23 +74,22 @@ _SYSTEM_SPACE_KEYS: Mapping[int, tuple[str, tuple[str, ...]]] = {
     BOX_CK_CONSTRAINT_ID: ("_ck_constraint", ("unsigned", "string")), BOX_FUNC_INDEX_ID: ("_func_index",
     ("unsigned", "unsigned")),
 }  # fmt: skip
-"""Spaces that the server has before it reads a snapshot (`schema_init`): their names and the types of their keys."""
+"""Spaces that exist before the server reads a snapshot (`schema_init`): names, and types of their keys."""
 
 _REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "SELECT": ("space_id", "limit", "key"), "INSERT": ("space_id", "tuple"), "REPLACE": ("space_id", "tuple"),
     "UPDATE": ("space_id", "key", "tuple"), "DELETE": ("space_id", "key"), "UPSERT": ("space_id", "tuple", "ops"),
     "INSERT_ARROW": ("space_id", "arrow"), "DELETE_RANGE": ("space_id", "begin_key", "end_key"),
 }  # fmt: skip
-"""The fields that a request must have, in the order of their numbers (`iproto_body_key_map`)."""
+"""Mandatory fields of requests, in the order of their numbers (`iproto_body_key_map`)."""
 
 _TYPES_WITHOUT_EFFECT = frozenset(TYPE_NAMES[number] for number in (0, 6, 7, 8, 10, 11, 13))
 _TYPES_WITHOUT_EFFECT_3 = _TYPES_WITHOUT_EFFECT | frozenset(TYPE_NAMES[number] for number in (14, 15, 16))
-"""Types without mandatory fields, which change nothing."""
+"""Request types of 3.x without mandatory fields; they change nothing."""
 
 
 def check_request(kind: str, body: Any, version: ServerVersion) -> str | None:
-    """Return the server's message about a request that lacks a mandatory field (`xrow_decode_dml`): the lowest; else
-    None.
+    """Return the server's message about the lowest mandatory field that a request lacks (`xrow_decode_dml`); else None.
 
     For types that it does not know the server reads beyond the end of its table, and finds a field that no row has.
     """
@@ -112,12 +111,12 @@ class UncheckedItems(msgspec.Struct):
     reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
     def add(self, item: str, why: str) -> None:
-        """Remember an item, with the first reason given for it."""
+        """Record an item; the first reason given for it is kept."""
         self.reasons.setdefault(item, why)
 
 
 class ReplayedSpaces:
-    """The spaces of one start. With force_recovery (`force`) all indexes are kept from the beginning."""
+    """Spaces during one start. With force_recovery (`force`) all indexes are maintained from the beginning."""
 
     def __init__(self, version: ServerVersion, *, force: bool, max_memory: int) -> None:
         self._is_3, self._version, self._force = version.is_3, version, force
@@ -150,7 +149,7 @@ class ReplayedSpaces:
 
     @property
     def schema_version(self) -> Any:
-        """Version of the system spaces as `_schema` states it; None if it states none."""
+        """Version of the system spaces in `_schema`; None if it has none."""
         row = self.store.get_row(BOX_SCHEMA_ID, encode_key(["version"]))
         return None if row is None else row[1:]
 
@@ -161,7 +160,7 @@ class ReplayedSpaces:
         return len(self.store.rollback_log), len(self._undo_spaces)
 
     def roll_back(self, savepoint: tuple[int, int], stop: tuple[int, int] | None = None) -> None:
-        """Roll back the changes since a savepoint, up to another one (None = up to now)."""
+        """Roll back the changes since a savepoint, up to another savepoint (None = up to now)."""
         rows, spaces = savepoint
         end, last = stop or (None, None)
         for number, before in reversed(self._undo_spaces[spaces:last]):
@@ -179,7 +178,7 @@ class ReplayedSpaces:
         self.store.roll_back(entries, self.spaces)
 
     def discard_savepoints(self) -> None:
-        """Make all changes final: nothing can be rolled back any more."""
+        """Make all changes final: they can no longer be rolled back."""
         self.store.rollback_log.clear()
         self._undo_spaces.clear()
 
@@ -193,7 +192,7 @@ class ReplayedSpaces:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def apply_row(self, kind: str, body: Any, *, snapshot: bool = False) -> str | None:
-        """Apply one row; return the server's message if it refuses the row (then nothing has changed), else None."""
+        """Apply one row. Return the server's message if it refuses the row (then nothing has changed), else None."""
         savepoint = self.create_savepoint()
         self.deleted_keys, self._loads_snapshot = [], snapshot
         try:
@@ -214,7 +213,7 @@ class ReplayedSpaces:
         return self.format_duplicate_error(index, space.name if space is not None else "?")
 
     def format_duplicate_error(self, index: IndexDefinition, space: str) -> str:
-        """Format the server's message about a key that exists already."""
+        """Format the server's message about a key that already exists."""
         quote = '"' if self._is_3 else "'"
         return f"Duplicate key exists in unique index {quote}{index.name}{quote} in space {quote}{space}{quote}"
 
@@ -299,7 +298,7 @@ class ReplayedSpaces:
         self._change_row(space, key, before, row, kind)
 
     def _check_snapshot_order(self, space: SpaceDefinition, primary: IndexDefinition, row: Sequence[Any]) -> None:
-        """Check that rows of a snapshot are ordered by key: the server assumes it, and looks for no duplicates."""
+        """Check that snapshot rows are ordered by key: the server assumes it, and does not look for duplicates."""
         before = self._last_keys.pop(space.number, None)
         interrupted = self._is_3 and before is not None and self._last_space != space.number
         key = self._last_keys[space.number] = make_key_order(primary, extract_key_values(primary.parts, row) or [])
@@ -329,7 +328,7 @@ class ReplayedSpaces:
         return index
 
     def _find_primary_key(self, space: SpaceDefinition, index: IndexDefinition, key: Sequence[Any]) -> bytes | None:
-        """Return the primary key of the row that a key of an index finds, or None."""
+        """Return the primary key of the row that an index finds by a key, or None."""
         if index.number == 0:
             return None if index.unchecked_reason else encode_key(key)
         unique = self.store.get_rows(space.number).unique
@@ -363,7 +362,7 @@ class ReplayedSpaces:
     def _parse_operations(
         self, space: SpaceDefinition, stored: Any, body: Mapping[str, Any]
     ) -> list[update_ops.UpdateOperation] | None:
-        """Parse the operations; None if they cannot be parsed here, although the server may."""
+        """Parse update operations; None if they cannot be parsed here, although the server may be able to."""
         base, names = body.get("index_base", 0), space.names
         fault = update_ops.check_operations(stored, base, names)
         if fault is not None:
@@ -486,7 +485,7 @@ class ReplayedSpaces:
             raise RowRefusedError(message + "can not drop primary key while space sequence exists")
 
     def _check_unique_name(self, space: SpaceDefinition, new_index: IndexDefinition) -> None:
-        """Check that a unique index does not have the name of another one: their names are those of constraints."""
+        """Check that no other unique index has the same name, because these names are also names of constraints."""
         for index in space.indexes.values():
             if index.number != new_index.number and index.unique and new_index.unique and index.name == new_index.name:
                 kind = "PRIMARY KEY" if new_index.number == 0 else "UNIQUE"
@@ -552,9 +551,9 @@ class ReplayedSpaces:
     # -- the end of recovery -------------------------------------------------------------------------------------------
 
     def build_secondary_indexes(self) -> str | None:
-        """Build all secondary indexes; return the server's message if a key is in a hash index twice, else None.
+        """Build all secondary indexes; return the server's message if a hash index has a key twice, else None.
 
-        Trees are built in bulk, without a check for duplicates (`memtx_tree_index_end_build`; run on 2.6.0).
+        Trees are built in bulk, without a check for duplicates (`memtx_tree_index_end_build`; observed on 2.6.0).
         """
         if self.store.is_full:
             return None

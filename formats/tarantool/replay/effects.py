@@ -1,4 +1,4 @@
-"""Effects of applied rows: row changes by primary key, as the log's own system spaces define the keys."""
+"""Effects of applied rows: row changes by primary key; the keys are defined by the log's own system spaces."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _decode_msgpack = msgspec.msgpack.Decoder().decode
 class TarantoolEffects(EffectReader):
     """Row changes of a replay. Learns the primary keys from the rows of `_space` and `_index`.
 
-    An object has the name of its space, and keeps its rows when the space is renamed. Rows of a space whose key is not
-    known are counted as whole rows, and so are the keys that are deleted from it.
+    An object has the name of its space, and keeps its rows when the space is renamed. If the key of a space is not
+    known, its rows and the keys deleted from it are counted as whole rows.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class TarantoolEffects(EffectReader):
         self._doubts: dict[str, str] = {}
 
     def attach_replayer(self, replayer: TarantoolReplayer) -> None:
-        """Take over the server version and the keys that each DELETE_RANGE deletes, which the replayer determines."""
+        """Get the server version, and the keys that each DELETE_RANGE deletes, from the replayer."""
         self._is_3, self._deleted_keys = replayer.version.is_3, replayer.deleted_keys
 
     def unknown_objects(self) -> Mapping[str, str]:
-        """Return objects whose rows are not known as the server has them -> reason as text; called at the end."""
+        """Return objects whose rows may differ from the server's -> reason as text; to be called at the end."""
         collated = {
             self._names[one]: "a collation compares its keys" for one in self._catalog.collated & set(self._names)
         }
@@ -71,11 +71,11 @@ class TarantoolEffects(EffectReader):
 
     @property
     def plain_keys(self) -> Mapping[int, tuple[str, tuple[int, ...]]]:
-        """Spaces whose keys are whole fields that compare by their bytes -> object name, key fields."""
+        """Spaces whose keys are whole fields that are compared byte by byte -> (object name, key fields)."""
         return self._plain_keys
 
     def of(self, records: DecodedRecords, index: int) -> Iterable[StateChange]:
-        """Return the changes of one applied row."""
+        """Return the changes made by one applied row."""
         if records.envelope.type[index] == "DELETE_RANGE":
             return self._decode_range_delete(records, index)
         return self.changes(
@@ -155,7 +155,7 @@ class TarantoolEffects(EffectReader):
         return StateChange(name, PUT, _encode_row_key(parts, row), encode_canonical(row))
 
     def _encode_patch(self, space: int, kind: int, row: Any, operations: Any, body: Mapping[str, Any]) -> bytes:
-        """Encode the operations for `apply_patch`; with the stored form where they cannot be parsed."""
+        """Encode the operations for `apply_patch`; in their stored form if they cannot be parsed."""
         definition = self._catalog.spaces.get(space)
         base = body.get("index_base", 0)
         keys = [part.field for part in self._catalog.keys.get(space) or ()] if kind == _UPSERT_PATCH else []
@@ -195,7 +195,7 @@ class TarantoolEffects(EffectReader):
             yield StateChange(before, RENAME, b"", name.encode(errors="surrogatepass"))
 
     def _is_emptying(self, space: int, kind: str, body: Mapping[str, Any], target: int, snapshot: bool) -> bool:
-        """Check that a row creates, drops or truncates a space, or drops its primary index."""
+        """Return whether a row creates, drops or truncates a space, or drops its primary index."""
         if space == BOX_TRUNCATE_ID:
             return kind != "DELETE" and not snapshot
         if space == BOX_SPACE_ID:
@@ -208,14 +208,14 @@ class TarantoolEffects(EffectReader):
         return self._create_object_name(space) if name is None else name
 
     def _create_object_name(self, space: int) -> str:
-        """Return the name of a space, followed by its number where another space has that name."""
+        """Return the name of a space, followed by its number if another space has the same name."""
         name = self._catalog.get_name(space)
         is_taken = any(used == name for other, used in self._names.items() if other != space)
         return f"{name}#{space}" if is_taken else name
 
 
 def _get_target_space(body: Mapping[str, Any]) -> int | None:
-    """Return the space that a row of a system space is about, its first field; None if it has none."""
+    """Return the space that a row of a system space describes (its first field); None if it has none."""
     row = body.get("tuple") if body.get("key") is None else body["key"]
     return row[0] if isinstance(row, list) and row and type(row[0]) is int else None
 
@@ -256,7 +256,7 @@ def _encode_request_key(parts: tuple[CatalogKeyPart, ...], key: Any) -> bytes:
 
 
 def apply_patch(image: bytes, operation: bytes) -> bytes | None:
-    """Return the row after an UPDATE or UPSERT (`ReplayRules.patch`), or None; b"" is a row that does not exist."""
+    """Return the row after an UPDATE or UPSERT (`ReplayRules.patch`), or None; b"" = the row does not exist."""
     try:
         kind, row, operations, _, _, *rules = _decode_msgpack(operation)
         is_3, keys = rules or (False, ())

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @kernel(read_length)
 def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
-    """Read the head of a text, bin, array or map in shortest form: (size, position after the head); else (-1, p)."""
+    """Read the head of a str, bin, array or map in shortest form: (size, position after the head); else (-1, p)."""
     if code >= 0xA0 and code <= 0xBF:
         return code - 0xA0, p + 1
     if code >= 0x80 and code <= 0x9F:
@@ -66,7 +66,7 @@ def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int
 
 @kernel(load_integer)
 def find_number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
-    """Return the end of the number 0xcb..0xd3 at `buf[p]`; UNSUPPORTED if not in its shortest form, or not finite."""
+    """Return the end of the number 0xcb..0xd3 at `buf[p]`; UNSUPPORTED if it is not shortest form or not finite."""
     size = 1 << (code & 3)
     if code < 0xCB or code > 0xD3 or n - p <= size:
         return -2
@@ -82,7 +82,7 @@ def find_number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
 
 @kernel()
 def is_text_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
-    """Check that the text `buf[p:n]` sorts before `buf[q:z]`."""
+    """Return whether the text `buf[p:n]` sorts before `buf[q:z]`."""
     while p < n and q < z:
         if buf[p] != buf[q]:
             return bool(buf[p] < buf[q])
@@ -96,7 +96,7 @@ def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
     """Return the end of the value at `buf[p]`; UNSUPPORTED if it is not in canonical form.
 
     Args:
-        levels: nesting still allowed below it.
+        levels: nesting levels that are still allowed inside the value.
     """
     if p >= n:
         return -2
@@ -138,7 +138,7 @@ def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
 def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
     """Return (value, position after it) of the canonical integer at `buf[p]`.
 
-    The position is UNSUPPORTED for other values, and for an integer too large to be added without an overflow check.
+    The position is UNSUPPORTED for other values, and for integers so large that an addition could overflow.
     """
     if p >= n:
         return 0, -2
@@ -158,9 +158,9 @@ def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 @kernel()
 def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
-    """Write an integer in canonical form, at most 9 bytes.
+    """Write an integer in canonical form, at most 9 bytes; return the end.
 
-    Return the end. `texts` marks `out` as bytes for the compiler.
+    `texts` is unused; it tells the compiler that `out` is an array of bytes.
     """
     if value >= -32 and value < 0x80:
         out[o] = value & 255
@@ -186,12 +186,12 @@ def write_integer(value: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
 # --- Kernels for the common rows of logs and snapshots ---
 
 SPACE, OBJECT, EPOCH, PARTS, FIRST_PART, SPACE_ENTRY_SIZE = 0, 1, 2, 3, 4, 12
-"""Integers of an entry in the kernels' table of spaces: id, object, epoch of the object, number of fields of its key
-and each of these; the size of an entry."""
+"""Entry in the kernels' table of spaces: id, object, epoch of the object, number of key fields, key fields; its size.
+"""
 
 MAX_PARTS = SPACE_ENTRY_SIZE - FIRST_PART
 COUNTS_PER_SPACE = 3
-"""Integers that `find_plain_run` counts for each space: rows, first and last LSN."""
+"""Number of integers that `find_plain_run` writes for each space: rows, first and last LSN."""
 
 _INSERT, _REPLACE, _UPDATE, _DELETE, _UPSERT = 2, 3, 4, 5, 9
 _SPACE_ID, _INDEX_BASE, _KEY, _TUPLE = 0x10, 0x15, 0x20, 0x21
@@ -202,16 +202,16 @@ _UPDATE_WITH_BASE_KEYS = _UPDATE_KEYS | 1 << _INDEX_BASE
 _DUPLICATE_KEY = 1 << 59
 _SYNC_FLAGS = 6
 _TSN_KEY, _GROUP_KEY = 1 << 8, 1 << 7
-"""Header keys: a transaction's number, the group of a row."""
+"""Bits of header keys: the number of a transaction, the group of a row."""
 MAX_CANONICAL_DEPTH = 12
 _INEXACT_MARKS = 0xFF & ~1
-"""Marks of `skip_value` except that of a bin."""
+"""All marks of `skip_value` except that of a bin."""
 _MAX_ROW_BYTES = 1 << 24
-"""Longer rows are left to the general code."""
+"""Maximum size of a row for the kernels; longer rows are left to the general code."""
 
 
 class ReplayColumns(NamedTuple):
-    """One entry for each row of a batch: what decides whether it is applied."""
+    """Columns with one entry per row of a batch: the values that decide whether a row is applied."""
 
     types: Int64s
     replicas: Int64s
@@ -224,7 +224,7 @@ class ReplayColumns(NamedTuple):
 
 
 class BodyColumns(NamedTuple):
-    """One entry for each row of a batch: what is kept of it. bodies, tuples, ends: places in the bytes."""
+    """Columns with one entry per row of a batch: the body. bodies, tuples, ends: positions in the bytes."""
 
     types: Int64s
     spaces: Int64s
@@ -237,10 +237,10 @@ class BodyColumns(NamedTuple):
 
 @kernel()
 def find_space(space_table: Int64s, count: int, space: int, last: int) -> int:
-    """Return the index of a space in the table, which is sorted by id; -1 if it is not there.
+    """Return the index of a space in the table, which is sorted by id; -1 if the space is not in the table.
 
     Args:
-        last: index of the space that was found before.
+        last: index of the space found by the previous call (tried first).
     """
     if last >= 0 and space_table[SPACE_ENTRY_SIZE * last] == space:
         return last
@@ -257,7 +257,7 @@ def find_space(space_table: Int64s, count: int, space: int, last: int) -> int:
 
 @kernel()
 def advance_open_transaction(tsn: int, commit: int, lsn: int, open_tsn: int) -> int:
-    """Return the transaction that is open after a row, 0 = none; -1 if the row does not continue the open one."""
+    """Return the number of the transaction that is open after a row; 0 = none, -1 = the row does not continue it."""
     if open_tsn == 0:
         if tsn != lsn or tsn <= 0:
             return -1
@@ -278,14 +278,13 @@ def find_plain_run(
     count: int,
     counts: MutableInt64s,
 ) -> int:
-    """Return the end of the run of rows that are applied because they are new.
+    """Return the end of the run of rows that can be applied without a check.
 
-    They are of one replica, each LSN the next one, and nothing in them concerns definitions or synchronous
-    transactions.
+    All are of one replica with consecutive LSNs, and none concerns definitions or synchronous transactions.
 
     Args:
         first_lsn: LSN of the first row; -1 = rows of a snapshot.
-        transactional: whole transactions only.
+        transactional: 1 = whole transactions only.
         counts: receives rows, first and last LSN for each space of the table.
     """
     last = -1
@@ -351,10 +350,10 @@ def find_body_value(buf: UInt8s, p: int, n: int, key_code: int) -> int:
 def put_row_key(
     buf: UInt8s, p: int, n: int, space_table: Int64s, at: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
-    """Write the key of the row at `buf[p]`, whose parts are in the order of its fields, to `out[o:z]`.
+    """Write the key of the row at `buf[p]` to `out[o:z]`; the parts of the key are in the order of the row's fields.
 
     Returns:
-        The end of the key, or NO_SPACE, or UNSUPPORTED; the end of the row.
+        (end of the key, or NO_SPACE, or UNSUPPORTED; end of the row).
     """
     size, q = read_shortest_head(buf, p, n, buf[p] + 0) if p < n else (-1, p)
     if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
@@ -405,7 +404,7 @@ def read_operation(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     """Read the operation `[name, field, argument]` at `buf[p]`.
 
     Returns:
-        Its character, the number of its field, start and end of its argument (end UNSUPPORTED: another form).
+        (its character, field number, start and end of the argument); the end is UNSUPPORTED for other forms.
     """
     if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
         return 0, 0, 0, -2
@@ -419,10 +418,10 @@ def read_operation(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
 def apply_operation(
     buf: UInt8s, p: int, n: int, base: int, texts: UInt8s, image: int, end: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int, int]:
-    """Write the image `texts[image:end]` with the operation at `buf[p]` applied to `out[o:z]`.
+    """Apply the operation at `buf[p]` to the row image `texts[image:end]`, and write the result to `out[o:z]`.
 
     Returns:
-        The end of the new image, or NO_SPACE, or UNSUPPORTED; the end of the operation; 0.
+        (end of the new image, or NO_SPACE, or UNSUPPORTED; end of the operation; 0).
     """
     name, field, argument, argument_end = read_operation(buf, p, n)
     if argument_end < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
@@ -446,10 +445,10 @@ def apply_operation(
 
 @kernel(apply_operation, copy_bytes, read_shortest_head, count_integers, find_row, commit_row)
 def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owner: int, state: int) -> int:
-    """Apply the operations at `buf[p]` to the row whose key was written after the last row.
+    """Apply the operations at `buf[p]` to the row whose key was written last.
 
     Returns:
-        The row's place, or NO_SPACE, or UNSUPPORTED.
+        The position of the row in the store, or NO_SPACE, or UNSUPPORTED.
     """
     slot, at, code = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
     if at < 0 or memory.rows[at + ROW_STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
@@ -496,10 +495,10 @@ def store_row(
     """Apply one row to the row store.
 
     Args:
-        at: position of its space in the table.
+        at: position of the row's space in the table.
 
     Returns:
-        The row's place, or NO_SPACE, or UNSUPPORTED.
+        The position of the row in the store, or NO_SPACE, or UNSUPPORTED.
     """
     if has_space(memory.head, 1, 0) == 0:
         return -1
@@ -556,10 +555,10 @@ def store_rows(
 
     Args:
         space_table: table of spaces with their keys.
-        depth: nesting from which on bodies are not decoded.
+        depth: nesting from which bodies are not decoded.
 
     Returns:
-        The first row that was not applied, and NO_SPACE or UNSUPPORTED for it (`stop`, 0 if all were).
+        (first row that was not applied, NO_SPACE or UNSUPPORTED); (`stop`, 0) if all were applied.
     """
     last = -1
     for i in range(start, stop):
@@ -587,7 +586,7 @@ def store_rows(
 _RULING_COLUMNS = ("type", "replica_id", "lsn", "flags", "space_id", "body_keys", "tsn", "header_keys")
 _STORE_COLUMNS = ("type", "space_id", "body_keys", "shape", "body", "tuple", "end")
 _MAX_SPACES = 1 << 12
-"""Most spaces that a kernel is given at once."""
+"""Maximum number of spaces that are passed to a kernel at once."""
 
 
 class TarantoolFastPath:
@@ -602,7 +601,7 @@ class TarantoolFastPath:
     def rule_on_batch(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compile_kernel: Callable[[Kernel], Kernel]
     ) -> BatchRuling | None:
-        """Rule on the first of the records `[start, stop)` of a batch; None: the first needs its own ruling."""
+        """Rule on records of a batch from `start` on, at most to `stop`; None: the first one needs its own ruling."""
         expected = self._replayer.get_expected_rows(name, batch, start)
         if expected is None:
             return None
@@ -639,7 +638,7 @@ class TarantoolFastPath:
             row_store.grow()
 
     def decode_changes(self, context: TarantoolContext, batch: Batch, start: int, stop: int) -> Iterator[StateChange]:
-        """Return the changes of such records, as `EffectReader.of` does."""
+        """Yield the changes of the records `[start, stop)` of a batch, as `EffectReader.of` does."""
         assert self._effects is not None
         types = to_int_list(batch.records["type"], start, stop)
         decoded_bodies = decode_bodies(context, batch, start, stop, self._limits)
@@ -649,7 +648,7 @@ class TarantoolFastPath:
                 yield from self._effects.changes(TYPE_NAMES[row_type], body, snapshot=snapshot)
 
     def _list_simple_spaces(self) -> tuple[list[int], array[int]]:
-        """Return the spaces on whose rows nothing depends, by their ids, and the kernel's table of them."""
+        """Return the ids of the spaces on whose rows nothing else depends, and the kernels' table of them."""
         simple = self._replayer.simple_spaces
         if self._space_table[0] != simple:
             spaces = sorted(simple)[:_MAX_SPACES]
@@ -663,7 +662,7 @@ class TarantoolFastPath:
 def _build_key_table(
     row_store: RowStoreMemory, plain_keys: Mapping[int, tuple[str, tuple[int, ...]]]
 ) -> tuple[int, array[int]]:
-    """Build the table of `store_rows`: the spaces whose keys are fields in rising order. Returns their number first."""
+    """Build the table of `store_rows`: spaces with key fields in ascending order. Return (number, table)."""
     spaces = [
         (space, name, fields)
         for space, (name, fields) in sorted(plain_keys.items())

@@ -1,4 +1,4 @@
-"""Losses of a start, reasons for each decision, and remedies."""
+"""Losses of a start, the reason for each ruling, and remedies."""
 
 from __future__ import annotations
 
@@ -77,15 +77,15 @@ REASONS: Mapping[str, str] = MappingProxyType(
 # --- Steps to start a stopped server ---
 
 Step = Mapping[str, str | None]
-"""what: description; command: shell command to copy, or None."""
+"""Manual step. what: description; command: shell command to copy, or None."""
 
 _NUMBERED_NAME = re.compile(r"(\d+)(\.(?:xlog|snap|vylog))")
 _MAX_HEADER_SIZE = 300
-"""Bytes within which every header ends; a shorter file without an empty line holds no rows."""
+"""Size in bytes within which every header ends; a shorter file without an empty line holds no rows."""
 
 
 def list_remedies(stop: ReplayStop | None, situation: ReplaySituation) -> list[Step]:
-    """List the steps for a start that ends at `stop`; [] where rows would be lost, or no remedy is known."""
+    """List steps that help after a start that ends at `stop`; [] if rows would be lost, or no remedy is known."""
     if stop is None or not situation.is_directory or situation.policy == "force":
         return []
     return list(_find_steps(stop, {file.name: file for file in situation.files}))
@@ -114,7 +114,7 @@ def _find_steps(stop: ReplayStop, files: Mapping[str, ExaminedFile]) -> Iterator
 
 
 def _ends_in_header(file: ExaminedFile) -> bool:
-    """Check that a file ends inside its header, so that it can hold no row."""
+    """Return whether a file ends inside its header, so that it can hold no row."""
     header = None if file.layout is None else file.layout.context.text.end
     return header is None and file.records == 0 and file.size < _MAX_HEADER_SIZE
 
@@ -146,7 +146,7 @@ MAX_REMEMBERED = 10_000
 _MAX_SERVER_MESSAGES = 100
 
 LsnRange = tuple[int, int, int]
-"""Replica, first and last LSN."""
+"""(replica, first LSN, last LSN)."""
 
 
 class _LostRows(msgspec.Struct):
@@ -173,8 +173,8 @@ class ReplayLosses(msgspec.Struct):
     """Losses of one start.
 
     Attributes:
-        server_messages: what the server logs, as JSON.
-        partly_applied: cut blocks of which it applies some rows, as JSON.
+        server_messages: messages that the server logs, as JSON.
+        partly_applied: truncated blocks of which the server applies some rows, as JSON.
     """
 
     server_messages: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -196,7 +196,7 @@ class ReplayLosses(msgspec.Struct):
         self._findings.append((name, make_finding("silent-loss", *place, text, record=record, **facts)))
 
     def add_read_result(self, file: CandidateFile, result: ServerReadResult) -> None:
-        """Add the losses of one file that was read to its end."""
+        """Add the losses of one file, from the result of reading it to its end."""
         for offset, text in result.messages:
             self.add_server_message(file.name, text, offset)
         for offset, rows in result.partly_applied:
@@ -221,14 +221,14 @@ class ReplayLosses(msgspec.Struct):
                 )
 
     def add_unread_rows(self, name: str, records: DecodedRecords, start: int) -> None:
-        """Add the rows from `start` on: they are after the place that the server takes for the end."""
+        """Add the rows from `start` on, which come after the place that the server takes for the end of the log."""
         rows = self._unread_rows.setdefault(name, _LostRows(records.offset[start], records.record[start]))
         _add_rows(rows, records, start, len(records))
 
     def add_gap_between_logs(
         self, before: CandidateFile, vclock: Mapping[int, int], log: CandidateFile, result: ServerReadResult
     ) -> None:
-        """Add the rows between the last row of a log and the next log: the server moves its vclock without an error."""
+        """Add the rows missing between two logs: the server moves its vclock forward without an error."""
         lost = [(r, vclock.get(r, 0) + 1, lsn) for r, lsn in sorted(log.vclock.items()) if lsn > vclock.get(r, 0)]
         if not lost or result.messages or any(_is_lsn_gap(found) for found in before.file.findings):
             return
@@ -241,14 +241,14 @@ class ReplayLosses(msgspec.Struct):
         self.add_silent_loss(before.name, (end, before.file.size - end), text, record, **facts)
 
     def add_lsn_gap(self, replica: int, first: int, last: int) -> None:
-        """Add LSNs that are skipped; their rows may come later."""
+        """Add LSNs that are skipped; their rows may still come later."""
         if len(self._gaps) < MAX_REMEMBERED:
             self._gaps.append((replica, first, last))
 
     def decide_late_row(
         self, name: str, records: DecodedRecords, i: int, replica: int, lsn: int
     ) -> tuple[str, str] | None:
-        """Return the decision about a row whose LSN does not rise, if it was never applied; else None."""
+        """Return the ruling on a row whose LSN does not rise, if its LSN was never applied; else None."""
         if not any(r == replica and first <= lsn <= last for r, first, last in self._gaps):
             return None
         rows = self._late_rows.setdefault(name, _LostRows(records.offset[i], records.record[i]))
@@ -256,7 +256,7 @@ class ReplayLosses(msgspec.Struct):
         return SKIPPED, "out-of-order"
 
     def create_findings(self) -> Iterator[tuple[str, Finding]]:
-        """Yield all findings, with the name of their file."""
+        """Yield (file name, finding) for all losses."""
         yield from self._findings
         for name, rows in self._unread_rows.items():
             text = (
@@ -281,7 +281,7 @@ def _add_rows(rows: _LostRows, records: DecodedRecords, start: int, stop: int) -
 
 
 def _is_lsn_gap(candidate: Finding) -> bool:
-    """Check for a finding about LSNs of a file that no row has, and that are no failed write."""
+    """Return whether a finding is about LSNs that no row of a file has and that are not a failed write."""
     return candidate.id == "gap-in-sequence" and candidate.severity is Severity.ERROR and "replica" in candidate.facts
 
 

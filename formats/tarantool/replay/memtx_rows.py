@@ -1,7 +1,7 @@
 """Rows of memtx spaces by key while a server replays, checked against the format of their space.
 
-memtx keeps the primary keys while it reads logs and builds the others at the end; with force_recovery, and for its own
-spaces, it keeps all of them from the beginning (`memtx_engine.c`: MEMTX_FINAL_RECOVERY, MEMTX_OK).
+While it reads logs, memtx maintains only primary indexes, and it builds the others at the end. With force_recovery, and
+for system spaces, it maintains all of them from the beginning (`memtx_engine.c`: MEMTX_FINAL_RECOVERY, MEMTX_OK).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _format_type_error(field: str, expected_type: str, value: Any, *, is_3: bool
 
 
 def _check_nested_value(check: FieldCheck, value: Any, *, is_3: bool) -> str | None:
-    """Check the value at the path of a field; each step of the path must be an array or a map."""
+    """Check the value at the path of a field; each step of the path must lead into an array or a map."""
     for step in check.path:
         container = list if isinstance(step, int) else dict
         if not isinstance(value, container):
@@ -95,10 +95,10 @@ def _format_field_path(check: FieldCheck) -> str:
 
 
 def check_key(index: IndexDefinition, key: Sequence[Any], *, is_3: bool, partial: bool = False) -> str | None:
-    """Return the server's message about the key of a request; None if it is a key of this index.
+    """Return the server's message about the key of a request; None if it is a valid key of this index.
 
     Args:
-        partial: it may have fewer parts, and nulls where parts may be null.
+        partial: the key may have fewer parts than the index, and nulls in nullable parts.
     """
     parts = index.parts
     if partial and len(key) > len(parts):
@@ -115,7 +115,7 @@ def check_key(index: IndexDefinition, key: Sequence[Any], *, is_3: bool, partial
 
 
 def extract_key_values(parts: Sequence[KeyPart], row: Sequence[Any]) -> list[Any] | None:
-    """Return the values of a key's parts in a row, None for a missing one; None as a whole if a part has a `[*]`."""
+    """Return the values of a key's parts in a row, None for a missing value; None as a whole for a `[*]` path."""
     values = []
     for part in parts:
         value = row[part.field] if part.field < len(row) else None
@@ -131,12 +131,12 @@ def extract_key_values(parts: Sequence[KeyPart], row: Sequence[Any]) -> list[Any
 
 
 def encode_key(values: Sequence[Any]) -> bytes:
-    """Encode a key so that keys that compare equal have equal bytes."""
+    """Encode a key; keys that compare equal have equal bytes."""
     return encode_canonical([to_comparable(value) for value in values])
 
 
 def make_key_order(index: IndexDefinition, values: Sequence[Any]) -> list[Any]:
-    """Convert a key to values that Python orders like the index; descending parts compare the other way round."""
+    """Convert a key to values that Python sorts like the index; descending parts are wrapped to reverse their order."""
     pairs = zip(index.parts, values, strict=False)
     return [
         _DescendingValue(to_sort_value(value)) if part.descending else to_sort_value(value) for part, value in pairs
@@ -144,7 +144,7 @@ def make_key_order(index: IndexDefinition, values: Sequence[Any]) -> list[Any]:
 
 
 class _DescendingValue:
-    """A value whose order is reversed."""
+    """Value with reversed order."""
 
     __slots__ = ("value",)
 
@@ -162,7 +162,7 @@ class _DescendingValue:
 
 
 def is_in_range(index: IndexDefinition, values: Sequence[Any], begin: Sequence[Any], end: Sequence[Any]) -> bool:
-    """Check that a key is at or after `begin` and before `end`. Either may have fewer parts; an empty one is open."""
+    """Return whether `begin` <= key < `end`. Both limits may have fewer parts; an empty limit is open."""
     key = make_key_order(index, values)
     if key[: len(begin)] < make_key_order(index, begin):
         return False
@@ -170,7 +170,7 @@ def is_in_range(index: IndexDefinition, values: Sequence[Any], begin: Sequence[A
 
 
 def encode_unique_key(index: IndexDefinition, row: Sequence[Any]) -> Iterator[bytes]:
-    """Yield the key of a row in a unique index, unless it has a null: such keys are never equal."""
+    """Yield the key of a row in a unique index; nothing if it has a null, since such keys are never equal."""
     values = extract_key_values(index.parts, row)
     if values is not None and not any(value is None for value in values):
         yield encode_key(values)
@@ -179,15 +179,15 @@ def encode_unique_key(index: IndexDefinition, row: Sequence[Any]) -> Iterator[by
 # --- Rows of memtx spaces, with a rollback log ---
 
 ROW_OVERHEAD_BYTES = 400
-"""Approximate memory of a row beyond its own bytes."""
+"""Approximate memory of a row in addition to its own bytes."""
 MAX_SYSTEM_BYTES = 16 << 20
-"""Memory that the rows of the system spaces may take, however low --max-memory is."""
+"""Memory that rows of system spaces may use even if --max-memory is lower, in bytes."""
 
 _decode_row = msgspec.msgpack.Decoder().decode
 
 
 class DuplicateError(Exception):
-    """Another row has this key in `index`."""
+    """Error: another row has the same key in `index`."""
 
     def __init__(self, index: IndexDefinition) -> None:
         super().__init__(index.name)
@@ -199,7 +199,7 @@ class SpaceRows(msgspec.Struct):
 
     Attributes:
         rows: primary key -> canonical bytes.
-        unique: number of a secondary unique index -> key -> primary key; None = not built yet.
+        unique: number of a secondary unique index -> (key -> primary key); None = not built yet.
     """
 
     rows: dict[bytes, bytes] = msgspec.field(default_factory=dict)
@@ -207,17 +207,17 @@ class SpaceRows(msgspec.Struct):
 
 
 RollbackEntry = tuple[int, bytes, bytes | None]
-"""Space, key, previous image (None = there was no row)."""
+"""(space, key, previous image); None = there was no row."""
 
 
 class MemtxRowStore(msgspec.Struct):
     """Rows of all spaces.
 
-    System spaces are always kept, because their rows define the others.
+    Rows of system spaces are always kept, because they define the other spaces.
 
     Attributes:
-        user_bytes: memory that rows of users take.
-        is_full: it exceeded `max_memory`, and rows of users are no longer kept.
+        user_bytes: memory used by rows of user spaces.
+        is_full: `user_bytes` exceeded `max_memory`, so rows of user spaces are no longer kept.
     """
 
     max_memory: int
@@ -228,7 +228,7 @@ class MemtxRowStore(msgspec.Struct):
     rollback_log: list[RollbackEntry] = msgspec.field(default_factory=list)
 
     def is_discarded(self, space: int) -> bool:
-        """Return True if the rows of a space are no longer kept."""
+        """Return whether the rows of a space are no longer kept."""
         return self.is_full and space > BOX_SYSTEM_ID_MAX
 
     def get_rows(self, space: int) -> SpaceRows:
@@ -242,7 +242,7 @@ class MemtxRowStore(msgspec.Struct):
         return None if image is None else _decode_row(image)
 
     def put_row(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
-        """Set or delete (None) a row. Raises DuplicateError: a secondary unique index that is built has its key."""
+        """Set or delete (None) a row. Raises DuplicateError: a secondary unique index already has the key."""
         rows = self.get_rows(space.number)
         before = rows.rows.get(key)
         if rows.unique is not None:
@@ -270,7 +270,7 @@ class MemtxRowStore(msgspec.Struct):
             raise LimitError("the rows of the system spaces need more memory than --max-memory allows; raise it")
 
     def discard_user_rows(self) -> None:
-        """Discard the rows of users, and keep none from now on: they need more memory than allowed."""
+        """Discard the rows of user spaces, and keep none from now on: they need more memory than allowed."""
         self.is_full = True
         self.user_bytes = 0
         self.spaces = {number: rows for number, rows in self.spaces.items() if number <= BOX_SYSTEM_ID_MAX}
@@ -296,7 +296,7 @@ class MemtxRowStore(msgspec.Struct):
                 keys[unique_key] = key
 
     def build_indexes(self, space: SpaceDefinition, *, only: IndexDefinition | None = None) -> None:
-        """Build the secondary unique indexes of a space, or only one of them.
+        """Build the secondary unique indexes of a space, or only the index `only`.
 
         Raises:
             DuplicateError: two rows have the same key.
@@ -313,7 +313,7 @@ class MemtxRowStore(msgspec.Struct):
                         raise DuplicateError(index)
 
     def rekey(self, space: SpaceDefinition) -> None:
-        """Store all rows under the keys of another primary index. Raises DuplicateError: two rows have the same key."""
+        """Store all rows under the keys of a new primary index. Raises DuplicateError: two rows have the same key."""
         rows, index = self.get_rows(space.number), space.indexes[0]
         rekeyed: dict[bytes, bytes] = {}
         for image in rows.rows.values():
@@ -335,7 +335,7 @@ class MemtxRowStore(msgspec.Struct):
         return map(_decode_row, self.get_rows(space).rows.values())
 
     def clear(self, space: int) -> None:
-        """Remove all rows of a space; not in the rollback log."""
+        """Remove all rows of a space, without an entry in the rollback log."""
         rows = self.spaces.pop(space, None)
         if rows is not None:
             freed = sum(len(image) + ROW_OVERHEAD_BYTES for image in rows.rows.values())
@@ -348,7 +348,7 @@ class MemtxRowStore(msgspec.Struct):
     # -- undo ----------------------------------------------------------------------------------------------------------
 
     def roll_back(self, entries: Sequence[RollbackEntry], definitions: dict[int, SpaceDefinition]) -> None:
-        """Roll changes back, the last one first."""
+        """Roll back changes, the last one first."""
         for number, key, image in reversed(entries):
             if self.is_discarded(number):
                 continue

@@ -1,8 +1,7 @@
 """Predict what the server does with a data directory when it starts.
 
-The rules of 2.6 go row by row (`recover_xlog`, `apply_wal_row`). Servers from 2.8.1 on apply whole transactions, and
-refuse logs in which one has no end. Source:
-`docs/spec/tarantool.md#reading-and-durable-end`.
+Servers like 2.6 apply row by row (`recover_xlog`, `apply_wal_row`). Servers from 2.8.1 on apply whole transactions, and
+refuse logs that contain a transaction without an end. Source: `docs/spec/tarantool.md#reading-and-durable-end`.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ from binlogtool.formats.tarantool.validate.xlog_and_snap import XlogFacts
 
 
 def parse_position(position: Mapping[str, Any]) -> dict[int, int]:
-    """Convert a position `{"vclock": {"1": 61}}` to a vclock; invalid components are left out."""
+    """Convert a position `{"vclock": {"1": 61}}` to a vclock; invalid components are omitted."""
     stored = position.get("vclock")
     pairs = stored.items() if isinstance(stored, Mapping) else ()
     return {int(r): lsn for r, lsn in pairs if str(r).isdecimal() and type(lsn) is int and lsn >= 0}
@@ -79,7 +78,7 @@ def read_header_position(name: str, data: bytes) -> Mapping[str, Any] | None:
 # --- Prediction for a data directory ---
 
 _ROLLBACK_ONLY = ("ROLLBACK",)
-"""A change of the queue's owner confirms up to an LSN, and rolls back what is after it (`txn_limbo_read_promote`)."""
+"""Types that roll back from their LSN on; other ROLLBACK_TYPES confirm up to it first (`txn_limbo_read_promote`)."""
 
 _WRITE_TYPES = frozenset(("INSERT", "REPLACE", "UPDATE", "DELETE", "UPSERT", "INSERT_ARROW", "DELETE_RANGE"))
 _CONTROL_TYPES = frozenset(("NOP", "RAFT", *CONFIRM_TYPES, *ROLLBACK_TYPES))
@@ -89,7 +88,7 @@ _TYPE_NUMBERS = {"REPLACE": 3, "UPDATE": 4, "DELETE": 5, "UPSERT": 9, "NOP": 12}
 
 _MAX_FAST_LSN = 1 << 62
 MAX_CHECKED_ROWS = 200_000
-"""Most rows of a replay for which each row is checked against the state of its space."""
+"""Maximum number of rows of a replay for which each row is checked against the state of its space."""
 
 _MAX_LISTED = 3
 
@@ -100,7 +99,7 @@ _SKIP_NOT_REACHED = (SKIPPED, NOT_REACHED)
 
 
 class ExpectedRows(NamedTuple):
-    """Rows that are applied for one reason: all of one replica.
+    """Rows of one replica that are applied without a check.
 
     Attributes:
         first_lsn: LSN of the first row; -1 = rows of a snapshot.
@@ -141,18 +140,18 @@ class TarantoolReplayer:
         self._first_user_row: tuple[int, int] | None = None  # record number and offset
 
     def _create_model(self, situation: ReplaySituation) -> ReplayedSpaces | None:
-        """Create the state of all spaces; None if it is not known from the beginning, or there are too many rows."""
+        """Create the state of all spaces; None if their initial state is unknown, or there are too many rows."""
         rows = sum(file.records for file in situation.files)
         if self._plan.snapshot is None or rows > MAX_CHECKED_ROWS:
             return None
         return ReplayedSpaces(self._plan.version, force=self._force, max_memory=situation.max_memory)
 
     def plan_reads(self) -> ReadPlan:
-        """Return the files in the server's order: metadata log of vinyl, snapshot, logs."""
+        """Return the files in the server's reading order: metadata log of vinyl, snapshot, logs."""
         return self._plan.itinerary
 
     def feed(self, name: str, first: int, records: DecodedRecords) -> Iterable[Ruling]:
-        """Rule on all rows of the run except those that wait in the queue of synchronous transactions."""
+        """Rule on all rows of the run except those waiting in the queue of synchronous transactions."""
         if self._stop is not None or self._plan.itinerary.refusal is not None:
             return [Ruling(first, first + len(records), *_SKIP_NOT_REACHED)]
         startup = self._plan
@@ -176,7 +175,7 @@ class TarantoolReplayer:
         return list(self._merge_decisions(self._decide_log_rows(name, first, records), name, first, records))
 
     def finish(self) -> tuple[Iterable[Ruling], ReplayOutcome]:
-        """Open the logs that are left (those without rows, too), then do the last checks of the start."""
+        """Open the remaining logs (also those without rows), then do the last checks of the start."""
         rulings: list[Ruling] = []
         if self._plan.itinerary.refusal is None and not self._plan.bootstraps:
             if not self._situation.ended_early():
@@ -189,7 +188,7 @@ class TarantoolReplayer:
         return rulings, self._create_outcome()
 
     def _finish_transactions(self) -> list[Ruling]:
-        """Rule on a transaction without an end."""
+        """Rule on the rows of a transaction without an end."""
         if (
             self._stop is not None
             or self._transaction_stream is None
@@ -203,7 +202,7 @@ class TarantoolReplayer:
     # -- files -----------------------------------------------------------------------------------------------------
 
     def _open_logs_until(self, name: str | None) -> None:
-        """Open logs up to this one (None = all), as `recover_remaining_wals` does."""
+        """Open logs up to this name (None = all), as `recover_remaining_wals` does."""
         if self._current_log is None and self._plan.snapshot is not None:
             self._loaded_vinyl = frozenset(self._catalog.vinyl)
             self._close_file(self._plan.snapshot)
@@ -238,7 +237,7 @@ class TarantoolReplayer:
             self._vclock = dict(log.vclock)
 
     def _close_file(self, file: CandidateFile) -> None:
-        """Close a file at its end: take over the server's messages, and the place where it stops."""
+        """Close a file at its end: collect the server's messages, and where it stops in the file."""
         read_result = self._plan.read_results[file.name]
         self._losses.add_read_result(file, read_result)
         if read_result.stop is not None and self._stop is None:
@@ -247,7 +246,7 @@ class TarantoolReplayer:
     def _check_snapshot(self, snapshot: CandidateFile) -> None:
         """Check the end of a snapshot.
 
-        From 3.x on force_recovery does not help its system spaces, nor needs its end mark.
+        From 3.x on, force_recovery does not tolerate errors in system spaces, and does not require the end mark.
         """
         read_result = self._plan.read_results[snapshot.name]
         lenient = self._force and self._plan.version.is_3
@@ -263,7 +262,7 @@ class TarantoolReplayer:
                 self._stop = ReplayStop(snapshot.name, snapshot.file.size, text)
 
     def _find_user_rows(self, name: str, records: DecodedRecords) -> None:
-        """Find the first row of users' spaces in the snapshot (`memtx_engine_recover_snapshot` of 3.x)."""
+        """Find the first row of a user space in the snapshot (`memtx_engine_recover_snapshot` of 3.x)."""
         spaces = [body.get("space_id") if body else None for body in records.bodies]
         for i, (kind, space) in enumerate(zip(records.envelope.type, spaces, strict=True)):
             if kind != "INSERT" or not isinstance(space, int) or space > BOX_SYSTEM_ID_MAX:
@@ -273,7 +272,7 @@ class TarantoolReplayer:
                 return
 
     def _check_vclock(self) -> None:
-        """Compare the vclock with that of the newest log, which servers of 3.x scan first (`local_recovery`)."""
+        """Compare the vclock with that of the newest log, which 3.x servers scan first (`local_recovery`)."""
         log = self._plan.logs[-1] if self._plan.logs else None
         verdict = None if log is None else log.file.verdict
         facts = None if verdict is None else verdict.facts
@@ -294,7 +293,7 @@ class TarantoolReplayer:
                 self._stop = ReplayStop(self._current_log.name, None, text)
 
     def _check_registered(self) -> None:
-        """Check that the instance is in `_cluster` (`box_cfg_xc`); one with replication_anon need not be."""
+        """Check that the instance is in `_cluster` (`box_cfg_xc`); with replication_anon it need not be."""
         snapshot = self._plan.snapshot
         if self._stop is not None or snapshot is None or not self._situation.is_directory:
             return
@@ -318,12 +317,12 @@ class TarantoolReplayer:
     # -- runs of similar rows --------------------------------------------------------------------------------------
 
     def _is_plain_snapshot(self, name: str, records: DecodedRecords) -> bool:
-        """Check that a run has only rows of known spaces, and none that defines a space."""
+        """Return whether a run has only rows of known spaces, and no row that defines a space."""
         insert = records.envelope.type.count("INSERT") == len(records)
         return insert and self._is_before_limit(name, records) and self._are_simple(_collect_spaces(records))
 
     def _is_plain_log(self, name: str, records: DecodedRecords) -> bool:
-        """Check that a run of a log is plain: one replica, each LSN the next one, nothing waits.
+        """Return whether a run of a log is plain: one replica, consecutive LSNs, nothing waits in the queue.
 
         Moves the vclock if so.
         """
@@ -345,12 +344,12 @@ class TarantoolReplayer:
         return is_plain
 
     def _is_before_limit(self, name: str, records: DecodedRecords) -> bool:
-        """Check that the server reads all rows of a run."""
+        """Return whether the server reads all rows of a run."""
         limit = self._plan.read_results[name].limit
         return limit is None or records.offset[-1] < limit
 
     def _are_simple(self, spaces: set[int | None]) -> bool:
-        """Check that nothing depends on the rows of these spaces, and that they can be applied."""
+        """Return whether nothing depends on the rows of these spaces, and the rows can be applied."""
         return all(space in self._simple_spaces or self._is_simple(space) for space in spaces)
 
     def _is_simple(self, space: int | None) -> bool:
@@ -377,11 +376,11 @@ class TarantoolReplayer:
 
     @property
     def simple_spaces(self) -> Set[int]:
-        """Spaces on whose rows nothing is known to depend."""
+        """Ids of spaces whose rows do not define or affect anything else."""
         return self._simple_spaces
 
     def get_expected_rows(self, name: str, batch: Batch, start: int) -> ExpectedRows | None:
-        """Describe the rows from `start` on that are applied without a check; None if each has to be checked."""
+        """Return the rows from `start` on that are applied without a check; None if each row must be checked."""
         startup = self._plan
         if self._stop is not None or startup.itinerary.refusal is not None or self._limbo:
             return None
@@ -401,7 +400,7 @@ class TarantoolReplayer:
         )
 
     def note_applied_rows(self, expected: ExpectedRows, count: int) -> None:
-        """Note that `count` rows were as expected and are applied."""
+        """Move the vclock over `count` rows that were applied as expected."""
         if expected.first_lsn >= 0:
             self._vclock[expected.replica] = expected.first_lsn + count - 1
 
@@ -410,7 +409,7 @@ class TarantoolReplayer:
     def _merge_decisions(
         self, decisions: Iterator[Decision | None], name: str, first: int, records: DecodedRecords
     ) -> Iterator[Ruling]:
-        """Merge one decision per row (None: later) into rulings, with those of the queue in application order."""
+        """Merge one decision per row (None: later) into rulings, with those of the queue, in application order."""
         limit = self._plan.read_results[name].limit
         reached = len(records) if limit is None else bisect_left(records.offset, limit)
         run_decision: Decision | None = None
@@ -439,7 +438,7 @@ class TarantoolReplayer:
     def _rule_on_transactions(
         self, stream: TransactionStream, name: str, first: int, records: DecodedRecords
     ) -> Iterator[Ruling]:
-        """Rule on the rows of a log as a server does that applies whole transactions."""
+        """Rule on the rows of a log as servers that apply whole transactions do."""
         read_result = self._plan.read_results[name]
         reached = len(records) if read_result.limit is None else bisect_left(records.offset, read_result.limit)
         yield from stream.rule_on_rows(name, first, records, reached)
@@ -452,7 +451,7 @@ class TarantoolReplayer:
                 yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
 
     def _get_verified_end(self, name: str) -> int:
-        """Return the end of the last good block when the file was verified; rows after it were written later."""
+        """Return the end of the last good block at verification; later rows were written after it."""
         tails = (file.tail for file in self._situation.files if file.name == name and file.tail is not None)
         return next((tail.end for tail in tails), 0)
 
@@ -477,11 +476,11 @@ class TarantoolReplayer:
                 yield self._refuse_row(name, records.offset[i], text, "not-an-insert")
 
     def _is_system_row(self, kind: str, space: int | None) -> bool:
-        """Check for a row at the beginning of a snapshot, of which force_recovery skips none (3.x)."""
+        """Return whether a row is one of the system rows in a snapshot, of which force_recovery skips none (3.x)."""
         return kind == "INSERT" and space is not None and space <= BOX_SYSTEM_ID_MAX
 
     def _decide_log_rows(self, name: str, first: int, records: DecodedRecords) -> Iterator[Decision | None]:
-        """Yield one decision for each row; None for those that wait."""
+        """Yield one decision per row; None for rows that wait."""
         limbo = self._limbo
         envelope, flags = records.envelope, _find_synchronous_rows(records)
         rows = zip(envelope.type, envelope.seq, envelope.origin, records.bodies, strict=True)
@@ -516,7 +515,7 @@ class TarantoolReplayer:
                 yield _APPLY_NEW
 
     def _apply_and_learn(self, name: str, records: DecodedRecords, i: int, space: int | None) -> Decision | None:
-        """Apply a row and learn its definition of a space; return the decision if the server refuses it, else None."""
+        """Apply a row and store the definition in it; return the decision if the server refuses it, else None."""
         refused = self._apply_or_refuse(name, records, i)
         if refused is not None:
             return refused
@@ -532,7 +531,7 @@ class TarantoolReplayer:
         return self._refuse_row(name, offset, fault.why, "vinyl-index")
 
     def _remember_vinyl_row(self, kind: str, space: int | None) -> None:
-        """Note a row of a vinyl space: it is applied unless the runs have it."""
+        """Record a row of a vinyl space: the server applies it unless the runs already contain it."""
         vinyl = self._plan.vinyl
         if (
             vinyl is not None
@@ -543,7 +542,7 @@ class TarantoolReplayer:
             vinyl.note_row(space or 0, sum(self._vclock.values()), deletes=kind == "DELETE")
 
     def _open_vinyl_indexes(self, kind: str, body: Any) -> VinylFault | None:
-        """Recover the indexes of vinyl that a row of `_index` or `_truncate` creates; return why that fails."""
+        """Recover the vinyl indexes that a row of `_index` or `_truncate` creates; return why that fails, else None."""
         space = body.get("space_id") if body else None
         if space not in (BOX_INDEX_ID, BOX_TRUNCATE_ID):
             return None
@@ -656,14 +655,14 @@ class TarantoolReplayer:
         return None
 
     def apply_control_row(self, row: ReplayRow) -> str | None:
-        """Apply a row without data; return the server's message if it refuses the row, else None."""
+        """Move the vclock to a row; return the decision if the vclock has already reached it, else None."""
         return self._apply_control(row.kind, row.body, row.replica if self._plan.version.is_3 else None)
 
     def commit_rows(self, rows: Sequence[ReplayRow], savepoint: tuple[int, int]) -> str | Decision | None:
-        """Commit a transaction: return the decision about its rows, None if they wait for a CONFIRM, or the server's
+        """Commit a transaction. Return the decision about its rows, None if they wait for a CONFIRM, or the server's
         message.
         """
-        if sum(self._vclock.values()) >= 1 << 63:  # the signature is negative: the server takes that for a failed write
+        if sum(self._vclock.values()) >= 1 << 63:  # the signature is negative: a failed write to the server
             self.roll_back_to(savepoint)
             return REJECTED, "transaction-dropped"
         wait, sync = read_wait_flags(rows)
@@ -773,12 +772,12 @@ class TarantoolReplayer:
         return ReplayOutcome(starts, stop, {"vclock": vclock}, tuple(findings), details, unknown)
 
     def _explain_undetermined(self) -> list[str]:
-        """Explain why no rule determines whether the server starts; [] if one does."""
+        """Explain why it cannot be determined whether the server starts; [] if it can."""
         vinyl = self._plan.vinyl
         return [] if vinyl is None or vinyl.undetermined is None else [vinyl.undetermined]
 
     def _list_unchecked_rows(self) -> dict[str, str]:
-        """List checks of rows that were not made and could stop the server: place -> why."""
+        """List checks of rows that were not made although they could stop the server: place -> reason."""
         if self._model is None:
             is_checkable = self._plan.snapshot is not None and self._situation.is_directory
             return {"rows against formats and keys": "too many rows"} if is_checkable else {}
@@ -788,7 +787,7 @@ class TarantoolReplayer:
         return doubts
 
     def _list_unchecked_files(self) -> dict[str, str]:
-        """List files that were not checked and could stop the server: place -> why."""
+        """List files that were not checked although they could stop the server: place -> reason."""
         startup = self._plan
         vinyl = None if startup.vinyl is None or not self._catalog.vinyl else startup.vinyl.unchecked
         unchecked = {} if vinyl is None else {"indexes of vinyl": vinyl}
@@ -800,14 +799,14 @@ class TarantoolReplayer:
         return unchecked
 
     def _can_decide(self) -> bool:
-        """Check that these files determine whether a server starts."""
+        """Return whether these files determine whether a server starts."""
         startup = self._plan
         return bool(
             startup.snapshot or startup.bootstraps or startup.itinerary.refusal or self._situation.start_position
         )
 
     def _report_unread_logs(self) -> Iterator[tuple[str, Finding]]:
-        """Report the logs beside which the server creates a new instance."""
+        """Report the logs in a directory in which the server creates a new instance."""
         if self._plan.bootstraps:
             logs = [
                 file for file in self._situation.files if file.name in self._plan.itinerary.skipped and file.records
@@ -853,7 +852,7 @@ def _collect_spaces(records: DecodedRecords) -> set[int | None]:
 
 
 def _find_synchronous_rows(records: DecodedRecords) -> frozenset[int]:
-    """Return the positions of rows whose header marks their transaction as synchronous (2.11 and newer)."""
+    """Return the indexes of rows whose header marks their transaction as synchronous (2.11 and newer)."""
     extras = records.extras or ()
     return frozenset(i for i, one in enumerate(extras) if one and one["flags"] & _SYNC_FLAGS)
 

@@ -1,8 +1,8 @@
 """Read a damaged file as the server's own read loop does.
 
-Verification knows every damaged place, and reads more than the server does: it proves where blocks start again. The
-server takes a length that runs past the end of the file for the end of the log, stops at any other fault, and with
-force_recovery continues at the next bytes that look like a block's magic. Only these places are simulated here.
+Verification knows every damaged place, and reads more than the server: it proves where blocks start again. The server
+stops at most faults. It takes a length that exceeds the file for the end of the log, and with force_recovery it
+continues at the next bytes that look like a block's magic. Only these places are simulated here.
 Source: `docs/spec/tarantool.md#reading-and-durable-end`.
 """
 
@@ -41,7 +41,7 @@ _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
 
 class ServerVersion(NamedTuple):
-    """Major and minor number. 2.6 and 3.9 were run; the rules between are those of the server's own release notes."""
+    """Major and minor number. 2.6 and 3.9 were tested; rules for versions between them are from the release notes."""
 
     major: int
     minor: int
@@ -53,12 +53,12 @@ class ServerVersion(NamedTuple):
 
     @property
     def is_3(self) -> bool:
-        """True if the rules of 3.x hold."""
+        """True if the rules of 3.x apply."""
         return self.major >= 3
 
 
 OLDEST_VERSION = ServerVersion(2, 6)
-"""Version whose rules hold for files that do not name their server, and for all older servers."""
+"""Version whose rules apply to all older servers and to files that do not name their server."""
 
 
 def parse_version(text: str | None) -> ServerVersion | None:
@@ -71,8 +71,8 @@ def choose_server_version(requested: str | None, files: Iterable[ExaminedFile]) 
     """Choose the version of the server that starts.
 
     Args:
-        requested: version that the user gives (`--server-version`); it wins.
-        files: of the directory; else the highest version in the headers of its files counts.
+        requested: version given by the user (`--server-version`); it takes precedence.
+        files: files of the directory; without `requested`, the highest version in their headers is used.
     """
     parsed = parse_version(requested)
     if parsed is not None:
@@ -98,9 +98,9 @@ _EMPTY_BLOCK_MESSAGES = {
     False: "Failed to allocate 0 bytes in runtime for xlog rows buffer",
     True: "Can't allocate 0 bytes",
 }
-"""Message of the server about a plain block without rows, by whether it is 3.x."""
+"""The server's message about an uncompressed block without rows, by whether it is 3.x."""
 _FATAL_MESSAGES = (_DECOMPRESSION_MESSAGE, *_EMPTY_BLOCK_MESSAGES.values())
-"""Errors that force_recovery does not tolerate: to the server they are no errors of a log."""
+"""Errors that force_recovery does not tolerate, because the server does not count them as errors of a log."""
 
 
 class ServerMessage(NamedTuple):
@@ -114,11 +114,11 @@ class ServerReadResult(msgspec.Struct, frozen=True):
     """Result of the server's reading of one file.
 
     Attributes:
-        stop: where it gives up.
+        stop: where the server gives up.
         silent_end: offset that it takes for the end of the log without an error.
         messages: errors that it logs and tolerates (force_recovery).
         dropped: offsets of blocks whose rows are lost without an error.
-        partly_applied: (offset, rows) of blocks that cannot be unpacked completely, of which it applies the first rows.
+        partly_applied: (offset, rows) of blocks that cannot be unpacked completely; their first rows are applied.
         closed: it sees the end mark.
     """
 
@@ -131,17 +131,17 @@ class ServerReadResult(msgspec.Struct, frozen=True):
 
     @property
     def limit(self) -> int | None:
-        """Offset from which on no row is read, or None."""
+        """Offset from which no more rows are read, or None."""
         return self.silent_end if self.stop is None else self.stop.offset
 
 
 class _DamagedPlace(NamedTuple):
-    """A damaged place.
+    """Damaged place in a file.
 
     Attributes:
         next_block: offset of the next block that verification found, or None.
-        is_framed: the block itself is whole; only its content is wrong.
-        is_unpacked: its payload can be unpacked; verification gives its good rows.
+        is_framed: the block itself is complete; only its content is wrong.
+        is_unpacked: its payload can be unpacked, and verification gives its good rows.
     """
 
     next_block: int | None
@@ -156,7 +156,7 @@ def simulate_reading(file: ExaminedFile, read: RangeReader, version: ServerVersi
 
 
 def _collect_damaged_places(file: ExaminedFile) -> dict[int, _DamagedPlace]:
-    """Collect the damaged places of a file by offset, and the end of its good part."""
+    """Return the damaged places of a file by offset, including the end of its good part."""
     assert file.layout is not None
     places: dict[int, _DamagedPlace] = {}
     tail = () if file.tail is None else file.tail.findings
@@ -179,7 +179,7 @@ def _collect_damaged_places(file: ExaminedFile) -> dict[int, _DamagedPlace]:
 
 
 class _ReadSimulation:
-    """Simulation of the server over the damaged places of a file, in order."""
+    """Simulation of the server's reading over the damaged places of a file, in order."""
 
     def __init__(self, file: ExaminedFile, read: RangeReader, version: ServerVersion, force: bool) -> None:
         self._file, self._is_3 = file, version.is_3
@@ -191,7 +191,7 @@ class _ReadSimulation:
         self._position = 0
 
     def run(self, places: dict[int, _DamagedPlace]) -> ServerReadResult:
-        """Simulate place by place; skip places before the one that the server has reached."""
+        """Simulate place by place; places that the server has already passed are skipped."""
         for offset, place in places.items():
             if offset < self._position:
                 continue
@@ -228,7 +228,7 @@ class _ReadSimulation:
     # -- a damaged block -------------------------------------------------------------------------------------------
 
     def _predict_block_message(self, offset: int) -> str | None:
-        """Predict the server's message about bytes where verification saw no block; None if it sees the end there."""
+        """Predict the server's message about bytes that are not a block; None if the server takes them for the end."""
         data, bytes_left = self._read_bytes(offset, FIXHEADER_SIZE), self._file.size - offset
         if bytes_left < 4 or (data[:4] == END_MARK and bytes_left == 4):
             return None
@@ -245,12 +245,12 @@ class _ReadSimulation:
         return None if length > bytes_left - FIXHEADER_SIZE else "tx checksum mismatch"
 
     def _can_resync(self, offset: int, next_block: int | None) -> bool:
-        """Search for a magic from one byte further on (`xlog_cursor_find_tx_magic`).
+        """Search for a magic from the next byte on (`xlog_cursor_find_tx_magic`).
 
         True if that leads to the next block.
 
-        Between here and there verification has proven that nothing is a block; bytes whose length runs past the end of
-        the file are the end for the server.
+        Verification has proven that there is no block in between; to the server, bytes whose length exceeds the file
+        are the end of the log.
         """
         for candidate in self._find_magics(offset + 1):
             if candidate == next_block:
@@ -273,12 +273,12 @@ class _ReadSimulation:
                 position = match.start() + 1
             start += _CHUNK_SIZE
 
-    # -- a whole block with wrong content --------------------------------------------------------------------------
+    # -- a complete block with wrong content --------------------------------------------------------------------------
 
     def _predict_payload_message(self, offset: int, place: _DamagedPlace) -> str:
         """Predict the server's message about the content of a block whose crc is right.
 
-        "" = none, but rows are missing.
+        "" = no message, but rows are missing.
         """
         size = min((place.next_block or offset) - offset, _MAX_PAYLOAD_READ)
         data = self._read_bytes(offset, size)
@@ -302,7 +302,7 @@ class _ReadSimulation:
 def _read_payload_rows(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
     """Count the rows that the server reads, and collect its messages about rows that it skips.
 
-    Reading ends where no row is framed.
+    Reading ends at bytes that are not framed as a row.
     """
     position = row_count = 0
     messages: list[str] = []
@@ -323,7 +323,7 @@ def _read_payload_rows(rows: bytes, *, is_3: bool) -> tuple[int, list[str]]:
 
 
 def is_refused_header_key(key: int, kind: MpKind, *, is_3: bool) -> bool:
-    """Check for an unknown key in a row's header that the version's table of types refuses (`xrow_header_decode`)."""
+    """Return whether the version's type table refuses an unknown key in a row header (`xrow_header_decode`)."""
     if key <= HeaderKey.THREAD_ID and (is_3 or kind is not MpKind.NIL):
         return False
     if is_3:
@@ -334,7 +334,7 @@ def is_refused_header_key(key: int, kind: MpKind, *, is_3: bool) -> bool:
 
 
 _KEYS_WITH_TYPES_2_6, _LAST_KEY_2_6 = 0x2C, 0x52
-"""Keys from the first on must be nil in 2.6, those after the second must not be there."""
+"""In 2.6 keys from the first one on must be nil, and keys above the second one are not allowed."""
 
 
 def _read_fixheader_length(data: bytes) -> int:
@@ -366,7 +366,7 @@ def _read_fixheader_field(data: bytes, position: int) -> MpToken | None:
 
 
 def _unpack_leniently(payload: bytes) -> bytes | None:
-    """Unpack zstd frames as the server does, also where the last one is cut short; None if one is damaged."""
+    """Unpack zstd frames as the server does, even if the last one is truncated; None if a frame is damaged."""
     import zstandard
 
     reader = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_SIZE).stream_reader(payload, read_across_frames=True)

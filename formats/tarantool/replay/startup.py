@@ -1,10 +1,9 @@
 """Predict what the server does with the files of a data directory before it reads rows.
 
-An index is recovered when its row of `_index` is applied, from the state that the metadata log describes (vy_lsm.c:
+A vinyl index is recovered when its row of `_index` is applied, from the state in the metadata log (vy_lsm.c:
 vy_lsm_recover, vy_run.c: vy_run_recover).
 
-Source: `xlog_dir_scan`, `memtx_engine_new`, `vy_log_begin_recovery`;
-`docs/spec/tarantool.md#reading-and-durable-end`.
+Source: `xlog_dir_scan`, `memtx_engine_new`, `vy_log_begin_recovery`; `docs/spec/tarantool.md#reading-and-durable-end`.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ __all__ = ["OpenedIndex", "VinylFault", "VinylRecovery", "read_vylog_state"]
 # --- Recovery of vinyl indexes ---
 
 IndexId = tuple[int, int]
-"""Space and index."""
+"""(space id, index id)."""
 FindingFacts = dict[str, Any]
 MAX_LSN = (1 << 63) - 1
 MAX_ROWS_PER_SPACE = 1_000_000
-"""Most rows of one space that are remembered."""
+"""Maximum number of rows of one space that are recorded."""
 
 
 class VinylFault(NamedTuple):
-    """Reason why an index cannot be recovered. offset: in `file`."""
+    """Reason why an index cannot be recovered. offset: position in `file`."""
 
     file: str
     offset: int | None
@@ -57,12 +56,12 @@ class VinylFault(NamedTuple):
 
 
 class OpenedIndex(msgspec.Struct):
-    """An index that the server has.
+    """Vinyl index that the server has open.
 
     Attributes:
-        tree: its LSM tree; None = it is new and empty.
-        signature: of the state in which it was created.
-        is_dropped_later: the metadata log says that it is dropped later.
+        tree: its LSM tree; None = the index is new and empty.
+        signature: signature of the vclock at which it was created.
+        is_dropped_later: by the metadata log, it is dropped later.
     """
 
     tree: LsmTree | None
@@ -71,18 +70,18 @@ class OpenedIndex(msgspec.Struct):
 
 
 class VinylRecovery(msgspec.Struct):
-    """The vinyl indexes of one start.
+    """Vinyl indexes of one start.
 
     Attributes:
         vylog: name of the metadata log.
-        state: of the metadata log as the server reads it; None = there is none.
-        files: runs and indexes by name.
-        read_results: result of the server's reading of damaged indexes.
+        state: state of the metadata log as the server reads it; None = there is no such log.
+        files: runs and index files by name.
+        read_results: results of the server's reading of damaged index files.
         leftovers: names of unfinished files.
         previous: state from which the metadata log's checkpoint was made, or None.
         rebuilds: an index file is rebuilt from its run (force_recovery).
         unchecked: why nothing is checked, or None.
-        rows_by_space: rows of the logs by space: signature after each, and whether it is a DELETE; None = not recorded.
+        rows_by_space: logged rows by space: (signature after the row, whether it is a DELETE); None = not recorded.
         undetermined: why no rule determines whether the server starts, or None.
     """
 
@@ -100,7 +99,7 @@ class VinylRecovery(msgspec.Struct):
     rows_by_space: dict[int, list[tuple[int, bool]]] | None = None
 
     def open_index(self, space: int, index: int, signature: int, *, from_snapshot: bool) -> VinylFault | None:
-        """Recover one index; return why that fails."""
+        """Recover one index; return why that fails, or None."""
         state = self.state
         if self.unchecked:
             return None
@@ -167,7 +166,7 @@ class VinylRecovery(msgspec.Struct):
         return None if candidate.fault is None else VinylFault(name, *candidate.fault)
 
     def _check_index(self, name: str) -> VinylFault | None:
-        """Check an index file: only the first block counts, and of that the pages that RUNINFO counts."""
+        """Check an index file: only the pages that RUNINFO counts in its first block are read."""
         fault = self._check_file_header(name)
         if fault is not None:
             return fault
@@ -193,7 +192,7 @@ class VinylRecovery(msgspec.Struct):
     # -- losses ----------------------------------------------------------------------------------------------
 
     def find_losses(self, names: Mapping[int, str]) -> Iterator[tuple[str, Finding]]:
-        """Yield the rows that the server does not have or cannot read at the end of a start. names: of the spaces."""
+        """Yield rows that are lost or unreadable at the end of a start. names: names of the spaces."""
         if self.state is None or self.unchecked:
             return
         for (space, index), index_state in sorted(self.opened_indexes.items()):
@@ -212,13 +211,13 @@ class VinylRecovery(msgspec.Struct):
                 yield from self._report_unreadable_pages(index_state.tree, run, label, facts)
 
     def note_row(self, space: int, signature: int, *, deletes: bool) -> None:
-        """Remember a row of the logs."""
+        """Record a row of the logs."""
         rows = [] if self.rows_by_space is None else self.rows_by_space.setdefault(space, [])
         if len(rows) < MAX_ROWS_PER_SPACE:
             rows.append((signature, deletes))
 
     def _list_rows_between(self, space: int, after: int, until: int) -> list[bool] | None:
-        """Return, for each logged row with signature in `(after, until]`, True for a DELETE; None if not recorded."""
+        """Return, for each logged row with a signature in `(after, until]`, True for a DELETE; None if not recorded."""
         if after >= until:
             return []
         if self.rows_by_space is None:
@@ -226,23 +225,23 @@ class VinylRecovery(msgspec.Struct):
         return [deletes for signature, deletes in self.rows_by_space.get(space, ()) if after < signature <= until]
 
     def _get_covered_lsn(self, index_state: OpenedIndex) -> int:
-        """Return the LSN up to which rows are in the runs of an index, or were written before it existed."""
+        """Return the LSN up to which rows are in the runs of an index, or were written before the index existed."""
         if index_state.tree is None or self.state is None:
             return index_state.signature
         runs = list(self.state.list_live_runs(index_state.tree))
         if any(run.incomplete for run in runs):
-            return MAX_LSN  # its rows are not recorded
+            return MAX_LSN  # the rows of the run are not recorded
         run_facts = (self._get_run_facts(index_state.tree, run) for run in runs)
         newest = (facts.max_lsn or 0 for facts in run_facts if isinstance(facts, RunFacts))
         return max([index_state.tree.create_lsn, *(run.dump_lsn for run in runs), *newest])
 
     def _get_run_facts(self, tree: LsmTree, run: VinylRun) -> object:
-        """Return the facts of validation about the file of a run; None if there is no file."""
+        """Return the validator's facts about the file of a run; None if there is no file."""
         candidate = self.files.get(self.run_file_name(tree, run, "run"))
         return None if candidate is None else _get_facts(candidate)
 
     def _was_not_built(self, index_state: OpenedIndex) -> bool:
-        """Check that the metadata log has nothing of what the index held when it was created."""
+        """Return whether the metadata log has no trace of the rows that the index held when it was created."""
         if index_state.tree is None or self.state is None:
             return True
         return index_state.tree.dump_lsn <= 0 and not any(True for _ in self.state.list_live_runs(index_state.tree))
@@ -250,8 +249,8 @@ class VinylRecovery(msgspec.Struct):
     def _report_skipped_rows(
         self, space: int, index: int, index_state: OpenedIndex, label: str, facts: FindingFacts
     ) -> Iterator[tuple[str, Finding]]:
-        """Report rows of the logs that are skipped because the primary index is said to have them in its runs, and that
-        the runs do not have (vinyl.c: vy_is_committed).
+        """Report logged rows that are skipped because the primary index should have them in its runs, which it does not
+        (vinyl.c: vy_is_committed).
         """
         primary = self.opened_indexes.get((space, 0))
         if primary is None or primary.tree is None or primary.is_dropped_later or self.state is None:
@@ -259,7 +258,7 @@ class VinylRecovery(msgspec.Struct):
         dumped, covered = primary.tree.dump_lsn, self._get_covered_lsn(index_state)
         if index == 0:
             rows = self._list_rows_between(space, covered, dumped)
-            if rows and not any(rows):  # rows deleted before a dump need no run
+            if rows and not any(rows):  # rows that were deleted before a dump need no run
                 text = f"{label}: {len(rows):,} rows of the logs are skipped, and are in no run"
                 yield self._create_loss(text, facts, "vylog_rows_passed_over")
         elif self._was_not_built(index_state) and any(
@@ -278,7 +277,7 @@ class VinylRecovery(msgspec.Struct):
         return self.vylog or "", make_finding("silent-loss", None, 0, text, diagnosis=diagnosis, **facts)
 
     def _report_unread_runs(self, tree: LsmTree, label: str, facts: FindingFacts) -> Iterator[tuple[str, Finding]]:
-        """Report runs that no range uses, and slices that the last checkpoint had and that are missing now."""
+        """Report runs that no range uses, and slices of the last checkpoint that are missing now."""
         state = self.state
         assert state is not None
         for slice_ in state.list_forgotten_slices(tree):
@@ -317,7 +316,7 @@ class VinylRecovery(msgspec.Struct):
         return previous_run is not None and bool(previous_run.slices) and not previous_run.dropped
 
     def _report_removed_runs(self, tree: LsmTree, label: str, facts: FindingFacts) -> Iterator[tuple[str, Finding]]:
-        """Report runs that are read now and whose files the server removes (`vy_gc`, after recovery or at its end)."""
+        """Report runs that are read now but whose files the server removes (`vy_gc`, during recovery or at its end)."""
         assert self.state is not None
         for run in self.state.list_live_runs(tree):
             if run.lsm != tree.id and self.run_file_name(tree, run, "run") not in self.files:
@@ -345,7 +344,7 @@ class VinylRecovery(msgspec.Struct):
     def _report_unreadable_pages(
         self, tree: LsmTree, run: VinylRun, label: str, facts: FindingFacts
     ) -> Iterator[tuple[str, Finding]]:
-        """Report pages that cannot be read, which a query finds when it reaches them."""
+        """Report unreadable pages, which the server only notices when a query reads them."""
         index, data = (self.files.get(self.run_file_name(tree, run, suffix)) for suffix in ("index", "run"))
         index_facts, run_facts = (None if one is None else _get_facts(one) for one in (index, data))
         if data is None or not isinstance(run_facts, RunFacts) or not isinstance(index_facts, IndexFacts):
@@ -383,8 +382,8 @@ def _find_first_error(findings: Iterable[Finding]) -> int | None:
 def read_vylog_state(
     facts: object, read_result: ServerReadResult, *, force: bool
 ) -> tuple[VylogState | None, VinylFault | None]:
-    """Return the state of the metadata log as the server reads it, and the record that it refuses (`file` is left
-    empty).
+    """Return the state of the metadata log as the server reads it, and the fault of the record that it refuses (with an
+    empty `file`).
     """
     if not isinstance(facts, VylogFacts):
         return None, None
@@ -407,15 +406,15 @@ _META_MESSAGES = {
 _VCLOCK = re.compile(r"[ \t]*\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*(?:,[ \t]*|(?=\})))*\}")
 _VCLOCK_PREFIX = re.compile(r"[ \t]*(?:\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*,?[ \t]*)*(?:\d+[ \t]*(?::[ \t]*)?)?)?")
 _MAX_WORD_SIZE = 10
-"""Bytes that the server reserves for the type, and for the version, with the zero after each."""
+"""Buffer size of the server for the type and for the version, in bytes, including the terminating zero."""
 _EMPTY_HEADER = HeaderText([], None)
 _SKIPPABLE_FAULTS = re.compile("^Invalid xlog type|signature check failed$|invalid instance UUID$|invalid xlog order$")
-"""Faults of a header that can be read."""
+"""Messages about faults of headers that are nevertheless readable."""
 _SIGNATURE_DIAGNOSES = ("vclock_name_mismatch", "unknown_header_key")
 
 
 class StartRefusedError(Exception):
-    """The server gives up at once, at `stop`."""
+    """Error: the server gives up at once, at `stop`."""
 
     def __init__(self, stop: ReplayStop) -> None:
         super().__init__(stop.why)
@@ -426,8 +425,8 @@ class CandidateFile(NamedTuple):
     """A file that the server finds.
 
     Attributes:
-        number: of its name.
-        fault: offset and server's message about its header, or None.
+        number: number in its name.
+        fault: (offset, server's message) about its header, or None.
     """
 
     file: ExaminedFile
@@ -447,14 +446,14 @@ class CandidateFile(NamedTuple):
 
 
 class TarantoolStartup(msgspec.Struct, frozen=True):
-    """The plan of one start.
+    """Plan of one start.
 
     Attributes:
         snapshot, logs, vylog: files that the server reads.
         start: vclock that it begins with.
         read_results: name -> result of the server's reading.
-        vinyl: recovery of the vinyl indexes; None where single files were named.
-        bootstraps: it finds no snapshot, and creates a new, empty instance.
+        vinyl: recovery of the vinyl indexes; None if single files were named.
+        bootstraps: the server finds no snapshot, and creates a new, empty instance.
         version: of the server that starts.
     """
 
@@ -475,27 +474,27 @@ def format_path(name: str) -> str:
 
 
 def is_vclock_at_most(a: Vclock, b: Vclock) -> bool:
-    """Check that no component of `a` is above that of `b` (`vclock_compare` <= 0)."""
+    """Return whether no component of `a` is above that of `b` (`vclock_compare` <= 0)."""
     return all(lsn <= b.get(replica, 0) for replica, lsn in a.items())
 
 
 def is_vclock_ordered(a: Vclock, b: Vclock) -> bool:
-    """Check that one of two vclocks is before the other, and not equal (`vclock_compare`)."""
+    """Return whether two vclocks are ordered and not equal (`vclock_compare`)."""
     return is_vclock_at_most(a, b) != is_vclock_at_most(b, a)
 
 
 def is_same_vclock(a: Vclock, b: Vclock) -> bool:
-    """Check that all components are equal."""
+    """Return whether all components are equal."""
     return is_vclock_at_most(a, b) and is_vclock_at_most(b, a)
 
 
 def plan_startup(situation: ReplaySituation, start: Vclock | None) -> TarantoolStartup:
-    """Plan the start of a server. start: vclock of a server that has already applied a part (`--against`), or None."""
+    """Plan the start of a server. start: vclock that was already reached (`--against`), or None."""
     return _StartupPlanner(situation, start).create_plan()
 
 
 class _StartupPlanner:
-    """Examines the files as the server does."""
+    """Examines the files as the server does and builds the plan."""
 
     def __init__(self, situation: ReplaySituation, start: Vclock | None) -> None:
         self._situation = situation
@@ -519,7 +518,7 @@ class _StartupPlanner:
         self._files[match[2]].append(candidate)
 
     def create_plan(self) -> TarantoolStartup:
-        """Plan everything in the server's order; a refusal ends it."""
+        """Plan the start in the server's order; a refusal ends the plan."""
         for kind in ("run", "index"):
             self._passed |= dict.fromkeys((c.name for c in self._files[kind]), "vinyl-data")
         try:
@@ -529,7 +528,7 @@ class _StartupPlanner:
         return replace(startup, version=self._version)
 
     def _plan_single_files(self) -> TarantoolStartup:
-        """Plan single files that were named: they are read as given."""
+        """Plan a start from single files that the user named: they are read as given."""
         candidates = [c for kind in ("snap", "vylog", "xlog") for c in self._files[kind]]
         for candidate in candidates:
             _require_valid_header(candidate)
@@ -540,7 +539,7 @@ class _StartupPlanner:
         return self._create_startup(start, _get_last(snaps), _get_last(vylogs), logs)
 
     def _plan_directory(self) -> TarantoolStartup:
-        """Plan a whole data directory."""
+        """Plan the start from a whole data directory."""
         snaps = self._scan_kind("snap", self._force)
         if self._force and self._version.is_3 and self._start_vclock is None:
             self._check_newest_snapshot()
@@ -557,7 +556,7 @@ class _StartupPlanner:
         return self._create_startup(start, snapshot, vylog, logs)
 
     def _scan_kind(self, kind: str, force: bool, instance: str | None = None) -> list[CandidateFile]:
-        """Scan the files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or force skips its file."""
+        """Return the files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or force skips it."""
         valid_files: list[CandidateFile] = []
         for listed_file in sorted(self._files[kind], key=lambda c: (c.number, c.name)):
             candidate = self._resolve_listed_file(listed_file, valid_files)
@@ -574,16 +573,14 @@ class _StartupPlanner:
         return sorted(valid_files, key=lambda c: c.context.signature)
 
     def _check_newest_snapshot(self) -> None:
-        """Check the header of the newest snapshot, whose version 3.x reads before anything else
-        (`get_snapshot_version`).
-        """
+        """Check the newest snapshot's header: 3.x reads its version before anything else (`get_snapshot_version`)."""
         named = (c for c in self._files["snap"] if len(posixpath.basename(c.name)) == len(f"{0:020d}.snap"))
         newest = max(named, key=lambda c: c.number, default=None)
         if newest is not None and newest.fault is not None and not _SKIPPABLE_FAULTS.search(newest.fault[1]):
             _require_valid_header(newest)
 
     def _resolve_listed_file(self, listed_file: CandidateFile, before: list[CandidateFile]) -> CandidateFile:
-        """Return the file that the server opens for a listed one: it makes the name from the number, with 20 digits."""
+        """Return the file that the server opens for a listed file: it formats the number of the name with 20 digits."""
         directory, kind = posixpath.dirname(listed_file.name), listed_file.name.rpartition(".")[2]
         name = posixpath.join(directory, f"{listed_file.number:020d}.{kind}")
         opened_file = next((c for c in self._files[kind] if c.name == name), None)
@@ -595,7 +592,7 @@ class _StartupPlanner:
         return opened_file
 
     def _plan_bootstrap(self, logs: list[CandidateFile]) -> TarantoolStartup:
-        """Plan a start without a snapshot: the server creates a new instance, and reads none of the files (run on
+        """Plan a start without a snapshot: the server creates a new instance, and reads none of the files (observed on
         2.6.0).
         """
         self._skip_files([*logs, *self._files["vylog"]], None, "no-snapshot")
@@ -611,10 +608,10 @@ class _StartupPlanner:
     def _select_vylog(self, start: Vclock, instance: str | None) -> CandidateFile | None:
         """Select the newest metadata log.
 
-        Where the snapshot is newer, the server first creates one of its number from it.
+        If the snapshot is newer, the server first creates a metadata log with the snapshot's number from it.
         """
         vylogs = self._scan_kind("vylog", False, instance)
-        if self._force and self._version.is_3:  # the server removes those that are newer than the snapshot
+        if self._force and self._version.is_3:  # the server removes metadata logs newer than the snapshot
             newer = [c for c in vylogs if not is_vclock_at_most(c.vclock, start)]
             self._passed |= dict.fromkeys((c.name for c in newer), "newer-than-snapshot")
             vylogs = [c for c in vylogs if c not in newer]
@@ -627,13 +624,13 @@ class _StartupPlanner:
         return newest
 
     def _check_leftover(self, vylog: CandidateFile, name: str) -> None:
-        """Refuse if a file that the server creates exists already (`xlog_create`)."""
+        """Refuse the start if a file that the server would create already exists (`xlog_create`)."""
         facts, path = _get_facts(vylog), posixpath.join(posixpath.dirname(vylog.name), name)
         if path in self._passed and isinstance(facts, VylogFacts) and facts.state.trees:
             raise StartRefusedError(ReplayStop(path, None, f"failed to create file './{name}'"))
 
     def _select_logs(self, logs: list[CandidateFile], start: Vclock) -> list[CandidateFile]:
-        """Select the newest log that begins at or before the start, and all after it; else all (`vclockset_match`)."""
+        """Return the newest log that begins at or before the start, and all after it; else all (`vclockset_match`)."""
         first = max((i for i, log in enumerate(logs) if is_vclock_at_most(log.vclock, start)), default=0)
         self._passed |= dict.fromkeys((log.name for log in logs[:first]), "older-file")
         return logs[first:]
@@ -717,7 +714,7 @@ def _require_valid_header(candidate: CandidateFile) -> None:
 
 
 def _is_damaged(file: ExaminedFile) -> bool:
-    """Check that verification reports an error, or no end mark."""
+    """Return whether verification reports an error or a missing end mark."""
     return any(one.severity is Severity.ERROR for one in file.findings) or file.tail is None or not file.tail.closed
 
 
@@ -725,7 +722,7 @@ def _is_damaged(file: ExaminedFile) -> bool:
 
 
 def _find_header_fault(file: ExaminedFile, context: TarantoolContext) -> tuple[int, str] | None:
-    """Return the server's message about the stored header, also where it is read with a bit corrected."""
+    """Return the server's message about the stored header, even if the file is read with a corrected bit."""
     if file.layout is None:
         return 0, f"failed to open '{format_path(file.name)}' file"
     for correction in filter(is_header_correction, file.layout.findings):
@@ -734,9 +731,7 @@ def _find_header_fault(file: ExaminedFile, context: TarantoolContext) -> tuple[i
 
 
 def predict_header_fault(name: str, findings: Iterable[Finding], context: TarantoolContext) -> tuple[int, str] | None:
-    """Predict the offset and message of the server's refusal of a header, in the order of its checks
-    (`xlog_cursor_open`).
-    """
+    """Predict (offset, message) of a refused header, in the order of the server's checks (`xlog_cursor_open`)."""
     errors = {f.facts.get("diagnosis"): f for f in findings if f.severity is Severity.ERROR}
     if context.text.end is None:
         return 0, "Unexpected end of file, run with 'force_recovery = true'"
@@ -759,7 +754,7 @@ def predict_header_fault(name: str, findings: Iterable[Finding], context: Tarant
 
 
 def _find_vclock_fault(context: TarantoolContext) -> int:
-    """Return where the server stops reading the vclock, counted from 1 (`vclock_from_string`)."""
+    """Return the column, from 1, at which the server stops reading the vclock (`vclock_from_string`)."""
     lines = (context.text.get_value(name) or "" for name in ("vclock", "prev_vclock"))
     for text in lines:
         prefix = _VCLOCK_PREFIX.match(text)
@@ -768,7 +763,7 @@ def _find_vclock_fault(context: TarantoolContext) -> int:
     return 1
 
 
-# --- Vinyl spaces with rows only in runs (`docs/spec/tarantool.md#vinyl-files`) ---
+# --- Vinyl spaces whose rows are only in runs (`docs/spec/tarantool.md#vinyl-files`) ---
 
 _PRIMARY_INDEX = 0
 
@@ -776,10 +771,10 @@ _PRIMARY_INDEX = 0
 def find_spaces_in_runs(catalog: SpaceCatalog, loaded: Collection[int], facts: Any) -> dict[str, str]:
     """Return the names of vinyl spaces with rows in runs, and why these rows are not known.
 
-    All rows of spaces that are created after the snapshot, or that had no run at that checkpoint, are in the logs.
+    Spaces that were created after the snapshot, or had no run at that checkpoint, have all their rows in the logs.
 
     Args:
-        loaded: vinyl spaces that the snapshot has.
+        loaded: ids of the vinyl spaces in the snapshot.
         facts: `VylogFacts` of the newest metadata log, or None.
     """
     names = {space: catalog.get_name(space) for space in catalog.vinyl.intersection(loaded)}

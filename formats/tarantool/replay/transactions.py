@@ -1,9 +1,9 @@
-"""Apply rows as whole transactions, and the queue of synchronous transactions.
+"""Apply rows as whole transactions, and simulate the queue of synchronous transactions.
 
 Source: `docs/spec/tarantool.md#row-types`.
 
-Without force_recovery a row that cannot be applied stops the start, and so does a transaction without an end. With it
-rows are collected by their replica until one ends a transaction; one bad row drops all of them.
+Without force_recovery, a row that cannot be applied and a transaction without an end stop the start. With it, rows are
+collected by replica until one ends its transaction, and one bad row drops the whole transaction.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from binlogtool.formats.tarantool.codes import VCLOCK_MAX, RowFlag
 
 
 class _WaitingTransaction(msgspec.Struct):
-    """A transaction that waits.
+    """Transaction that waits in the queue.
 
     Attributes:
         ranges: numbers of its rows.
-        sync: it waits for a CONFIRM itself, not only for its turn.
-        savepoint: of the rows' state before it.
+        sync: it waits for a CONFIRM of its own, not only for earlier transactions.
+        savepoint: savepoint of the rows' state before it.
     """
 
     ranges: list[tuple[int, int]]
@@ -36,12 +36,12 @@ class _WaitingTransaction(msgspec.Struct):
     savepoint: tuple[int, int]
 
     def create_rulings(self, verb: str, reason: str) -> Iterator[Ruling]:
-        """Yield rulings on its rows."""
+        """Yield rulings on the rows of the transaction."""
         return (Ruling(first, stop, verb, reason) for first, stop in self.ranges)
 
 
 class Limbo(msgspec.Struct):
-    """Waiting transactions in order.
+    """Queue of waiting transactions (the server's `txn_limbo`), in order.
 
     Attributes:
         owner: id of the instance to which the queue belongs; 0 = none.
@@ -56,7 +56,7 @@ class Limbo(msgspec.Struct):
         return bool(self._queue)
 
     def add_transaction(self, numbers: Iterable[int], lsn: int, savepoint: tuple[int, int], *, sync: bool) -> None:
-        """Add a transaction that waits: a synchronous one, or any after such a one."""
+        """Add a transaction that must wait: a synchronous one, or any transaction after it."""
         ranges: list[tuple[int, int]] = []
         for number in numbers:
             if ranges and ranges[-1][1] == number:
@@ -66,12 +66,12 @@ class Limbo(msgspec.Struct):
         self._queue.append(_WaitingTransaction(ranges, lsn, sync, savepoint))
 
     def confirm(self, lsn: int) -> None:
-        """Confirm everything up to this LSN, and what waited only after it (`txn_limbo_read_confirm`)."""
+        """Confirm all up to this LSN, and later ones that waited only for them (`txn_limbo_read_confirm`)."""
         while self._queue and (not self._queue[0].sync or self._queue[0].lsn <= lsn):
             self.released += self._queue.popleft().create_rulings(APPLIED, "confirmed")
 
     def roll_back(self, lsn: int) -> tuple[int, int] | None:
-        """Roll back everything from this LSN on, and what waited after it (`txn_limbo_read_rollback`).
+        """Roll back all transactions from this LSN on, and those that waited after them (`txn_limbo_read_rollback`).
 
         Returns:
             The savepoint before the first of these rows; None if no row is rolled back.
@@ -90,7 +90,7 @@ class Limbo(msgspec.Struct):
         return taken
 
     def release_rest(self) -> Iterator[Ruling]:
-        """Release what still waits at the end of the log as applied but not confirmed."""
+        """Release transactions that still wait at the end of the log, as applied but not confirmed."""
         yield from self.take_released()
         while self._queue:
             yield from self._queue.popleft().create_rulings(APPLIED, "unconfirmed")
@@ -111,9 +111,9 @@ class ReplayRow(NamedTuple):
     """One row to apply.
 
     Attributes:
-        number: in the replay.
-        commit: it ends its transaction.
-        done: it was applied before, and only its end of the transaction counts.
+        number: number of the row in the replay.
+        commit: the row ends its transaction.
+        done: the row was applied before; only its commit flag is used.
     """
 
     number: int
@@ -134,7 +134,7 @@ class RowApplier(Protocol):
     """Interface that applies rows (implemented by `TarantoolReplayer`)."""
 
     def advance_vclock(self, name: str, records: DecodedRecords, i: int, replica: int, lsn: int) -> Decision | None:
-        """Move the vclock to a row; return the decision if the vclock is there already, else None."""
+        """Move the vclock to a row; return the decision if the vclock has already reached it, else None."""
 
     def apply_row(self, row: ReplayRow) -> tuple[str, str] | None:
         """Apply a row of a transaction; return the server's message and the reason if it refuses the row, else None."""
@@ -162,7 +162,7 @@ class RowApplier(Protocol):
 
 
 class TransactionStream:
-    """The transactions of one start. stop: where the server gives up, or None."""
+    """Transactions of one start. stop: where the server gives up, or None."""
 
     def __init__(self, applier: RowApplier, *, force: bool) -> None:
         self._applier, self._force = applier, force
@@ -182,7 +182,7 @@ class TransactionStream:
         return bool(self._tsn or self._in_transaction or any(self._collected.values()))
 
     def rule_on_rows(self, name: str, first: int, records: DecodedRecords, stop: int) -> Iterator[Ruling]:
-        """Rule on the first `stop` rows of a run in the order of application, and on earlier rows that waited."""
+        """Rule on the first `stop` rows of a run, and on earlier rows that waited, in the order of application."""
         envelope, marks = records.envelope, records.extras
         for i, (kind, lsn, replica, txn) in enumerate(
             zip(envelope.type[:stop], envelope.seq, envelope.origin, envelope.txn, strict=False)
@@ -232,7 +232,7 @@ class TransactionStream:
                         break
 
     def _find_owner(self, row: ReplayRow) -> int:
-        """Return the replica whose transaction a row belongs to; a local row joins the transaction with its number."""
+        """Return the replica whose transaction a row belongs to; a local row joins the transaction with its TSN."""
         if row.replica:
             return row.replica
         return (
@@ -313,7 +313,7 @@ class TransactionStream:
             yield _create_ruling(row, (REJECTED, reason))
 
     def finish(self, name: str) -> tuple[list[Ruling], ReplayStop | None]:
-        """Rule on a transaction that has no end in the log."""
+        """Rule on the rows of a transaction that has no end in the log."""
         rows = [*self._rows, *(row for rows in self._collected.values() for row in rows)]
         if not rows:
             return [], None
@@ -333,18 +333,18 @@ def _get_control_decision(row: ReplayRow) -> Decision | None:
 
 
 def to_signed(lsn: int) -> int:
-    """Convert an LSN to the signed number that the server compares."""
+    """Convert an LSN to the signed number by which the server compares."""
     return lsn - (1 << 64) if lsn >= 1 << 63 else lsn
 
 
 def read_wait_flags(rows: Sequence[ReplayRow]) -> tuple[bool, bool]:
-    """Return whether a transaction waits, and whether for a CONFIRM of its own, by the flags of its last row (3.x)."""
+    """Return (waits, needs a CONFIRM of its own) of a transaction, by the flags of its last row (3.x)."""
     flags = rows[-1].flags
     return bool(flags & _WAIT_SYNC), bool(flags & _WAIT_ACK)
 
 
 def check_synchro_request(kind: str, body: Any) -> str | None:
-    """Return the server's message about a request of the queue, or of Raft, whose body it cannot read; else None."""
+    """Return the server's message if it cannot read the body of a queue or Raft request; else None."""
     if kind == "RAFT":
         if not isinstance(body, Mapping) or not body:
             return "Invalid MsgPack - malformed raft request"

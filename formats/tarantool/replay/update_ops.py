@@ -1,7 +1,7 @@
 """Evaluate update operations as the server does (`xrow_update.c`).
 
-Values are those of decoded bodies. An operation whose result cannot be determined exactly gives None: nothing is
-guessed. Source: `docs/spec/tarantool.md#update-operations`.
+Values are in the form of decoded bodies. If the result of an operation cannot be determined exactly, it is None:
+nothing is guessed. Source: `docs/spec/tarantool.md#update-operations`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from decimal import Decimal, InvalidOperation, localcontext
 from typing import Any
 
 PathStep = int | str
-"""A step of a path: a field counted from 0, or a key of a map."""
+"""Step of a path: a field counted from 0, or a key of a map."""
 
 UpdateOperation = tuple[str, list[PathStep] | None, list[Any]]
-"""Name, path (None = it cannot be determined), arguments."""
+"""(name, path, arguments); path None = cannot be determined."""
 
 _PATH_STEP = re.compile(r"\[(\d+)\]|\[\"([^\"\\]*)\"\]|\['([^'\\]*)'\]|(?:^|\.)([^\W\d]\w*)")
 _ARGUMENT_COUNTS = {"=": 1, "+": 1, "-": 1, "&": 1, "|": 1, "^": 1, "!": 1, "#": 1, ":": 3}
@@ -28,11 +28,11 @@ _MAX_UINT, _MIN_INT = (1 << 64) - 1, -(1 << 63)
 
 
 class UpdateRefusedError(Exception):
-    """The server cannot apply the operation: an UPDATE then changes nothing at all, an UPSERT skips the operation."""
+    """Error: the server refuses the operation. An UPDATE then changes nothing at all, an UPSERT skips the operation."""
 
 
 class UpdateUndeterminedError(Exception):
-    """The result of the operation on the server cannot be determined."""
+    """Error: the result of the operation on the server cannot be determined."""
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def _parse_target(target: Any, base: int, fields: Mapping[str, int]) -> list[Pat
 
 
 def parse_path(path: str) -> list[PathStep] | None:
-    """Parse a path such as `[6].k[3].deep` to its steps; numbers in it count from 1. None if the syntax is wrong."""
+    """Parse a path such as `[6].k[3].deep` into steps; its numbers count from 1. None if the syntax is wrong."""
     steps: list[PathStep] = []
     position = 0
     while position < len(path):
@@ -167,10 +167,10 @@ def apply_update(row: list[Any], operations: Sequence[UpdateOperation], *, is_3:
     """Apply an UPDATE to a row.
 
     Args:
-        fills: fields that the row lacks before a new one become null (after 2.6).
+        fills: missing fields before a new field become null (after 2.6).
 
     Raises:
-        UpdateRefusedError: the server refuses it; with its message.
+        UpdateRefusedError: the server refuses the update; the error has its message.
         UpdateUndeterminedError: the result cannot be determined.
     """
     for name, path, arguments in operations:
@@ -182,7 +182,7 @@ def apply_update(row: list[Any], operations: Sequence[UpdateOperation], *, is_3:
 
 
 def apply_upsert(row: list[Any], operations: Sequence[UpdateOperation], *, is_3: bool = False) -> list[Any] | None:
-    """Apply the operations of an UPSERT to a row, skipping those that cannot be applied; None if not determined."""
+    """Apply an UPSERT's operations to a row, skipping those that cannot be applied; None if not determined."""
     field_states: list[int] = [_UNCHANGED] * len(row)
     for name, path, arguments in operations:
         try:
@@ -206,7 +206,7 @@ _UNCHANGED, _CHANGED, _CHANGED_INSIDE = range(3)
 
 
 def _mark_changed(field_states: list[int], name: str, path: list[PathStep], growth: int, *, adds: bool) -> None:
-    """Mark the fields that were changed: the server refuses to change one twice (`xrow_update_err_double`).
+    """Mark the fields that were changed: the server refuses to change a field twice (`xrow_update_err_double`).
 
     Args:
         adds: several `+` and `-` on one field are allowed (3.x).
@@ -227,7 +227,7 @@ def _mark_changed(field_states: list[int], name: str, path: list[PathStep], grow
 
 
 def _fill_with_nulls(row: list[Any], name: str, path: list[PathStep] | None) -> list[Any]:
-    """Fill a row with nulls up to the field of an operation, as the server did: a logged UPDATE was possible."""
+    """Fill a row with nulls up to the field of an operation: since the UPDATE was logged, the server did so too."""
     index = path[0] if path is not None and len(path) == 1 and name in "=!" else 0
     missing = index - len(row) if isinstance(index, int) else 0
     return [*row, *[None] * missing] if 0 < missing <= _MAX_FIELDS else row
@@ -303,7 +303,7 @@ def _require(
 
 
 def _to_server_step(step: PathStep) -> PathStep:
-    """Convert a step to the server's counting, from 1."""
+    """Convert a step to the server's numbering, which starts at 1."""
     return step + 1 if isinstance(step, int) and step >= 0 else step
 
 
@@ -336,7 +336,7 @@ def _apply_bitwise(name: str, a: Any, b: Any) -> int:
 
 
 def _add_numbers(a: Any, b: Any, negative: bool, digits: int) -> Any:
-    """Add or subtract: integers stay integers, a decimal makes the result one, else a double
+    """Add or subtract: two integers give an integer, a decimal gives a decimal, else a double
     (`xrow_update_arith_make`).
     """
     if type(a) is int and type(b) is int:

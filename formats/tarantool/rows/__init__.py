@@ -1,1 +1,1 @@
-"""Rows of journal files."""
+"""Rows of journal files: parsing, and JSON lines."""

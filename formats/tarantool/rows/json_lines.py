@@ -1,6 +1,6 @@
-"""Write plain rows as JSON lines, as kernels.
+"""Write plain rows as JSON lines, in compiled kernels.
 
-Positions returned below zero: -1 = no room in `out`, -2 = not plain.
+Negative positions that are returned: -1 = not enough room in `out`, -2 = the value is not plain.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_DEPTH = 16
 
 @kernel(are_bytes_equal, skip_value, find_text)
 def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
-    """Return 1 if the keys of the map whose first pair is at `buf[p]` are distinct texts and at most 32, else 0.
+    """Return 1 if the keys of the map whose first pair is at `buf[p]` are at most 32 distinct texts, else 0.
 
     Uses `notes[64:]`.
     """
@@ -83,7 +83,7 @@ def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt
     widen_float,
 )
 def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """Write the value at `buf[p]`, which is no array and no map: (position after it, position after the output)."""
+    """Write the value at `buf[p]`, which is not an array or map: (position after it, position after the output)."""
     if code < 0x80:
         return p + 1, put_unsigned(code, out, o, z)
     if code >= 0xE0:
@@ -115,7 +115,7 @@ def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: in
 
 @kernel(put_string, find_text)
 def put_map_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """Write a key of a map and its colon; -2 for a key that begins with a dollar, which could be taken for a mark."""
+    """Write a key of a map and a colon; -2 for a key that begins with "$", which could be taken for a mark."""
     start, end = find_text(buf, p, n)
     if end < 0 or (end > start and buf[start] == 0x24):
         return p, -2
@@ -130,9 +130,9 @@ def put_map_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int)
 
 @kernel(read_container_head, has_distinct_keys, put_map_key, put_scalar)
 def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """Write one value that is plain JSON: (position after it, position after the output or -1 or -2).
+    """Write one value that is plain JSON: (position after it, position after the output, or -1 or -2).
 
-    Keeps its own stack in `notes`: the items still to come of each open array (2 * count) and map (2 * count + 1).
+    Keeps a stack in `notes`: the number of remaining items of each open array (2 * count) and map (2 * count + 1).
     """
     depth = 0
     left = 0
@@ -186,7 +186,7 @@ def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUIn
 def put_time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, bits: int, keys: int
 ) -> int:
-    """Write seconds as a time to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
+    """Write a time in seconds, rounded to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
     if keys & 16 == 0:
         return put_null(out, o, z)
     exponent = bits >> 52
@@ -205,7 +205,7 @@ def put_time_member(
 
 @kernel(put_name, put_unsigned)
 def put_space_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, space: int) -> int:
-    """Write the name of a space, or its number in quotes; -2 for rows of `_space`, from which names are learned."""
+    """Write the name of a space, or its number in quotes; -2 for rows of `_space`, which define names."""
     if space == 280:
         return -2
     p = put_name(texts, space, out, o, z)
@@ -297,7 +297,7 @@ def put_body_member(
 
 
 class RowHeader(NamedTuple):
-    """The stored keys of a row."""
+    """Header of a row: its stored keys."""
 
     keys: int
     kind: int
@@ -313,7 +313,7 @@ class RowHeader(NamedTuple):
 def put_header_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: RowHeader
 ) -> int:
-    """Write the stored header keys that are shown, with their exact values."""
+    """Write the header keys that are shown, with their exact stored values."""
     mark = 123
     for key in range(10):
         if header.keys & (1 << key) == 0 or key == 1 or key == 5 or key == 6:
@@ -361,7 +361,7 @@ def put_header_member(
 
 
 def create_json_line(context: TarantoolContext) -> JsonLine | None:
-    """Return the members of a line of a log or snapshot.
+    """Return the writer of JSON lines for a log or snapshot.
 
     None for the vinyl engine's files, which are shown differently.
     """

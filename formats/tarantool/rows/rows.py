@@ -1,6 +1,6 @@
 """Parse rows of an xlog: header map and body map.
 
-Each generator yields parts and returns where the next value starts.
+Each generator yields parts and returns the position where the next value starts.
 
 Source: `docs/spec/tarantool.md#rows`.
 """
@@ -68,7 +68,7 @@ _OPERATIONS_KEYS = {
 
 
 def trace_row(data: Any, start: int, end: int, path: str, depth: int, levels: int) -> Parts:
-    """Trace one row: header map, body map. Raises MalformedError: after the good parts."""
+    """Trace one row: header map, body map. Raises MalformedError, after the valid parts were yielded."""
     yield f"{path}.header", depth + 1, start, None, None, ""
     row_type = 0
     position, size = _read_map_head(data, start, end, "header")
@@ -89,7 +89,7 @@ def trace_row(data: Any, start: int, end: int, path: str, depth: int, levels: in
 
 
 def _read_map_head(data: Any, start: int, end: int, map_name: str) -> tuple[int, int]:
-    """Return where the pairs of a row's map start, and their number."""
+    """Return the position of the first pair of a row's map, and the number of pairs."""
     head = read_token(data, start, end)
     if head.kind is not _MAP:
         raise MalformedError(f"a row's {map_name} is no map")
@@ -97,7 +97,7 @@ def _read_map_head(data: Any, start: int, end: int, map_name: str) -> tuple[int,
 
 
 def _read_key(data: Any, start: int, end: int) -> tuple[int, int]:
-    """Read a key of a row's map; return it and where its value starts."""
+    """Read a key of a row's map; return (key, position of its value)."""
     if start < end and data[start] < 0x80:
         return data[start], start + 1
     token = read_token(data, start, end)
@@ -200,10 +200,10 @@ ROW_COLUMNS = (
 )  # fmt: skip
 """Columns of the row kernel.
 
-header_keys: bit k = header key k is there; UNKNOWN_KEY and DUPLICATE_KEY. timestamp: bit pattern of the double.
-tsn: the stored difference. body: position of the body, -1 = none. body_keys: bit k = body key k (k < 59), TERM_KEY,
-UNKNOWN_KEY, DUPLICATE_KEY. space_id: -1 = none. tuple: position of the value, -1 = none. shape: of the values of the
-body: marks (`messages.skip_value`) in 8 bits, number of arrays and maps (at most 2**24-1) in 24, pairs of maps above.
+header_keys: bit k = header key k is present; UNKNOWN_KEY and DUPLICATE_KEY. timestamp: bit pattern of the double. tsn:
+the stored difference. body: position of the body, -1 = none. body_keys: bit k = body key k (k < 59), TERM_KEY,
+UNKNOWN_KEY, DUPLICATE_KEY. space_id: -1 = none. tuple: position of the value, -1 = none. shape: of the body's values:
+marks (`messages.skip_value`) in 8 bits, number of arrays and maps (at most 2**24-1) in 24 bits, pairs of maps above.
 """
 
 TERM_KEY = 1 << 60
@@ -213,14 +213,14 @@ COMMIT = 1
 
 
 _COLUMN_OF_HEADER_KEY = (1, 12, 2, 3, 12, 12, 12, 5, 6, 7, 12, 12)
-"""12 (overwritten later) for keys that have none."""
+"""Column of each header key; 12 (a column overwritten later) for keys that have none."""
 ROW_TABLE = _COLUMN_OF_HEADER_KEY + KEY_TYPES
-"""Table of `read_row`: columns of header keys, and from 12 on the type of the value of each key."""
+"""Table of `read_row`: first the columns of header keys, then, from index 12, the value type of each key."""
 
 
 @kernel()
 def is_wrong_type(kind: int, code: int) -> bool:
-    """Check that the first byte of a value does not match a type of `KEY_TYPES`; 0 matches any."""
+    """Return whether a first byte does not match a type of `KEY_TYPES`; type 0 matches any value."""
     if kind == 1:
         return code >= 0x80 and (code < 0xCC or code > 0xCF)
     if kind == 3:
@@ -240,7 +240,7 @@ def is_wrong_type(kind: int, code: int) -> bool:
 
 @kernel(is_wrong_type, load64, read_map_head, read_uint, skip_value)
 def read_row_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Read the header map of a row."""
+    """Read the header map of a row into the columns `out[at:]`; return the position after it."""
     count, p = read_map_head(buf, p, n)
     if p < 0:
         return p
@@ -282,9 +282,9 @@ def read_row_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt6
 
 @kernel(is_wrong_type)
 def is_wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> bool:
-    """Check that the value of a body key does not have the key's type.
+    """Return whether the value of a body key does not have the key's type.
 
-    Of requests only the keys that all versions check (IPROTO_DML_BODY_BMAP of 2.6).
+    For requests, only the keys that all versions check are checked (IPROTO_DML_BODY_BMAP of 2.6).
 
     Args:
         code: first byte of the value.
@@ -299,7 +299,7 @@ def is_wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> boo
 
 @kernel(read_map_head, read_uint, skip_value, is_wrong_body_type)
 def read_row_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Read the body map of a row. A key that is no unsigned integer is skipped with its value, as the server does."""
+    """Read the body map of a row. A key that is not an unsigned integer is skipped with its value, as by the server."""
     count, p = read_map_head(buf, p, n)
     if p < 0:
         return p
@@ -352,7 +352,7 @@ def read_row_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out
 
 @kernel(read_row_header, read_row_body)
 def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Read one row: header map, then (unless NOP, or the bytes run out) a body map."""
+    """Read one row: header map, then a body map (unless it is a NOP, or the bytes end)."""
     for i in range(13):
         out[at + i] = 0
     p = read_row_header(buf, p, n, table, out, at)
@@ -374,7 +374,7 @@ def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at:
 
 @kernel(read_row_header, skip_value)
 def read_row_frame(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
-    """Read one row of which only the header is decoded; the body may be any one value, as the server frames rows."""
+    """Read one row but decode only its header; the body may be any one value, as in the server's framing of rows."""
     for i in range(13):
         out[at + i] = 0
     p = read_row_header(buf, p, n, table, out, at)
@@ -434,13 +434,13 @@ class RowConstruct(Construct):  # type: ignore[misc]
 
 
 class RowFrameConstruct(RowConstruct):
-    """Construct type of a row whose body may be anything: finds the end of a row that does not fit."""
+    """Construct type of a row with an arbitrary body; finds the end of a row whose body is not valid."""
 
     kernel = RecordKernel(read_row_frame, ROW_COLUMNS, ROW_TABLE)
 
 
 class RowsConstruct(Construct):  # type: ignore[misc]
-    """Construct type of rows up to the end of the bytes, as a list."""
+    """Construct type of all rows up to the end of the bytes, as a list."""
 
     fills_stream = True
 
@@ -475,7 +475,7 @@ def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[Parse
     """Parse the row at `data[start]` by the rules of `read_row`; return it and its end.
 
     Raises:
-        MalformedError: the bytes are no row.
+        MalformedError: the bytes are not a row.
     """
     columns = [0] * len(ROW_COLUMNS)
     after = read_row(data, start, end, ROW_TABLE, columns, 0)

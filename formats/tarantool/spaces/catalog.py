@@ -1,4 +1,4 @@
-"""Catalog of the spaces that a server knows while it replays: names, options, primary keys, from its system spaces."""
+"""Catalog of the spaces known to a server during replay: names, options, primary keys. Built from its system spaces."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, SYSTEM_SPACES
 BOX_VINYL_DEFERRED_DELETE_ID = 257
 BOX_SCHEMA_ID, BOX_SPACE_ID, BOX_INDEX_ID, BOX_CLUSTER_ID, BOX_TRUNCATE_ID = 272, 280, 288, 320, 330
 DEFINITION_SPACES = frozenset((BOX_SCHEMA_ID, BOX_SPACE_ID, BOX_INDEX_ID, BOX_CLUSTER_ID))
-"""System spaces whose rows define what the server knows."""
+"""System spaces whose rows define spaces, indexes and instances."""
 
 _OPTIONS_FIELD, _FORMAT_FIELD = 5, 6
 _EXACT_TYPES = ("unsigned", "integer", "string", "boolean", "uuid", "varbinary", "num", "str", "int", "uint")
 _SYSTEM_KEY_FIELDS = {272: (0,), 276: (0,), 280: (0,), 284: (0,), 288: (0, 1)}
-"""Primary keys of the system spaces whose rows come before those of `_index` in a snapshot."""
+"""Primary keys of the system spaces whose rows precede those of `_index` in a snapshot."""
 
 
 _BINARY_COLLATIONS = (None, 0, 3)
-"""Collations under which texts are equal only where their bytes are."""
+"""Collations that compare texts byte by byte."""
 
 
 class CatalogKeyPart(NamedTuple):
     """One part of a key: a field counted from 0, and a path below it ("" = the field itself).
 
     Attributes:
-        exact: equal keys have equal values; False = numbers of several types are compared by their value.
+        exact: equal keys have equal values; False = numbers of different types may compare as equal.
     """
 
     field: int
@@ -37,7 +37,7 @@ class CatalogKeyPart(NamedTuple):
 
 
 class CatalogSpace(msgspec.Struct):
-    """One space. fields: field numbers by the names of its format."""
+    """One space. fields: field numbers by field name, from its format."""
 
     name: str
     fields: dict[str, int] = msgspec.field(default_factory=dict)
@@ -52,9 +52,9 @@ class SpaceCatalog(msgspec.Struct):
 
     Attributes:
         keys: space id -> parts of its primary key.
-        synchronous, vinyl, blackhole: ids of such spaces.
+        synchronous, vinyl, blackhole: ids of the spaces with this property.
         collated: ids of spaces with a collation in their primary key.
-        instances: registered uuids -> their ids.
+        instances: registered instance uuids -> instance ids.
         replicaset: uuid of the replica set.
     """
 
@@ -70,7 +70,7 @@ class SpaceCatalog(msgspec.Struct):
     replicaset: str | None = None
 
     def has_space(self, space: int) -> bool:
-        """Check that a space was created."""
+        """Return whether a space was created."""
         return space in self.spaces or space <= BOX_SYSTEM_ID_MAX
 
     def check_row(self, space: int, body: Mapping[str, Any]) -> str | None:
@@ -89,7 +89,7 @@ class SpaceCatalog(msgspec.Struct):
         return str(space) if definition is None else definition.name
 
     def learn_row(self, space: int, kind: str, body: Mapping[str, Any]) -> None:
-        """Learn from an applied row of one of `DEFINITION_SPACES`; rows of another shape are ignored."""
+        """Apply a row of one of `DEFINITION_SPACES` to the catalog; rows of another shape are ignored."""
         row, key = body.get("tuple"), body.get("key")
         if not isinstance(row, list):
             row = []

@@ -1,9 +1,7 @@
-"""Definitions of spaces and indexes, and the types of their fields.
+"""Definitions of spaces and indexes, and the types of their fields. Values are in the form of decoded bodies.
 
-Sources: `field_def.c`, `tuple_compare.cc` of the server. Values are those of decoded bodies.
-
-Sources: `alter.cc` (`space_def_new_from_tuple`, `index_def_new_from_tuple`), `space_def.c`, `index_def.c`, `key_def.c`,
-`tuple_format.c` of the server; messages are the server's.
+Sources: `field_def.c`, `tuple_compare.cc` of the server; `alter.cc` (`space_def_new_from_tuple`,
+`index_def_new_from_tuple`), `space_def.c`, `index_def.c`, `key_def.c`, `tuple_format.c`. Messages are the server's.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from binlogtool.formats.tarantool.replay.update_ops import PathStep, parse_path
 FIELD_TYPES_2_6 = ("any", "unsigned", "string", "number", "double", "integer", "boolean", "varbinary", "scalar",
 "decimal",
             "uuid", "array", "map")  # fmt: skip
-"""The types of 2.6, in the server's order."""
+"""Field types of 2.6, in the server's order."""
 FIELD_TYPES_3 = (*FIELD_TYPES_2_6, "datetime", "interval", "int8", "uint8", "int16", "uint16", "int32",
 "uint32", "int64", "uint64",
            "float32", "float64", "decimal32", "decimal64", "decimal128", "decimal256")  # fmt: skip
 
 INCOMPARABLE_TYPES = ("any", "array", "map", "interval")
-"""Types that no part of a tree or hash index may have."""
+"""Types that parts of tree and hash indexes cannot have."""
 
 _MARKS = ("$decimal", "$uuid", "$datetime", "$interval", "$error", "$ext", "$float", "$map")
 _SIGNED_BITS = {f"int{bits}": bits for bits in (8, 16, 32, 64)}
@@ -46,7 +44,7 @@ ValueCheck = Callable[[Any], bool]
 def parse_field_type(name: Any, *, is_3: bool) -> str | None:
     """Parse the name of a type as the server does (`field_type_by_name`); None if there is no such type.
 
-    Case does not matter; "num" and "str", also cut short, and "*" are old names.
+    Case does not matter; "num" and "str" (or prefixes of them) and "*" are old names.
     """
     if not isinstance(name, str) or not name:
         return None
@@ -59,7 +57,7 @@ def parse_field_type(name: Any, *, is_3: bool) -> str | None:
 
 
 def is_supertype(outer: str, inner: str) -> bool:
-    """Check that a field of type `outer` can hold each value of type `inner` (`field_type1_contains_type2`)."""
+    """Return whether a field of type `outer` can hold each value of type `inner` (`field_type1_contains_type2`)."""
     if outer in ("any", inner):
         return True
     if outer == "scalar":
@@ -72,7 +70,7 @@ def is_supertype(outer: str, inner: str) -> bool:
 
 
 def get_mark(value: Any) -> str | None:
-    """Return the mark of a value of an extension type or of a special number: "$decimal", …; None if it has none."""
+    """Return the mark of an extension value or a special number ("$decimal", …); None if the value has no mark."""
     if isinstance(value, dict):
         for key in value:
             return key if key in _MARKS else None
@@ -80,7 +78,7 @@ def get_mark(value: Any) -> str | None:
 
 
 def get_server_type_name(value: Any) -> str:
-    """Return the server's name for the type of a value, as in its messages (`mp_type_strs`)."""
+    """Return the server's name for the type of a value, as used in its messages (`mp_type_strs`)."""
     if value is None:
         return "nil"
     if isinstance(value, bool):
@@ -107,7 +105,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_utf8(value: bytes) -> bool:
-    """Check for bytes that are UTF-8. Stored text with such bytes would have been decoded, so they are binary."""
+    """Return whether bytes are UTF-8. A stored string would have been decoded, so such bytes are a binary value."""
     try:
         value.decode()
     except UnicodeDecodeError:
@@ -168,7 +166,7 @@ _CHECKS_3: Mapping[str, ValueCheck] = MappingProxyType({**_CHECKS, "scalar": _is
 
 
 def get_type_check(type_: str, *, is_3: bool) -> ValueCheck | None:
-    """Return the check that a value other than null has a type; None if every value has it."""
+    """Return the check of a type for values other than null; None if the type allows every value."""
     return (_CHECKS_3 if is_3 else _CHECKS).get(type_)
 
 
@@ -176,7 +174,7 @@ def get_type_check(type_: str, *, is_3: bool) -> ValueCheck | None:
 
 
 def to_comparable(value: Any) -> Any:
-    """Convert a value so that values that compare equal become equal: numbers by value, datetimes by instant."""
+    """Convert a value so that values the server considers equal are equal: numbers by value, datetimes by instant."""
     mark = get_mark(value)
     if mark == "$decimal":
         try:
@@ -192,8 +190,8 @@ def to_comparable(value: Any) -> Any:
 
 
 def to_sort_value(value: Any) -> tuple[int, Any]:
-    """Convert a value so that Python sorts it like the server: null, booleans, numbers, texts, binaries, uuids,
-    datetimes (`mp_compare_scalar`).
+    """Convert a value so that Python sorts it like the server (`mp_compare_scalar`): null, booleans, numbers, texts,
+    binaries, uuids, datetimes.
     """
     mark = get_mark(value)
     if value is None:
@@ -229,7 +227,7 @@ _ENGINES_3 = (*_ENGINES, "memcs")
 _INDEX_TYPES = ("hash", "tree", "bitset", "rtree")
 _NULLABLE_ACTIONS = ("none", "rollback", "abort", "fail", "ignore", "replace", "default")
 _BINARY_COLLATIONS = (None, 0, 3)
-"""Collations under which texts are equal only where their bytes are: none, and `binary`."""
+"""Collations that compare texts byte by byte: none, and `binary`."""
 
 _SPACE_OPTIONS: Mapping[str, str] = {
     "group_id": "unsigned", "temporary": "boolean", "view": "boolean", "is_sync": "boolean", "sql": "string",
@@ -254,15 +252,15 @@ _FIELD_OPTIONS: Mapping[str, str] = {
 
 
 class RowRefusedError(Exception):
-    """The server refuses a row; the argument is its message."""
+    """Error: the server refuses a row; the argument is its message."""
 
 
 class ServerCrashError(RowRefusedError):
-    """The server crashes at a row, also with force_recovery."""
+    """Error: the server crashes at a row, even with force_recovery."""
 
 
 class FieldDefinition(msgspec.Struct, frozen=True):
-    """A field of a space's format. action: `nullable_action`. constrained: it has a constraint or a foreign key."""
+    """Field of a space's format. action: `nullable_action`. constrained: it has a constraint or a foreign key."""
 
     name: str
     type: str
@@ -272,7 +270,7 @@ class FieldDefinition(msgspec.Struct, frozen=True):
 
 
 class KeyPart(msgspec.Struct, frozen=True):
-    """A part of a key. field: counted from 0. path: below the field; None = it has a `[*]`. collation: id, or None."""
+    """Part of a key. field: counted from 0. path: below the field; None = it has a `[*]`. collation: id, or None."""
 
     field: int
     type: str
@@ -285,7 +283,7 @@ class KeyPart(msgspec.Struct, frozen=True):
 
 
 class IndexDefinition(msgspec.Struct, frozen=True):
-    """An index. unchecked_reason: why its keys cannot be compared here; "" = they can."""
+    """Index. unchecked_reason: why its keys cannot be compared here; "" = they can."""
 
     number: int
     name: str
@@ -309,9 +307,9 @@ class SpaceDefinition(msgspec.Struct):
     """Definition of a space.
 
     Attributes:
-        exact: number of fields that each row must have; 0 = any.
-        checks, required: of its tuple format.
-        unchecked_reason: why not every rule for its rows is known here; "" = all are.
+        exact: number of fields that each row must have; 0 = any number.
+        checks, required: checks and required fields of its tuple format.
+        unchecked_reason: why some rules for its rows are not known here; "" = all are known.
     """
 
     number: int
@@ -334,7 +332,7 @@ class SpaceDefinition(msgspec.Struct):
         return {field.name: number for number, field in enumerate(self.fields)}
 
     def with_index(self, index: IndexDefinition | None, number: int, *, is_3: bool) -> SpaceDefinition:
-        """Return the space with an index added or replaced, or removed (None); its tuple format is updated.
+        """Return the space with an index added, replaced, or removed (None), and its tuple format updated.
 
         Raises:
             RowRefusedError: types of parts and fields contradict each other.
@@ -351,7 +349,7 @@ class SpaceDefinition(msgspec.Struct):
 
 
 def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: bool) -> SpaceDefinition:
-    """Parse a row of `_space` to a definition with the indexes of the one `before` it, without its tuple format.
+    """Parse a row of `_space` to a definition with the indexes of `before` but without its tuple format.
 
     Raises:
         RowRefusedError: the server refuses the row.
@@ -390,7 +388,7 @@ def parse_space(row: Sequence[Any], before: SpaceDefinition | None, *, is_3: boo
 
 
 def check_space_change(before: SpaceDefinition, after: SpaceDefinition) -> None:
-    """Check that a change of a space alters nothing immutable (`on_replace_dd_space`).
+    """Check that a change of a space leaves its immutable properties unchanged (`on_replace_dd_space`).
 
     Raises:
         RowRefusedError: the server refuses the change.
@@ -439,7 +437,7 @@ def _check_names(fields: Sequence[FieldDefinition]) -> None:
 
 
 def _check_identifier(name: str) -> None:
-    """Check that a name has printable symbols only (`identifier_check`)."""
+    """Check that a name has only printable characters (`identifier_check`)."""
     for symbol in name or "\0":
         if symbol == "\ufffd" or unicodedata.category(symbol) in ("Cn", "Zl", "Cc", "Zp", "Cs"):
             raise RowRefusedError(f"Invalid identifier '{name}' (expected printable symbols only or it is too long)")
@@ -679,7 +677,7 @@ def create_tuple_format(space: SpaceDefinition, *, is_3: bool) -> tuple[tuple[Fi
 
 
 def _merge_key_part(before: tuple[str, str] | None, part: KeyPart, keyed: bool, formatted: bool) -> tuple[str, str]:
-    """Return type and nullable action of a field after one more key part (`tuple_format_use_key_part`)."""
+    """Return (type, nullable action) of a field after adding one more key part (`tuple_format_use_key_part`)."""
     if before is None or (not formatted and not keyed):
         return part.type, part.action
     type_, action = before

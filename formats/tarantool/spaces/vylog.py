@@ -1,7 +1,7 @@
-"""State that a vinyl metadata log describes, built record by record as the server does (vy_log.c:
+"""State that a vinyl metadata log describes. It is built record by record as the server does (vy_log.c:
 vy_recovery_process_record), with the server's messages for records that do not fit.
 
-A value that a record leaves out is 0; a key definition and the bounds of a range or slice that it leaves out are None.
+A number that a record leaves out is 0; omitted key definitions, and omitted bounds of ranges and slices, are None.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import msgspec
 from binlogtool.formats.tarantool.codes import VylogKey, VylogType
 
 MAX_OBJECTS = 1_000_000
-"""Most trees, ranges, runs and slices that are remembered together."""
+"""Maximum number of trees, ranges, runs and slices together that are remembered."""
 
 _NO_LSN = -1
-"""LSN of something that has not happened."""
+"""LSN of an event that has not happened."""
 _NUMBER_TYPES = frozenset(("unsigned", "integer", "number", "double"))
 _INVALID = "Invalid VYLOG file: "
 
 T = TypeVar("T")
 
 KeyValues = tuple[Any, ...]
-"""The values of a key or of a part of it."""
+"""Values of a key or of its first parts."""
 
 
 class VinylRun(msgspec.Struct):
-    """A sorted file.
+    """Run: a file of sorted statements.
 
     Attributes:
         slices: ids of its slices.
-        sliced: it has had a slice at some time.
+        sliced: it has, or once had, a slice.
         appended: created after the checkpoint with which the file begins.
     """
 
@@ -48,7 +48,7 @@ class VinylRun(msgspec.Struct):
 
 
 class VinylSlice(NamedTuple):
-    """The part of a run that a range uses. forgotten: a record has removed the run although the slice uses it."""
+    """Part of a run that a range uses. forgotten: a record removed the run although the slice still uses it."""
 
     id: int
     range: int
@@ -59,7 +59,7 @@ class VinylSlice(NamedTuple):
 
 
 class VinylRange(msgspec.Struct):
-    """A part of the keys of an LSM tree, with its slices."""
+    """Key range of an LSM tree, with its slices."""
 
     id: int
     lsm: int
@@ -69,10 +69,10 @@ class VinylRange(msgspec.Struct):
 
 
 class LsmTree(msgspec.Struct):
-    """One vinyl index. The LSNs are -1 where it was only prepared, or is not dropped.
+    """LSM tree of one vinyl index. LSNs are -1 if it was only prepared, or is not dropped.
 
     Attributes:
-        types: of the parts of its key; None = not known.
+        types: types of its key parts; None = not known.
         prepared: id of the tree that is prepared to replace it, or None.
     """
 
@@ -89,11 +89,10 @@ class LsmTree(msgspec.Struct):
 
 
 class VylogState(msgspec.Struct):
-    """Everything that the records describe.
+    """Everything that the records of a metadata log describe.
 
     Attributes:
-        checkpoint: ids of the slices when the record SNAPSHOT was read, and of those that came after it; None = not
-            read.
+        checkpoint: ids of the slices at the SNAPSHOT record and of later slices; None = no such record was read.
         unchecked: why nothing can be concluded, or None.
     """
 
@@ -106,7 +105,7 @@ class VylogState(msgspec.Struct):
     _cached_indexes: tuple[dict[tuple[int, int], LsmTree], str | None] | None = None
 
     def apply_record(self, kind: int, keys: Mapping[int, Any]) -> str | None:
-        """Process one record; return the server's message if it does not fit."""
+        """Apply one record; return the server's message if it does not fit, else None."""
         self._cached_indexes = None
         if kind == VylogType.SNAPSHOT:
             self.checkpoint = set(self.slices)
@@ -137,7 +136,7 @@ class VylogState(msgspec.Struct):
         return None if fault is None else _INVALID + fault
 
     def _get_indexes(self) -> tuple[dict[tuple[int, int], LsmTree], str | None]:
-        """Return the last incarnation of each index, and a fault; cached until the next record."""
+        """Return the last incarnation of each index, and a fault or None; cached until the next record."""
         if self._cached_indexes is None:
             self._cached_indexes = self._build_indexes()
         return self._cached_indexes
@@ -177,14 +176,14 @@ class VylogState(msgspec.Struct):
                     yield self.runs[slice_.run]
 
     def list_forgotten_slices(self, tree: LsmTree) -> list[VinylSlice]:
-        """List the slices of a tree whose runs are forgotten: the server reads freed memory when it recovers it."""
+        """List the slices of a tree whose runs are forgotten: recovering it, the server reads freed memory."""
         slices = (self.slices[one] for number in sorted(tree.ranges) for one in sorted(self.ranges[number].slices))
         return [one for one in slices if one.forgotten]
 
     # -- the shape of a tree ---------------------------------------------------------------------------------------
 
     def check_tree(self, tree: LsmTree) -> str | None:
-        """Return the server's message if the ranges of a tree leave keys out or overlap (vy_lsm_recover), else None."""
+        """Return the server's message if the ranges of a tree overlap or leave out keys (vy_lsm_recover), else None."""
         fault = self._check_bounds(tree) or self._check_span(tree)
         return None if fault is None else _INVALID + fault
 
@@ -200,7 +199,7 @@ class VylogState(msgspec.Struct):
         return None
 
     def _check_span(self, tree: LsmTree) -> str | None:
-        """Check that the ranges follow each other; None also where the order of the keys is not known."""
+        """Return a message if the ranges are not contiguous; None if they are, or if the key order is not known."""
         ranges = _sort_ranges(tree, [self.ranges[number] for number in sorted(tree.ranges)])
         if ranges is None:
             return None
@@ -220,7 +219,7 @@ class VylogState(msgspec.Struct):
 
 
 class _RecordKeys:
-    """The keys of a record; numbers that it leaves out are 0."""
+    """Keys of a record; numbers that it leaves out are 0."""
 
     __slots__ = ("_keys",)
 
@@ -237,13 +236,13 @@ class _RecordKeys:
 
     @property
     def types(self) -> tuple[str, ...] | None:
-        """Types of the parts of a key definition; "?" for one whose order is not plain."""
+        """Types of the parts of a key definition; "?" for a type whose order is not plain."""
         parts = self._keys.get(VylogKey.KEY_DEF)
         return tuple(map(_get_part_type, parts)) if isinstance(parts, list | tuple) else None
 
 
 def _is_key_definition(parts: Any) -> bool:
-    """Check that a value has the shape of the parts of a key."""
+    """Return whether a value has the shape of the parts of a key."""
     return isinstance(parts, list | tuple) and all(
         isinstance(one, Mapping | list) and not (isinstance(one, Mapping) and {"field", "type"} - one.keys())
         for one in parts
@@ -306,14 +305,14 @@ def _sort_ranges(tree: LsmTree, ranges: list[VinylRange]) -> list[VinylRange] | 
 
 
 class _RecordError(Exception):
-    """A record does not fit; the argument is the server's message."""
+    """Error: a record does not fit; the argument is the server's message."""
 
 
 def _get_registered(objects: Mapping[int, T], number: int, fault: str) -> T:
     """Return the object that a record names.
 
     Raises:
-        _RecordError: with `fault`, where no record before has created it.
+        _RecordError: no earlier record created the object; the message is `fault`.
     """
     item = objects.get(number)
     if item is None:

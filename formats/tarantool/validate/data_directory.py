@@ -41,7 +41,7 @@ _BROKEN_HEADER_DIAGNOSES = ("bad_header", "bad_header_type", "bad_header_version
 
 
 class TarantoolMember(msgspec.Struct, frozen=True):
-    """One file of a set with its context. has_valid_header: the header is readable and not contradicted."""
+    """One file of a set with its context. has_valid_header: the header is readable and nothing contradicts it."""
 
     member: SetMember
     context: TarantoolContext
@@ -75,7 +75,7 @@ def validate_set(members: Sequence[SetMember]) -> list[SetFinding]:
 
 
 def _is_read_by_server(context: TarantoolContext) -> bool:
-    """Check that the server reads a file of this name."""
+    """Return whether the server reads a file of this name."""
     return context.number is not None and not context.suffix
 
 
@@ -126,7 +126,7 @@ def _validate_directory(files: list[TarantoolMember], unfinished: set[str]) -> I
 
 
 def _name_by_vclock(file: TarantoolMember) -> tuple[str, ...]:
-    """Return the name that a file's VClock asks for (it counts as present even if the file was renamed), or ()."""
+    """Return the name that follows from a file's VClock (it counts as present even if the file was renamed), or ()."""
     kind = file.context.kind
     return (file.sibling_name(file.context.signature, kind.lower()),) if kind and file.context.vclock else ()
 
@@ -135,7 +135,7 @@ def _name_by_vclock(file: TarantoolMember) -> tuple[str, ...]:
 
 
 def _check_name_digits(files: list[TarantoolMember]) -> Iterator[SetFinding]:
-    """Report names without 20 digits: the server lists them, then opens the file of that number (`xdir_scan`)."""
+    """Report names without 20 digits: the server lists them, but then opens the file of that number with 20 digits."""
     names = {f.name for f in files}
     for f in files:
         kind, number = f.context.kind, f.context.number
@@ -151,7 +151,7 @@ def _check_name_digits(files: list[TarantoolMember]) -> Iterator[SetFinding]:
 def _check_leftover_vylog(
     snaps: list[TarantoolMember], vylogs: list[TarantoolMember], unfinished: set[str]
 ) -> Iterator[SetFinding]:
-    """Report a leftover file that the server fails to create at start-up, as it exists (`vy_log_begin_recovery`)."""
+    """Report a leftover file that the server tries to create at start-up and fails (`vy_log_begin_recovery`)."""
     if not snaps or not vylogs or _is_same_vclock(snaps[-1].context.vclock, vylogs[-1].context.vclock):
         return
     facts, name = vylogs[-1].facts, snaps[-1].sibling_name(snaps[-1].context.signature, "vylog.inprogress")
@@ -165,7 +165,7 @@ def _check_leftover_vylog(
 
 
 def _check_instances(files: list[TarantoolMember]) -> Iterator[SetFinding]:
-    """Check that all files of a directory are written by one instance."""
+    """Check that all files of a directory were written by one instance."""
     files_with_instance = [f for f in files if f.context.instance]
     if len({f.context.instance for f in files_with_instance}) < 2:
         return
@@ -222,7 +222,7 @@ def _report_missing_file(name: str, text: str, diagnosis: str = "missing_file") 
 
 
 def _check_rows_between(before: TarantoolMember, after: TarantoolMember, facts: XlogFacts) -> Iterator[SetFinding]:
-    """Report rows that the next file's VClock counts and this file lacks, or the other way round."""
+    """Report rows that the next file's VClock counts and this file lacks, or vice versa."""
     state, start = facts.vclock, after.context.vclock
     missing = [(r, state.get(r, 0) + 1, lsn) for r, lsn in sorted(start.items()) if lsn > state.get(r, 0)]
     tail = before.member.tail
@@ -244,7 +244,7 @@ def _check_rows_between(before: TarantoolMember, after: TarantoolMember, facts: 
 def _check_first_log(
     logs: list[TarantoolMember], snaps: list[TarantoolMember], present: set[str]
 ) -> Iterator[SetFinding]:
-    """Check that some log begins at or before the newest snapshot."""
+    """Check that a log begins at or before the newest snapshot."""
     if not logs or not snaps:
         return
     newest = snaps[-1].context
@@ -258,7 +258,7 @@ def _check_first_log(
 
 
 def _report_outdated_logs(logs: list[TarantoolMember], snaps: list[TarantoolMember]) -> Iterator[SetFinding]:
-    """Report, in one note, the logs that no snapshot needs any more and that the server has not collected yet."""
+    """Report, in one note, logs that no snapshot needs any more and that the server has not yet removed."""
     oldest = snaps[0].context.signature if snaps else 0
     outdated = [log for log, following in pairwise(logs) if snaps and following.context.signature <= oldest]
     if outdated:
@@ -298,7 +298,7 @@ def _uses_vinyl(vylog: TarantoolMember) -> bool:
 def _check_space_references(
     files: list[TarantoolMember], logs: list[TarantoolMember], snaps: list[TarantoolMember]
 ) -> Iterator[SetFinding]:
-    """Report rows of spaces that no file defines; only where every `_space` row is known to have been read."""
+    """Report rows of undefined spaces; only if every `_space` row is known to have been read."""
     complete_snapshots = [s for s in snaps if isinstance(s.facts, SnapFacts) and s.facts.whole]
     if not complete_snapshots or not all(f.has_valid_header for f in files):
         return

@@ -1,6 +1,6 @@
 """Rules that the validators of all kinds of files share, and their kernels.
 
-The validator checks that row itself: it knows every exception and has the messages.
+A kernel stops at a row that is not as expected; the validator then checks it: it has all exceptions and messages.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ TIME_SLOTS = 32
 """[32, 64): bit pattern of the last timestamp of each replica."""
 TRANSACTIONS = 64
 OPEN_COUNT = 65
-"""1 while a transaction is open, 2 while several are (then the kernel stops at every row)."""
+"""Number of open transactions: 0, 1, or 2 for several (then the kernel stops at every row)."""
 OPEN_REPLICA = 66
-"""-1 as long as it has local rows only."""
+"""Replica of the open transaction; -1 as long as it has local rows only."""
 OPEN_TSN = 67
 OPEN_FRAME = 68
 OPEN_FIRST_LSN = 69
-"""LSN of its first row."""
+"""LSN of the first row of the open transaction."""
 LAST_SPACE = 70
 OPEN_RECORD = 71
-"""Space that the last row belongs to, in a snapshot."""
+"""Number of the record that the open transaction's last row is."""
 TYPE_COUNTS = 128
-"""[128, 256): rows by type; the last slot counts all greater types."""
+"""[128, 256): row counts by type; the last slot counts all higher types."""
 SEEN_SPACES = 256
 """[256, 4352): id + 1 of each space seen, in the slot of the id's low 12 bits."""
 STATE_SIZE = 256 + 4096
@@ -67,7 +67,7 @@ STATE_SIZE = 256 + 4096
 
 @kernel()
 def is_body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> bool:
-    """Check that a DML row has the body keys that it needs, and a space that was seen before (and is not `_space`)."""
+    """Return whether a DML row has the required body keys, and a space that was seen before (and is not `_space`)."""
     if row_type == 12:
         return keys == 0
     if row_type == 2 or row_type == 3:
@@ -89,7 +89,7 @@ def is_body_in_order(row_type: int, keys: int, space: int, state: Int64s) -> boo
 def advance_transaction(
     replica: int, lsn: int, tsn: int, commit: int, frame: int, record: int, state: MutableInt64s
 ) -> bool:
-    """Add one row of a multi-statement transaction to the state; False if something about it is unusual."""
+    """Add one row of a multi-statement transaction to the state; return False if anything about it is unusual."""
     if tsn < 0 or tsn > 9223372036854775807:
         return False
     if state[65] == 0:
@@ -117,7 +117,7 @@ def advance_transaction(
 
 
 class LogRows(NamedTuple):
-    """One entry for each row of a log."""
+    """Columns with one entry per row of a log."""
 
     types: Int64s
     replicas: Int64s
@@ -137,7 +137,7 @@ def skip_ordered_log_rows(
 ) -> int:
     """Skip rows of a log that are in order.
 
-    In order: LSNs rise by one per replica, times do not fall, bodies have their keys, transactions end.
+    In order: LSNs rise by one per replica, times do not fall, bodies have the required keys, transactions end.
 
     Returns:
         Index of the first row that is not in order, or `stop`.
@@ -173,10 +173,10 @@ def skip_ordered_snapshot_rows(
     start: int, stop: int, types: Int64s, replicas: Int64s, lsns: Int64s, header_keys: Int64s, body_keys: Int64s,
     spaces: Int64s, state: MutableInt64s,
 ) -> int:  # fmt: skip
-    """Skip rows of a snapshot that are INSERTs into one space with the next number.
+    """Skip rows of a snapshot that are INSERTs into one space with consecutive numbers.
 
     Returns:
-        Index of the first row that is not, or `stop`.
+        Index of the first other row, or `stop`.
     """
     for i in range(start, stop):
         if types[i] != 2 or replicas[i] != 0 or spaces[i] != state[70] or body_keys[i] != 0x200010000:
@@ -194,10 +194,10 @@ def find_odd_block(
     start: int, stop: int, magics: Int64s, lengths: Int64s, previous: Int64s, header_ends: Int64s,
     payload_starts: Int64s, buf: UInt8s,
 ) -> int:  # fmt: skip
-    """Find the first block with a previous crc, a filler that is not zero, or plain rows of 0 or at least 2029 bytes.
+    """Find the first unusual block: a previous crc, a nonzero filler, or uncompressed rows of 0 or at least 2029 bytes.
 
     Returns:
-        Its index, or `stop`.
+        Index of the block, or `stop`.
     """
     for i in range(start, stop):
         if previous[i] != 0:
@@ -216,7 +216,7 @@ def find_odd_block(
 
 @kernel(read_container_head, skip_value)
 def find_array_field(buf: UInt8s, p: int, n: int, number: int) -> int:
-    """Return the position of field `number` of the array at `p`, or -1."""
+    """Return the position of field `number` of the array at `p`, or -1 if it has no such field."""
     if p < 0 or p >= n:
         return -1
     code = buf[p] + 0
@@ -234,7 +234,7 @@ def find_array_field(buf: UInt8s, p: int, n: int, number: int) -> int:
 def read_sortable_integer(buf: UInt8s, p: int) -> tuple[int, int]:
     """Return (rank, value) of the mp integer at `p`; the pairs sort like the integers.
 
-    rank 0: no integer. rank 2: an unsigned number beyond the signed range.
+    rank 0: not an integer. rank 2: an unsigned number above the signed range.
     """
     code = buf[p] + 0
     if code < 0x80:
@@ -249,7 +249,7 @@ def read_sortable_integer(buf: UInt8s, p: int) -> tuple[int, int]:
 
 @kernel(read_sortable_integer)
 def compare_integers(buf: UInt8s, a: int, b: int) -> int:
-    """Compare the mp integers at `a` and `b`: -1, 0 or 1; 0 if one of them is no integer."""
+    """Compare the mp integers at `a` and `b`: -1, 0 or 1; 0 if either is not an integer."""
     rank_a, value_a = read_sortable_integer(buf, a)
     rank_b, value_b = read_sortable_integer(buf, b)
     if rank_a == 0 or rank_b == 0 or (rank_a == rank_b and value_a == value_b):
@@ -261,7 +261,7 @@ def compare_integers(buf: UInt8s, a: int, b: int) -> int:
 
 @kernel(find_text)
 def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
-    """Compare the mp strings at `a` and `b` byte by byte: -1, 0 or 1; 0 if one of them is no string."""
+    """Compare the mp strings at `a` and `b` byte by byte: -1, 0 or 1; 0 if either is not a string."""
     a, last_a = find_text(buf, a, end_a)
     b, last_b = find_text(buf, b, end_b)
     if last_a < 0 or last_b < 0:
@@ -280,7 +280,7 @@ def compare_strings(buf: UInt8s, a: int, end_a: int, b: int, end_b: int) -> int:
 def find_falling_key(
     start: int, stop: int, buf: UInt8s, tuples: Int64s, ends: Int64s, parts: Int64s, count: int
 ) -> int:
-    """Find the first row in (start, stop) whose key is less than the one before it; `stop` if there is none.
+    """Find the first row in (start, stop) whose key is less than that of the row before; `stop` if there is none.
 
     Args:
         parts: `count` pairs of field number and kind (0 = integer, 1 = string).
@@ -333,7 +333,7 @@ class RowLocation(NamedTuple):
 
 
 class BlockNote(msgspec.Struct):
-    """An unusual property of blocks, reported once per file with the number of blocks that have it."""
+    """Unusual property of blocks, reported once per file with the number of blocks that have it."""
 
     location: RowLocation
     text: str
@@ -357,7 +357,7 @@ def format_range(numbers: Sequence[int]) -> str:
 
 
 class TarantoolValidator:
-    """Base of the validators. Each kind of file overrides `check_rows` and `check_end`."""
+    """Base class of the validators. Each kind of file overrides `check_rows` and `check_end`."""
 
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         self.context: TarantoolContext = layout.context
@@ -367,7 +367,7 @@ class TarantoolValidator:
         self.damaged_ranges: list[tuple[int, int]] = []
         self._block_notes: dict[str, BlockNote] = {}
         self._last_block = (-1, -1), 0, 0
-        """Key, offset and size of the block that was located last: rows of one block follow each other."""
+        """Key, offset and size of the block that was located last: consecutive rows are often in the same block."""
         self._find_odd_block: Kernel = compile_(find_odd_block)
 
     # -- interface of the engine ---------------------------------------------------------------------------------------
@@ -384,7 +384,7 @@ class TarantoolValidator:
         self.damaged_ranges.append((start, end))
 
     def finish(self, tail: FileTail) -> ValidationResult:
-        """Return the verdict about the whole file."""
+        """Return the result for the whole file."""
         return self.create_verdict(
             tail, [self.context.cap_severity(found) for found in (*self.report_block_notes(), *self.check_end(tail))]
         )
@@ -396,11 +396,11 @@ class TarantoolValidator:
         raise AssertionError("abstract")  # pragma: no cover
 
     def check_end(self, tail: FileTail) -> list[Finding]:
-        """Return the findings that only the end of the file allows."""
+        """Return the findings that are only certain at the end of the file."""
         return []
 
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
-        """Combine counts, facts and findings to a verdict."""
+        """Combine counts, facts and findings into a result."""
         return ValidationResult(sum(self.type_counts.values()), dict(self.type_counts), tuple(findings))
 
     # -- shared methods --------------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ class TarantoolValidator:
         return self.locate_block(batch, batch.frame_index(index), batch.first_record + index)
 
     def locate_block(self, batch: Batch, frame: int, record: int) -> RowLocation:
-        """Locate block `frame` of a batch; `record` is the number of the row that is asked for."""
+        """Locate block `frame` of a batch; `record` is the number of the row in question."""
         key = (batch.base, batch.first_frame + frame)
         if self._last_block[0] != key:
             low, high = int(batch.frames["offset"][frame]), int(batch.frames["end"][frame])
@@ -449,7 +449,7 @@ class TarantoolValidator:
     def note_block(
         self, kind: str, id_: str, location: RowLocation, text: str, severity: Severity = Severity.WARNING
     ) -> None:
-        """Note an unusual property of a block; `kind` is its diagnosis."""
+        """Count an unusual property of a block; `kind` is its diagnosis."""
         note = self._block_notes.get(kind)
         if note:
             note.count += 1
@@ -467,7 +467,7 @@ class TarantoolValidator:
         ]  # fmt: skip
 
     def _check_blocks(self, batch: Batch) -> None:
-        """Note blocks that use unused fields, or are stored plain although they are large."""
+        """Count blocks that use unused fields, or that are large but not compressed."""
         frames = batch.frames
         names = ("magic", "header.length", "header.crc32p", "header.end", "payload_start")
         columns = (*(frames[name] for name in names), batch.window)
@@ -502,8 +502,6 @@ class TarantoolValidator:
             self.note_block("plain_block_large", "length-out-of-bounds", location, text)
 
     def _writes_zero_filler(self) -> bool:
-        """True unless a server up to 1.7 wrote the file: those left garbage in the filler, and did not compress
-        everything.
-        """
+        """True unless a server up to 1.7 wrote the file: those left garbage in the filler, and compressed less."""
         version = self.context.version or "1."
         return not version.startswith("1.")

@@ -1,4 +1,4 @@
-"""Validate vinyl files (.vylog, .run, .index), each and against each other."""
+"""Validate vinyl files (.vylog, .run, .index), each file and the files against each other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _RUN_INFO_KEYS = (
 
 
 class RunPage(msgspec.Struct, frozen=True):
-    """One page of a run, as the run contains it or as the index describes it."""
+    """Page of a run, as the run contains it or as the index describes it."""
 
     offset: int
     size: int
@@ -59,7 +59,7 @@ class RunPage(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True):
-    """A run as its pages show it. stat: number of statements by type."""
+    """Facts about a run from its pages. stat: number of statements by type."""
 
     pages: tuple[RunPage, ...]
     end: int
@@ -70,12 +70,12 @@ class RunFacts(msgspec.Struct, frozen=True):
 
 
 class IndexFacts(msgspec.Struct, frozen=True):
-    """A run as its index describes it.
+    """Facts about a run from its index.
 
     Attributes:
-        read: pages that the server reads: those of the first block that RUNINFO counts.
+        read: pages that the server reads: those in the first block that RUNINFO counts.
         fault: the server's message if it refuses the index.
-        min_key, max_key: of the run.
+        min_key, max_key: lowest and highest key of the run.
     """
 
     pages: tuple[RunPage, ...]
@@ -92,7 +92,7 @@ class IndexFacts(msgspec.Struct, frozen=True):
 
 
 class VylogFault(NamedTuple):
-    """The first record that the server refuses, and its message."""
+    """First record that the server refuses, and its message."""
 
     offset: int
     text: str
@@ -102,12 +102,12 @@ class VylogFacts(msgspec.Struct):
     """State that the metadata log describes.
 
     Attributes:
-        state: after its last record.
-        before_damage: after the last record before the first damaged range (the server may take this for the end).
-        fault: of the first record that does not fit.
-        unneeded: ids of runs that were dropped or never finished; the server removes what is left of them.
-        based: ids of the trees that had runs at the checkpoint with which the file begins; None = its end is not
-            marked.
+        state: state after the last record.
+        before_damage: state before the first damaged range (which the server may take for the end).
+        fault: fault of the first record that does not fit.
+        unneeded: ids of runs that were dropped or never finished; the server removes their remaining files.
+        based: ids of the trees that had runs at the checkpoint at the start of the file; None = the end of the
+            checkpoint is not marked.
     """
 
     state: VylogState = msgspec.field(default_factory=VylogState)
@@ -118,7 +118,7 @@ class VylogFacts(msgspec.Struct):
     damaged: bool = False
 
     def list_tree_indexes(self, trees: Iterable[int]) -> set[tuple[int, int]]:
-        """Return (space, index) of trees, by their ids."""
+        """Return (space, index) of these trees."""
         known_trees = self.state.trees
         return {(known_trees[one].space, known_trees[one].index) for one in trees if one in known_trees}
 
@@ -130,20 +130,20 @@ class VylogFacts(msgspec.Struct):
 
 
 def get_uint(tree: MpNode | None, key: int) -> int | None:
-    """Return the unsigned number of a key of a map, or None."""
+    """Return the unsigned number stored under a key of a map, or None."""
     value = tree.get(key) if tree is not None and tree.kind is MpKind.MAP else None
     return value.value if value is not None and value.kind is MpKind.UINT else None
 
 
 class VylogValidator(TarantoolValidator):
-    """Validator of a metadata log: record types are known, each record fits those before it, all runs exist."""
+    """Validator of a metadata log: record types are known, each record fits the earlier ones, all runs exist."""
 
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
         self.facts = VylogFacts()
 
     def skip_damage(self, start: int, end: int) -> None:
-        """Remember the state before the first damaged range: records may be missing here."""
+        """Remember the state before the first damaged range, where records may be missing."""
         super().skip_damage(start, end)
         if self.facts.before_damage is None:
             self.facts.before_damage = deepcopy(self.facts.state)
@@ -215,7 +215,7 @@ class VylogValidator(TarantoolValidator):
         return [make_finding("dangling-reference", tail.end, 0, text, diagnosis="vylog_reference")]
 
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
-        """Combine counts and the runs that must exist."""
+        """Combine counts and the runs that must exist into a result."""
         self.facts.damaged = bool(self.damaged_ranges)
         return ValidationResult(
             sum(self.type_counts.values()), dict(self.type_counts), tuple(findings), facts=self.facts
@@ -223,7 +223,7 @@ class VylogValidator(TarantoolValidator):
 
 
 class RunValidator(TarantoolValidator):
-    """Validator of a run: every block is a page of statements, then the ROWINDEX row with the offset of each one."""
+    """Validator of a run: each block is a page of statements, followed by a ROWINDEX row with their offsets."""
 
     def __init__(self, layout: LogFileLayout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
@@ -308,7 +308,7 @@ class RunValidator(TarantoolValidator):
             yield self.create_finding("meta-mismatch", location, text, "row_index_mismatch")
 
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
-        """Combine counts and pages."""
+        """Combine counts and pages into a result."""
         low, high = (self._lsns[0], self._lsns[-1]) if self._lsns else (None, None)
         facts = RunFacts(tuple(self._pages), tail.end, low, high, dict(self._stat), bool(self.damaged_ranges))
         return ValidationResult(sum(self.type_counts.values()), dict(self.type_counts), tuple(findings), facts=facts)
@@ -377,7 +377,7 @@ class IndexValidator(TarantoolValidator):
                 self._read_pages.append(page)
 
     def check_end(self, tail: FileTail) -> list[Finding]:
-        """Report a missing RUNINFO, or one that counts the pages wrong."""
+        """Report a missing RUNINFO, or a RUNINFO with a wrong number of pages."""
         if self.damaged_ranges:
             return []
         if not any(self.type_counts.values()):
@@ -392,7 +392,7 @@ class IndexValidator(TarantoolValidator):
         return [self.create_finding("meta-mismatch", self._location, text, "page_count_mismatch")]
 
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
-        """Combine counts and the description of the run."""
+        """Combine counts and the description of the run into a result."""
         info = self._info
         stat = info.get(RunInfoKey.STMT_STAT) if info is not None and info.kind is MpKind.MAP else None
         pairs = stat.value if stat is not None and stat.kind is MpKind.MAP else ()
@@ -452,7 +452,7 @@ def validate_vinyl_files(files: Sequence[TarantoolMember], vylogs: Sequence[Tara
 
 
 def _report_half_run(file: TarantoolMember, vylogs: Sequence[TarantoolMember]) -> Finding:
-    """Report one file of a run without the other: a note where the newest metadata log no longer needs the run."""
+    """Report a run of which only one of two files exists: a note if the newest metadata log no longer needs it."""
     text = f"{posixpath.basename(file.name)} exists, its other half does not"
     facts = vylogs[-1].facts if vylogs else None
     if not isinstance(facts, VylogFacts) or facts.damaged or file.context.number not in facts.unneeded:
@@ -466,7 +466,7 @@ def _check_expected_runs(
 ) -> Iterator[SetFinding]:
     """Report missing runs that the newest metadata log needs.
 
-    A warning where the directory holds no vinyl files at all.
+    A warning if the directory holds no vinyl files at all.
     """
     facts = vylog.facts
     if not isinstance(facts, VylogFacts) or facts.damaged:
@@ -503,7 +503,7 @@ def _compare_index_with_run(index: TarantoolMember, run: TarantoolMember) -> Ite
 
 
 def _compare_pages(listed_pages: Sequence[RunPage], run_facts: RunFacts, run: TarantoolMember) -> Iterator[str]:
-    """Yield differences of pages: offsets must chain from the run's header to its end, each page be as described."""
+    """Yield differences of pages: their offsets must be contiguous in the run, and each page must be as described."""
     layout = run.member.layout
     assert layout is not None
     expected = layout.frames_at

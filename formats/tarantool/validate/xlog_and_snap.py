@@ -1,8 +1,6 @@
 """Validate write-ahead logs (.xlog) and snapshots (.snap): LSNs, times, transactions, order of spaces and keys.
 
-Source: `docs/spec/tarantool.md#transactions`, `#log-sets`, `#validation`.
-
-Source: `docs/spec/tarantool.md#snapshots`, `#validation`.
+Source: `docs/spec/tarantool.md#transactions`, `#log-sets`, `#snapshots`, `#validation`.
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ _REQUIRED = {row_type: sum(1 << key for key in keys) for row_type, keys in REQUI
 _COMMIT_FLAG, _HAS_TSN, _HAS_TIME = RowFlag.COMMIT.value, 1 << HeaderKey.TSN, 1 << HeaderKey.TIMESTAMP
 _new_tuple = tuple.__new__
 _MAX_CHECKED_RUN = 64
-"""Most rows that are checked one by one before the kernel is tried again."""
+"""Maximum number of rows that are checked one by one before the kernel is tried again."""
 MAX_REMEMBERED_IN_XLOG = 10_000
-"""Most gaps, and most spaces, that one validator remembers."""
+"""Maximum number of gaps, and of spaces, that one validator remembers."""
 
 
 class LogRow(NamedTuple):
-    """Columns of one row that are checked, under the scanner's names."""
+    """Values of one row that are checked, under the scanner's column names."""
 
     type: int
     replica_id: int
@@ -84,8 +82,7 @@ class OpenTransaction(msgspec.Struct):
         frame: index of the block of its last row.
         crossed: a continuation in another block was reported.
         mixed: rows of other transactions are between its rows.
-        since: offset from which on some transaction has been open without a break, this one at last; -1 = its own
-            place.
+        since: offset since which transactions have been open without a break, up to this one; -1 = its own start.
     """
 
     replica: int
@@ -99,14 +96,14 @@ class OpenTransaction(msgspec.Struct):
 
     @property
     def last_closed_offset(self) -> int:
-        """The last offset before it at which no transaction was open."""
+        """Last offset before the transaction at which no transaction was open."""
         return self.location.offset if self.since < 0 else self.since
 
 
 class LsnGap(msgspec.Struct):
     """LSNs `[first, last]` of a replica that were skipped at a location.
 
-    `filled`: number of them that came later after all.
+    `filled`: number of these LSNs that came later.
     """
 
     replica: int
@@ -118,7 +115,7 @@ class LsnGap(msgspec.Struct):
 
 
 class XlogFacts(msgspec.Struct, frozen=True):
-    """Facts about a log for the rules of a set.
+    """Facts about a log for the rules of a log set.
 
     Attributes:
         vclock: state after its last row.
@@ -156,7 +153,7 @@ class XlogValidator(TarantoolValidator):
         self._durable_limit: int | None = None
 
     def skip_damage(self, start: int, end: int) -> None:
-        """Allow sequences to jump here; the transaction that was being read has lost its end."""
+        """Handle damage: sequences may jump here, and the transaction being read has lost its end."""
         super().skip_damage(start, end)
         self._replicas_that_may_jump = set(range(VCLOCK_MAX))
         for transaction in self._get_open_transactions().values():
@@ -165,9 +162,9 @@ class XlogValidator(TarantoolValidator):
         self.state[row_rules.OPEN_COUNT] = 0
 
     def check_rows(self, batch: Batch) -> list[Finding]:
-        """Return the findings of a batch: the kernel skips ordered rows, every row where it stops is checked here.
+        """Return the findings of a batch: the kernel skips ordered rows, the rows at which it stops are checked here.
 
-        Where it immediately stops again, a growing number of the next rows is checked here: most are unusual, too.
+        If it stops again immediately, a growing number of rows is checked here, because most of them are unusual too.
         """
         table = batch.records
         columns = [table[name] for name in _COLUMNS]
@@ -188,7 +185,7 @@ class XlogValidator(TarantoolValidator):
     def _skip_ordered_rows(self, index: int, bounds: tuple[int, int, int], columns: list[Any]) -> int:
         """Return the first row from `index` on that is not in order.
 
-        Replicas whose rows were skipped may not jump any more.
+        LSNs of replicas whose rows were skipped may no longer jump.
         """
         reached: int = self._skip_rows(index, *bounds, row_rules.LogRows._make(columns), self.state)
         if self._replicas_that_may_jump:
@@ -241,7 +238,7 @@ class XlogValidator(TarantoolValidator):
         self.state[replica] = lsn
 
     def _grade_gap(self, batch: Batch, index: int, replica: int) -> Severity:
-        """Grade a gap: inside one block nothing can have been cut out, as its checksum is right."""
+        """Grade a gap: inside one block nothing can have been removed, because its checksum is right."""
         span = batch.records["span"]
         if index and span[index] == span[index - 1]:
             return Severity.WARNING
@@ -325,7 +322,7 @@ class XlogValidator(TarantoolValidator):
             self._commit_transaction(transaction, findings)
 
     def _find_open_transaction(self, replica: int, tsn: int, lsn: int) -> OpenTransaction | None:
-        """Find the open transaction that a row belongs to, or None."""
+        """Return the open transaction that a row belongs to, or None."""
         if replica == 0:
             return next((open_ for open_ in self._open_transactions.values() if open_.tsn == tsn), None)
         own, local = self._open_transactions.get(replica), self._open_transactions.get(0)
@@ -373,7 +370,7 @@ class XlogValidator(TarantoolValidator):
         return self.create_finding("incomplete-transaction", transaction.location, text, "tx_not_finished")
 
     def _limit_durable_end(self, transaction: OpenTransaction) -> None:
-        """Move the durable end before a transaction that never ends, and before those that are open with it."""
+        """Move the durable end before a transaction that never ends, and before those open at the same time."""
         if self._durable_limit is None or transaction.last_closed_offset < self._durable_limit:
             self._durable_limit = transaction.last_closed_offset
 
@@ -383,7 +380,7 @@ class XlogValidator(TarantoolValidator):
         return dict(self._open_transactions) if self.state[row_rules.OPEN_COUNT] else {}
 
     def _load_kernel_state(self, batch: Batch) -> None:
-        """Take over the transaction that the kernel has open, while the batch can still locate it."""
+        """Copy the open transaction from the kernel's state while the batch can still locate it."""
         state = self.state
         if state[row_rules.OPEN_COUNT] == 0:
             self._open_transactions = {}
@@ -416,7 +413,7 @@ class XlogValidator(TarantoolValidator):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def check_end(self, tail: FileTail) -> list[Finding]:
-        """Report gaps that nothing filled, and transactions that never end."""
+        """Report gaps that were not filled, and transactions that never end."""
         findings = [self._report_gap(gap) for gap in self._gaps if gap.filled <= gap.last - gap.first]
         for transaction in self._get_open_transactions().values():
             unfinished = self._report_unfinished(transaction, "before the end of the file")
@@ -430,7 +427,7 @@ class XlogValidator(TarantoolValidator):
         return self.create_finding("gap-in-sequence", gap.location, text, "lsn_gap", severity=gap.severity, **facts)
 
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
-        """Combine counts and the facts for the rules of a set."""
+        """Combine counts and the facts for the rules of a log set into a result."""
         types = self.type_counts.copy()
         for row_type in RowType:
             types[row_type.name] += self.state[row_rules.TYPE_COUNTS + row_type]
@@ -473,7 +470,7 @@ MAX_REMEMBERED_IN_SNAP = 100_000
 
 
 class SnapFacts(msgspec.Struct, frozen=True):
-    """Facts about a snapshot for the rules of a set: ids of the spaces that it defines, and whether it is complete."""
+    """Facts about a snapshot for the rules of a log set: ids of the spaces it defines, and whether it is complete."""
 
     defined: frozenset[int]
     whole: bool
@@ -502,13 +499,13 @@ class SnapValidator(TarantoolValidator):
         return array("q", parts) if self._is_compiled else parts
 
     def skip_damage(self, start: int, end: int) -> None:
-        """Allow numbers and spaces to jump here."""
+        """Handle damage: numbers and spaces may jump here."""
         super().skip_damage(start, end)
         self._may_jump = True
         self._last_tuple = b""
 
     def check_rows(self, batch: Batch) -> list[Finding]:
-        """Return the findings of a batch: the kernel skips runs of one space, the rows in between are checked here."""
+        """Return the findings of a batch: the kernel skips runs of one space, rows between runs are checked here."""
         table = batch.records
         names = ("type", "replica_id", "lsn", "header_keys", "body_keys", "space_id")
         columns = [table[name] for name in names]
@@ -540,7 +537,7 @@ class SnapValidator(TarantoolValidator):
             findings += self._enter_space(location, space)
 
     def _check_number(self, location: RowLocation, lsn: int, findings: list[Finding]) -> None:
-        """Check the number of a row: rows are counted from 0 (from 1 by servers of 1.6)."""
+        """Check the number of a row: rows are numbered from 0 (by 1.6 servers from 1)."""
         expected = self.state[row_rules.LSN_SLOTS] + 1
         if lsn == expected or self._may_jump or (expected == 0 and lsn == 1):
             self._may_jump = False
@@ -560,7 +557,7 @@ class SnapValidator(TarantoolValidator):
         return [self.create_finding("sequence-regression", location, text, "snap_not_sorted")]
 
     def _enter_space(self, location: RowLocation, space: int) -> Iterator[Finding]:
-        """Check the order of spaces at the first row of another space."""
+        """Check the order of spaces at the first row of a new space."""
         before = self.state[row_rules.LAST_SPACE]
         self.state[row_rules.LAST_SPACE] = space
         self._last_tuple = b""
@@ -583,7 +580,7 @@ class SnapValidator(TarantoolValidator):
             self._seen_spaces.add(space)
 
     def _learn_definition(self, batch: Batch, index: int, space: int) -> None:
-        """Learn the space or the primary key that a row of `_space` or `_index` defines."""
+        """Store the space or the primary key that a row of `_space` or `_index` defines."""
         if space == BOX_SPACE_ID:
             defined = learn_space_name(self.context.spaces, batch, index)
             if defined is not None and len(self._defined_spaces) < MAX_REMEMBERED_IN_SNAP:
@@ -592,7 +589,7 @@ class SnapValidator(TarantoolValidator):
             self._learn_primary_key(batch, index)
 
     def _learn_primary_key(self, batch: Batch, index: int) -> None:
-        """Learn the primary key of a space if it is a tree over plain types."""
+        """Store the primary key of a space if it is a tree over plain types."""
         body = read_body_bytes(batch, index)
         definition = None if body is None else _decode_primary_key(body)
         if definition is None:
@@ -606,7 +603,7 @@ class SnapValidator(TarantoolValidator):
     # -- the order of keys inside a space --------------------------------------------------------------------------
 
     def _check_key_order(self, batch: Batch, begin: int, end: int) -> list[Finding]:
-        """Report rows of `[begin, end)`, all of one space, whose keys fall."""
+        """Report rows of `[begin, end)`, all of one space, whose keys are not in ascending order."""
         table = batch.records
         if begin < end and int(table["space_id"][begin]) != self.state[row_rules.LAST_SPACE]:
             begin += 1
@@ -633,7 +630,7 @@ class SnapValidator(TarantoolValidator):
         return findings
 
     def _check_order_across_batches(self, batch: Batch, begin: int, parts: Any) -> list[Finding]:
-        """Compare the first key of a batch with the last key of the batch before."""
+        """Compare the first key of a batch with the last key of the previous batch."""
         start, end = int(batch.records["tuple"][begin]), int(batch.records["end"][begin])
         both = self._last_tuple + bytes(batch.arena[start:end])
         size = len(self._last_tuple)
@@ -645,7 +642,7 @@ class SnapValidator(TarantoolValidator):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def check_end(self, tail: FileTail) -> list[Finding]:
-        """Report rows that are missing."""
+        """Report missing rows."""
         findings = []
         if self._gap:
             location, first, last = self._gap
@@ -658,7 +655,7 @@ class SnapValidator(TarantoolValidator):
         return findings
 
     def create_verdict(self, tail: FileTail, findings: list[Finding]) -> ValidationResult:
-        """Combine counts and the facts for the rules of a set."""
+        """Combine counts and the facts for the rules of a log set into a result."""
         types = self.type_counts.copy()
         types[RowType.INSERT.name] += self.state[row_rules.TYPE_COUNTS + RowType.INSERT]
         is_complete = (
@@ -677,7 +674,7 @@ def _decode_primary_key(body: bytes) -> tuple[int, tuple[int, ...] | None] | Non
     """Decode the body of a row of `_index`.
 
     Returns:
-        The space and the parts of its primary key (None if they are not plain); None if the row is of another index.
+        (space, parts of its primary key, None if not plain); None if the row describes another index.
     """
     tree = decode_tree(body)
     values = tree.get(BodyKey.TUPLE) if tree else None

@@ -1,1 +1,1 @@
-"""SQL scripts by compiled code."""
+"""Kernels that write SQL scripts."""

@@ -1,6 +1,6 @@
-"""Write ROWS events as statements or BINLOG, as kernels.
+"""Write row events as statements or BINLOG, in compiled kernels.
 
-The text is that of `sql.rows`. An event that contains an unsupported value is left to the general writer as a whole.
+The text is the same as that of `sql.row_statements`. An event with an unsupported value is left to the general writer.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def put_checksum(checksum_size: int, texts: UInt8s, out: MutableUInt8s, o: int, 
 def put_table_map(
     header: int, buf: UInt8s, texts: UInt8s, template: int, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
-    """Write the TABLE_MAP of a template with the time and origin of the event whose header is at `buf[header]`."""
+    """Write the TABLE_MAP of a template, with time and origin of the event whose header is at `buf[header]`."""
     length = load_word(texts, template + 20)
     size = 19 + length + checksum_size
     for i in range(19):
@@ -179,7 +179,7 @@ def put_rows_with_map(p: int, start: int, n: int, code: int, memory: ScriptMemor
 def put_checksummed(
     buf: UInt8s, p: int, size: int, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
-    """Write the event of `size` bytes at `buf[p]`, which has no checksum, with one of `checksum_size` bytes."""
+    """Write the event of `size` bytes at `buf[p]`, which has no checksum, with a checksum of `checksum_size` bytes."""
     put_text(buf, p, p + size, out, o)
     for k in range(4):
         out[o + EVENT_SIZE_AT + k] = size + checksum_size >> 8 * k & 255
@@ -197,15 +197,15 @@ def copy_events(
     out: MutableUInt8s,
     checksum_size: int,
 ) -> int:
-    """Copy events one after the other to `out`, and set the columns to their offsets there.
+    """Copy events one after the other to `out`, and set the columns to their offsets in `out`.
 
     Nested events get checksums of `checksum_size` bytes; the events that contain them become empty.
 
     Args:
-        bases: number to add to an offset to find it in `buf`.
+        bases: number to add to an event's offset to get its position in `buf`.
 
     Returns:
-        The number of events; an invalid one ends it.
+        The number of events; copying stops at an invalid event.
     """
     o = 0
     for i in range(count):
@@ -245,10 +245,10 @@ def is_statement_table(buf: UInt8s, p: int, id_size: int, ids: Int64s, count: in
 def write_base64_lines(
     i: int, stop: int, spans: EventSpans, maps: Int64s, memory: ScriptMemory, ids: Int64s, count: int, size: int
 ) -> int:
-    """Write the row events from `i` on that continue the statement, except the last of them, in base64.
+    """Write the row events from `i` on that continue the statement in base64, except the last of them.
 
     Args:
-        size: bytes of the statement so far.
+        size: size of the statement so far in bytes.
 
     Returns:
         The index after the last event.
@@ -285,7 +285,7 @@ def write_base64_lines(
 
 @kernel(find_bitmaps)
 def find_block(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
-    """Find the compressed block in the row event body `buf[p:n]`; -1 if its header is malformed."""
+    """Return the position of the compressed block in the row event body `buf[p:n]`; -1 if its header is malformed."""
     columns, p = find_bitmaps(buf, p + id_size, n, code >= WRITE_COMPRESSED_V2)
     if columns < 0 or columns > MAX_COLUMNS:
         return -1
@@ -305,7 +305,7 @@ def find_blocks(
     data_offsets: MutableInt64s,
     sizes: MutableInt64s,
 ) -> int:
-    """Find the compressed data and its uncompressed size in each compressed row event.
+    """Find the position and uncompressed size of the compressed data in each compressed row event.
 
     The size is -1 for all other events, for malformed ones, and for those larger than `max_size`.
 
@@ -349,7 +349,7 @@ def write_uncompressed(
     out: MutableUInt8s,
     o: int,
 ) -> int:
-    """Write the events of `find_blocks` uncompressed one after the other from `out[o]` on, and update the columns.
+    """Write the events of `find_blocks` in uncompressed form from `out[o]` on, and update the columns.
 
     Args:
         data: the uncompressed blocks.
@@ -381,7 +381,7 @@ def write_uncompressed(
 # --- Kernels for INSERT, UPDATE and DELETE ---
 
 MAX_INSERT_BYTES = 256 << 10
-"""Size of an INSERT in bytes after which another one is begun."""
+"""Size of an INSERT in bytes after which a new INSERT is begun."""
 
 _PIECES = (
     b"INSERT INTO ", b"UPDATE ", b"DELETE FROM ", b" SET ", b" WHERE ", b" LIMIT 1", b" VALUES\n", b"\n/*!*/;\n",
@@ -393,18 +393,18 @@ PIECES = b"".join(_PIECES)
     _INSERT, _UPDATE, _DELETE, _SET, _WHERE, _LIMIT, _VALUES, _END, _AS_BINARY, _EQUAL, _IS_NULL, _AND, _CAST,
 ) = place_pieces(TEXTS_END, _PIECES)  # fmt: skip
 TEMPLATES_AT = TEXTS_END + len(PIECES)
-"""Offset of the table of templates in the texts of `write_statements`."""
+"""Offset of the table of templates in the texts of `write_events`."""
 
 OPENING_BRACKET, COMMA = b"(,"
 MAX_EVENT_TEXT = 4096
-"""Space that an event needs without its rows and statement."""
+"""Space that an event needs in addition to its rows and statement, in bytes."""
 _MAX_FIXED_VALUE = 1024
-"""Most output bytes of a value; text and bytes need two bytes in addition for each of theirs."""
+"""Maximum output size of a value in bytes; text and bytes need two more output bytes per byte of theirs."""
 
 
 @kernel(load_word)
 def has_key_columns(buf: UInt8s, bitmap: int, texts: UInt8s, template: int) -> int:
-    """Return 1 if the table has a key and all its columns are in an image with this bitmap, else 0."""
+    """Return 1 if the table has a key and an image with this bitmap has all its columns, else 0."""
     count = 0
     entry = template + EVENT_RECORD_HEAD_SIZE
     for i in range(load_word(texts, template)):
@@ -416,7 +416,7 @@ def has_key_columns(buf: UInt8s, bitmap: int, texts: UInt8s, template: int) -> i
 
 @kernel(copy_text, load_word)
 def put_column_names(buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the names of an image's columns that statements may set, in parentheses."""
+    """Write, in parentheses, the names of the image's columns that statements may set."""
     separator = OPENING_BRACKET
     out[o] = OPENING_BRACKET
     entry = template + EVENT_RECORD_HEAD_SIZE
@@ -437,7 +437,7 @@ def put_column_names(buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out
 
 @kernel(copy_text, load_word, put_piece)
 def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, cast: int, entry: int, o: int) -> int:
-    """Write what precedes a value after `count` others, or the whole condition for NULL.
+    """Write the text before a value that follows `count` other values; for NULL write the whole condition.
 
     `clause`: 0 = VALUES, 1 = SET, 2 = WHERE.
     """
@@ -462,7 +462,7 @@ def put_value_prefix(memory: RowMemory, count: int, clause: int, is_null: int, c
 
 @kernel(put_hex, put_literal, load_word)
 def put_column_value(memory: RowMemory, p: int, clause: int, cast: int, entry: int, o: int) -> int:
-    """Write a value that is not NULL, of the column whose template entry is at `texts[c]`."""
+    """Write a non-NULL value of the column whose template entry is at `texts[entry]`."""
     kind = load_word(memory.texts, entry)
     flags = load_word(memory.texts, entry + 32)
     base = load_word(memory.texts, entry + 24)
@@ -493,7 +493,7 @@ def put_image(
 
     Args:
         clause: 0 = VALUES, 2 = WHERE.
-        is_keyed: whether conditions are on the key only.
+        is_keyed: whether conditions only use the key.
     """
     nulls = p
     p += (present + 7) >> 3
@@ -561,7 +561,7 @@ def put_assignments(
 ) -> tuple[int, int]:
     """Write the assignments of an update whose images are at `buf[q]` and `buf[p]`.
 
-    Only changed columns are assigned; columns that a server could set by itself are assigned their own value.
+    Only changed columns are assigned; columns that a server could set by itself are assigned their current value.
 
     Returns:
         (offset after the second image, end of the output).
@@ -690,7 +690,7 @@ def put_statement_start(
 def put_statements(
     memory: RowMemory, p: int, kind: int, before: int, befores: int, after: int, afters: int, is_keyed: int, o: int
 ) -> int:
-    """Write the statements of all rows up to the end of the event; several rows form one INSERT."""
+    """Write the statements of all rows up to the end of the event; several rows share one INSERT."""
     length = 0
     while p < memory.n:
         start = p
@@ -725,7 +725,7 @@ def put_statements(
     return o
 
 
-# --- Row events as one statement after the other, as kernels ---
+# --- Row events, one statement after the other, as kernels ---
 
 
 @kernel(
@@ -733,7 +733,7 @@ def put_statements(
     put_statements, find_rows_request, load_word,
 )  # fmt: skip
 def put_event_statements(memory: ScriptMemory, p: int, n: int, code: int, time: int, template: int, o: int) -> int:
-    """Write the body of an uncompressed row event whose template is at `texts[r]`."""
+    """Write the body of an uncompressed row event whose template is at `texts[template]`."""
     columns = load_word(memory.texts, template)
     p += memory.state[TABLE_ID_SIZE]
     before, at = find_images(memory.buf, p, n, code, columns)
@@ -769,7 +769,7 @@ def put_event_statements(memory: ScriptMemory, p: int, n: int, code: int, time: 
 
 @kernel(find_template, put_event_statements, put_rows_with_map, put_position_comment, put_type_name, load_word)
 def put_commented_rows(i: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
-    """Write a row event after its comment, as statements, or as BINLOG where there are none."""
+    """Write a row event after its comment: as statements, or as BINLOG if it cannot be written as statements."""
     template = find_template(memory.texts, memory.state[TEMPLATES] + 0, events.maps[i])
     if memory.state[TRANSACTION_STATE] != IN_TRANSACTION or template == 0:
         return -2
@@ -807,7 +807,7 @@ def put_exact_rows(i: int, last: int, events: EventColumns, memory: ScriptMemory
     is_uncompressed_rows,
 )  # fmt: skip
 def write_events(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
-    """Write the events from `i` on, return the index at which it stopped; other results are in the state.
+    """Write the events from `i` on; return the index at which the kernel stopped. Other results are in the state.
 
     Rows become statements or BINLOG, see ROWS_AS_STATEMENTS.
     """

@@ -1,4 +1,4 @@
-"""Structs of columns and memory that the kernels of scripts pass on."""
+"""Structs with the columns and memory that the kernels of scripts share."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUI
 
 
 class EventColumns(NamedTuple):
-    """One entry for each event of a batch.
+    """Columns with one entry per event of a batch.
 
-    codes, times, servers, flags: from its header. starts, ends: of its body. offsets, stops: of the event. maps: number
-    of its table map, -1 = none. types, places: its type and its offset in the log. holders: the event that it is inside
-    of, -1 = none.
+    codes, times, servers, flags: from its header. starts, ends: range of its body. offsets, stops: range of the event.
+    maps: number of its table map, -1 = none. types, places: its type and its offset in the log. holders: the event that
+    contains it, -1 = none.
     """
 
     codes: Int64s
@@ -32,8 +32,8 @@ class EventColumns(NamedTuple):
 class ScriptMemory(NamedTuple):
     """Buffers that the kernels of scripts read and write.
 
-    buf: bytes of the events. texts: constant texts and plans of tables. out: the script; z: end of its space. moves:
-    known changes of the session. state: see `slots`.
+    buf: bytes of the events. texts: constant texts and templates of tables. out: the script; z: end of its space.
+    moves: known transitions of the session. state: see the slots in `statements`.
     """
 
     buf: UInt8s
@@ -45,7 +45,7 @@ class ScriptMemory(NamedTuple):
 
 
 class EventSpans(NamedTuple):
-    """One entry for each event: its type, where its body and where the event itself starts and ends."""
+    """Columns with one entry per event: its type, the range of its body, and the range of the event itself."""
 
     codes: MutableInt64s
     starts: MutableInt64s

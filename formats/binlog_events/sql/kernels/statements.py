@@ -1,10 +1,10 @@
-"""Write frequent events as statements, as kernels.
+"""Write frequent events as statements, in compiled kernels.
 
-Only texts that every client reads the same way are supported.
+Only texts that all clients read in the same way are supported.
 
-It handles transactions that begin and end in the usual ways, and row events as BINLOG, with the text of
-`binlog_events.sql.script.SqlScript`. The kernel stops at each event that it does not support, and before a statement
-that does not end in this batch; such an event leaves no trace in the state.
+The main kernel handles transactions that begin and end in the usual ways, and row events as BINLOG, with the text of
+`binlog_events.sql.script.SqlScript`. It stops at each event that it does not support, and before a statement that does
+not end in this batch; the state is not changed by such an event.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from binlogtool.formats.binlog_events.wire_format import (
     TIMESTAMP_US,
     IS_MARIADB,
 ) = range(10)
-"""TRANSACTION_STATE: see below. WINDOW_OFFSET: of the window in the file. CHECKSUM_BYTES: size of an event's checksum.
-SETS_GTIDS: 1 if the script sets GTIDs. DOMAIN_ID, SERVER_ID, SEQUENCE_NUMBER: of MariaDB's session. THREAD_ID: its
-pseudo_thread_id. TIMESTAMP_US: its TIMESTAMP in microseconds. Both are -1 while unknown."""
+"""TRANSACTION_STATE: see below. WINDOW_OFFSET: offset of the window in the file. CHECKSUM_BYTES: size of an event's
+checksum. SETS_GTIDS: 1 if the script sets GTIDs. DOMAIN_ID, SERVER_ID, SEQUENCE_NUMBER: of MariaDB's session.
+THREAD_ID: its pseudo_thread_id; TIMESTAMP_US: its TIMESTAMP in microseconds; both are -1 while unknown."""
 OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
-"""Values of TRANSACTION_STATE; AFTER_GTID is the state after MySQL's GTID."""
+"""Values of TRANSACTION_STATE; AFTER_GTID is the state after a GTID event of MySQL."""
 (
     PARALLEL_ALLOWED,
     SERVER_VERSION,
@@ -81,16 +81,16 @@ OUTSIDE_TRANSACTION, AFTER_GTID, IN_TRANSACTION = range(3)
     SESSION_CHANGED,
     ROW_FLAG_MASK,
 ) = range(10, 20)
-"""PARALLEL_ALLOWED: MariaDB's session lets transactions run in parallel. SERVER_VERSION: of MySQL's session.
-BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: of the last GTID event written, or -1. OUTPUT_FULL: 1 if the output
-buffer is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.fast_path`.
+"""PARALLEL_ALLOWED: MariaDB's session lets transactions run in parallel. SERVER_VERSION: that of MySQL's session.
+BYTES_WRITTEN: size of the output. LAST_GTID_INDEX: last GTID event written, or -1. OUTPUT_FULL: 1 if the output buffer
+is full. COMMIT_TIMESTAMP: original_commit_timestamp of MySQL's session. SESSION_NUMBER: in `sql.fast_path`.
 SESSION_CHANGED: 1 if the session, its time or its thread changed. ROW_FLAG_MASK: flags of row events that matter."""
 GTID_AUTOMATIC, NEXT_SESSION_NUMBER, TEMPLATES, DATABASE_SIZE = range(20, 24)
 """GTID_AUTOMATIC: 1 if MySQL's gtid_next is AUTOMATIC. NEXT_SESSION_NUMBER: the session after the current rows.
-TEMPLATES: offset of the table of templates in the texts. DATABASE_SIZE: bytes of the session's database name, -1 if it
+TEMPLATES: offset of the table of templates in the texts. DATABASE_SIZE: size of the session's database name, -1 if it
 has none."""
 DATABASE_TEXT = DATABASE_SIZE + 1
-"""First slot of the database name, eight bytes in each slot."""
+"""First slot of the database name, with eight bytes per slot."""
 DATABASE_SLOTS = 33
 """Number of slots for the database: its size and its name."""
 CONTAINER_OFFSET = DATABASE_SIZE + DATABASE_SLOTS
@@ -186,12 +186,12 @@ def place_pieces(start: int, pieces: tuple[bytes, ...]) -> list[int]:
 TYPE_NAMES_AT = PIECES_AT + sum(map(len, _PIECES))
 """Offset of the event type names in the texts: 32 bytes each, by type code."""
 TEXTS_END = TYPE_NAMES_AT + 32 * 256 + 16
-"""End of these texts; others may follow."""
+"""End of these texts; other texts may follow."""
 
 
 @kernel(copy_text)
 def put_piece(piece: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
-    """Write a constant text, see `place_pieces`."""
+    """Write a constant text that was numbered by `place_pieces`."""
     return copy_text(texts, piece >> 8, piece & 255, out, o)
 
 
@@ -214,7 +214,7 @@ def is_same_block(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: i
 
 @kernel()
 def is_begin(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether this text is BEGIN."""
+    """Return whether the text `buf[p:n]` is BEGIN."""
     if n - p != 5 or buf[p] != 66 or buf[p + 1] != 69 or buf[p + 2] != 71:
         return False
     return buf[p + 3] == 73 and buf[p + 4] == 78
@@ -222,7 +222,7 @@ def is_begin(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel(is_begin, is_same_block, load_word)
 def find_query_request(p: int, n: int, inside: int, buf: UInt8s, transitions: UInt8s) -> int:
-    """Find the request of the QUERY body `buf[p:n]`, a BEGIN unless `inside` is set; -1 if it is unknown."""
+    """Return the request of the QUERY body `buf[p:n]` (a BEGIN unless `inside` is set); -1 if it is unknown."""
     if n - p < 19:
         return -1
     size = buf[p + 11] | buf[p + 12] << 8
@@ -241,7 +241,7 @@ def find_query_request(p: int, n: int, inside: int, buf: UInt8s, transitions: UI
 
 @kernel(load_word)
 def find_rows_request(flags: int, transitions: UInt8s) -> int:
-    """Find the request of rows with these flags; -1 if it is unknown."""
+    """Return the request of rows with these flags; -1 if it is unknown."""
     for request in range(load_word(transitions, 0), load_word(transitions, 4)):
         if load_word(transitions, 16 + 12 * request) == flags:
             return request
@@ -250,7 +250,7 @@ def find_rows_request(flags: int, transitions: UInt8s) -> int:
 
 @kernel(load_word)
 def find_transition(session: int, request: int, transitions: UInt8s) -> int:
-    """Find the cell of a session and a request; -1 if there is none."""
+    """Return the cell of a session and a request; -1 if there is no such cell."""
     if session < 0 or request < 0:
         return -1
     at = load_word(transitions, 8) + 12 * (session * load_word(transitions, 4) + request)
@@ -271,7 +271,7 @@ def put_timestamp(time: int, memory: ScriptMemory, o: int) -> int:
 
 @kernel(copy_text, load_word, put_piece)
 def put_transition(cell: int, start: int, memory: ScriptMemory, o: int) -> int:
-    """Write the assignments of a transition; `start` is where its SET statement starts."""
+    """Write the assignments of a transition; `start`: position at which its SET statement begins."""
     size = load_word(memory.moves, cell + 8)
     if size == 0:
         return o
@@ -300,7 +300,7 @@ def put_begin_session(cell: int, time: int, thread: int, memory: ScriptMemory, o
 
 @kernel(put_piece, put_timestamp, put_transition)
 def put_rows_session(cell: int, time: int, memory: ScriptMemory, o: int) -> int:
-    """Write the SET statement for the statements of a row event; the state stays unchanged."""
+    """Write the SET statement for the statements of a row event; the state is not changed."""
     start = o
     o = put_transition(cell, start, memory, o)
     if time > 0 and time != memory.state[TIMESTAMP_US]:
@@ -322,7 +322,7 @@ def put_query_session(p: int, time: int, request: int, cell: int, memory: Script
 
 @kernel(find_transition, put_piece, put_query_session, find_query_request)
 def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
-    """Write a BEGIN after its GTID, in its session; -1 if it is unsupported."""
+    """Write a BEGIN after its GTID, in its session; -1 if that is not supported."""
     if memory.state[TRANSACTION_STATE] != AFTER_GTID:
         return -1
     request = find_query_request(p, n, 0, memory.buf, memory.moves)
@@ -346,7 +346,7 @@ _INSERT, _UPDATE, _DELETE, _REPLACE = (
 
 @kernel()
 def is_row_change(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether the first word of a text is one of these four."""
+    """Return whether the first word of a text is INSERT, UPDATE, DELETE or REPLACE."""
     word = 0
     at = p
     while at < n and at < p + 8 and ((buf[at] | 32) >= 97 and (buf[at] | 32) <= 122):
@@ -363,7 +363,7 @@ def is_row_change(buf: UInt8s, p: int, n: int) -> bool:
 
 @kernel(native="plain_text")
 def check_plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
-    """Return whether a text closes its quotation marks and contains no comment, command or client mark.
+    """Return whether a text closes its quotation marks and contains no comment, client command or client mark.
 
     A line that begins with D counts as a possible command.
 
@@ -416,7 +416,7 @@ def is_same_database(buf: UInt8s, p: int, size: int, state: Int64s) -> bool:
 
 @kernel(load_little_endian)
 def is_supported_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
-    """Return whether it is an INTVAR or RAND whose numbers kernels can write."""
+    """Return whether the event is an INTVAR or RAND whose numbers the kernels can write."""
     if code == INTVAR and size == 9:
         return buf[p] >= 1 and buf[p] <= 2 and load_little_endian(buf, p + 1, 8) >= 0
     return code == RAND and size == 16 and load_little_endian(buf, p, 8) >= 0 and load_little_endian(buf, p + 8, 8) >= 0
@@ -426,7 +426,7 @@ def is_supported_variable(code: int, p: int, size: int, buf: UInt8s) -> bool:
 def find_statement(i: int, stop: int, events: EventColumns, memory: ScriptMemory) -> int:
     """Return the index of the statement for which the variables from event `i` on are set.
 
-    -1 if it is missing, is in another container, or a variable is malformed.
+    Returns -1 if the statement is missing or is in another container, or if a variable is malformed.
     """
     holder = events.holders[i] + 0
     while i < stop and events.codes[i] != QUERY:
@@ -438,7 +438,7 @@ def find_statement(i: int, stop: int, events: EventColumns, memory: ScriptMemory
 
 @kernel(put_piece, load_little_endian, put_unsigned)
 def put_variable(code: int, p: int, memory: ScriptMemory, o: int) -> int:
-    """Write the SET statement of INTVAR or RAND."""
+    """Write the SET statement for an INTVAR or RAND event."""
     name = _SEED1 if code == RAND else _LAST_ID if memory.buf[p] == 1 else _INSERT_ID
     if code != RAND:
         p += 1
@@ -452,7 +452,7 @@ def put_variable(code: int, p: int, memory: ScriptMemory, o: int) -> int:
 
 @kernel(copy_text)
 def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
-    """Copy bytes unchanged, reading nothing after them."""
+    """Copy bytes unchanged, without reading any bytes after them."""
     size = n - p
     o = copy_text(buf, p, size - (size & 7), out, o)
     for i in range(n - (size & 7), n):
@@ -463,7 +463,7 @@ def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_word)
 def find_text_request(p: int, n: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
-    """Find the request of the QUERY `buf[p:n]`, plus 1 << 16 if clients read it by sql_mode; -1 = unsupported."""
+    """Return the request of the QUERY `buf[p:n]`, plus 1 << 16 if clients read it by sql_mode; -1 = unsupported."""
     request = find_query_request(p, n, 1, buf, transitions)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
@@ -508,15 +508,15 @@ def put_statement(i: int, last: int, events: EventColumns, memory: ScriptMemory,
 # ruff: noqa: SIM109 - kernels have no `in`
 
 HAS_IMMEDIATE_TIMESTAMP = 1 << 55
-"""Bit of MySQL's immediate_commit_timestamp: original_commit_timestamp follows it."""
+"""Bit of MySQL's immediate_commit_timestamp which shows that original_commit_timestamp follows."""
 
 MAX_BINLOG_BYTES = 8 << 20
-"""Most bytes of events in one BINLOG statement, as in `sql.binlog`."""
+"""Maximum total size of events in one BINLOG statement in bytes, as in `sql.script_state`."""
 
 
 @kernel(put_piece, put_unsigned)
 def put_position_comment(place: int, memory: ScriptMemory, o: int) -> int:
-    """Write `# at N`, for a nested event `# at N+M`."""
+    """Write `# at N`, or `# at N+M` for a nested event."""
     o = put_piece(_AT, memory.texts, memory.out, o)
     if memory.state[CONTAINER_OFFSET] < 0:
         return put_unsigned(memory.state[WINDOW_OFFSET] + place, memory.out, o, memory.z)
@@ -527,7 +527,7 @@ def put_position_comment(place: int, memory: ScriptMemory, o: int) -> int:
 
 @kernel()
 def is_uncompressed_rows(code: int) -> bool:
-    """Return whether it is a row event that servers accept unchanged."""
+    """Return whether an event is a row event that servers accept unchanged."""
     return (
         (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1)
         or (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2)
@@ -537,7 +537,7 @@ def is_uncompressed_rows(code: int) -> bool:
 
 @kernel(has_valid_images, find_template)
 def has_matching_rows(code: int, p: int, n: int, map_number: int, buf: UInt8s, texts: UInt8s, state: Int64s) -> bool:
-    """Return whether the rows of an event fit the TABLE_MAP; a server stops at one whose rows do not."""
+    """Return whether the rows of an event fit the TABLE_MAP; a server stops at an event whose rows do not fit."""
     template = find_template(texts, state[TEMPLATES] + 0, map_number)
     return template > 0 and has_valid_images(buf, p, n, code, texts, template, state[TABLE_ID_SIZE] + 0)
 
@@ -588,7 +588,7 @@ def find_statement_end(i: int, stop: int, events: EventColumns, memory: ScriptMe
 
 @kernel(put_piece, put_base64, put_position_comment, put_type_name)
 def put_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemory, o: int) -> int:
-    """Write the events of a statement as BINLOG, after the comment of the last one."""
+    """Write the events of a statement as BINLOG, after the comment of the last event."""
     o = put_position_comment(events.places[last] + 0, memory, o)
     o = put_type_name(events.types[last] + 0, memory.texts, memory.out, o)
     o = put_piece(BINLOG, memory.texts, memory.out, o)
@@ -599,7 +599,7 @@ def put_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemor
 
 @kernel()
 def is_plain_gtid(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether MariaDB's GTID is complete from its further flags on and no step of an ALTER TABLE."""
+    """Return whether MariaDB's GTID is complete from its further flags at `p` on, and is no ALTER TABLE step."""
     if p >= n:
         return p == n
     more = buf[p] + 0
@@ -647,9 +647,9 @@ def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemo
 
 @kernel(load_little_endian)
 def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
-    """Return whether the GTID body has exactly one server version, and it is this one.
+    """Return whether the GTID body has exactly one server version, and it is this version.
 
-    `p`: offset after its commit timestamps.
+    `p`: offset after the commit timestamps.
     """
     if n - p < 5:
         return False
