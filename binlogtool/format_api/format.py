@@ -36,9 +36,9 @@ class RowChanges(NamedTuple):
     """Row changes of one table.
 
     Args:
-        table: its name, where a record may be about several; "" = that of the record.
-        key: columns of the primary key, in the key's order; () = not known.
-        numbers: columns whose values are numbers, although they are texts here (DECIMAL).
+        table: its name, if a record may be about several tables; "" = the table of the record.
+        key: columns of the primary key, in the key's order; () = unknown.
+        numbers: columns whose values are numbers, although they are stored as texts (DECIMAL).
     """
 
     rows: Sequence[RowChange]
@@ -48,13 +48,13 @@ class RowChanges(NamedTuple):
 
 
 class RecordText(NamedTuple):
-    """The content of one record.
+    """Readable content of one record.
 
     Args:
-        members: members of the body that people read.
+        members: members of the body to show.
         note: a word or two after the record's name.
         statements: SQL texts.
-        is_noise: the record says nothing about data; it is left out unless everything is requested.
+        is_noise: the record has no information about data; it is left out unless everything is requested.
     """
 
     members: Mapping[str, Any] = _NOTHING
@@ -65,7 +65,7 @@ class RecordText(NamedTuple):
 
 
 RecordDescriber = Callable[[str, Mapping[str, Any], bool], RecordText]
-"""Describe a record: its type, its body, and if all members are requested. Records are described in log order."""
+"""Function (type, body, are all members requested?) that describes a record. It is called in log order."""
 
 
 def select_members(body: Mapping[str, Any], hidden: frozenset[str]) -> dict[str, Any]:

@@ -815,13 +815,13 @@ def _fixed_size(subcon: Any) -> int:
 # --- Varints ---
 
 MAX_VARINT_SIZE = 10
-"""Bytes of the longest varint: 64 bits, seven to a byte."""
+"""Size of the longest varint in bytes: 64 bits, seven per byte."""
 
 UINT64_MASK = (1 << 64) - 1
 
 
 class WideVarint(int):
-    """A varint that took more bytes than needed (`width`), so that building gives the same bytes again."""
+    """Varint that was encoded in more bytes than needed (`width`), so that building it restores the same bytes."""
 
     width: int
 
@@ -855,7 +855,7 @@ def parse_varint(data: bytes, p: int, end: int) -> tuple[int, int]:
     """Return the unsigned value at `p` (a `WideVarint` if it is longer than needed) and the next position.
 
     Raises:
-        MalformedError: more than ten bytes, or cut off by `end`.
+        MalformedError: the varint has more than ten bytes, or is cut off by `end`.
     """
     if p < end and data[p] < 128:
         return data[p], p + 1
@@ -869,7 +869,7 @@ def parse_varint(data: bytes, p: int, end: int) -> tuple[int, int]:
 
 
 def varint_size(value: int) -> int:
-    """Return the bytes of the shortest varint of a value (as 64-bit two's complement)."""
+    """Return the size in bytes of the shortest varint of a value (as 64-bit two's complement)."""
     return max(1, ((value & UINT64_MASK).bit_length() + 6) // 7)
 
 

@@ -338,7 +338,7 @@ class TableReader:
         """Allow the reader to leave out the rows of other tables; their descriptions are still reported."""
 
     def note_gap(self) -> None:
-        """Note that records may be missing here."""
+        """Handle a gap: records may be missing here."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Build the native library beside this file: `python -m binlogtool.native_build.build [OPTIONS] [FILE]`.
+"""Build the native library `binlogtool/schema/_native.so`: `python -m binlogtool.native_build.build [OPTIONS] [FILE]`.
 
     --c FILE         write the C text, and compile it only if a library is named
     --from FILE      compile this C text
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         options.c.write_text(text, encoding="utf-8")
         if options.file is None:
             return 0
-    file = options.file or Path(__file__).with_name(FILE_NAME)
+    file = options.file or Path(__file__).parent.parent / "schema" / FILE_NAME
     try:
         compile_library(text, file, find_compiler(options.target))
     except NoCompilerError as error:

@@ -334,10 +334,10 @@ def describe_state(file: FileReport) -> str:
         return "DAMAGED"
     if file.is_encrypted:
         return "ENCRYPTED"
-    if worst is Severity.WARNING:
-        return "WARNING"
     if "incomplete" in file.details:
         return "PARTIAL"
+    if worst is Severity.WARNING:
+        return "WARNING"
     if any(f.id == "log-outdated" and f.severity > Severity.NOTE for f in file.findings):
         return "WARNING"
     return "torn" if any(f.id in _TORN_IDS for f in file.findings) else "ok"

@@ -39,12 +39,12 @@ _PACKAGE = "drizzled.message"
 
 
 class UndecodableError(Exception):
-    """The bytes are no Transaction message; the text says why."""
+    """Error: the bytes are not a Transaction message; the text says why."""
 
 
 @cache
 def get_message_class(name: str) -> Any:
-    """Return the library's class of a message of the catalog."""
+    """Return the library's class for a message of the catalog."""
     from google.protobuf import message_factory
 
     return message_factory.GetMessageClass(_create_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
@@ -89,11 +89,10 @@ def _map_library_type(type_: str) -> str:
 
 @cache
 def create_transaction_parser() -> Callable[[Any], tuple[Any, int]]:
-    """Create a function from the bytes of a Transaction message to the library's object and its canonical size in
-    bytes.
+    """Create a function that parses the bytes of a Transaction message: (library object, its canonical size in bytes).
 
-    The size differs from that of the bytes where a number is longer than needed or a member occurs twice. The function
-    raises `UndecodableError` where the bytes do not parse or a required member is missing.
+    The canonical size differs from the actual size if a number is longer than needed or a member occurs twice. The
+    function raises `UndecodableError` if the bytes do not parse or a required member is missing.
     """
     from google.protobuf.message import DecodeError
 
@@ -112,7 +111,7 @@ def create_transaction_parser() -> Callable[[Any], tuple[Any, int]]:
 
 
 MAX_LISTED_MESSAGE_SIZE = 16384
-"""Largest message whose missing members are listed: the list of a large one may be many times as long."""
+"""Maximum size in bytes of a message whose missing members are listed; the list may be many times as long."""
 
 
 def _list_missing_members(message: Any, size: int) -> str:
@@ -120,14 +119,14 @@ def _list_missing_members(message: Any, size: int) -> str:
 
 
 def to_json_body(message: Any) -> dict[str, Any]:
-    """Convert a message to JSON-able values: the specification's member names, enums by name, bytes left as bytes."""
+    """Convert a message to JSON-able values: member names of the specification, enums by name, bytes unchanged."""
     convert = _create_converter(message.DESCRIPTOR.name, has_unknown_fields(message))
     values: dict[str, Any] = convert(message)
     return values
 
 
 def has_unknown_fields(message: Any) -> bool:
-    """Check for unknown fields at any level, in two passes of the library's own code."""
+    """Return whether a message has unknown fields at any level, by two passes of the library's own code."""
     copy = type(message)()
     copy.CopyFrom(message)
     copy.DiscardUnknownFields()
@@ -135,7 +134,7 @@ def has_unknown_fields(message: Any) -> bool:
 
 
 def drop_unknown_fields(message: Any) -> bool:
-    """Remove unknown fields from the message; return True if there were any. Cheaper than `has_unknown_fields`."""
+    """Remove unknown fields from a message; return whether it had any. Cheaper than `has_unknown_fields`."""
     before = len(message.SerializePartialToString())
     message.DiscardUnknownFields()
     return len(message.SerializePartialToString()) != before
@@ -143,7 +142,7 @@ def drop_unknown_fields(message: Any) -> bool:
 
 @cache
 def _create_converter(type_: str, with_unknown: bool) -> Callable[[Any], Any]:
-    """Create the function that makes JSON-able values of one type: a message, an enum, text, bytes or a number."""
+    """Create the function that converts one type (message, enum, text, bytes or number) to JSON-able values."""
     if type_ in CATALOG.enums:
         names: dict[int, str | int] = {member.value: member.name for member in CATALOG.enums[type_]}
         return lambda value: names.get(value, value)
@@ -175,7 +174,7 @@ def _return_unchanged(value: Any) -> Any:
 
 
 def decode_column_value(value: bytes) -> str | bytes:
-    """Decode a column value: text by definition; one that holds a NUL is binary data and stays bytes."""
+    """Decode a column value: text by definition, except that a value with a NUL byte is binary and stays bytes."""
     return value if b"\0" in value else decode_text(value)
 
 
@@ -194,7 +193,7 @@ def _decode_unknown_fields(message: Any) -> list[dict[str, Any]]:
 
 
 def _decode_unknown_field(field: Any) -> dict[str, Any]:
-    """Decode a field that the catalog does not know. A group's value is the list of its fields."""
+    """Decode a field that is not in the catalog. The value of a group is the list of its fields."""
     value = field.data
     if not isinstance(value, int | bytes):
         value = [_decode_unknown_field(inner) for inner in value]
@@ -517,7 +516,7 @@ def _list_columns(table: Mapping[str, Any]) -> str:
 
 
 def _flatten(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of the only member, without the name of its message."""
+    """Return the contents of the only member, without the name of its message."""
     inner = next(iter(members.values()), None)
     return dict(inner) if len(members) == 1 and isinstance(inner, Mapping) else dict(members)
 
@@ -555,13 +554,13 @@ def _read_row(record: Mapping[str, Any], kind: str, keys: list[str], names: list
 # --- Table rows ---
 
 _COLUMN_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double", "BLOB": "binary"}
-"""Types that are converted; all others stay text as in the log, which gives no precision."""
+"""Field types that are converted; all others stay text as in the log, which does not state a precision."""
 
 _FieldList = Sequence[Mapping[str, Any]]
 
 
 class StatementTables(msgspec.Struct, TableReader):
-    """Table reader over the statements of a log. tables: by name, with all columns that statements named so far."""
+    """Table reader over the statements of a log. tables: tables by name, with all columns named so far."""
 
     tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
 
@@ -594,7 +593,7 @@ class StatementTables(msgspec.Struct, TableReader):
             yield TableRow(table, kind, before, after)
 
     def _get_table(self, schema: str, table: str, fields: _FieldList, keys: _FieldList) -> TableSchema:
-        """Return a table, extended by the columns that it does not have yet."""
+        """Return a table, extended by columns that it does not have yet."""
         current = self.tables.get(qualify_name(schema, table))
         columns = {} if current is None else {column.name: column for column in current.columns}
         for field in fields:
@@ -624,7 +623,7 @@ def _create_image(fields: _FieldList, values: Sequence[Any], nulls: Sequence[Any
 
 
 def _parse_value(kind: str, text: Any) -> Any:
-    """Convert a text to the value of its type; return the text itself if it is no such value."""
+    """Convert a text to a value of this type; return the text itself if that is not possible."""
     try:
         return {"bigint": int, "double": float}.get(_COLUMN_TYPES.get(kind, ""), lambda same: same)(text)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Write messages as JSON lines, as kernels.
+"""Write messages as JSON lines, in compiled kernels.
 
-They handle messages as servers write them: members in the order of their numbers, no repeated member that may occur
-only once, none unknown, no required one missing. `rules` (integers) and `texts` (bytes) hold the catalog, see `tables`.
+They handle messages as servers write them: members in ascending order, no single member repeated, none unknown, no
+required one missing. `rules` (integers, `create_rules`) and `texts` (bytes, `create_texts`) hold the catalog.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from binlogtool.formats.drizzle.schema import CATALOG, EntryType, Label, Message
 # --- Kernels that write messages as JSON ---
 
 UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
-"""Kinds of members; those up to ENUM are varints on the wire."""
+"""Kinds of members; kinds up to ENUM are varints on the wire."""
 
 OPTIONAL, REQUIRED, REPEATED = range(3)
 
 MEMBER_SIZE = 4
-"""Integers of a member in `rules`: number, kind, label, and the position of its enum or message."""
+"""Number of integers per member in `rules`: number, kind, label, position of its enum or message."""
 
 TEXT_MEMBER_SIZE = 24
-"""Bytes of a member in `texts`: the same, then position and size of its name."""
+"""Number of bytes per member in `texts`: the same values, then position and size of its name."""
 
 ENUM_TEXT_SIZE = 12
-"""Bytes of a value of an enum in `texts`: number, position and size of its name."""
+"""Number of bytes per enum value in `texts`: number, position and size of its name."""
 
 TRANSACTION_TYPE = 1
-"""The type of such an entry (`drizzle.schema.EntryType`)."""
+"""Entry type of transactions (`drizzle.schema.EntryType`)."""
 
 MAX_LENGTH = 0x7FFFFFFF
 MAX_UINT32 = 0xFFFFFFFF
@@ -71,7 +71,7 @@ MAX_TAG_SIZE = 5
 
 @kernel(read_varint)
 def read_field_bounds(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """Read the field at `buf[p]`: tag, start and end of its value (end -1 = not handled), the value of a varint."""
+    """Read the field at `buf[p]`: (tag, start and end of its value, value of a varint); end -1 = not handled."""
     tag, at = read_varint(buf, p, n)
     if at < 0 or at - p > MAX_TAG_SIZE or tag < 8 or tag > MAX_UINT32:
         return 0, -1, -1, 0
@@ -87,7 +87,7 @@ def read_field_bounds(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
 
 @kernel()
 def has_enum_name(rules: Int64s, place: int, value: int) -> bool:
-    """Check that this value of an enum has a name."""
+    """Return whether this value of an enum has a name."""
     i = 0
     count: int = rules[place]
     while i < count and rules[place + 1 + i] != value:
@@ -97,7 +97,7 @@ def has_enum_name(rules: Int64s, place: int, value: int) -> bool:
 
 @kernel(read_field_bounds, has_enum_name)
 def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
-    """Check that the bytes are a message of this kind, as servers write it."""
+    """Return whether the bytes are a message of this type, in the form that servers write."""
     count = rules[place]
     at = place + 1 - MEMBER_SIZE
     last = at + MEMBER_SIZE * count
@@ -136,7 +136,7 @@ def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> 
 
 @kernel(put_any_text, put_bytes)
 def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the value of a column: text, unless a NUL marks it as binary."""
+    """Write the value of a column as text; if it contains a NUL, as binary data."""
     for i in range(p, n):
         if buf[i] == 0:
             return put_bytes(buf, p, n, out, o, z)
@@ -159,10 +159,10 @@ def put_enum_name(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: 
 def begin_member(
     texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, o: int, z: int
 ) -> tuple[int, int]:
-    """End the member at `at` (before `place` = there is none) and write the name of the member with this number.
+    """End the member at `at` (`at` < `place` = none yet), and write the name of the member with this number.
 
     Returns:
-        Its position in the table, and the position for its value; -1 = no room.
+        (position of the member in the table, output position for its value, -1 = no room).
     """
     if at >= place:
         if load_uint32(texts, at + 8) == REPEATED:
@@ -186,7 +186,7 @@ def begin_member(
 
 @kernel(begin_member, read_field_bounds, put_any_text, put_column, put_enum_name, put_bool, put_unsigned, load_uint32)
 def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write a message that `is_plain_message` as an object."""
+    """Write a message for which `is_plain_message` is true as a JSON object."""
     if z - o < 8:
         return -1
     out[o] = 123
@@ -230,23 +230,25 @@ def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: Mut
 # ------------------------------------------------------------------------------------------------
 
 DERIVED_COLUMNS = ("kind", "number", "time", "server", "unit", "first_at", "first_end", "second_at", "second_end")
-"""Columns of an entry: kind of its statements (MANY_KINDS = several, -1 = not handled), transaction id, microseconds
-since 1970, unit of its time stamps, and positions of the names of its object, -1 = none."""
+"""Derived columns: kind of the statements (MANY_KINDS = several, -1 = not handled), transaction id, microseconds since
+1970, server id, unit of the timestamps, and bounds of the names of the object, -1 = none.
+"""
 
 MANY_KINDS = 100
-"""Kind of an entry with several kinds; no statement has this number."""
+"""Kind of an entry whose statements have several kinds; no statement has this number."""
 
 NO_OBJECT, UNNAMED_OBJECT, NAME_IN_MEMBER, NAME_IN_SCHEMA, NAMES_IN_METADATA, NAMES_IN_TABLE = range(6)
-"""Object of a kind of statements: none; one without a name; a name in its member; in the first message in its member,
-the name of a `Schema`, the names of a `TableMetadata`, those of a `Table`."""
+"""How a statement names its object: there is none; it has no name; in the member itself; in the first message in the
+member: the name of a `Schema`, the names of a `TableMetadata` or of a `Table`.
+"""
 
 OBJECT_RULE_SIZE = 3
-"""Integers of a kind of statements in `rules`: its number, its object (above), the member that names it."""
+"""Number of integers per statement kind in `rules`: number, object kind (above), member that names the object."""
 
 
 @kernel(read_field_bounds)
 def find_member(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
-    """Return start and end of the value of the first field with this number; -1 = there is none."""
+    """Return start and end of the value of the first field with this number; -1 = there is no such field."""
     while p < n:
         tag, start, end, _ = read_field_bounds(buf, p, n)
         if end < 0:
@@ -259,7 +261,7 @@ def find_member(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
 
 @kernel(find_member)
 def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int) -> tuple[int, int, int, int]:
-    """Return the positions of the names of a statement's object; (-2, …) = they are missing."""
+    """Return the bounds of the names of a statement's object; (-2, …) = the names are missing."""
     start, end = find_member(buf, p, n, number)
     if start >= 0 and object_kind != NAME_IN_MEMBER:
         start, end = find_member(buf, start, end, 1)
@@ -274,7 +276,7 @@ def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int
 
 @kernel(read_field_bounds, find_object_names, are_bytes_equal)
 def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
-    """Read kind and object of an entry from its statements; `out[at + count * c]` is column c. False: not handled."""
+    """Read kind and object of an entry from its statements; column c is `out[at + count * c]`. False: not handled."""
     kind = -1
     object_count = 0
     place = rules[1]
@@ -312,7 +314,7 @@ def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt6
             and are_bytes_equal(buf, c, buf, first, d - c) != 0
         ):
             if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
-                return False  # the same text with its dot elsewhere, perhaps
+                return False  # perhaps the same text with the dot at another position
             object_count = 2
             out[at + 5 * count] = -1
     out[at] = MANY_KINDS if kind < 0 else kind
@@ -323,7 +325,7 @@ def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt6
 def derive_entry_columns(
     buf: UInt8s, rules: Int64s, types: Int64s, lows: Int64s, highs: Int64s, out: MutableInt64s, count: int
 ) -> int:
-    """Derive the columns `DERIVED_COLUMNS` of entries."""
+    """Write the `DERIVED_COLUMNS` of entries to `out`."""
     for i in range(count):
         for column in range(9):
             out[i + count * column] = -1
@@ -354,12 +356,12 @@ def derive_entry_columns(
 
 @kernel(put_time)
 def put_time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, time: int) -> int:
-    """Write when the transaction began."""
+    """Write the time when the transaction began."""
     return put_time(time, out, o, z)
 
 
 class NamePlaces(NamedTuple):
-    """Bounds of the names of a schema (`a` to `b`) and of a table (`c` to `d`); -1 = there is none."""
+    """Bounds of the names of a schema (`a` to `b`) and of a table (`c` to `d`); -1 = no name."""
 
     kind: int
     a: int
@@ -380,7 +382,7 @@ def put_object_member(
     o = put_string(buf, names.a, names.b, out, o, z)
     if o < 0 or names.c < 0:
         return o
-    dot = o - 1  # in place of the quotes between the names
+    dot = o - 1  # overwrites the quotes between the names
     o = put_string(buf, names.c, names.d, out, dot, z)
     if o >= 0:
         out[dot] = 46
@@ -412,7 +414,7 @@ _OBJECT_KINDS = {
     _S.DROP_SCHEMA: NAME_IN_MEMBER,
     **dict.fromkeys((_S.CREATE_SCHEMA, _S.ALTER_SCHEMA), NAME_IN_SCHEMA),
 }
-"""Object of each kind of statements (as `get_object_name` returns it); all others name a table."""
+"""Object kind by statement kind (as in `get_object_name`); all other statements name a table."""
 
 
 def _get_kind(member: MessageMember) -> int:
@@ -422,9 +424,7 @@ def _get_kind(member: MessageMember) -> int:
 
 
 class _TableSizes(NamedTuple):
-    """Sizes of the parts of a table: before everything, before the members of a message, of a member, before the values
-    of an enum, of a value.
-    """
+    """Sizes in a table: its start, the start of a message, a member, the start of an enum, an enum value."""
 
     head: int
     message: int
@@ -434,7 +434,7 @@ class _TableSizes(NamedTuple):
 
 
 def _compute_positions(sizes: _TableSizes) -> dict[str, int]:
-    """Compute the position of each message and enum, and (under the name "") the end of them all."""
+    """Compute the position of each message and enum, and (under the name "") the end of all."""
     positions, position = {}, sizes.head
     for message in CATALOG.messages.values():
         positions[message.name] = position
@@ -448,7 +448,7 @@ def _compute_positions(sizes: _TableSizes) -> dict[str, int]:
 
 @cache
 def create_rules() -> array[int]:
-    """Create the table of `derive_entry_columns`: positions of Transaction and of the objects, messages, enums,
+    """Create the table of `derive_entry_columns`: positions of Transaction and of the objects; messages, enums,
     objects.
     """
     positions, table = _compute_positions(_TableSizes(2, 1, MEMBER_SIZE, 1, 1)), array("q")
@@ -473,7 +473,7 @@ def _get_member_number(message: str, name: str) -> int:
 
 @cache
 def create_texts() -> bytes:
-    """Create the table of `put_message`: position of Transaction, then the messages, the enums, and their names."""
+    """Create the table of `put_message`: position of Transaction; messages, enums, and their names."""
     positions = _compute_positions(_TableSizes(4, 0, TEXT_MEMBER_SIZE, 4, ENUM_TEXT_SIZE))
     table, names = bytearray(), bytearray()
     names_start = positions[""]
@@ -497,7 +497,7 @@ def create_texts() -> bytes:
 
 @cache
 def compute_depth(message: str = "Transaction") -> int:
-    """Compute how deep the objects and lists of a message are nested."""
+    """Return how deeply the objects and lists of a message are nested."""
     member_depths = [
         (one.label is Label.REPEATED) + (compute_depth(one.type) if one.type in CATALOG.messages else 0)
         for one in CATALOG.messages[message].members
@@ -512,7 +512,7 @@ _OBJECT_COLUMNS = ("kind", "first_at", "first_end", "second_at", "second_end")
 
 
 class EntryColumnDeriver:
-    """Derives the columns that follow from the messages of a batch."""
+    """Derives columns of a batch from the messages of its entries."""
 
     def __init__(self) -> None:
         self._out = memoryview(array("q"))
@@ -532,7 +532,7 @@ def _get_texts(_quote: Any) -> bytes:
 
 
 def create_json_line(_context: object) -> JsonLine:
-    """Return the members of the line of an entry."""
+    """Return the writer of JSON lines for entries."""
     return JsonLine(
         type=JsonMember(put_text_member, ("kind",), texts=_TYPE_NAMES),
         seq=JsonMember(put_unsigned_member, ("number",)),

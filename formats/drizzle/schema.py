@@ -52,11 +52,10 @@ _new_tuple = tuple.__new__  # half the cost of a NamedTuple's own constructor
 
 
 class FieldToken(NamedTuple):
-    """One stored field: tag in `[start, size_at)`, its length in `[size_at, value_start)`, value in `[value_start,
-    end)`.
+    """One stored field: tag in `[start, size_at)`, length in `[size_at, value_start)`, value in `[value_start, end)`.
 
     Attributes:
-        value: the number of a varint or fixed field, else None. A group's bytes include its end tag.
+        value: the number in a varint or fixed field, else None. The bytes of a group include its end tag.
     """
 
     tag: int
@@ -79,7 +78,7 @@ class FieldToken(NamedTuple):
 
 
 class CutError(MalformedError):
-    """A field whose declared size exceeds the remaining bytes; `token` has its tag and its length, and no value."""
+    """Error: the declared size of a field exceeds the remaining bytes; `token` has its tag and length, but no value."""
 
     def __init__(self, token: FieldToken, left: int) -> None:
         super().__init__(f"byte {token.start}: {int(token.size or 0)} bytes declared, {left} left")
@@ -87,10 +86,10 @@ class CutError(MalformedError):
 
 
 def read_fields(data: bytes, p: int, end: int, depth: int) -> Iterator[FieldToken]:
-    """Yield the fields of one level of `data[p:end]`, in file order. Each takes at least two bytes.
+    """Yield the fields of one level of `data[p:end]`, in file order. Each field has at least two bytes.
 
     Raises:
-        MalformedError: the bytes are no field; everything before it was yielded.
+        MalformedError: the bytes are not a field; all fields before it were yielded.
     """
     while p < end:
         token = read_field(data, p, end, depth)
@@ -102,10 +101,10 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> FieldToken:
     """Read the field at `p`.
 
     Args:
-        depth: how deep groups may be nested.
+        depth: how deeply groups may be nested.
 
     Raises:
-        MalformedError: the bytes are no field.
+        MalformedError: the bytes are not a field.
         CutError: only its value is incomplete.
     """
     tag, at = (data[p], p + 1) if p < end and data[p] < 128 else parse_varint(data, p, end)
@@ -131,7 +130,7 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> FieldToken:
 
 
 def _find_group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
-    """Return the position after the end tag of a group; nested groups are followed with a list, without recursion."""
+    """Return the position after the end tag of a group; nested groups are tracked in a list, without recursion."""
     open_groups = [number]
     while open_groups:
         tag, at = parse_varint(data, p, end)
@@ -150,7 +149,7 @@ def _find_group_end(data: bytes, p: int, end: int, number: int, depth: int) -> i
 
 
 def _skip_group_field(data: bytes, p: int, end: int, depth: int) -> int:
-    """Return the position after a field of a group. A field that is cut there has no token in the outer level."""
+    """Return the position after a field of a group. A field truncated there has no token at the outer level."""
     try:
         return read_field(data, p, end, depth).end
     except CutError as error:
@@ -169,7 +168,7 @@ class Label(enum.Enum):
 
 
 class MessageMember(NamedTuple):
-    """One member of a message. type: uint32, uint64, bool, string, bytes, or the name of an enum or a message."""
+    """One member of a message. type: uint32, uint64, bool, string, bytes, or the name of an enum or message."""
 
     number: int
     name: str
@@ -179,7 +178,7 @@ class MessageMember(NamedTuple):
 
 @dataclass(frozen=True)
 class MessageType:
-    """One message: its members by number."""
+    """Message type: its members by number."""
 
     name: str
     members: tuple[MessageMember, ...]
@@ -250,7 +249,7 @@ class Message(Construct):  # type: ignore[misc]
         return self._parse_fields(data, token.value_start, token.end, inner, depth - 1)
 
     def get_submessage_type(self, token: FieldToken, of: MessageType) -> MessageType | None:
-        """Return the message type that a field of `of` holds, or None."""
+        """Return the message type of a field of message `of`; None if the field is not a message."""
         member = of.by_number.get(token.number)
         if member is None or token.wire is not WireType.LENGTH_DELIMITED:
             return None
@@ -322,7 +321,7 @@ class Message(Construct):  # type: ignore[misc]
 
 
 def _read_field_or_cut(data: bytes, start: int, end: int, depth: int) -> tuple[FieldToken, CutError | None]:
-    """Read a field, or the available part of one whose value is cut off, with its error."""
+    """Read a field; if its value is truncated, return the available part and the error."""
     try:
         return read_field(data, start, end, depth), None
     except CutError as error:
@@ -330,7 +329,7 @@ def _read_field_or_cut(data: bytes, start: int, end: int, depth: int) -> tuple[F
 
 
 def _name_field(path: str, member: MessageMember | None, token: FieldToken, index: int) -> tuple[str, str]:
-    """Return path and meaning of a field."""
+    """Return (path, meaning) of a field."""
     if member is None:
         return f"{path}.unknown_field_{token.number}[{index}]", f"wire type {token.wire.name}, not in the definition"
     _, name, type_name, label = member
@@ -369,7 +368,7 @@ def _build_value(wire_field: WireField) -> bytes:
 
 
 def convert_scalar(member: MessageMember, value: int, catalog: MessageCatalog) -> int | bool:
-    """Convert a varint to the member's type: cut to 32 bits, truth value, or enum member (a plain int if unknown)."""
+    """Convert a varint to the member's type: cut to 32 bits, bool, or enum member (a plain int if unknown)."""
     if member.type == "bool":
         return value != 0
     if member.type == "uint32":
@@ -380,7 +379,7 @@ def convert_scalar(member: MessageMember, value: int, catalog: MessageCatalog) -
 
 
 def convert_enum(enum_class: type[enum.IntEnum], value: int) -> int:
-    """Convert a number to the enum member, or to the signed 32-bit number if no member has it."""
+    """Convert a number to the enum member with this value, or to a signed 32-bit number if there is none."""
     number = ((int(value) & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
     try:
         return enum_class(number)

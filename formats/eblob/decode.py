@@ -265,7 +265,7 @@ RECORDS_TABLE = TableSchema(
 
 
 class EblobRecordTables(msgspec.Struct, TableReader):
-    """A `TableReader` of records, each of which is a row. is_selected: rows are selected."""
+    """Table reader in which each record is a row. is_selected: rows are selected."""
 
     is_selected: bool = True
 

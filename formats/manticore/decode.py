@@ -395,13 +395,13 @@ def make_record_text(_type_name: str, body: Mapping[str, Any], everything: bool)
 
 ID_COLUMN = "id"
 _MAX_FIELDS = 256
-"""Most fields that a table can have."""
+"""Maximum number of fields of a table."""
 _COLUMN_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
-"""Column types of attributes; others are text, lists as JSON."""
+"""Column types of attributes; all others are text, and lists are JSON."""
 
 
 class DocumentTables(msgspec.Struct, TableReader):
-    """Table reader over the transactions of a log. tables: by name, with all attributes that occurred so far."""
+    """Table reader over the transactions of a log. tables: tables by name, with all attributes seen so far."""
 
     tables: dict[str, TableSchema] = msgspec.field(default_factory=dict)
 
@@ -419,7 +419,7 @@ class DocumentTables(msgspec.Struct, TableReader):
             yield RecordTableRows(rows, findings, () if name is None else (self._get_table(name),), ends=bool(rows))
 
     def _get_table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> TableSchema:
-        """Return a table, extended by the attributes that it does not have yet."""
+        """Return a table, extended by attributes that it does not have yet."""
         table = self.tables.get(name) or TableSchema(name, (TableColumn(ID_COLUMN, "bigint"),), (ID_COLUMN,))
         present_names = {column.name for column in table.columns}
         new_columns = {
@@ -456,7 +456,7 @@ class DocumentTables(msgspec.Struct, TableReader):
     def _create_commit_rows(
         table: TableSchema, added: Mapping[int, Mapping[str, Any]], killed: Iterable[int]
     ) -> Iterator[TableRow]:
-        """Yield the rows of a commit. A document that is killed and added in one transaction is replaced."""
+        """Yield the rows of a commit. A document that is deleted and added in one transaction is replaced."""
         deleted = dict.fromkeys(killed)
         for docid in deleted:
             if docid not in added:

@@ -1,12 +1,12 @@
-"""Integers and texts of variable length in payloads, and walks over whole payloads, as kernels.
+"""Integers and texts of variable length in payloads, and skipping of whole payloads, as kernels.
 
 Source: `docs/spec/manticore.md#zint`.
 
-Document ids take 8 bytes, or 4 where binlog.meta says id64=0 (`DocID_t` of that
-build). Source: Sphinx 2.0.9, `BinlogWriter_c::ZipOffset`, `RtBinlog_c`.
+Document ids have 8 bytes, or 4 if binlog.meta has id64=0 (`DocID_t` of that build). Source: Sphinx 2.0.9,
+`BinlogWriter_c::ZipOffset`, `RtBinlog_c`.
 
-Each returns the position after the value, SHORT or MALFORMED. Every count is compared with the remaining bytes before
-it is used.
+Each kernel returns the position after the value, SHORT or MALFORMED. Every count is compared with the number of
+remaining bytes before it is used.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from binlogtool.limits import Limits
 
 @kernel()
 def read_zint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a zint: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
+    """Read a zint: (low 64 bits, next position); the position is SHORT, or MALFORMED after ten bytes."""
     if n - p > 2:  # the frequent case: up to three bytes
         value = buf[p]
         if value < 128:
@@ -94,18 +94,18 @@ def read_zint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
 
 
 def build_zint(value: int) -> bytes:
-    """Encode a value as the shortest zint, or in the width of a `WideVarint`."""
+    """Encode a value as the shortest zint, or in the stored width of a `WideVarint`."""
     rest, width = int(value) & UINT64_MASK, getattr(value, "width", varint_size(value))
     groups = [rest >> 7 * at & 127 for at in range(width)]
     return bytes([group | 128 for group in groups[:0:-1]] + groups[:1])
 
 
 class Zint(Construct):  # type: ignore[misc]
-    """Construct type of a zint. A longer form than needed is kept (`WideVarint`).
+    """Construct type of a zint. A form longer than needed is kept (`WideVarint`).
 
     Args:
         bits: number of bits that are kept.
-        signed: two's complement.
+        signed: the value is a two's complement number.
     """
 
     def __init__(self, bits: int = 64, signed: bool = False) -> None:
@@ -136,15 +136,15 @@ class Zint(Construct):  # type: ignore[misc]
 # --- Numbers of versions 2 to 4 (Sphinx up to 2.0) ---
 
 LAST_LOW_VERSION = 4
-"""Last version whose numbers begin with their lowest bits."""
+"""Last version whose numbers are stored lowest bits first."""
 
 
-# --- Kernels of successive numbers and vectors ---
+# --- Kernels for sequences of numbers and for vectors ---
 
 
 @kernel(read_zint, read_varint)
 def read_number(buf: UInt8s, p: int, n: int, version: int) -> tuple[int, int]:
-    """Read a number in the encoding of a version."""
+    """Read a number in the encoding of a version: (value, next position)."""
     if version <= 4:
         return read_varint(buf, p, n)
     return read_zint(buf, p, n)
@@ -162,7 +162,7 @@ def skip_numbers(buf: UInt8s, p: int, n: int, count: int, version: int) -> int:
 
 @kernel(read_number)
 def read_vector(buf: UInt8s, p: int, n: int, width: int, version: int) -> tuple[int, int]:
-    """Read the count of a vec(width) and skip its elements: the count and the end."""
+    """Read the count of a vec(width) and skip its elements: (count, end)."""
     count, p = read_number(buf, p, n, version)
     if p < 0:
         return 0, p
@@ -173,37 +173,37 @@ def read_vector(buf: UInt8s, p: int, n: int, width: int, version: int) -> tuple[
 
 @kernel(read_vector)
 def read_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vec(1): the count and the end."""
+    """Read a vec(1): (count, end)."""
     return read_vector(buf, p, n, 1, 15)
 
 
 @kernel(read_vector)
 def read_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vec(4): the count and the end."""
+    """Read a vec(4): (count, end)."""
     return read_vector(buf, p, n, 4, 15)
 
 
 @kernel(read_vector)
 def read_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vec(8): the count and the end."""
+    """Read a vec(8): (count, end)."""
     return read_vector(buf, p, n, 8, 15)
 
 
 @kernel(read_vector)
 def read_low_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vec(1) of versions 2 to 4: the count and the end."""
+    """Read a vec(1) of versions 2 to 4: (count, end)."""
     return read_vector(buf, p, n, 1, 4)
 
 
 @kernel(read_vector)
 def read_low_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vec(4) of versions 2 to 4: the count and the end."""
+    """Read a vec(4) of versions 2 to 4: (count, end)."""
     return read_vector(buf, p, n, 4, 4)
 
 
 @kernel(read_vector)
 def read_low_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Read a vec(8) of versions 2 to 4: the count and the end."""
+    """Read a vec(8) of versions 2 to 4: (count, end)."""
     return read_vector(buf, p, n, 8, 4)
 
 
@@ -296,7 +296,7 @@ def read_skipped(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s,
 
 @kernel(skip_vector, load_uint32)
 def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
-    """Skip a zstring (version 15 on, and up to 4) or a dstring."""
+    """Skip a zstring (versions up to 4, and from 15 on) or a dstring."""
     if version >= 15 or version <= 4:
         return skip_vector(buf, p, n, 1, version)
     return p + 4 + load_uint32(buf, p) if n - p >= 4 and load_uint32(buf, p) <= n - p - 4 else -1
@@ -304,10 +304,10 @@ def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
 
 @kernel(load_uint32)
 def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
-    """Find the end of opaque bytes from `p`: the place of a right checksum of `[start, end)`.
+    """Return the end of opaque bytes that start at `p`: the position of a right checksum of `[start, end)`.
 
-    In the first 4096 bytes every place is tried up to the next `TXN!`; after that only the first few places where a
-    record could follow, so that no file makes this slow.
+    In the first 4096 bytes, every position up to the next `TXN!` is tried; after that only the first few positions
+    where a record could follow, so that no file can make this slow.
     """
     crc = 0xFFFFFFFF
     checked_end = start
@@ -370,7 +370,7 @@ def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at
 # --- Field types ---
 
 MAX_PARTS = 4096
-"""Most elements of one vector that get separate rows in the annotated hexdump."""
+"""Maximum number of elements of one vector that get separate rows in the annotated hexdump."""
 
 _CODES = {4: "I", 8: "q"}
 _VECTOR_KERNELS = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
@@ -396,13 +396,13 @@ def _create_leaf(put: str, *given: str, members: bool = False, table: LazyRef | 
 
 
 DWORDS, QWORDS = _create_leaf("put_dwords", table=None), _create_leaf("put_qwords", table=None)
-"""The elements of a vec(4) and of a vec(8)."""
+"""Meaning of the elements of a vec(4) and a vec(8)."""
 
 ROWS, STORED = _create_leaf("put_rows", "rows", members=True), _create_leaf("put_stored")
-"""Dwords of rows: how many, how many in a row, and the document ids. Stored documents: their number and size."""
+"""Meanings. Dwords of rows: number of dwords, dwords per row, document ids. Stored documents: number and size."""
 
 KIND = _create_leaf("put_kind", members=True)
-"""The type of an attribute, and its name."""
+"""Meaning of an attribute type: its name."""
 
 _UPDATE_FIELDS = ("count", "attributes", "pool", "docids")
 BLOBS = _create_leaf("put_blobs", *_UPDATE_FIELDS, "row_offsets", members=True)
@@ -414,8 +414,8 @@ LAST_OFFSETS = _create_leaf("put_last_offsets", *_UPDATE_FIELDS, members=True)
 class Vector(Construct):  # type: ignore[misc]
     """Construct type of vec(width): a zint count, then the elements (`docs/spec/manticore.md#strings-and-vectors`).
 
-    The value is bytes for width 1, else an array of unsigned dwords or signed qwords. `low`: the count is written as
-    versions 2 to 4 do.
+    The value is bytes for width 1, else an array of unsigned dwords or signed qwords. `low`: the count is encoded as in
+    versions 2 to 4.
     """
 
     def __init__(self, width: int, *, low: bool = False) -> None:
@@ -444,7 +444,7 @@ class Vector(Construct):  # type: ignore[misc]
         return obj
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[TracePart]:
-        """Yield the count, then the elements; bytes, or very many elements, are one row."""
+        """Yield the count, then the elements; bytes, and very many elements, are a single row."""
         position = start
         while position < end - 1 and data[position] >= 128 and position - start < 9:
             position += 1
@@ -462,7 +462,7 @@ class Vector(Construct):  # type: ignore[misc]
 
 
 class VectorValues(array):  # type: ignore[type-arg]
-    """Elements of a vector; `declared` is the count as it was written."""
+    """Elements of a vector; `declared` is the count as stored."""
 
     declared: int
 
@@ -477,7 +477,7 @@ class VectorValues(array):  # type: ignore[type-arg]
 
 
 class VectorBytes(bytes):
-    """Bytes of a vec(1); `declared` is the count as it was written."""
+    """Bytes of a vec(1); `declared` is the count as stored."""
 
     declared: int
 
@@ -490,7 +490,7 @@ class VectorBytes(bytes):
 
 
 class KernelScanned(Subconstruct):  # type: ignore[misc]
-    """A part that is parsed by its schema, and skipped by a kernel where only its end is needed."""
+    """Construct that is parsed by its schema, but skipped by a kernel when only its end is needed."""
 
     def __init__(self, subcon: Construct, make_kernel: Callable[[], RecordKernel]) -> None:
         super().__init__(subcon)
@@ -650,9 +650,9 @@ class SkipProgram:
 
 
 class ReconfigureSettings(Construct):  # type: ignore[misc]
-    """Construct type of the opaque bytes of RECONFIGURE: up to a right checksum followed by a record (or the end).
+    """Construct type of the opaque bytes of RECONFIGURE, up to a right checksum followed by a record or the end.
 
-    In the schema it must follow the zints `id`, `tid` and `time`, which come after the op byte.
+    In the schema it must follow the op byte and the zints `id`, `tid` and `time`.
     """
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:

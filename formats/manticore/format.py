@@ -34,12 +34,12 @@ from binlogtool.formats.manticore.validate import create_validator, sort_names, 
 META_NAME = "binlog.meta"
 _OLD_NUMBER_WIDTH = 3
 _MAX_LISTED = 5
-"""Most names of missing files that are listed."""
+"""Maximum number of missing files whose names are listed."""
 _MAGIC_META, _MAGIC_LOG = b"SPLI", b"SPBL"
 
 
 def rebuild_meta(names: Sequence[str], read: Callable[[str], RangeReader]) -> Iterator[FileFix]:
-    """Rebuild binlog.meta: without files that are missing; from the log files where it is missing or cannot be read."""
+    """Rebuild binlog.meta: remove missing files from the list; if it is missing or unreadable, list the log files."""
     logs = {int(match[1]): name for name in names if (match := LOG_NAME.fullmatch(name))}
     data = read(META_NAME)(0, MAX_META_SIZE + 1) if META_NAME in names else b""
     parsed = _parse_meta(data)
@@ -84,12 +84,12 @@ def _describe_removal(version: int, setting: int, missing: Sequence[int], number
 
 
 def _has_records(name: str, read: Callable[[str], RangeReader]) -> bool:
-    """Check that a log file has bytes after its head. Without a list, the server would overwrite it."""
+    """Return whether a log file has bytes after its head. Without a list, the server would overwrite the file."""
     return len(read(name)(0, schema.HEADER_SIZE + 1)) > schema.HEADER_SIZE
 
 
 def _parse_meta(data: bytes) -> tuple[int, int, list[int]] | None:
-    """Parse version, digits and file numbers of a complete meta file; None if it is damaged."""
+    """Parse (version, digits, file numbers) of a complete meta file; None if it is damaged."""
     if len(data) < 10 or len(data) > MAX_META_SIZE or not data.startswith(_MAGIC_META):
         return None
     version, setting = struct.unpack_from("<IB", data, 4)
@@ -105,14 +105,14 @@ def _parse_meta(data: bytes) -> tuple[int, int, list[int]] | None:
 
 
 def _get_common_version(logs: dict[int, str], read: Callable[[str], RangeReader]) -> int | None:
-    """Return the version that all log files state in their heads, or None."""
+    """Return the version in the heads of all log files; None if they differ."""
     heads = [head for name in logs.values() if len(head := read(name)(0, 8)) == 8]
     versions = {struct.unpack_from("<I", head, 4)[0] for head in heads if head.startswith(_MAGIC_LOG)}
     return versions.pop() if len(versions) == 1 and len(heads) > 0 else None
 
 
 def _choose_setting(version: int, logs: dict[int, str]) -> int:
-    """Return the digits of the file names from version 15 on; before, 1: ids have 64 bits."""
+    """Return the setting for binlog.meta: from version 15 on, the digits of file names; before, 1 (64-bit ids)."""
     return min(len(name.rpartition(".")[2]) for name in logs.values()) if version >= schema.NEW_FRAME_VERSION else 1
 
 

@@ -1,7 +1,7 @@
-"""Write transactions as JSON lines, as kernels.
+"""Write transactions as JSON lines, in compiled kernels.
 
-The schemas have measured the bytes before. Positions returned below zero: -1 = no room, -2 = left to the general
-writer.
+The schemas have already measured the bytes. Negative positions that are returned: -1 = not enough room, -2 = left to
+the general writer.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from binlogtool.formats.manticore.schema import NEW_FRAME_VERSION, OldOp, Op, Pa
 WORDS, STRIDE, IDS, COUNT, BYTES, TYPE, NAME, BLOBS, OFFSETS, DOCUMENTS, DOCID, VALUES = range(32, 44)
 INTEGER, TIMESTAMP, BOOL, FLOAT, BIGINT, STRING = SCALAR_TYPES
 FIRST_VECTOR, LAST_VECTOR, MVA = 15, 16, 0x40000000
-"""Types of vectors: these two, and two above the last number."""
+"""Numbers of vector types: from the first to the last one, and the two numbers above `MVA`."""
 
 MVA_TEXT_OFFSET = 20
-"""Index of the names of types above `MVA` in the table of texts."""
+"""Index, in the table of texts, of the names of the types above `MVA`."""
 
 MAX_ATTRIBUTES = 64
-"""Most attributes of an update that these kernels handle."""
+"""Maximum number of attributes of an update that these kernels handle."""
 
 words = build_text_table(
     {
@@ -71,12 +71,12 @@ words = build_text_table(
     | {kind if kind < MVA else kind - MVA + MVA_TEXT_OFFSET: name.encode() for kind, name in {**SCALAR_TYPES,
     **VECTOR_TYPES}.items()}
 )  # fmt: skip
-"""The texts of these kernels, and the names of the types of attributes."""
+"""Texts for these kernels, and the names of attribute types."""
 
 
 @kernel(put_signed, put_unsigned, load_uint32, load_int64)
 def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one every `step` bytes."""
+    """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one element every `step` bytes."""
     if z - o < 2 or count > (z - o) // 25:
         return -1
     out[o] = 91
@@ -113,7 +113,7 @@ def put_qwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) 
 
 @kernel(put_list, put_text, put_unsigned, read_zint)
 def put_rows(buf: UInt8s, p: int, n: int, texts: UInt8s, rows: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write sizes and document ids of a vec(4) with the dwords of rows; dwords 0 and 1 of a row are the document id."""
+    """Write sizes and document ids of rows, stored as a vec(4); dwords 0 and 1 of a row are its document id."""
     count, p = read_zint(buf, p, n)
     stride = count // rows if rows > 0 else 0
     if z - o < 128:
@@ -147,7 +147,7 @@ def put_stored(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o
 
 @kernel(put_text, put_unsigned, read_zint)
 def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the type of an attribute: its number, and its name or the number as text."""
+    """Write the type of an attribute: its number, and its name (or the number as text)."""
     kind, p = read_zint(buf, p, n)
     if z - o < 128:
         return -1
@@ -165,7 +165,7 @@ def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: 
 
 @kernel(are_bytes_equal, read_zint, skip_text)
 def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
-    """Check whether two of `count` attributes have the same name."""
+    """Return whether two of `count` attributes have the same name."""
     first = p
     for i in range(count):
         end = skip_text(buf, p, n, version)
@@ -187,7 +187,7 @@ def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
 
 @kernel(load_uint32)
 def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
-    """Return the dwords of the value of this type at `buf[at]`, of which `left` remain."""
+    """Return the number of dwords of the value of this type at `buf[at]`, of which `left` remain."""
     if MVA < kind <= MVA + 2:
         return 1 + load_uint32(buf, at) if left > 0 else 1
     return 1 + (BIGINT <= kind <= STRING)
@@ -197,7 +197,7 @@ def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
 def put_value(
     buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, o: int, z: int
 ) -> int:
-    """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = it is not complete."""
+    """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = the value is incomplete."""
     width = get_value_width(buf, kind, at, left)
     if FIRST_VECTOR <= kind <= LAST_VECTOR:
         return -2
@@ -215,7 +215,7 @@ def put_value(
 
 
 class UpdateLists(NamedTuple):
-    """An update: how many attributes it names, and where their names, the values and the documents start."""
+    """Positions in an update: number of attributes, and where their names, the values and the documents start."""
 
     names: int
     attributes: int
@@ -224,7 +224,7 @@ class UpdateLists(NamedTuple):
 
 
 class BlobPool(NamedTuple):
-    """Bounds of an update's texts: their start, their size in bytes, and the end of the update."""
+    """Positions of an update's texts: their start, their size in bytes, and the end of the update."""
 
     start: int
     size: int
@@ -244,7 +244,7 @@ def put_values(
     o: int,
     z: int,
 ) -> int:
-    """Write the new values of a document by the names of the attributes from `p` on, without braces."""
+    """Write the new values of a document under the attribute names from `p` on, without braces."""
     for k in range(count):
         end = skip_text(buf, p, blobs.end, version)
         low = p + 4
@@ -280,7 +280,7 @@ def put_documents(
     o: int,
     z: int,
 ) -> int:
-    """Write the new values of each document; nothing where the pool does not hold what the attributes need."""
+    """Write the new values of each document; nothing if the pool lacks bytes that the attributes need."""
     dwords, pool = read_zint(buf, lists.pool, n)
     documents, docids = read_zint(buf, lists.docids, n)
     places, offsets = read_zint(buf, offsets, n)
@@ -340,7 +340,7 @@ def put_versioned_blobs(
     o: int,
     z: int,
 ) -> int:
-    """Write a vec(1), and the documents of the update that it ends."""
+    """Write a vec(1), and the documents of the update that ends with it."""
     _size, low = read_zint(buf, p, n)
     if z - o < 64:
         return -1
@@ -380,15 +380,16 @@ def put_last_offsets(
 _SIGN_BIT = 1 << 63
 _MAX_DEPTH = 10
 ADD_CACHE_KIND, ADD_INDEX_KIND, PAYLOAD_KIND = -2, -1, 16
-"""Kinds of transactions, beside the other operations of old versions. Of an ADD_TXN it is PAYLOAD_KIND plus the first
-byte of its payload. The negative ones have no number."""
+"""Kinds of transactions besides the operations of old versions. For an ADD_TXN it is PAYLOAD_KIND plus the first byte
+of its payload. The negative kinds have no TID.
+"""
 
 
 @kernel(put_null, put_time)
 def put_time_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, time: int
 ) -> int:
-    """Write when a transaction was written, in the versions that store it."""
+    """Write the time of a transaction, in versions that store it."""
     return put_null(out, o, z) if kind == ADD_CACHE_KIND else put_time(time, out, o, z)
 
 
@@ -396,7 +397,7 @@ def put_time_member(
 def put_table_member(
     buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, number: int
 ) -> int:
-    """Write the name of the table with this id, if it is known."""
+    """Write the name of the table with this id; null if it is unknown."""
     if kind == ADD_CACHE_KIND:
         return put_null(out, o, z)
     name_end = put_name(texts, number, out, o, z)
@@ -423,7 +424,7 @@ def classify_transactions(
     cache: int,
     out: MutableInt64s,
 ) -> int:
-    """Classify transactions by kind. add_txn, index, cache: operations of the version."""
+    """Classify transactions by kind. add_txn, index, cache: codes of these operations in the version."""
     for i in range(count):
         out[i] = ops[i]
         if ops[i] == index:
@@ -438,7 +439,7 @@ def classify_transactions(
 
 
 class TableNames(Mapping[int, str]):
-    """Names of a file's tables by their ids as columns hold them; a live view that grows."""
+    """Names of a file's tables by table id; a live view that grows while records are read."""
 
     def __init__(self, names: Mapping[int, bytes]) -> None:
         self._names = names
@@ -454,7 +455,7 @@ class TableNames(Mapping[int, str]):
 
 
 def _create_body(*fields: Construct) -> BodySchema:
-    """Create the schema of a body from the operation up to the checksum."""
+    """Create the schema of a body, from the operation up to the checksum."""
     return BodySchema(Struct("op" / HiddenField(Int8ul), *fields, Terminated))
 
 
@@ -493,7 +494,7 @@ def _create_json_bodies(version: int) -> JsonBodies:
 
 
 class TransactionClassifier:
-    """Derives the kinds of the transactions of a batch; None for a batch with one too large to be decoded."""
+    """Derives the kinds of a batch's transactions; None if one of them is too large to be decoded."""
 
     def __init__(self, context: ManticoreLogContext) -> None:
         self._context, self._max_size = context, context.max_memory // MEMORY_FACTOR
@@ -518,7 +519,7 @@ class TransactionClassifier:
 
 
 def create_json_line(context: object) -> JsonLine | None:
-    """Return the members of the line of a transaction, for verified versions; else None."""
+    """Return the writer of JSON lines for transactions; None for versions that were not verified."""
     if (
         not isinstance(context, ManticoreLogContext)
         or context.version not in VERIFIED_VERSIONS

@@ -50,13 +50,13 @@ _SALVAGE_REFUSALS = {
 
 
 def explain_no_salvage(layout: LogFileLayout) -> str | None:
-    """Explain why a file cannot be salvaged; None for write-ahead logs, the only files that may lack rows."""
+    """Explain why a file cannot be salvaged; None for write-ahead logs, which remain usable if rows are missing."""
     kind = layout.context.kind if isinstance(layout.context, TarantoolContext) else None
     return None if kind is None else _SALVAGE_REFUSALS.get(kind)
 
 
 REPAIR = RepairRules(
-    locks=(EngineLock("", "flock"),),  # the server locks its directory of logs
+    locks=(EngineLock("", "flock"),),  # the server locks its log directory
     close_mark=get_close_mark,
     gaps="rows may be missing in the middle: the server then starts, with or without force_recovery, and "
     "reports nothing"

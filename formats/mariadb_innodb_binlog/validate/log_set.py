@@ -26,7 +26,7 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import NO_FILE, IbbFileCont
 # --- GTID states and the commits between them ---
 
 DomainServer = tuple[int, int]
-"""A domain and a server."""
+"""(domain id, server id)."""
 
 _MAX_LISTED = 8
 
@@ -39,7 +39,7 @@ def state_numbers(state: GtidStateRecord) -> dict[DomainServer, int]:
 def compare_states(
     stored: Mapping[DomainServer, int], expected: Mapping[DomainServer, int]
 ) -> list[tuple[DomainServer, int | None, int | None]]:
-    """Return (pair, stored number, expected number) where two states differ."""
+    """Return (pair, stored number, expected number) for each (domain, server) in which two states differ."""
     return [
         (pair, stored.get(pair), expected.get(pair))
         for pair in {**expected, **stored}
@@ -62,11 +62,11 @@ def _describe_number(value: int | None) -> str:
 
 
 class GtidStateTracker(msgspec.Struct):
-    """Follows the GTID state that the commits of a log produce.
+    """Tracks the GTID state that results from the commits of a log.
 
     `is_known`: False = commits may have been missed, so the next stored state is trusted. `full`: last number of each
-    pair. `updated`: numbers that changed since the start of this file. `last_commit`: the last commit, and the numbers
-    that its pair had before in `full` and `updated`.
+    pair. `updated`: numbers that changed since the start of this file. `last_commit`: the last commit, and the earlier
+    numbers of its pair in `full` and `updated`.
     """
 
     is_known: bool = False
@@ -75,7 +75,7 @@ class GtidStateTracker(msgspec.Struct):
     last_commit: tuple[IbbGtid, int | None, int | None] | None = None
 
     def add_commit(self, gtid: IbbGtid) -> int | None:
-        """Add a commit; returns the number that its pair had before."""
+        """Add a commit; return the earlier number of its (domain, server)."""
         pair = (gtid.domain_id, gtid.server_id)
         before = self.full.get(pair)
         self.last_commit = (gtid, before, self.updated.get(pair))
@@ -89,12 +89,10 @@ class GtidStateTracker(msgspec.Struct):
     def check_full_state(
         self, state: GtidStateRecord, first_file: bool, inside_commit: bool
     ) -> list[tuple[DomainServer, int | None, int | None]]:
-        """Compare the full state at the start of a file with the commits; returns the differences.
+        """Compare the full state at the start of a file with the commits; return the differences.
 
         Args:
-            inside_commit: it is inside the last commit, which may be in it or not.
-
-        A state of another history (other pairs) is trusted afterwards, one with other numbers is not.
+            inside_commit: the state record is inside the last commit, so the state may or may not include it.
         """
         stored = state_numbers(state)
         differing = self._find_differences(stored, self.full, inside_commit) if self.is_known else []
@@ -108,7 +106,7 @@ class GtidStateTracker(msgspec.Struct):
     def check_differential_state(
         self, state: GtidStateRecord, inside_commit: bool
     ) -> list[tuple[DomainServer, int | None, int | None]]:
-        """Compare a state inside a file with the commits; returns the differences. It is trusted after a gap.
+        """Compare a state inside a file with the commits; return the differences. After a gap the state is trusted.
 
         `inside_commit`: see `check_full_state`.
         """
@@ -122,7 +120,7 @@ class GtidStateTracker(msgspec.Struct):
     def _find_differences(
         self, stored: Mapping[DomainServer, int], expected: Mapping[DomainServer, int], inside_commit: bool
     ) -> list[tuple[DomainServer, int | None, int | None]]:
-        """Return the differences, unless the only one is that the commit around the state record is not yet in it."""
+        """Return the differences; none if the only one is that the commit around the state record is not in it yet."""
         differing = compare_states(stored, expected)
         if inside_commit and len(differing) == 1 and self.last_commit is not None:
             gtid, full, updated = self.last_commit
@@ -133,7 +131,7 @@ class GtidStateTracker(msgspec.Struct):
 
 
 def is_other_history(differing: list[tuple[DomainServer, int | None, int | None]]) -> bool:
-    """Check for pairs that the other side does not have at all."""
+    """Return whether the differences show pairs that the other state does not have at all."""
     return any(stored is None or known is None for _, stored, known in differing)
 
 
@@ -148,7 +146,7 @@ MAX_RECENT_XIDS = 4096
 
 
 class CommitAnomaly(NamedTuple):
-    """An anomaly of a group: id and diagnosis of the finding, and its text."""
+    """Anomaly of a group: id and diagnosis of the finding, and its text."""
 
     id: str
     diagnosis: str
@@ -156,20 +154,20 @@ class CommitAnomaly(NamedTuple):
 
 
 class CommitMarkChecker(msgspec.Struct):
-    """Checks the commit marks of one log, in its order."""
+    """Checks the commit marks of one log, in log order."""
 
     _recent: dict[int, None] = msgspec.field(default_factory=dict)
 
     def restart(self) -> None:
-        """Forget all XIDs: a server was started and restarts its count."""
+        """Forget all XIDs, because a restarted server counts from the beginning."""
         self._recent.clear()
 
     def check_group(self, xid: int, *, joined: bool) -> Iterator[CommitAnomaly]:
         """Check the next group.
 
         Args:
-            xid: 0 = it has none.
-            joined: see `commits.CommitNumbers`.
+            xid: XID of the group; 0 = it has none.
+            joined: see `event_groups.CommitNumbers`.
         """
         if joined:
             text = "the group contains events of another transaction without a GTID event before them"
@@ -187,13 +185,13 @@ class CommitMarkChecker(msgspec.Struct):
 # --- Unreferenced out-of-band records ---
 
 MAX_TRACKED_RECORDS = 1 << 17
-"""Number of records that are tracked; the oldest are dropped first."""
+"""Maximum number of records that are tracked; the oldest ones are dropped first."""
 
 
 class UnreferencedOobTracker(msgspec.Struct):
-    """Tracks the OOB_DATA records of a log.
+    """Tracks OOB_DATA records of a log to find those that no COMMIT record refers to.
 
-    `first_file`: first of the files that were followed without a gap. `forgotten`: number of records that are no longer
+    `first_file`: first of the files that were read without a gap. `forgotten`: number of records that are no longer
     tracked.
     """
 
@@ -211,11 +209,11 @@ class UnreferencedOobTracker(msgspec.Struct):
             self.forgotten += too_many
 
     def would_know(self, position: IbbPosition) -> bool:
-        """Check if a record at this position would be tracked, unless a COMMIT record referred to it."""
+        """Return whether a record at this position would be tracked, unless a COMMIT record already referred to it."""
         return self.first_file is not None and position.file_no >= self.first_file and not self.forgotten
 
     def mark_referenced(self, places: Iterable[IbbPosition]) -> IbbPosition | None:
-        """Mark the records that a COMMIT record refers to; returns one that was referred to before."""
+        """Mark the records that a COMMIT record refers to; return one that was already referred to, or None."""
         shared = None
         for place in places:
             if self._sizes.pop(place, None) is None:
@@ -223,11 +221,11 @@ class UnreferencedOobTracker(msgspec.Struct):
         return shared
 
     def restart_at(self, next_file: int) -> None:
-        """Record that records before a file may have been missed."""
+        """Handle a gap: records before file `next_file` may have been missed."""
         self.first_file = next_file
 
     def count_unreferenced(self) -> tuple[int, int]:
-        """Return the number of tracked records that no COMMIT record refers to, and their bytes."""
+        """Return the number of tracked records that no COMMIT record refers to, and their total size in bytes."""
         return len(self._sizes), sum(self._sizes.values())
 
 
@@ -237,7 +235,7 @@ class UnreferencedOobTracker(msgspec.Struct):
 class LogValidationState(msgspec.Struct):
     """Validation state that is carried from file to file of one log.
 
-    `last_file`: of the file validated last. `last_file_intact`: that file had no damage. `commit_span`: file number,
+    `last_file`: number of the last file. `last_file_intact`: the last file had no damage. `commit_span`: file number,
     offset and end of the last commit. `commit_continues`: the last commit was incomplete at the end of its file.
     """
 
@@ -251,7 +249,7 @@ class LogValidationState(msgspec.Struct):
     marks: CommitMarkChecker = msgspec.field(default_factory=CommitMarkChecker)
 
     def is_inside_commit(self, position: IbbPosition) -> bool:
-        """Check if the record at this position is between the chunks of the last commit."""
+        """Return whether the record at this position is between the chunks of the last commit."""
         number, first, stop = self.commit_span
         if number == position.file_no:
             return first < position.offset < stop
@@ -261,8 +259,8 @@ class LogValidationState(msgspec.Struct):
 class IbbFileFacts(msgspec.Struct, frozen=True):
     """Facts about a file that `validate_log_set` needs.
 
-    `unreached`: number and bytes of out-of-band records that no COMMIT record refers to so far. `pending`: number of
-    prepared XA transactions.
+    `unreached`: number and total size of out-of-band records that no COMMIT record refers to so far. `pending`: number
+    of prepared XA transactions.
     """
 
     unreached: tuple[int, int] = (0, 0)

@@ -76,8 +76,8 @@ class StartPrediction(msgspec.Struct, frozen=True):
     """Prediction of a server start, without crash recovery.
 
     `starts`: None if it cannot be determined. `blocker`: the fault at which the server stops. `unchecked`: why the
-    prediction is uncertain. `remedy`: manual steps that make the server start where no repair plan does. `skips_newest`: it does not read the
-    newest log, which was not closed.
+    prediction is uncertain. `remedy`: manual steps that make the server start where no repair plan does.
+    `skips_newest`: it does not read the newest log, which was not closed.
     """
 
     starts: bool | None
