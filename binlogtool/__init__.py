@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     )
     from binlogtool.core.follow import LogFollower
     from binlogtool.core.record_selection import FileFinding, Record, RecordBlock, Selection
+    from binlogtool.export.arrow_log_rows import LogRows
+    from binlogtool.export.log_with_rows import Log
     from binlogtool.export.manifest import Manifest
-    from binlogtool.export.notebook import LogRows
-    from binlogtool.export.notebook_log import Log
     from binlogtool.export.spark_master import SparkMaster
     from binlogtool.findings import Finding, Severity
     from binlogtool.format_api.format import Hints
@@ -137,8 +137,8 @@ _LAZY_EXPORTS = {
     "binlogtool.core.follow": ("LogFollower",),
     "binlogtool.core.record_selection": ("FileFinding", "Record", "RecordBlock", "Selection",),
     "binlogtool.export.manifest": ("Manifest",),
-    "binlogtool.export.notebook": ("LogRows",),
-    "binlogtool.export.notebook_log": ("Log",),
+    "binlogtool.export.arrow_log_rows": ("LogRows",),
+    "binlogtool.export.log_with_rows": ("Log",),
     "binlogtool.export.spark_master": ("SparkMaster",),
     "binlogtool.findings": ("Finding", "Severity",),
     "binlogtool.format_api.format": ("Hints",),

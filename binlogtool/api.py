@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from binlogtool.core.open_log import LogReader
     from binlogtool.core.progress import ProgressListener
     from binlogtool.core.record_selection import ReadOptionArguments, Selection
+    from binlogtool.export.log_with_rows import Log as OpenedLog
     from binlogtool.export.manifest import Manifest, ProgressCallback
-    from binlogtool.export.notebook_log import Log as OpenedLog
     from binlogtool.export.run_tasks import JobOptions, TaskRunner
     from binlogtool.export.spark_master import SparkMaster
     from binlogtool.format_api.format import Hints
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from binlogtool.repair.replay_options import ReplayKeywords
     from binlogtool.repair.verify_report import Report
     from binlogtool.report.stats import LogStats
-    from binlogtool.report.verify_and_plan import GivenReadOptions
+    from binlogtool.report.verify_and_plan_text import GivenReadOptions
     from binlogtool.schema.annotation import Annotation
     from binlogtool.spark.session import SparkJobSession
 
@@ -108,7 +108,7 @@ def open(path: Path | Iterable[Path], **read_options: Unpack[ReadOptionArguments
     """
     from binlogtool.core.open_log import open_log
     from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.export.notebook_log import Log
+    from binlogtool.export.log_with_rows import Log
 
     return open_log(path, ReadOptions(**read_options), Log)
 
@@ -578,7 +578,7 @@ def plan_as_json(plan: RepairPlan, result: RepairResult | None = None) -> bytes:
         result: what was carried out; None = nothing yet.
     """
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import plan_to_json
+    from binlogtool.report.verify_and_plan_text import plan_to_json
 
     return encode_document(plan_to_json(plan, result))
 
@@ -614,7 +614,7 @@ def render_diagnosis(
     from binlogtool._version import __version__
     from binlogtool.core.json_text import encode_document
     from binlogtool.report.diagnosis import diagnosis_to_json, render_diagnosis_markdown
-    from binlogtool.report.verify_and_plan import NO_READ_OPTIONS
+    from binlogtool.report.verify_and_plan_text import NO_READ_OPTIONS
 
     read_options = NO_READ_OPTIONS if next_command_options is None else next_command_options
     if kind == "json":
@@ -664,7 +664,7 @@ def collect_stats(
 
 def _render_json(report: Report, _fail_on: Severity | None) -> bytes:
     from binlogtool._version import __version__
-    from binlogtool.report.verify_and_plan import encode_verify_report
+    from binlogtool.report.verify_and_plan_text import encode_verify_report
 
     return b"".join(encode_verify_report(report, __version__))
 

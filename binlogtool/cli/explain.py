@@ -37,7 +37,7 @@ def _run_explain(run: CommandRun, ids: tuple[str, ...]) -> int:
 def _write_json(run: CommandRun, ids: tuple[str, ...]) -> int:
     from binlogtool.core.json_text import encode_document
     from binlogtool.exit_status import STATUSES, find_status_key
-    from binlogtool.report.verify_and_plan import explanation_to_json, status_to_json
+    from binlogtool.report.verify_and_plan_text import explanation_to_json, status_to_json
 
     findings = [explanation_to_json(id_) for id_ in ids or EXPLANATIONS if id_ in EXPLANATIONS]
     keys = [key for id_ in ids if (key := find_status_key(id_)) is not None] if ids else STATUSES

@@ -312,7 +312,7 @@ def _write_text(
     pieces: Iterator[AnnotatedPiece],
     out: OutputDestination,
 ) -> None:
-    from binlogtool.report.verify_and_plan import render_findings
+    from binlogtool.report.verify_and_plan_text import render_findings
     from binlogtool.terminal.hexdump import draw_hexdump, join_small_pieces, kernel_compiler
 
     drawing, compile_ = hexdump_options(run, options, out), kernel_compiler(run.settings.backend)

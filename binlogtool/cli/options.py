@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from binlogtool.cli.command import CommandRun
     from binlogtool.core.record_selection import Selection
     from binlogtool.format_api.format import Format
-    from binlogtool.report.verify_and_plan import GivenReadOptions
+    from binlogtool.report.verify_and_plan_text import GivenReadOptions
 
 
 # --- Shell completion of option and argument values (click's `shell_complete`) ---
@@ -830,7 +830,7 @@ class HintOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_read_options(self, format_: str) -> GivenReadOptions:
         """Return the options as the next command needs them. format_: `--format`."""
-        from binlogtool.report.verify_and_plan import collect_read_options
+        from binlogtool.report.verify_and_plan_text import collect_read_options
 
         return collect_read_options(msgspec.structs.asdict(self), format_)
 

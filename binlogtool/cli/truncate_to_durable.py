@@ -234,7 +234,7 @@ class _TruncateRunner:
         )
 
     def _print_plan(self, out: OutputDestination, plan: RepairPlan, *, is_writing: bool) -> None:
-        from binlogtool.report.verify_and_plan import render_plan_text
+        from binlogtool.report.verify_and_plan_text import render_plan_text
 
         verbose = self._run.settings.verbosity > 0
         for text in render_plan_text(
@@ -249,7 +249,7 @@ class _TruncateRunner:
     def _print_result(self, out: OutputDestination, plan: RepairPlan, applied: RepairResult | None) -> None:
         import binlogtool
         from binlogtool.core.json_text import encode_line
-        from binlogtool.report.verify_and_plan import plan_to_json, render_applied_text
+        from binlogtool.report.verify_and_plan_text import plan_to_json, render_applied_text
 
         if self._json:
             out.write(

@@ -13,7 +13,7 @@ from binlogtool.errors import RefusedError
 def _run_undo(run: CommandRun, undo_file: str, apply: bool, yes: bool, allow_network_file_system: bool) -> int:
     import binlogtool
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import render_undo_applied_text, render_undo_text, undo_to_json
+    from binlogtool.report.verify_and_plan_text import render_undo_applied_text, render_undo_text, undo_to_json
 
     as_json = run.settings.choose_output_format(("text", "json")) == "json"
     if apply and not yes and not has_terminal():

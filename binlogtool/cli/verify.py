@@ -29,7 +29,7 @@ from binlogtool.report import policy
 
 if TYPE_CHECKING:
     from binlogtool.cli.verify_state import VerifyState
-    from binlogtool.report.verify_and_plan import GivenReadOptions
+    from binlogtool.report.verify_and_plan_text import GivenReadOptions
 
 
 _FORMS = ("text", "json")
@@ -71,7 +71,7 @@ class VerifyCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def _run_verify(run: CommandRun, options: VerifyCommandOptions) -> int:
     import binlogtool
-    from binlogtool.cli.verify_paths import VerifyOptions, collect_reports
+    from binlogtool.cli.run_verify import VerifyOptions, collect_reports
 
     require_paths(options.paths)
     form, settings = run.settings.choose_output_format(_FORMS), run.settings
@@ -140,12 +140,12 @@ def _print_report(
     run.say_failures(report.failures)
     with run.open_output(text=form == "text", inputs=inputs) as out:
         if form == "json":
-            from binlogtool.report.verify_and_plan import encode_verify_report
+            from binlogtool.report.verify_and_plan_text import encode_verify_report
 
             for piece in encode_verify_report(report, __version__):
                 out.write(piece)
         else:
-            from binlogtool.report.verify_and_plan import render_verify_text
+            from binlogtool.report.verify_and_plan_text import render_verify_text
             from binlogtool.terminal.escape import make_painter
 
             names = run.settings.verbosity > 0

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from binlogtool import __version__, formats
 from binlogtool.cli.options import PATH
-from binlogtool.cli.verify_paths import VerifyCall, report_from_dict, report_to_dict
+from binlogtool.cli.run_verify import VerifyJob, report_from_dict, report_to_dict
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import make_finding
 from binlogtool.repair.verify_report import FileReport, Report, SetReport
@@ -118,7 +118,7 @@ class VerifyState:
             entries[entry.path] = entry
         return cls(file, entries, options)
 
-    def find_unchanged(self, call: VerifyCall) -> Report | None:
+    def find_unchanged(self, call: VerifyJob) -> Report | None:
         """Return the earlier report if its depth suffices and neither files nor options have changed since; else None.
 
         Raises:
@@ -137,7 +137,7 @@ class VerifyState:
             text = f"the stored result of {call.path} is not a report ({type(error).__name__}: {error})"
             raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
 
-    def add_result(self, call: VerifyCall, report: Report) -> Report:
+    def add_result(self, call: VerifyJob, report: Report) -> Report:
         """Add findings about changed durable parts of files to the report, store it if complete, and return it."""
         entry = self._entries.get(_path_key(call.path))
         old_prefixes = {one.path: one for one in entry.prefixes} if entry is not None else {}
@@ -147,7 +147,7 @@ class VerifyState:
             self._append_line(call, result)
         return result
 
-    def _append_line(self, call: VerifyCall, report: Report) -> None:
+    def _append_line(self, call: VerifyJob, report: Report) -> None:
         prefixes = [_build_prefix(file) for file in report.files]
         entry = _StateLine(
             "binlogtool/state/1",
@@ -214,7 +214,7 @@ def _check_report(report: Report) -> Report:
     Raises:
         ValueError, TypeError, LookupError, AttributeError, RecursionError: a member has a wrong type.
     """
-    from binlogtool.report.verify_and_plan import encode_verify_report, render_verify_text
+    from binlogtool.report.verify_and_plan_text import encode_verify_report, render_verify_text
 
     parts: tuple[FileReport | SetReport, ...] = (*report.files, *report.sets)
     for part in parts:

@@ -679,8 +679,8 @@ def _make_layout(format_: Format, head: FileHead, limits: Limits) -> LogFileLayo
     """Return the layout of the file; if one flipped bit explains a damaged header, use the corrected header."""
     flips = (
         ()
-        if format_.reading.find_header_flips is None or head.size is None
-        else format_.reading.find_header_flips(head)
+        if format_.reading.find_header_bit_flips is None or head.size is None
+        else format_.reading.find_header_bit_flips(head)
     )
     for flip in flips:
         layout = format_.reading.layout(correct_head(head, flip), limits)

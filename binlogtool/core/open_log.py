@@ -33,7 +33,7 @@ from binlogtool.core.open_file import (
 )
 from binlogtool.core.record_blocks import (
     BlockDecoder,
-    RowBatchSplitter,
+    RowBatchReader,
     SelectedEventGroup,
     SqlFragmentSplitter,
     read_event_groups,
@@ -61,8 +61,8 @@ from binlogtool.core.record_selection import (
     split_selection,
 )
 from binlogtool.core.resolve_paths import resolve_logs
-from binlogtool.core.salvage_reader import SalvageMarker, SalvageReader, decode_all_rows
 from binlogtool.core.scan import ByteAccount, DamagedRange, SalvagedRecords, Scan
+from binlogtool.core.unproven_records import UnprovenRecordMarker, UnprovenRecordReader, decode_all_rows
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import CHANGED_LATER, Finding, Severity, make_finding
 from binlogtool.format_api.format import Format, Hints, PrecedingFiles
@@ -636,7 +636,7 @@ class LogReader(LogFiles):
         """
         from binlogtool.core.where_filter import CompiledRowCondition
 
-        split = RowBatchSplitter(None if condition is None else CompiledRowCondition(condition)).split_batch
+        split = RowBatchReader(None if condition is None else CompiledRowCondition(condition)).split_batch
         return self._read_tables(selection, split, known_tables, is_selected, part, compiled=True, cells=cells)
 
     def _read_tables(
@@ -743,12 +743,12 @@ class LogReader(LogFiles):
             record_filter.start_file(file_selection, file.size, file.format.output, file.layout.page_size)
             decoder = options.make_decoder(file, self._limits)
             record_filter.lines = self._compile_condition(decoder, record_filter)
-            split, marker = options.splitter(file), SalvageMarker(decoder, record_filter)
+            split, marker = options.splitter(file), UnprovenRecordMarker(decoder, record_filter)
             if part.start is None:
                 yield from (_make_file_finding(file.path, found, is_after_selection) for found in file.layout.findings)
             for scan in self._make_scans(file, read_everything(selection) if options.reads_on else selection, part):
                 is_salvaging = selection.on_damage == "salvage" and decoder.script is None
-                scan.salvage_reader = SalvageReader(scan) if is_salvaging else None
+                scan.unproven_reader = UnprovenRecordReader(scan) if is_salvaging else None
                 for segment in scan.read_segments():
                     if isinstance(segment, SalvagedRecords):
                         yield from marker.decode_salvaged(segment)

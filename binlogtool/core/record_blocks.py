@@ -610,7 +610,7 @@ class RowMatcher(Protocol):
         """Return a byte for each row of these records, 0 where the condition is not true."""
 
 
-class RowBatchSplitter:
+class RowBatchReader:
     """Splitter of batches into row batches (`core.open_log.Splitter`). matcher: evaluates a condition; None = none."""
 
     def __init__(self, matcher: RowMatcher | None = None) -> None:

@@ -123,7 +123,7 @@ class ScanAccounting(msgspec.Struct):
         rows: False = do not look inside the frames (depth frame and checksum).
         begin: offset of the first frame; None = the start of the frames.
         causes: findings contain the likely cause of damage (`binlogtool.core.damage_causes`).
-        salvage_reader: see `read_segments`.
+        unproven_reader: see `read_segments`.
     """
 
     source: Source
@@ -136,7 +136,7 @@ class ScanAccounting(msgspec.Struct):
     window: Window | None = None
     begin: int | None = None
     causes: bool = False
-    salvage_reader: UnprovenReader | None = None
+    unproven_reader: UnprovenReader | None = None
     account: ByteAccount = msgspec.field(default_factory=ByteAccount)
     frames: int = 0
     records: int = 0
@@ -409,8 +409,8 @@ class Scan(ScanAccounting):
         make_assembler = layout.make_assembler if self.rows else None
         if make_assembler is not None:
             yield from self._assemble_records(chain, make_assembler(self.backend.compile_kernel))
-        elif self.salvage_reader is not None:
-            yield from self._add_unproven(chain, self.salvage_reader)
+        elif self.unproven_reader is not None:
+            yield from self._add_unproven(chain, self.unproven_reader)
         else:
             yield from chain
         self.end = self.window.end
@@ -419,34 +419,34 @@ class Scan(ScanAccounting):
 
     @staticmethod
     def _add_unproven(
-        chain: Iterator[Batch | DamagedRange], salvage_reader: UnprovenReader
+        chain: Iterator[Batch | DamagedRange], unproven_reader: UnprovenReader
     ) -> Iterator[Batch | DamagedRange | SalvagedRecords]:
         for segment in chain:
             yield segment
             if isinstance(segment, DamagedRange):
-                yield from salvage_reader.read_damage(segment)
+                yield from unproven_reader.read_damage(segment)
 
     def _assemble_records(
         self, chain: Iterator[Batch | DamagedRange], assembler: Assembler
     ) -> Iterator[Batch | DamagedRange | SalvagedRecords]:
         """Yield records in place of the frames that hold them."""
-        salvage_reader = self.salvage_reader
+        unproven_reader = self.unproven_reader
         for segment in chain:
             if isinstance(segment, DamagedRange):
                 yield segment
                 items = self._count_records(assembler.skip_damage(segment.start, segment.end))
                 yield from (
-                    items if salvage_reader is None else merge_by_offset(items, salvage_reader.read_damage(segment))
+                    items if unproven_reader is None else merge_by_offset(items, unproven_reader.read_damage(segment))
                 )
             else:
                 items = self._count_records(assembler.feed(segment))
                 yield from (
-                    items if salvage_reader is None else merge_by_offset(items, salvage_reader.read_batch(segment))
+                    items if unproven_reader is None else merge_by_offset(items, unproven_reader.read_batch(segment))
                 )
                 self.records = assembler.next_number  # at level `event` the items are parts of some records
         if self.incomplete is None:
             items = self._count_records(assembler.finish())
-            yield from items if salvage_reader is None else merge_by_offset(items, salvage_reader.finish())
+            yield from items if unproven_reader is None else merge_by_offset(items, unproven_reader.finish())
 
     def _chunk_bytes(self) -> int:
         """Return the number of bytes per read: at most the size of a record, to notice longer ones, and of the file."""
@@ -607,7 +607,7 @@ class Scan(ScanAccounting):
                 self._get_scanner(), window.view(position, window.end), position, stop.need - stop.at
             )
         resynchronizer = self._get_resynchronizer(window)
-        if self.salvage_reader is not None and self.source.size is None:  # a stream can be read only once
+        if self.unproven_reader is not None and self.source.size is None:  # a stream can be read only once
             window.kept_from, window.max_kept_bytes = position, self.limits.max_memory // _HELD_FRACTION
         resync_point = resynchronizer.find(position, declared_end)
         if resync_point is None:

@@ -571,11 +571,11 @@ class _RowWalker:
             if stop.reason == StopReason.END:
                 return
             if stop.reason != StopReason.FULL:
-                row_end = self._find_row_end(position)
+                row_end = self._skip_bad_row(position)
                 self._add_finding(stop, position, row_end, offset, size)
                 position = row_end
 
-    def _find_row_end(self, at: int) -> int:
+    def _skip_bad_row(self, at: int) -> int:
         """Return where the bad row at `at` ends; the end of the payload if that is unknown."""
         if self._framed_scanner is None:
             return self._end

@@ -764,7 +764,7 @@ class ReadRules(msgspec.Struct, frozen=True):
             records.
         compact_layout: layout -> the part of it that set validation and replay need after the file was read; it is kept
             for each file of a directory. None = all of it.
-        find_header_flips: head of a damaged file -> the flipped bits that provably explain it (`format_api.format`).
+        find_header_bit_flips: head of a damaged file -> the flipped bits that provably explain it.
     """
 
     detect: Callable[[FileHead], FormatMatch]
@@ -779,7 +779,7 @@ class ReadRules(msgspec.Struct, frozen=True):
     event_groups: Callable[[LogFileLayout, Limits], EventGroupReader] | None = None
     clone_context: Callable[[Any], Any] | None = None
     compact_layout: Callable[[LogFileLayout], LogFileLayout] | None = None
-    find_header_flips: HeaderFlipFinder | None = None
+    find_header_bit_flips: HeaderFlipFinder | None = None
     compiled_layouts: Callable[[], Iterable[LogFileLayout]] | None = None
 
 

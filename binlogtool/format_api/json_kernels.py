@@ -22,28 +22,28 @@ _HALF = 1 << 55
 
 
 @kernel()
-def put_null(out: MutableUInt8s, o: int, z: int) -> int:
+def put_null(out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write `null`."""
-    if z - o < 4:
+    if out_limit - out_pos < 4:
         return -1
-    out[o] = 110
-    out[o + 1] = 117
-    out[o + 2] = 108
-    out[o + 3] = 108
-    return o + 4
+    out[out_pos] = 110
+    out[out_pos + 1] = 117
+    out[out_pos + 2] = 108
+    out[out_pos + 3] = 108
+    return out_pos + 4
 
 
 @kernel()
-def put_bool(value: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_bool(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write `true` or `false`."""
-    if z - o < 5:
+    if out_limit - out_pos < 5:
         return -1
-    out[o] = 116 if value else 102
-    out[o + 1] = 114 if value else 97
-    out[o + 2] = 117 if value else 108
-    out[o + 3] = 101 if value else 115
-    out[o + 4] = 101
-    return o + 5 - value
+    out[out_pos] = 116 if value else 102
+    out[out_pos + 1] = 114 if value else 97
+    out[out_pos + 2] = 117 if value else 108
+    out[out_pos + 3] = 101 if value else 115
+    out[out_pos + 4] = 101
+    return out_pos + 5 - value
 
 
 @kernel()
@@ -72,9 +72,9 @@ def count_digits(value: int) -> int:
 
 
 @kernel(count_digits, put_last_digits)
-def put_unsigned(value: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_unsigned(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write an unsigned 64-bit number, given as its bit pattern."""
-    if z - o < 24:
+    if out_limit - out_pos < 24:
         return -1
     if value < 0 or value >= 10000000000000000:
         upper = 0
@@ -83,38 +83,38 @@ def put_unsigned(value: int, out: MutableUInt8s, o: int, z: int) -> int:
         else:
             upper = value // 10000000000000000
         lower = (value - upper * 10000000000000000) & 0x7FFFFFFFFFFFFFFF
-        o = put_last_digits(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, o)
+        out_pos = put_last_digits(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, out_pos)
         upper = lower // 100000000
-        o = put_last_digits(upper, 8, out, o)
-        return put_last_digits(lower - upper * 100000000, 8, out, o)
+        out_pos = put_last_digits(upper, 8, out, out_pos)
+        return put_last_digits(lower - upper * 100000000, 8, out, out_pos)
     if value >= 100000000:
         upper = value // 100000000
         value -= upper * 100000000
-        o = put_last_digits(upper, count_digits(upper), out, o)
-        return put_last_digits(value, 8, out, o)
-    return put_last_digits(value, count_digits(value), out, o)
+        out_pos = put_last_digits(upper, count_digits(upper), out, out_pos)
+        return put_last_digits(value, 8, out, out_pos)
+    return put_last_digits(value, count_digits(value), out, out_pos)
 
 
 @kernel(put_unsigned)
-def put_signed(value: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_signed(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a signed number."""
     if value >= 0:
-        return put_unsigned(value, out, o, z)
-    if z - o < 1:
+        return put_unsigned(value, out, out_pos, out_limit)
+    if out_limit - out_pos < 1:
         return -1
-    out[o] = 45
-    return put_unsigned(-value, out, o + 1, z)
+    out[out_pos] = 45
+    return put_unsigned(-value, out, out_pos + 1, out_limit)
 
 
 @kernel()
-def put_hex8(value: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_hex8(value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the low 32 bits as eight hexadecimal digits."""
-    if z - o < 8:
+    if out_limit - out_pos < 8:
         return -1
     for i in range(8):
         digit = (value >> (28 - 4 * i)) & 15
-        out[o + i] = 48 + digit + (39 if digit > 9 else 0)
-    return o + 8
+        out[out_pos + i] = 48 + digit + (39 if digit > 9 else 0)
+    return out_pos + 8
 
 
 @kernel()
@@ -151,23 +151,23 @@ def put_fraction(
 
 
 @kernel(put_fraction, put_unsigned)
-def put_binary_fraction(number: int, k: int, lowest: bool, out: MutableUInt8s, o: int, z: int) -> int:
+def put_binary_fraction(number: int, k: int, lowest: bool, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the shortest decimal that reads back as the float `number / 2**k`, for k up to 68 and number below 2**53.
 
     Its neighbours are half a unit of number away, or a quarter below a power of 2 (lowest).
     """
-    if z - o < 64:
+    if out_limit - out_pos < 64:
         return -1
     whole = 0
     if k <= 52:
         whole = number >> k
         number &= (1 << k) - 1
-    o = put_unsigned(whole, out, o, z)
-    out[o] = 46
-    o += 1
+    out_pos = put_unsigned(whole, out, out_pos, out_limit)
+    out[out_pos] = 46
+    out_pos += 1
     if number == 0:
-        out[o] = 48
-        return o + 1
+        out[out_pos] = 48
+        return out_pos + 1
     if k <= 55:
         high, low = number << (56 - k), 0
         above_high, above_low = 1 << (55 - k), 0
@@ -175,26 +175,26 @@ def put_binary_fraction(number: int, k: int, lowest: bool, out: MutableUInt8s, o
         high, low = number >> (k - 56), (number & ((1 << (k - 56)) - 1)) << (112 - k)
         above_high, above_low = 0, 1 << (111 - k)
     if not lowest:
-        return put_fraction(high, low, above_high, above_low, above_high, above_low, out, o)
+        return put_fraction(high, low, above_high, above_low, above_high, above_low, out, out_pos)
     below_low = (above_high & 1) << 55 | above_low >> 1
-    return put_fraction(high, low, above_high, above_low, above_high >> 1, below_low, out, o)
+    return put_fraction(high, low, above_high, above_low, above_high >> 1, below_low, out, out_pos)
 
 
 @kernel(put_binary_fraction)
-def put_double(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_double(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the shortest decimal that reads back as this double (bit pattern), for 0 and magnitudes 2**-16 to 2**53."""
-    if z - o < 65:
+    if out_limit - out_pos < 65:
         return -1
     if bits < 0:
-        out[o] = 45
-        o += 1
+        out[out_pos] = 45
+        out_pos += 1
     exponent = (bits >> 52) & 0x7FF
     mantissa = bits & 0xFFFFFFFFFFFFF
     if exponent == 0 and mantissa == 0:
-        return put_binary_fraction(0, 0, False, out, o, z)
+        return put_binary_fraction(0, 0, False, out, out_pos, out_limit)
     if exponent < 1007 or exponent > 1075:
         return -2
-    return put_binary_fraction(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, o, z)
+    return put_binary_fraction(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, out_pos, out_limit)
 
 
 @kernel()
@@ -232,29 +232,29 @@ def put_date(days: int, out: MutableUInt8s, o: int) -> int:
 
 
 @kernel(put_date, put_last_digits)
-def put_time(microseconds: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_time(microseconds: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write microseconds since 1970-01-01 UTC as a quoted RFC 3339 time, for the years 1970 to 9999."""
-    if z - o < 40:
+    if out_limit - out_pos < 40:
         return -1
     if microseconds < 0 or microseconds >= 253402300800000000:
         return -2
     seconds = microseconds // 1000000
     days = seconds // 86400
-    out[o] = 34
-    o = put_date(days, out, o + 1)
-    out[o] = 84
+    out[out_pos] = 34
+    out_pos = put_date(days, out, out_pos + 1)
+    out[out_pos] = 84
     minutes = (seconds - days * 86400) // 60
     hours = minutes // 60
-    o = put_last_digits(hours, 2, out, o + 1)
-    out[o] = 58
-    o = put_last_digits(minutes - hours * 60, 2, out, o + 1)
-    out[o] = 58
-    o = put_last_digits(seconds - days * 86400 - minutes * 60, 2, out, o + 1)
-    out[o] = 46
-    o = put_last_digits(microseconds - seconds * 1000000, 6, out, o + 1)
-    out[o] = 90
-    out[o + 1] = 34
-    return o + 2
+    out_pos = put_last_digits(hours, 2, out, out_pos + 1)
+    out[out_pos] = 58
+    out_pos = put_last_digits(minutes - hours * 60, 2, out, out_pos + 1)
+    out[out_pos] = 58
+    out_pos = put_last_digits(seconds - days * 86400 - minutes * 60, 2, out, out_pos + 1)
+    out[out_pos] = 46
+    out_pos = put_last_digits(microseconds - seconds * 1000000, 6, out, out_pos + 1)
+    out[out_pos] = 90
+    out[out_pos + 1] = 34
+    return out_pos + 2
 
 
 # --- Kernels that write JSON ---
@@ -294,7 +294,7 @@ def _load_uint32(texts: UInt8s, p: int) -> int:
 
 
 @kernel(_load_uint32)
-def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write entry number `index` of the table of texts at `texts[base]`."""
     if index < 0 or index >= _load_uint32(texts, base):
         return -2
@@ -302,22 +302,22 @@ def put_entry(texts: UInt8s, base: int, index: int, out: MutableUInt8s, o: int, 
     size = _load_uint32(texts, base + 8 + 4 * index) - start
     if size == 0:
         return -2
-    if size > z - o:
+    if size > out_limit - out_pos:
         return -1
     start += base
     for i in range(size):
-        out[o + i] = texts[start + i]
-    return o + size
+        out[out_pos + i] = texts[start + i]
+    return out_pos + size
 
 
 @kernel(put_entry)
-def put_text(texts: UInt8s, index: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_text(texts: UInt8s, index: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write text number `index` of a table of `build_text_table`."""
-    return put_entry(texts, 0, index, out, o, z)
+    return put_entry(texts, 0, index, out, out_pos, out_limit)
 
 
 @kernel(_load_uint32, put_entry)
-def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_name(texts: UInt8s, number: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the text of a number in a table of `build_name_table`; UNSUPPORTED if the number has no text."""
     count = _load_uint32(texts, 0)
     low = 0
@@ -338,28 +338,28 @@ def put_name(texts: UInt8s, number: int, out: MutableUInt8s, o: int, z: int) -> 
         top -= 0x100000000
     if top * 0x100000000 + _load_uint32(texts, 8 + 8 * low) != number:
         return -2
-    return put_entry(texts, 4 + 8 * count, low, out, o, z)
+    return put_entry(texts, 4 + 8 * count, low, out, out_pos, out_limit)
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
 @kernel()
-def _utf8_sequence_size(buf: UInt8s, p: int, n: int) -> int:
-    """Return the size of the UTF-8 sequence at `buf[p]`; 0 if it is invalid, or a character that reports escape."""
-    first = buf[p] + 0
-    if first < 0xC2 or first > 0xF4 or n - p < 2:
+def _utf8_sequence_size(buf: UInt8s, pos: int, limit: int) -> int:
+    """Return the size of the UTF-8 sequence at `buf[pos]`; 0 if it is invalid, or a character that reports escape."""
+    first = buf[pos] + 0
+    if first < 0xC2 or first > 0xF4 or limit - pos < 2:
         return 0
-    second = buf[p + 1] + 0
+    second = buf[pos + 1] + 0
     if second < 0x80 or second > 0xBF:
         return 0
     if first < 0xE0:
         if (first == 0xC2 and second < 0xA0) or (first == 0xD8 and second == 0x9C):
             return 0
         return 2
-    if n - p < 3:
+    if limit - pos < 3:
         return 0
-    third = buf[p + 2] + 0
+    third = buf[pos + 2] + 0
     if third < 0x80 or third > 0xBF:
         return 0
     if first < 0xF0:
@@ -376,7 +376,7 @@ def _utf8_sequence_size(buf: UInt8s, p: int, n: int) -> int:
             if second == 0xBF and third >= 0xB9 and third <= 0xBB:
                 return 0
         return 3
-    if n - p < 4 or buf[p + 3] < 0x80 or buf[p + 3] > 0xBF:
+    if limit - pos < 4 or buf[pos + 3] < 0x80 or buf[pos + 3] > 0xBF:
         return 0
     if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
         return 0
@@ -411,42 +411,42 @@ def put_control(c: int, out: MutableUInt8s, o: int) -> int:
 
 
 @kernel(_utf8_sequence_size, put_control)
-def put_string(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
-    """Write the text `buf[p:n]` as a JSON string; UNSUPPORTED if it is not UTF-8 or reports escape a part of it."""
-    if z - o < 6 * (n - p) + 2:
+def put_string(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
+    """Write the text `buf[pos:limit]` as a JSON string; UNSUPPORTED if it is not UTF-8 or needs escapes."""
+    if out_limit - out_pos < 6 * (limit - pos) + 2:
         return -1
-    out[o] = 34
-    o += 1
-    while p < n:
-        c = buf[p] + 0
+    out[out_pos] = 34
+    out_pos += 1
+    while pos < limit:
+        c = buf[pos] + 0
         if c >= 0x20 and c < 0x7F:
             if c == 0x22 or c == 0x5C:
-                out[o] = 92
-                o += 1
-            out[o] = c
-            o += 1
-            p += 1
+                out[out_pos] = 92
+                out_pos += 1
+            out[out_pos] = c
+            out_pos += 1
+            pos += 1
         elif c < 0x20:
-            o = put_control(c, out, o)
-            p += 1
+            out_pos = put_control(c, out, out_pos)
+            pos += 1
         else:
-            size = _utf8_sequence_size(buf, p, n)
+            size = _utf8_sequence_size(buf, pos, limit)
             if size == 0:
                 return -2
             for i in range(size):
-                out[o + i] = buf[p + i]
-            o += size
-            p += size
-    out[o] = 34
-    return o + 1
+                out[out_pos + i] = buf[pos + i]
+            out_pos += size
+            pos += size
+    out[out_pos] = 34
+    return out_pos + 1
 
 
 @kernel()
-def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
+def is_utf8(buf: UInt8s, pos: int, limit: int) -> bool:
     """Return True if the bytes are valid UTF-8."""
-    while p < n:
-        first = buf[p] + 0
-        p += 1
+    while pos < limit:
+        first = buf[pos] + 0
+        pos += 1
         if first < 0x80:
             continue
         if first < 0xC2 or first > 0xF4:
@@ -462,11 +462,11 @@ def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
             low = 0x90
         elif first == 0xF4:
             high = 0x8F
-        if more > n - p:
+        if more > limit - pos:
             return False
         for _ in range(more):
-            c = buf[p] + 0
-            p += 1
+            c = buf[pos] + 0
+            pos += 1
             if c < low or c > high:
                 return False
             low = 0x80
@@ -475,58 +475,60 @@ def is_utf8(buf: UInt8s, p: int, n: int) -> bool:
 
 
 @kernel()
-def put_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write bytes as `{"$bytes":"…"}`, in hexadecimal digits."""
-    if z - o < 2 * (n - p) + 16:
+    if out_limit - out_pos < 2 * (limit - pos) + 16:
         return -1
     mark = 0x73657479622422
-    out[o] = 123
+    out[out_pos] = 123
     for i in range(7):
-        out[o + 1 + i] = (mark >> 8 * i) & 255
-    out[o + 8] = 34
-    out[o + 9] = 58
-    out[o + 10] = 34
-    o += 11
-    while p < n:
-        c = buf[p] + 0
+        out[out_pos + 1 + i] = (mark >> 8 * i) & 255
+    out[out_pos + 8] = 34
+    out[out_pos + 9] = 58
+    out[out_pos + 10] = 34
+    out_pos += 11
+    while pos < limit:
+        c = buf[pos] + 0
         high = c >> 4
         low = c & 15
-        out[o] = 48 + high + (39 if high > 9 else 0)
-        out[o + 1] = 48 + low + (39 if low > 9 else 0)
-        o += 2
-        p += 1
-    out[o] = 34
-    out[o + 1] = 125
-    return o + 2
+        out[out_pos] = 48 + high + (39 if high > 9 else 0)
+        out[out_pos + 1] = 48 + low + (39 if low > 9 else 0)
+        out_pos += 2
+        pos += 1
+    out[out_pos] = 34
+    out[out_pos + 1] = 125
+    return out_pos + 2
 
 
 @kernel(is_utf8, put_bytes, put_string)
-def put_any_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_any_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write valid UTF-8 as a string, other bytes as `$bytes`."""
-    reached = put_string(buf, p, n, out, o, z)
-    if reached != -2 or is_utf8(buf, p, n):
+    reached = put_string(buf, pos, limit, out, out_pos, out_limit)
+    if reached != -2 or is_utf8(buf, pos, limit):
         return reached
-    return put_bytes(buf, p, n, out, o, z)
+    return put_bytes(buf, pos, limit, out, out_pos, out_limit)
 
 
 # -- members -----------------------------------------------------------------------------------------------------------
 
 
 @kernel(put_null)
-def put_null_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int) -> int:
+def put_null_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a member that is always null."""
-    return put_null(out, o, z)
+    return put_null(out, out_pos, out_limit)
 
 
 @kernel(put_text)
-def put_text_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, index: int) -> int:
+def put_text_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, index: int
+) -> int:
     """Write a member that is one of the member's texts."""
-    return put_text(texts, index, out, o, z)
+    return put_text(texts, index, out, out_pos, out_limit)
 
 
 @kernel(put_unsigned)
 def put_unsigned_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, value: int
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, value: int
 ) -> int:
     """Write a member that is an unsigned column."""
-    return put_unsigned(value, out, o, z)
+    return put_unsigned(value, out, out_pos, out_limit)

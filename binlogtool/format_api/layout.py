@@ -799,10 +799,10 @@ _POLYNOMIAL = 0xEDB88320
 
 
 @kernel(load_big_endian, native="crc32_bytes")
-def compute_crc32(buf: UInt8s, p: int, n: int, texts: UInt8s) -> int:
-    """Return the CRC-32 of `buf[p:n]`."""
+def compute_crc32(buf: UInt8s, pos: int, limit: int, texts: UInt8s) -> int:
+    """Return the CRC-32 of `buf[pos:limit]`."""
     crc = 0xFFFFFFFF
-    for i in range(p, n):
+    for i in range(pos, limit):
         crc = load_big_endian(texts, TABLE_OFFSET + 4 * ((crc ^ buf[i]) & 255), 4) ^ crc >> 8
     return crc ^ 0xFFFFFFFF
 

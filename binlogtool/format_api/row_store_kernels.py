@@ -68,11 +68,11 @@ class RowStoreMemory(Protocol):
 
 
 @kernel(native="copy_bytes")
-def copy_bytes(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
-    """Copy `buf[p:n]` to `out[o]`; return the end."""
-    for i in range(n - p):
-        out[o + i] = buf[p + i]
-    return o + (n - p)
+def copy_bytes(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
+    """Copy `buf[pos:limit]` to `out[o]`; return the end."""
+    for i in range(limit - pos):
+        out[o + i] = buf[pos + i]
+    return o + (limit - pos)
 
 
 @kernel(native="same_bytes")
@@ -172,17 +172,17 @@ def commit_row(
 
 
 @kernel(copy_bytes, count_integers, find_row, commit_row)
-def put_row(buf: UInt8s, p: int, n: int, memory: StoreMemory, owner: int, state: int) -> int:
-    """Set the image of the row whose key is after the last row to `buf[p:n]`. There must be space for it."""
+def put_row(buf: UInt8s, pos: int, limit: int, memory: StoreMemory, owner: int, state: int) -> int:
+    """Set the image of the row whose key is after the last row to `buf[pos:limit]`. There must be space for it."""
     slot, at, hash_value = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
     image = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
-    if at >= 0 and n - p <= memory.rows[at + ROW_IMAGE_SIZE] >> 32:
-        copy_bytes(buf, p, n, memory.out, 8 * (at + image))
+    if at >= 0 and limit - pos <= memory.rows[at + ROW_IMAGE_SIZE] >> 32:
+        copy_bytes(buf, pos, limit, memory.out, 8 * (at + image))
         memory.rows[at + ROW_STATE] = state
-        memory.rows[at + ROW_IMAGE_SIZE] = ((memory.rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + n - p
+        memory.rows[at + ROW_IMAGE_SIZE] = ((memory.rows[at + ROW_IMAGE_SIZE] >> 32) << 32) + limit - pos
         return at
-    copy_bytes(buf, p, n, memory.out, 8 * (memory.head[HEAD_FREE] + image))
-    return commit_row(memory.rows, memory.slots, memory.head, slot, at, hash_value, owner, state, n - p)
+    copy_bytes(buf, pos, limit, memory.out, 8 * (memory.head[HEAD_FREE] + image))
+    return commit_row(memory.rows, memory.slots, memory.head, slot, at, hash_value, owner, state, limit - pos)
 
 
 @kernel(copy_bytes, has_space, put_row)
@@ -250,7 +250,7 @@ def add_row_digest(
     sums: MutableInt64s,
     at: int,
 ) -> int:
-    """Add the digest of a row (`repair.replay_state.hash_row`) to the 256 bits at `sums[at]`, lowest bits first."""
+    """Add the digest of a row (`repair.replayed_rows.hash_row`) to the 256 bits at `sums[at]`, lowest bits first."""
     named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
     data = b"%d:%d:%b%b%b" % (name_size, key_size, named, key_of, bytes(buf[image : image + size]))
     total = int.from_bytes(blake2b(data, digest_size=32).digest(), "big")

@@ -674,11 +674,11 @@ def put_uuid(buf: UInt8s, p: int, out: MutableUInt8s, o: int) -> int:
 
 
 @kernel(put_uuid)
-def put_uuid_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_uuid_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write 16 bytes as a UUID, without quotes."""
-    if n - p < 16:
+    if limit - pos < 16:
         return -2
-    return -1 if z - o < 36 else put_uuid(buf, p, out, o)
+    return -1 if out_limit - out_pos < 36 else put_uuid(buf, pos, out, out_pos)
 
 
 class Uuid(Construct):  # type: ignore[misc]
@@ -832,19 +832,19 @@ class WideVarint(int):
 
 
 @kernel()
-def read_varint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_varint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a varint: its 64-bit pattern (as a signed value) and the next position, SHORT or MALFORMED."""
     value = 0
     shift = 0
-    while p < n:
-        byte = int(buf[p])
-        p += 1
+    while pos < limit:
+        byte = int(buf[pos])
+        pos += 1
         if shift < 63:
             value |= (byte & 127) << shift
         elif byte & 1:
             value += -9223372036854775808
         if byte < 128:
-            return value, p
+            return value, pos
         shift += 7
         if shift > 63:
             return 0, -2

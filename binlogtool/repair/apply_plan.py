@@ -13,6 +13,7 @@ from binlogtool.core.record_selection import ReadOptions
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import MIB
+from binlogtool.repair.atomic_file_changes import execute_plan, remove_temporaries
 from binlogtool.repair.file_io import (
     READ,
     SYSTEM,
@@ -26,7 +27,6 @@ from binlogtool.repair.file_io import (
 from binlogtool.repair.plan import FilePlan, RepairPlan, RepairPolicy, RepairResult, WrittenFile
 from binlogtool.repair.plan_truncate import make_plan, make_result_check
 from binlogtool.repair.repaired_content import LogExaminer, list_unclean_findings
-from binlogtool.repair.transaction import execute_plan, remove_temporaries
 from binlogtool.repair.verify import LogVerifyOptions, verify_file
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from binlogtool.format_api.format import (
     is_header_correction,
 )
 from binlogtool.format_api.layout import RangeReader
+from binlogtool.repair.atomic_file_changes import describe_leftovers
 from binlogtool.repair.file_io import READ, SYSTEM, get_directory, hash_chunks, hash_parts
 from binlogtool.repair.plan import (
     CUTTABLE,
@@ -71,7 +72,6 @@ from binlogtool.repair.repaired_content import (
     verify_planned_file,
     verify_planned_log,
 )
-from binlogtool.repair.transaction import describe_leftovers
 from binlogtool.repair.undo_repair import explain_unfinished
 from binlogtool.repair.verify import LogExamination, VerifiedMember, examine_log
 from binlogtool.repair.verify_report import FileReport, Report, SetReport, merge_reports

@@ -57,7 +57,7 @@ from binlogtool.repair.replay_options import (
     resolve_format,
     select_before,
 )
-from binlogtool.repair.replay_state import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
+from binlogtool.repair.replayed_rows import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
 from binlogtool.repair.verify import LogExamination, LogVerifyOptions, examine_log
 from binlogtool.schema import backends
 

@@ -29,7 +29,7 @@ from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
 from binlogtool.limits import Limits
 from binlogtool.repair.repaired_content import make_exception
-from binlogtool.repair.replay_state import Patch
+from binlogtool.repair.replayed_rows import Patch
 from binlogtool.repair.verify import LogExamination, VerifiedMember
 
 if TYPE_CHECKING:

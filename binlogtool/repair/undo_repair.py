@@ -6,10 +6,8 @@ import os
 from contextlib import ExitStack
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError
-from binlogtool.repair import transaction
-from binlogtool.repair.file_io import SYSTEM, DeferredSignals, SystemCalls, get_directory, path_exists, refuse_network
-from binlogtool.repair.plan import UNFINISHED_ADVICE, FinishPlan, RepairResult, UndoPlan, WrittenFile
-from binlogtool.repair.transaction import (
+from binlogtool.repair import atomic_file_changes as transaction
+from binlogtool.repair.atomic_file_changes import (
     check_interrupted,
     finish_repair,
     open_for_change,
@@ -17,6 +15,8 @@ from binlogtool.repair.transaction import (
     take_file_locks,
     take_undo_locks,
 )
+from binlogtool.repair.file_io import SYSTEM, DeferredSignals, SystemCalls, get_directory, path_exists, refuse_network
+from binlogtool.repair.plan import UNFINISHED_ADVICE, FinishPlan, RepairResult, UndoPlan, WrittenFile
 from binlogtool.repair.undo_file import (
     ORIGINAL,
     OTHER,

@@ -46,7 +46,7 @@ from binlogtool.core.json_text import encode_document
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import JsonStyle, escape_unsafe
-from binlogtool.report.verify_and_plan import findings_to_json
+from binlogtool.report.verify_and_plan_text import findings_to_json
 from binlogtool.report.wording import format_count, format_offset, format_quantity
 from binlogtool.schema.annotation import AddressSpace, AnnotatedPiece, Annotation, FieldRow
 from binlogtool.terminal.escape import escape

@@ -25,7 +25,7 @@ from binlogtool.repair.diagnosis import (
 )
 from binlogtool.repair.plan import RepairPlan
 from binlogtool.report.ci_reports import escape_markdown
-from binlogtool.report.verify_and_plan import (
+from binlogtool.report.verify_and_plan_text import (
     NO_READ_OPTIONS,
     STATE_ORDER,
     STATE_STYLES,

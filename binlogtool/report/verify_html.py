@@ -30,7 +30,7 @@ from binlogtool.repair.verify import DEPTHS
 from binlogtool.repair.verify_report import FileReport, Report
 from binlogtool.report.annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
 from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
-from binlogtool.report.verify_and_plan import STATE_STYLES, describe_state, format_byte_account
+from binlogtool.report.verify_and_plan_text import STATE_STYLES, describe_state, format_byte_account
 from binlogtool.report.wording import (
     format_command,
     format_count,

@@ -46,7 +46,7 @@ __all__ = ["ROW_BYTES", "AddressSpace", "TraceError", "TraceResult", "fill_unmap
 
 # --- Schemas whose fields add rows ---
 
-CopyMemo = dict[int, tuple[Construct, Construct]]
+TracedCopies = dict[int, tuple[Construct, Construct]]
 """id of an original -> (the original, kept alive so that its id is not reused; its copy)."""
 
 _BYTELESS_CLASSES = (
@@ -94,7 +94,7 @@ def make_traced_copy(schema: Construct) -> Construct:
     return _copy_part(schema, {})
 
 
-def _copy_part(subcon: Construct, memo: CopyMemo) -> Construct:
+def _copy_part(subcon: Construct, memo: TracedCopies) -> Construct:
     entry = memo.get(id(subcon))
     if entry is None:
         copied = _make_copy(subcon, memo)
@@ -105,7 +105,7 @@ def _copy_part(subcon: Construct, memo: CopyMemo) -> Construct:
     return entry[1]
 
 
-def _make_copy(subcon: Construct, memo: CopyMemo) -> Construct:
+def _make_copy(subcon: Construct, memo: TracedCopies) -> Construct:
     if hasattr(type(subcon), "trace_rows"):
         return annotated_parse_nodes.TracedParts(subcon)
     special = next((make for kind, make in _SPECIAL_COPIES if isinstance(subcon, kind)), None)
@@ -114,7 +114,7 @@ def _make_copy(subcon: Construct, memo: CopyMemo) -> Construct:
     return _copy_generic(subcon, memo)
 
 
-def _copy_generic(subcon: Construct, memo: CopyMemo) -> Construct:
+def _copy_generic(subcon: Construct, memo: TracedCopies) -> Construct:
     """Return the part itself if nothing in it is traced, else a copy with traced parts."""
     replaced = _TRACED_CLASSES.get(type(subcon))
     old = {name: value for name, value in vars(subcon).items() if name != "_subcons"}
@@ -149,7 +149,7 @@ def _make_instance(kind: type, attributes: dict[str, Any]) -> Any:
     return instance
 
 
-def _copy_attribute(value: Any, memo: CopyMemo) -> Any:
+def _copy_attribute(value: Any, memo: TracedCopies) -> Any:
     if isinstance(value, Construct):
         return _copy_part(value, memo)
     if isinstance(value, list | tuple) and any(isinstance(item, Construct) for item in value):
@@ -161,7 +161,7 @@ def _copy_attribute(value: Any, memo: CopyMemo) -> Any:
     return value
 
 
-def _copy_renamed(subcon: Renamed, memo: CopyMemo) -> Construct:
+def _copy_renamed(subcon: Renamed, memo: TracedCopies) -> Construct:
     inner = _unwrap_renamed(subcon)
     copied = _copy_part(inner, memo)
     if subcon.name is None:  # a marker inside another part
@@ -236,7 +236,7 @@ def _make_parser(subcon: Construct) -> Callable[..., Any]:
     return subcon._parse if subcon.parsed is None else subcon._parsereport  # type: ignore[no-any-return]
 
 
-def _copy_struct(subcon: Construct, memo: CopyMemo) -> Construct:
+def _copy_struct(subcon: Construct, memo: TracedCopies) -> Construct:
     """Copy a structure; members without a name get one."""
     focus = getattr(subcon, "parsebuildfrom", None)
     labels: dict[str, int] = {}
@@ -265,7 +265,7 @@ def _get_byte_order(member: Construct) -> str:
     return str(member.subcon.fmtstr[0]) if type(member) is TracedNumber else ""
 
 
-def _copy_member(member: Construct, focus: Any, labels: dict[str, int], memo: CopyMemo) -> Construct:
+def _copy_member(member: Construct, focus: Any, labels: dict[str, int], memo: TracedCopies) -> Construct:
     if member.name is not None and member.name == focus:
         return _make_unnamed(_copy_part(_unwrap_renamed(member), memo), "value", member.name)
     if member.name is not None or isinstance(member, _BYTELESS_CLASSES):
@@ -287,7 +287,7 @@ def _make_unnamed(subcon: Construct, label: str, name: str | None = None) -> Con
     return unnamed
 
 
-def _copy_prefixed(subcon: construct.Prefixed, memo: CopyMemo) -> Construct:
+def _copy_prefixed(subcon: construct.Prefixed, memo: TracedCopies) -> Construct:
     read = _make_parser(subcon.lengthfield)
     length = _make_instance(
         annotated_parse_nodes.TracedLeaf, {**vars(Renamed(subcon.lengthfield, newname="length")), "read": read}
@@ -296,7 +296,7 @@ def _copy_prefixed(subcon: construct.Prefixed, memo: CopyMemo) -> Construct:
     return _make_instance(type(subcon), {**vars(subcon), "lengthfield": length, "subcon": content})
 
 
-def _copy_untraceable(subcon: Construct, memo: CopyMemo) -> Construct:
+def _copy_untraceable(subcon: Construct, memo: TracedCopies) -> Construct:
     if type(subcon) is construct.Transformed and subcon.decodefunc is bytes2bits and subcon.decodeamount is not None:
         bits = annotated_parse_nodes.TracedBits(_copy_part(subcon.subcon, memo))
         bits.size, bits.decode = subcon.decodeamount, subcon.decodefunc
@@ -307,7 +307,7 @@ def _copy_untraceable(subcon: Construct, memo: CopyMemo) -> Construct:
 class _TracedLazyBound(construct.LazyBound):  # type: ignore[misc]
     """Reference to a schema, resolved on first use; it counts the depth, because the schema may have no names."""
 
-    memo: CopyMemo
+    memo: TracedCopies
     target: Construct | None
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
@@ -326,11 +326,11 @@ class _TracedLazyBound(construct.LazyBound):  # type: ignore[misc]
             path.depth -= 1
 
 
-def _copy_lazy_bound(subcon: construct.LazyBound, memo: CopyMemo) -> Construct:
+def _copy_lazy_bound(subcon: construct.LazyBound, memo: TracedCopies) -> Construct:
     return _make_instance(_TracedLazyBound, {**vars(subcon), "memo": memo, "target": None})
 
 
-_SPECIAL_COPIES: tuple[tuple[Any, Callable[[Any, CopyMemo], Construct]], ...] = (
+_SPECIAL_COPIES: tuple[tuple[Any, Callable[[Any, TracedCopies], Construct]], ...] = (
     (Renamed, _copy_renamed),
     (construct.Struct | construct.Sequence | construct.FocusedSeq, _copy_struct),
     (construct.Prefixed, _copy_prefixed),

@@ -104,7 +104,7 @@ class BodyCodeGenerator(ABC):
             while index + len(run) < len(ops) and get_fixed_size(one := ops[index + len(run)]) is not None:
                 run.append(one)  # type: ignore[arg-type]
             if run:
-                self.emit_fixed_run(run)
+                self.emit_fixed_size_loads(run)
             else:
                 self._emit_operation(ops[index])
             index += len(run) or 1
@@ -174,7 +174,7 @@ class BodyCodeGenerator(ABC):
     # -- abstract methods --------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
+    def emit_fixed_size_loads(self, run: list[FixedSizeOp]) -> None:
         """Emit code that reads neighbouring fields of fixed size."""
 
     @abstractmethod
@@ -243,7 +243,7 @@ class PythonBodyGenerator(BodyCodeGenerator):
 
     # -- operations --------------------------------------------------------------------------------------------------
 
-    def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
+    def emit_fixed_size_loads(self, run: list[FixedSizeOp]) -> None:
         """Emit code that unpacks the used fields of the run together."""
         sizes = tuple((op.path, get_fixed_size(op) or 0) for op in run)
         end = self.position.advance(sum(size for _, size in sizes))

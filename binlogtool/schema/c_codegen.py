@@ -526,7 +526,7 @@ class _CFunctionWriter:
         self.tree, self.name, self.emitted, self.tables = tree, name, emitted, tables
         self.parameters = [argument.arg for argument in tree.args.args]
         self.arity = self._find_arity(tree)
-        self.stores = any(self._is_store(node) for node in ast.walk(tree))
+        self.stores = any(self._writes_memory(node) for node in ast.walk(tree))
         self._numbers = count()
         self._lines: list[str] = []
 
@@ -567,7 +567,7 @@ class _CFunctionWriter:
             return self.emitted[node.func.id].arity if node.func.id in self.emitted else 1
         return 1
 
-    def _is_store(self, node: ast.AST) -> bool:
+    def _writes_memory(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Subscript):
             return isinstance(node.ctx, ast.Store)
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -580,7 +580,7 @@ class _CFunctionWriter:
         stores to memory.
         """
         values = [self._emit_value(node) for node in nodes]
-        if len(nodes) < 2 or not any(self._is_store(one) for node in nodes for one in ast.walk(node)):
+        if len(nodes) < 2 or not any(self._writes_memory(one) for node in nodes for one in ast.walk(node)):
             return "", values
         names = [f"c{next(self._numbers)}" for _ in nodes]
         prelude = " ".join(f"int64_t {name} = {value};" for name, value in zip(names, values, strict=True))
@@ -713,7 +713,7 @@ class _CFunctionWriter:
     def _emit_compare(self, node: ast.Compare) -> str:
         nodes = [node.left, *node.comparators]
         operators = [_SAME_OPERATORS[type(op)] for op in node.ops]
-        if len(nodes) > 2 and any(self._is_store(one) for one in ast.walk(node)):
+        if len(nodes) > 2 and any(self._writes_memory(one) for one in ast.walk(node)):
             raise EmitError(f"{self.name}: a chain of comparisons stores in `{ast.unparse(node)}`")
         prelude, sides = self._emit_in_order(nodes)
         tests = " && ".join(f"{a} {op} {b}" for a, op, b in zip(sides, operators, sides[1:], strict=False))
@@ -782,7 +782,7 @@ class _CFunctionWriter:
     def _check_store_order(self, node: ast.Call, args: list[ast.expr]) -> None:
         """Refuse a store whose address and value both have effects: Python computes the value before the address."""
         reads = any(isinstance(one, ast.Call) for one in ast.walk(args[0]))
-        if reads and any(self._is_store(one) for one in ast.walk(args[-1])):
+        if reads and any(self._writes_memory(one) for one in ast.walk(args[-1])):
             raise EmitError(f"{self.name}: {ast.unparse(node)}")
 
     def _format_call(self, name: str, args: list[ast.expr], values: list[str]) -> str:

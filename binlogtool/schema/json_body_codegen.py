@@ -108,7 +108,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def emit_fixed_run(self, run: list[FixedSizeOp]) -> None:
+    def emit_fixed_size_loads(self, run: list[FixedSizeOp]) -> None:
         """Emit code that loads each used field of the run."""
         total = sum(get_fixed_size(op) or 0 for op in run)
         self._emit_refuse_if(f"n - {self.position.base} < {self.position.offset + total}")

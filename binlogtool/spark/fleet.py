@@ -44,7 +44,7 @@ from binlogtool.format_api.replay import ReplayRules
 from binlogtool.limits import MIB
 from binlogtool.repair.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_log
 from binlogtool.repair.replay_options import ReplayOptions, find_end_positions
-from binlogtool.repair.replay_state import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
+from binlogtool.repair.replayed_rows import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
 from binlogtool.repair.verify import LogVerifyOptions, find_logs, verify_log
 from binlogtool.repair.verify_report import Report, merge_reports
 from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute, use_session

@@ -742,7 +742,7 @@ _DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
 _MAX_DESCRIPTION_BYTES = 4096
 
 
-class EventForm(enum.IntEnum):
+class EventChecksumForm(enum.IntEnum):
     """Form of the end of an event (docs/spec/mysql_binlog.md#format_description-and-checksums).
 
     BARE: servers without checksums. PLAIN: checksum_alg 0, only FORMAT_DESCRIPTION ends with a checksum. CRC: every
@@ -756,7 +756,7 @@ class EventForm(enum.IntEnum):
 
 @kernel()
 def find_event_form(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
-    """Return the `EventForm` that the FORMAT_DESCRIPTION with its body at `buf[pos]` declares; consumes no bytes."""
+    """Return the `EventChecksumForm` that the FORMAT_DESCRIPTION body at `buf[pos]` declares; consumes no bytes."""
     size = buf[pos - 10] | buf[pos - 9] << 8 | buf[pos - 8] << 16 | buf[pos - 7] << 24
     if size < 19 + 57 or size > 4096:
         return 0, -2
@@ -834,17 +834,17 @@ class HeaderDerivedNumber(Computed):  # type: ignore[misc]
 _HEADER_TO_SIZE, _HEADER_AFTER_SIZE = HEADER.subcons[:4], HEADER.subcons[4:]
 
 
-def event_construct(form: EventForm, bodies: Mapping[int, Construct]) -> Construct:
+def event_construct(form: EventChecksumForm, bodies: Mapping[int, Construct]) -> Construct:
     """Return the construct of one event; a FORMAT_DESCRIPTION only fits if it declares the same form.
 
     `bodies`: constructs of the bodies by type.
     """
     is_description = this.type_code == _DESCRIPTION
-    checksum_size = CHECKSUM_SIZE if form is EventForm.CRC else 0
+    checksum_size = CHECKSUM_SIZE if form is EventChecksumForm.CRC else 0
     min_event_size = HEADER_SIZE + checksum_size
     checksum_bytes = (
         IfThenElse(is_description, Computed(CHECKSUM_SIZE), Computed(0))
-        if form is EventForm.PLAIN
+        if form is EventChecksumForm.PLAIN
         else Computed(checksum_size)
     )
     fields = [
@@ -861,12 +861,12 @@ def event_construct(form: EventForm, bodies: Mapping[int, Construct]) -> Constru
         "body" / NestedSchema(Bytes(this.event_size - HEADER_SIZE - this.tail), Switch(this.type_code, dict(bodies))),
         "body_end" / Tell,
     ]
-    if form is EventForm.CRC:
+    if form is EventChecksumForm.CRC:
         fields += [
             "crc32" / Int32ul,
             "checksum" / CrcCheck(CRC32, this.crc32, this.start, this.body_end, without=this.in_use),
         ]
-    elif form is EventForm.PLAIN:
+    elif form is EventChecksumForm.PLAIN:
         fields += ["crc32" / If(is_description, Int32ul)]
     else:
         fields += ["crc32" / Computed(0)]
@@ -899,7 +899,9 @@ def body_constructs(
         table_map_lookup: table id -> its current table map.
         mariadb: whether a MariaDB server wrote the log; None = unknown.
     """
-    events = GreedyRange(event_construct(EventForm.BARE, payload_event_constructs(table_map_lookup, table_id_size)))
+    events = GreedyRange(
+        event_construct(EventChecksumForm.BARE, payload_event_constructs(table_map_lookup, table_id_size))
+    )
     return {
         **BODIES,
         **row_event_constructs(table_map_lookup, table_id_size),
@@ -909,14 +911,16 @@ def body_constructs(
 
 
 _OPAQUE_BODIES = body_constructs(_find_no_map)
-EVENTS: Mapping[EventForm, Construct] = {form: event_construct(form, _OPAQUE_BODIES) for form in EventForm}
+EVENTS: Mapping[EventChecksumForm, Construct] = {
+    form: event_construct(form, _OPAQUE_BODIES) for form in EventChecksumForm
+}
 """Constructs of the three forms, with opaque row images (`body_constructs` binds them to a file's table maps)."""
 
 _UNENCRYPTED_FLAGS = EventFlag.BINLOG_IN_USE | EventFlag.RELAY_LOG
 _START_ENCRYPTION = EventType.START_ENCRYPTION.value
 
 
-def _unencrypted_event_construct(form: EventForm) -> Construct:
+def _unencrypted_event_construct(form: EventChecksumForm) -> Construct:
     return Struct(
         *event_construct(form, _OPAQUE_BODIES).subcons,
         Check((this.type_code == _DESCRIPTION) | (this.type_code == _START_ENCRYPTION)),
@@ -924,5 +928,7 @@ def _unencrypted_event_construct(form: EventForm) -> Construct:
     )
 
 
-UNENCRYPTED_EVENTS: Mapping[EventForm, Construct] = {form: _unencrypted_event_construct(form) for form in EventForm}
+UNENCRYPTED_EVENTS: Mapping[EventChecksumForm, Construct] = {
+    form: _unencrypted_event_construct(form) for form in EventChecksumForm
+}
 """Unencrypted events at the start of an encrypted log; strict, so that encrypted bytes cannot match by chance."""

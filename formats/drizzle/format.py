@@ -16,7 +16,7 @@ from binlogtool.formats.drizzle.decode import (
     describe_records,
     make_record_text,
 )
-from binlogtool.formats.drizzle.layout import detect, get_log_stem, read_layout
+from binlogtool.formats.drizzle.detect_layout import detect, get_log_stem, read_layout
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, Message
 from binlogtool.formats.drizzle.validate import create_validator
 
@@ -32,11 +32,11 @@ FORMAT = Format(
         layout=read_layout,
         schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
         split_finder=lambda layout: EveryFrameSplitFinder(layout) if layout.readable else None,
-        compiled_layouts=LazyRef("drizzle.layout:layouts"),
+        compiled_layouts=LazyRef("drizzle.detect_layout:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
-        explain_damage=LazyRef("drizzle.damage:explain_damage"),
+        explain_damage=LazyRef("drizzle.explain_damage:explain_damage"),
     ),
     output=OutputRules(
         types=TYPE_NAMES,

@@ -70,17 +70,17 @@ MAX_TAG_SIZE = 5
 
 
 @kernel(read_varint)
-def read_field_bounds(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """Read the field at `buf[p]`: (tag, start and end of its value, value of a varint); end -1 = not handled."""
-    tag, at = read_varint(buf, p, n)
-    if at < 0 or at - p > MAX_TAG_SIZE or tag < 8 or tag > MAX_UINT32:
+def read_field_bounds(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
+    """Read the field at `buf[pos]`: (tag, start and end of its value, value of a varint); end -1 = not handled."""
+    tag, at = read_varint(buf, pos, limit)
+    if at < 0 or at - pos > MAX_TAG_SIZE or tag < 8 or tag > MAX_UINT32:
         return 0, -1, -1, 0
-    value, end = read_varint(buf, at, n)
+    value, end = read_varint(buf, at, limit)
     if end < 0:
         return 0, -1, -1, 0
     if tag & 7 == 0:
         return tag, at, end, value
-    if tag & 7 != 2 or value < 0 or value > MAX_LENGTH or value > n - end:
+    if tag & 7 != 2 or value < 0 or value > MAX_LENGTH or value > limit - end:
         return 0, -1, -1, 0
     return tag, end, end + value, 0
 
@@ -96,13 +96,13 @@ def has_enum_name(rules: Int64s, place: int, value: int) -> bool:
 
 
 @kernel(read_field_bounds, has_enum_name)
-def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> bool:
+def is_plain_message(buf: UInt8s, pos: int, limit: int, rules: Int64s, place: int) -> bool:
     """Return whether the bytes are a message of this type, in the form that servers write."""
     count = rules[place]
     at = place + 1 - MEMBER_SIZE
     last = at + MEMBER_SIZE * count
-    while p < n:
-        tag, start, end, value = read_field_bounds(buf, p, n)
+    while pos < limit:
+        tag, start, end, value = read_field_bounds(buf, pos, limit)
         if end < 0:
             return False
         if at <= place or rules[at] != tag >> 3 or rules[at + 2] != REPEATED:
@@ -122,7 +122,7 @@ def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> 
             return False
         if kind == MESSAGE and not is_plain_message(buf, start, end, rules, rules[at + 3]):
             return False
-        p = end
+        pos = end
     at += MEMBER_SIZE
     while at <= last:
         if rules[at + 2] == REQUIRED:
@@ -135,29 +135,29 @@ def is_plain_message(buf: UInt8s, p: int, n: int, rules: Int64s, place: int) -> 
 
 
 @kernel(put_any_text, put_bytes)
-def put_column(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_column(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the value of a column as text; if it contains a NUL, as binary data."""
-    for i in range(p, n):
+    for i in range(pos, limit):
         if buf[i] == 0:
-            return put_bytes(buf, p, n, out, o, z)
-    return put_any_text(buf, p, n, out, o, z)
+            return put_bytes(buf, pos, limit, out, out_pos, out_limit)
+    return put_any_text(buf, pos, limit, out, out_pos, out_limit)
 
 
 @kernel(load_uint32, copy_bytes)
-def put_enum_name(texts: UInt8s, place: int, value: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_enum_name(texts: UInt8s, place: int, value: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the name of an enum's value."""
     for i in range(load_uint32(texts, place)):
         at = place + 4 + ENUM_TEXT_SIZE * i
         if load_uint32(texts, at) == value:
             p = load_uint32(texts, at + 4)
             size = load_uint32(texts, at + 8)
-            return copy_bytes(texts, p, p + size, out, o) if size <= z - o else -1
+            return copy_bytes(texts, p, p + size, out, out_pos) if size <= out_limit - out_pos else -1
     return -2
 
 
 @kernel(copy_bytes, load_uint32)
 def begin_member(
-    texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, o: int, z: int
+    texts: UInt8s, place: int, at: int, number: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> tuple[int, int]:
     """End the member at `at` (`at` < `place` = none yet), and write the name of the member with this number.
 
@@ -166,64 +166,66 @@ def begin_member(
     """
     if at >= place:
         if load_uint32(texts, at + 8) == REPEATED:
-            out[o] = 93
-            o += 1
-        out[o] = 44
-        o += 1
+            out[out_pos] = 93
+            out_pos += 1
+        out[out_pos] = 44
+        out_pos += 1
     at += TEXT_MEMBER_SIZE
     while load_uint32(texts, at) < number:
         at += TEXT_MEMBER_SIZE
     size = load_uint32(texts, at + 20)
-    if z - o < size + 64:
+    if out_limit - out_pos < size + 64:
         return at, -1
     p = load_uint32(texts, at + 16)
-    o = copy_bytes(texts, p, p + size, out, o)
+    out_pos = copy_bytes(texts, p, p + size, out, out_pos)
     if load_uint32(texts, at + 8) == REPEATED:
-        out[o] = 91
-        o += 1
-    return at, o
+        out[out_pos] = 91
+        out_pos += 1
+    return at, out_pos
 
 
 @kernel(begin_member, read_field_bounds, put_any_text, put_column, put_enum_name, put_bool, put_unsigned, load_uint32)
-def put_message(buf: UInt8s, p: int, n: int, texts: UInt8s, place: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_message(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, place: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write a message for which `is_plain_message` is true as a JSON object."""
-    if z - o < 8:
+    if out_limit - out_pos < 8:
         return -1
-    out[o] = 123
-    o += 1
+    out[out_pos] = 123
+    out_pos += 1
     at = place - TEXT_MEMBER_SIZE
-    while p < n:
-        tag, start, end, value = read_field_bounds(buf, p, n)
+    while pos < limit:
+        tag, start, end, value = read_field_bounds(buf, pos, limit)
         if end < 0:
             return -2
-        p = end
+        pos = end
         if at >= place and load_uint32(texts, at) == tag >> 3:
-            out[o] = 44
-            o += 1
+            out[out_pos] = 44
+            out_pos += 1
         else:
-            at, o = begin_member(texts, place, at, tag >> 3, out, o, z)
-        if o < 0 or z - o < 64:
+            at, out_pos = begin_member(texts, place, at, tag >> 3, out, out_pos, out_limit)
+        if out_pos < 0 or out_limit - out_pos < 64:
             return -1
         kind = load_uint32(texts, at + 4)
         if kind == MESSAGE:
-            o = put_message(buf, start, end, texts, load_uint32(texts, at + 12), out, o, z - 8)
+            out_pos = put_message(buf, start, end, texts, load_uint32(texts, at + 12), out, out_pos, out_limit - 8)
         elif kind == STRING:
-            o = put_any_text(buf, start, end, out, o, z - 8)
+            out_pos = put_any_text(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == BYTES:
-            o = put_column(buf, start, end, out, o, z - 8)
+            out_pos = put_column(buf, start, end, out, out_pos, out_limit - 8)
         elif kind == ENUM:
-            o = put_enum_name(texts, load_uint32(texts, at + 12), value, out, o, z - 8)
+            out_pos = put_enum_name(texts, load_uint32(texts, at + 12), value, out, out_pos, out_limit - 8)
         elif kind == BOOL:
-            o = put_bool(1 if value != 0 else 0, out, o, z)
+            out_pos = put_bool(1 if value != 0 else 0, out, out_pos, out_limit)
         else:
-            o = put_unsigned(value, out, o, z - 8)
-        if o < 0:
-            return o
+            out_pos = put_unsigned(value, out, out_pos, out_limit - 8)
+        if out_pos < 0:
+            return out_pos
     if at >= place and load_uint32(texts, at + 8) == REPEATED:
-        out[o] = 93
-        o += 1
-    out[o] = 125
-    return o + 1
+        out[out_pos] = 93
+        out_pos += 1
+    out[out_pos] = 125
+    return out_pos + 1
 
 
 # -- derived columns of an entry
@@ -247,22 +249,22 @@ OBJECT_RULE_SIZE = 3
 
 
 @kernel(read_field_bounds)
-def find_member(buf: UInt8s, p: int, n: int, number: int) -> tuple[int, int]:
+def find_member(buf: UInt8s, pos: int, limit: int, number: int) -> tuple[int, int]:
     """Return start and end of the value of the first field with this number; -1 = there is no such field."""
-    while p < n:
-        tag, start, end, _ = read_field_bounds(buf, p, n)
+    while pos < limit:
+        tag, start, end, _ = read_field_bounds(buf, pos, limit)
         if end < 0:
             break
         if tag >> 3 == number:
             return start, end
-        p = end
+        pos = end
     return -1, -1
 
 
 @kernel(find_member)
-def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int) -> tuple[int, int, int, int]:
+def find_object_names(buf: UInt8s, pos: int, limit: int, object_kind: int, number: int) -> tuple[int, int, int, int]:
     """Return the bounds of the names of a statement's object; (-2, …) = the names are missing."""
-    start, end = find_member(buf, p, n, number)
+    start, end = find_member(buf, pos, limit, number)
     if start >= 0 and object_kind != NAME_IN_MEMBER:
         start, end = find_member(buf, start, end, 1)
     if start < 0:
@@ -275,16 +277,16 @@ def find_object_names(buf: UInt8s, p: int, n: int, object_kind: int, number: int
 
 
 @kernel(read_field_bounds, find_object_names, are_bytes_equal)
-def read_statements(buf: UInt8s, p: int, n: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
+def read_statements(buf: UInt8s, pos: int, limit: int, rules: Int64s, out: MutableInt64s, at: int, count: int) -> bool:
     """Read kind and object of an entry from its statements; column c is `out[at + count * c]`. False: not handled."""
     kind = -1
     object_count = 0
     place = rules[1]
-    while p < n:
-        tag, start, end, _ = read_field_bounds(buf, p, n)
+    while pos < limit:
+        tag, start, end, _ = read_field_bounds(buf, pos, limit)
         if end < 0:
             return False
-        p = end
+        pos = end
         if tag >> 3 != 2:
             continue
         _, _, _, statement_kind = read_field_bounds(buf, start, end)
@@ -355,9 +357,11 @@ def derive_entry_columns(
 
 
 @kernel(put_time)
-def put_time_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, time: int) -> int:
+def put_time_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, time: int
+) -> int:
     """Write the time when the transaction began."""
-    return put_time(time, out, o, z)
+    return put_time(time, out, out_pos, out_limit)
 
 
 class NamePlaces(NamedTuple):
@@ -372,29 +376,37 @@ class NamePlaces(NamedTuple):
 
 @kernel(put_null, put_string)
 def put_object_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, names: NamePlaces
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, names: NamePlaces
 ) -> int:
     """Write `"schema.table"`, or the name of a schema."""
     if names.kind < 0:
         return -2
     if names.a < 0:
-        return put_null(out, o, z)
-    o = put_string(buf, names.a, names.b, out, o, z)
-    if o < 0 or names.c < 0:
-        return o
-    dot = o - 1  # overwrites the quotes between the names
-    o = put_string(buf, names.c, names.d, out, dot, z)
-    if o >= 0:
+        return put_null(out, out_pos, out_limit)
+    out_pos = put_string(buf, names.a, names.b, out, out_pos, out_limit)
+    if out_pos < 0 or names.c < 0:
+        return out_pos
+    dot = out_pos - 1  # overwrites the quotes between the names
+    out_pos = put_string(buf, names.c, names.d, out, dot, out_limit)
+    if out_pos >= 0:
         out[dot] = 46
-    return o
+    return out_pos
 
 
 @kernel(put_message, load_uint32)
 def put_body_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, p: int, n: int
+    buf: UInt8s,
+    texts: UInt8s,
+    notes: Int64s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
+    kind: int,
+    pos: int,
+    limit: int,
 ) -> int:
     """Write the transaction of an entry that `derive_entry_columns` handles."""
-    return -2 if kind < 0 else put_message(buf, p, n, texts, load_uint32(texts, 0), out, o, z)
+    return -2 if kind < 0 else put_message(buf, pos, limit, texts, load_uint32(texts, 0), out, out_pos, out_limit)
 
 
 # --- Catalog of messages for the kernels ---

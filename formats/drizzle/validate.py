@@ -14,7 +14,6 @@ import msgspec
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, blake2b, to_int_list
-from binlogtool.formats.drizzle.damage import explain_odd_encoding, report_unknown_member
 from binlogtool.formats.drizzle.decode import (
     REQUIRED_MEMBERS,
     EntryFault,
@@ -26,6 +25,7 @@ from binlogtool.formats.drizzle.decode import (
     get_statement_name,
     report_undecodable,
 )
+from binlogtool.formats.drizzle.explain_damage import explain_odd_encoding, report_unknown_member
 from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE_SIZE, EntryType, ServerEventType, StatementType
 from binlogtool.limits import Limits
 

@@ -32,6 +32,7 @@ from binlogtool.format_api.tables_and_changes import (
     TableRow,
     TableSchema,
 )
+from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
 from binlogtool.formats.eblob.groups import (
     EblobRecord,
     EblobRecordKind,
@@ -39,7 +40,6 @@ from binlogtool.formats.eblob.groups import (
     iter_records,
     remember_last_records,
 )
-from binlogtool.formats.eblob.layout import EblobDialect, EblobFileContext
 from binlogtool.formats.eblob.schema import (
     CONTROL,
     HASH_SIZE,

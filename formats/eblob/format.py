@@ -14,7 +14,7 @@ from binlogtool.formats.eblob.decode import (
     describe_records,
     make_record_text,
 )
-from binlogtool.formats.eblob.layout import DIALECTS, detect_format, log_stem, make_layout
+from binlogtool.formats.eblob.detect_layout import DIALECTS, detect_format, log_stem, make_layout
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
 from binlogtool.formats.eblob.validate import make_eblob_validator
 
@@ -38,11 +38,11 @@ FORMAT = Format(
         },
         split_finder=LazyRef("eblob.decode:make_split_point_finder"),
         variants=tuple(DIALECTS),
-        compiled_layouts=LazyRef("eblob.layout:native_layouts"),
+        compiled_layouts=LazyRef("eblob.detect_layout:native_layouts"),
     ),
     validation=ValidationRules(
         validator=make_eblob_validator,
-        explain_damage=LazyRef("eblob.damage:explain_damage"),
+        explain_damage=LazyRef("eblob.explain_damage:explain_damage"),
     ),
     output=OutputRules(
         types=KIND_NAMES,

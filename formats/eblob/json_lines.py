@@ -39,6 +39,7 @@ from binlogtool.format_api.schema_fields import (
     kernel,
     load_int64,
 )
+from binlogtool.formats.eblob.detect_layout import DIALECT_B, EblobFileContext
 from binlogtool.formats.eblob.groups import (
     CONTROL_KIND,
     DATA_KIND,
@@ -53,7 +54,6 @@ from binlogtool.formats.eblob.groups import (
     iter_records,
     remember_last_records,
 )
-from binlogtool.formats.eblob.layout import DIALECT_B, EblobFileContext
 from binlogtool.formats.eblob.schema import (
     CONTROL,
     CONTROL_SIZE,

@@ -11,8 +11,9 @@ import msgspec
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, ValidationResult
 from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_list
-from binlogtool.formats.eblob.damage import DamageBoundaryChecker
 from binlogtool.formats.eblob.decode import type_names
+from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
+from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
 from binlogtool.formats.eblob.groups import (
     EblobRecord,
     OverwriteGroupValidator,
@@ -21,7 +22,6 @@ from binlogtool.formats.eblob.groups import (
     iter_records,
     remember_last_records,
 )
-from binlogtool.formats.eblob.layout import EblobDialect, EblobFileContext
 from binlogtool.formats.eblob.schema import TARGET_SIZE
 from binlogtool.limits import Limits
 

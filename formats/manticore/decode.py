@@ -31,8 +31,8 @@ from binlogtool.format_api.tables_and_changes import (
     TableSchema,
 )
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.detect_layout import ManticoreLogContext
 from binlogtool.formats.manticore.field_types import read_zint
-from binlogtool.formats.manticore.layout import ManticoreLogContext
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.limits import Limits
 

@@ -61,36 +61,36 @@ from binlogtool.limits import Limits
 
 
 @kernel()
-def read_zint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_zint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a zint: (low 64 bits, next position); the position is SHORT, or MALFORMED after ten bytes."""
-    if n - p > 2:  # the frequent case: up to three bytes
-        value = buf[p]
+    if limit - pos > 2:  # the frequent case: up to three bytes
+        value = buf[pos]
         if value < 128:
-            return value, p + 1
-        byte = buf[p + 1]
+            return value, pos + 1
+        byte = buf[pos + 1]
         if byte < 128:
-            return (value & 127) << 7 | byte, p + 2
-        third = buf[p + 2]
+            return (value & 127) << 7 | byte, pos + 2
+        third = buf[pos + 2]
         if third < 128:
-            return (value & 127) << 14 | (byte & 127) << 7 | third, p + 3
+            return (value & 127) << 14 | (byte & 127) << 7 | third, pos + 3
     value = 0
-    stop = p + 10
-    while p < n:
-        byte = buf[p]
-        p += 1
+    stop = pos + 10
+    while pos < limit:
+        byte = buf[pos]
+        pos += 1
         value = (value & 0x1FFFFFFFFFFFFFF) << 7 | byte & 127
         if byte < 128:
-            return value, p
-        if p == stop:
+            return value, pos
+        if pos == stop:
             return 0, -2
     return 0, -1
 
 
 @kernel(read_zint)
-def read_zint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_zint32(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a zint as a signed number of 32 bits."""
-    value, p = read_zint(buf, p, n)
-    return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, p
+    value, pos = read_zint(buf, pos, limit)
+    return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, pos
 
 
 def build_zint(value: int) -> bytes:
@@ -143,75 +143,75 @@ LAST_LOW_VERSION = 4
 
 
 @kernel(read_zint, read_varint)
-def read_number(buf: UInt8s, p: int, n: int, version: int) -> tuple[int, int]:
+def read_number(buf: UInt8s, pos: int, limit: int, version: int) -> tuple[int, int]:
     """Read a number in the encoding of a version: (value, next position)."""
     if version <= 4:
-        return read_varint(buf, p, n)
-    return read_zint(buf, p, n)
+        return read_varint(buf, pos, limit)
+    return read_zint(buf, pos, limit)
 
 
 @kernel(read_number)
-def skip_numbers(buf: UInt8s, p: int, n: int, count: int, version: int) -> int:
+def skip_numbers(buf: UInt8s, pos: int, limit: int, count: int, version: int) -> int:
     """Skip `count` numbers."""
     for _ in range(count):
-        _value, p = read_number(buf, p, n, version)
-        if p < 0:
-            return p
-    return p
+        _value, pos = read_number(buf, pos, limit, version)
+        if pos < 0:
+            return pos
+    return pos
 
 
 @kernel(read_number)
-def read_vector(buf: UInt8s, p: int, n: int, width: int, version: int) -> tuple[int, int]:
+def read_vector(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> tuple[int, int]:
     """Read the count of a vec(width) and skip its elements: (count, end)."""
-    count, p = read_number(buf, p, n, version)
-    if p < 0:
-        return 0, p
-    if count < 0 or count > (n - p) // width:
+    count, pos = read_number(buf, pos, limit, version)
+    if pos < 0:
+        return 0, pos
+    if count < 0 or count > (limit - pos) // width:
         return 0, -1
-    return count, p + count * width
+    return count, pos + count * width
 
 
 @kernel(read_vector)
-def read_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_vector1(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a vec(1): (count, end)."""
-    return read_vector(buf, p, n, 1, 15)
+    return read_vector(buf, pos, limit, 1, 15)
 
 
 @kernel(read_vector)
-def read_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_vector4(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a vec(4): (count, end)."""
-    return read_vector(buf, p, n, 4, 15)
+    return read_vector(buf, pos, limit, 4, 15)
 
 
 @kernel(read_vector)
-def read_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_vector8(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a vec(8): (count, end)."""
-    return read_vector(buf, p, n, 8, 15)
+    return read_vector(buf, pos, limit, 8, 15)
 
 
 @kernel(read_vector)
-def read_low_vector1(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_low_vector1(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a vec(1) of versions 2 to 4: (count, end)."""
-    return read_vector(buf, p, n, 1, 4)
+    return read_vector(buf, pos, limit, 1, 4)
 
 
 @kernel(read_vector)
-def read_low_vector4(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_low_vector4(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a vec(4) of versions 2 to 4: (count, end)."""
-    return read_vector(buf, p, n, 4, 4)
+    return read_vector(buf, pos, limit, 4, 4)
 
 
 @kernel(read_vector)
-def read_low_vector8(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_low_vector8(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read a vec(8) of versions 2 to 4: (count, end)."""
-    return read_vector(buf, p, n, 8, 4)
+    return read_vector(buf, pos, limit, 8, 4)
 
 
 @kernel(read_vector)
-def skip_vector(buf: UInt8s, p: int, n: int, width: int, version: int) -> int:
+def skip_vector(buf: UInt8s, pos: int, limit: int, width: int, version: int) -> int:
     """Skip a vec(width)."""
-    _count, p = read_vector(buf, p, n, width, version)
-    return p
+    _count, pos = read_vector(buf, pos, limit, width, version)
+    return pos
 
 
 # --- Kernels that skip whole payloads ---
@@ -228,19 +228,19 @@ ZINT, VARINT = 0, -1
 
 
 @kernel(read_zint, read_varint, load_uint32)
-def read_sized_number(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
+def read_sized_number(buf: UInt8s, pos: int, limit: int, size: int) -> tuple[int, int]:
     """Read a zint, a varint, or a number of 1 or 4 bytes."""
     if size == ZINT:
-        return read_zint(buf, p, n)
+        return read_zint(buf, pos, limit)
     if size == VARINT:
-        return read_varint(buf, p, n)
-    if n - p < size:
+        return read_varint(buf, pos, limit)
+    if limit - pos < size:
         return 0, -1
-    return (load_uint32(buf, p) if size == 4 else buf[p] + 0), p + size
+    return (load_uint32(buf, pos) if size == 4 else buf[pos] + 0), pos + size
 
 
 @kernel(read_sized_number)
-def skip_fields(buf: UInt8s, p: int, n: int, table: Int64s, at: int) -> int:
+def skip_fields(buf: UInt8s, pos: int, limit: int, table: Int64s, at: int) -> int:
     """Skip the fields that the program at `table[at]` describes (see `SkipTable`)."""
     first = 0
     second = 0
@@ -254,57 +254,57 @@ def skip_fields(buf: UInt8s, p: int, n: int, table: Int64s, at: int) -> int:
         if register >= 0:
             count = first if register == 0 else second
         if instruction == READ:
-            count, p = read_sized_number(buf, p, n, size)
+            count, pos = read_sized_number(buf, pos, limit, size)
             if register == 0:
                 first = count
             else:
                 second = count
         elif instruction == IF:
             if count != 0:
-                p = skip_fields(buf, p, n, table, place)
+                pos = skip_fields(buf, pos, limit, table, place)
         elif instruction == SWITCH:
             stop = place + 2 * size
             while place < stop and table[place] != count:
                 place += 2
             if place == stop:
                 return -2
-            p = skip_fields(buf, p, n, table, table[place + 1] + 0)
-        elif count < 0 or count > (n - p) // (place if instruction == NUMBERS else size):
+            pos = skip_fields(buf, pos, limit, table, table[place + 1] + 0)
+        elif count < 0 or count > (limit - pos) // (place if instruction == NUMBERS else size):
             return -1
         elif instruction == BYTES:
-            p += count * size
+            pos += count * size
         elif instruction == NUMBERS:
             for _ in range(count * place):
-                _value, p = read_sized_number(buf, p, n, size)
-                if p < 0:
-                    return p
+                _value, pos = read_sized_number(buf, pos, limit, size)
+                if pos < 0:
+                    return pos
         else:
             for _ in range(count):
-                p = skip_fields(buf, p, n, table, place)
-                if p < 0:
-                    return p
-        if p < 0:
-            return p
-    return p
+                pos = skip_fields(buf, pos, limit, table, place)
+                if pos < 0:
+                    return pos
+        if pos < 0:
+            return pos
+    return pos
 
 
 @kernel(skip_fields)
-def read_skipped(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+def read_skipped(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Skip the fields of the program of a table, as a record kernel without columns."""
-    return skip_fields(buf, p, n, table, table[0] + 0)
+    return skip_fields(buf, pos, limit, table, table[0] + 0)
 
 
 @kernel(skip_vector, load_uint32)
-def skip_text(buf: UInt8s, p: int, n: int, version: int) -> int:
+def skip_text(buf: UInt8s, pos: int, limit: int, version: int) -> int:
     """Skip a zstring (versions up to 4, and from 15 on) or a dstring."""
     if version >= 15 or version <= 4:
-        return skip_vector(buf, p, n, 1, version)
-    return p + 4 + load_uint32(buf, p) if n - p >= 4 and load_uint32(buf, p) <= n - p - 4 else -1
+        return skip_vector(buf, pos, limit, 1, version)
+    return pos + 4 + load_uint32(buf, pos) if limit - pos >= 4 and load_uint32(buf, pos) <= limit - pos - 4 else -1
 
 
 @kernel(load_uint32)
-def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
-    """Return the end of opaque bytes that start at `p`: the position of a right checksum of `[start, end)`.
+def find_settings_end(buf: UInt8s, start: int, pos: int, limit: int) -> int:
+    """Return the end of opaque bytes that start at `pos`: the position of a right checksum of `[start, end)`.
 
     In the first 4096 bytes, every position up to the next `TXN!` is tried; after that only the first few positions
     where a record could follow, so that no file can make this slow.
@@ -312,10 +312,10 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
     crc = 0xFFFFFFFF
     checked_end = start
     tries = 0
-    last = n if n - p < 262144 else p + 262144
-    for q in range(p, last - 3):
-        record_follows = q + 8 <= n and buf[q + 4] == 84 and load_uint32(buf, q + 4) == 0x214E5854
-        if record_follows or q + 4 == n or (tries == 0 and q - p < 4096):
+    last = limit if limit - pos < 262144 else pos + 262144
+    for q in range(pos, last - 3):
+        record_follows = q + 8 <= limit and buf[q + 4] == 84 and load_uint32(buf, q + 4) == 0x214E5854
+        if record_follows or q + 4 == limit or (tries == 0 and q - pos < 4096):
             while checked_end < q:
                 crc ^= buf[checked_end]
                 checked_end += 1
@@ -326,45 +326,45 @@ def find_settings_end(buf: UInt8s, start: int, p: int, n: int) -> int:
             tries += record_follows
             if tries == 8:
                 return -2
-    return -1 if last == n else -2
+    return -1 if last == limit else -2
 
 
 @kernel(read_number, skip_fields, find_settings_end)
-def read_body(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+def read_body(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read a body of versions 2 to 14 to the columns id, tid, time. The op is the byte before it.
 
     Args:
         table: the version, and by op the place of the program for its fields that are no columns; 0 = none.
     """
-    op = int(buf[p - 1])
+    op = int(buf[pos - 1])
     version = table[0] + 0
     program = table[op] + 0 if 0 < op <= 8 else 0
-    start = p - 1
+    start = pos - 1
     out[at] = 0
     out[at + 1] = 0
     out[at + 2] = 0
     if op == 4:
-        return skip_fields(buf, p, n, table, program)
-    out[at], p = read_number(buf, p, n, version)
-    if p >= 0 and op == 3:
-        p = skip_fields(buf, p, n, table, program)
-    if p < 0:
-        return p
-    tid, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
-    time, p = read_number(buf, p, n, version)
-    if p < 0:
-        return p
+        return skip_fields(buf, pos, limit, table, program)
+    out[at], pos = read_number(buf, pos, limit, version)
+    if pos >= 0 and op == 3:
+        pos = skip_fields(buf, pos, limit, table, program)
+    if pos < 0:
+        return pos
+    tid, pos = read_number(buf, pos, limit, version)
+    if pos < 0:
+        return pos
+    time, pos = read_number(buf, pos, limit, version)
+    if pos < 0:
+        return pos
     out[at + 1] = tid
     out[at + 2] = time
     if op == 3:
-        return p
+        return pos
     if op == 5 and version > 4:
-        return find_settings_end(buf, start, p, n)
+        return find_settings_end(buf, start, pos, limit)
     if program != 0:
-        return skip_fields(buf, p, n, table, program)
-    return -2 if version <= 4 else p
+        return skip_fields(buf, pos, limit, table, program)
+    return -2 if version <= 4 else pos
 
 
 # --- Field types ---
@@ -395,7 +395,7 @@ def _create_leaf(put: str, *given: str, members: bool = False, table: LazyRef | 
     )
 
 
-DWORDS, QWORDS = _create_leaf("put_dwords", table=None), _create_leaf("put_qwords", table=None)
+DWORDS, QWORDS = _create_leaf("put_uint32_vector", table=None), _create_leaf("put_qwords", table=None)
 """Meaning of the elements of a vec(4) and a vec(8)."""
 
 ROWS, STORED = _create_leaf("put_rows", "rows", members=True), _create_leaf("put_stored")

@@ -27,8 +27,15 @@ from binlogtool.formats.manticore.decode import (
     describe_records,
     make_record_text,
 )
+from binlogtool.formats.manticore.detect_layout import (
+    LOG_NAME,
+    MAX_META_SIZE,
+    detect,
+    fork_context,
+    get_log_stem,
+    read_layout,
+)
 from binlogtool.formats.manticore.field_types import build_zint
-from binlogtool.formats.manticore.layout import LOG_NAME, MAX_META_SIZE, detect, fork_context, get_log_stem, read_layout
 from binlogtool.formats.manticore.validate import create_validator, sort_names, validate_set
 
 META_NAME = "binlog.meta"
@@ -141,7 +148,7 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect,
         layout=read_layout,
-        find_header_flips=LazyRef("manticore.damage:find_header_flips"),
+        find_header_bit_flips=LazyRef("manticore.explain_damage:find_header_bit_flips"),
         schemas={
             "meta": schema.META,
             "header": schema.LOG_HEADER,
@@ -154,12 +161,12 @@ FORMAT = Format(
         },
         clone_context=fork_context,
         split_finder=LazyRef("manticore.decode:create_split_points"),
-        compiled_layouts=LazyRef("manticore.layout:layouts"),
+        compiled_layouts=LazyRef("manticore.detect_layout:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
         validate_set=validate_set,
-        explain_damage=LazyRef("manticore.damage:explain_damage"),
+        explain_damage=LazyRef("manticore.explain_damage:explain_damage"),
     ),
     output=OutputRules(
         types=TYPE_NAMES,

@@ -45,8 +45,8 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import MEMORY_FACTOR, SCALAR_TYPES, VECTOR_TYPES, learn_table_names
+from binlogtool.formats.manticore.detect_layout import VERIFIED_VERSIONS, ManticoreLogContext
 from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint, skip_text
-from binlogtool.formats.manticore.layout import VERIFIED_VERSIONS, ManticoreLogContext
 from binlogtool.formats.manticore.schema import NEW_FRAME_VERSION, OldOp, Op, PayloadOp, create_old_body_schema
 
 # --- Kernels that write parts of payloads as JSON ---
@@ -75,114 +75,124 @@ words = build_text_table(
 
 
 @kernel(put_signed, put_unsigned, load_uint32, load_int64)
-def put_list(buf: UInt8s, p: int, count: int, size: int, step: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_list(
+    buf: UInt8s, pos: int, count: int, size: int, step: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write `count` unsigned dwords (size 4) or signed qwords (size 8) as a list, one element every `step` bytes."""
-    if z - o < 2 or count > (z - o) // 25:
+    if out_limit - out_pos < 2 or count > (out_limit - out_pos) // 25:
         return -1
-    out[o] = 91
-    o += 1
+    out[out_pos] = 91
+    out_pos += 1
     for i in range(count):
-        at = p + step * i
-        o = put_unsigned(load_uint32(buf, at), out, o, z) if size == 4 else put_signed(load_int64(buf, at), out, o, z)
-        if o < 0:
-            return o
-        out[o] = 44
-        o += 1
+        at = pos + step * i
+        out_pos = (
+            put_unsigned(load_uint32(buf, at), out, out_pos, out_limit)
+            if size == 4
+            else put_signed(load_int64(buf, at), out, out_pos, out_limit)
+        )
+        if out_pos < 0:
+            return out_pos
+        out[out_pos] = 44
+        out_pos += 1
     if count > 0:
-        o -= 1
-    out[o] = 93
-    return o + 1
+        out_pos -= 1
+    out[out_pos] = 93
+    return out_pos + 1
 
 
 @kernel(put_list, read_zint)
-def put_dwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_uint32_vector(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a vec(4) as a list."""
-    count, p = read_zint(buf, p, n)
-    return put_list(buf, p, count, 4, 4, out, o, z)
+    count, pos = read_zint(buf, pos, limit)
+    return put_list(buf, pos, count, 4, 4, out, out_pos, out_limit)
 
 
 @kernel(put_list, read_zint)
-def put_qwords(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_qwords(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write a vec(8) as a list."""
-    count, p = read_zint(buf, p, n)
-    return put_list(buf, p, count, 8, 8, out, o, z)
+    count, pos = read_zint(buf, pos, limit)
+    return put_list(buf, pos, count, 8, 8, out, out_pos, out_limit)
 
 
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
 @kernel(put_list, put_text, put_unsigned, read_zint)
-def put_rows(buf: UInt8s, p: int, n: int, texts: UInt8s, rows: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_rows(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, rows: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write sizes and document ids of rows, stored as a vec(4); dwords 0 and 1 of a row are its document id."""
-    count, p = read_zint(buf, p, n)
+    count, pos = read_zint(buf, pos, limit)
     stride = count // rows if rows > 0 else 0
-    if z - o < 128:
+    if out_limit - out_pos < 128:
         return -1
-    o = put_unsigned(count, out, put_text(texts, WORDS, out, o, z), z)
-    o = put_unsigned(stride, out, put_text(texts, STRIDE, out, o, z), z)
+    out_pos = put_unsigned(count, out, put_text(texts, WORDS, out, out_pos, out_limit), out_limit)
+    out_pos = put_unsigned(stride, out, put_text(texts, STRIDE, out, out_pos, out_limit), out_limit)
     if stride < 2 or stride * rows != count:
-        return o
-    return put_list(buf, p, rows, 8, 4 * stride, out, put_text(texts, IDS, out, o, z), z)
+        return out_pos
+    return put_list(buf, pos, rows, 8, 4 * stride, out, put_text(texts, IDS, out, out_pos, out_limit), out_limit)
 
 
 @kernel(put_text, put_unsigned, read_zint)
-def put_stored(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+def put_stored(
+    buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write the number of stored documents, and the sum of their sizes."""
-    count, p = read_zint(buf, p, n)
+    count, pos = read_zint(buf, pos, limit)
     total = 0
-    while p < n:
-        size, p = read_zint(buf, p, n)
+    while pos < limit:
+        size, pos = read_zint(buf, pos, limit)
         total += size
-        p += size
-    if z - o < 128:
+        pos += size
+    if out_limit - out_pos < 128:
         return -1
-    o = put_unsigned(count, out, put_text(texts, COUNT, out, o, z), z)
-    o = put_unsigned(total, out, put_text(texts, BYTES, out, o, z), z)
-    out[o] = 125
-    return o + 1
+    out_pos = put_unsigned(count, out, put_text(texts, COUNT, out, out_pos, out_limit), out_limit)
+    out_pos = put_unsigned(total, out, put_text(texts, BYTES, out, out_pos, out_limit), out_limit)
+    out[out_pos] = 125
+    return out_pos + 1
 
 
 # -- updates -----------------------------------------------------------------------------------------------------------
 
 
 @kernel(put_text, put_unsigned, read_zint)
-def put_kind(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int) -> int:
+def put_kind(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the type of an attribute: its number, and its name (or the number as text)."""
-    kind, p = read_zint(buf, p, n)
-    if z - o < 128:
+    kind, pos = read_zint(buf, pos, limit)
+    if out_limit - out_pos < 128:
         return -1
-    o = put_unsigned(kind, out, put_text(texts, TYPE, out, o, z), z)
-    o = put_text(texts, NAME, out, o, z)
+    out_pos = put_unsigned(kind, out, put_text(texts, TYPE, out, out_pos, out_limit), out_limit)
+    out_pos = put_text(texts, NAME, out, out_pos, out_limit)
     name_end = -2
     if 0 <= kind < MVA_TEXT_OFFSET:
-        name_end = put_text(texts, kind, out, o, z)
+        name_end = put_text(texts, kind, out, out_pos, out_limit)
     elif MVA < kind <= MVA + 2:
-        name_end = put_text(texts, kind - MVA + MVA_TEXT_OFFSET, out, o, z)
-    o = name_end if name_end > 0 else put_unsigned(kind, out, o, z)
-    out[o] = 34
-    return o + 1
+        name_end = put_text(texts, kind - MVA + MVA_TEXT_OFFSET, out, out_pos, out_limit)
+    out_pos = name_end if name_end > 0 else put_unsigned(kind, out, out_pos, out_limit)
+    out[out_pos] = 34
+    return out_pos + 1
 
 
 @kernel(are_bytes_equal, read_zint, skip_text)
-def has_duplicate_names(buf: UInt8s, p: int, n: int, version: int, count: int) -> bool:
+def has_duplicate_names(buf: UInt8s, pos: int, limit: int, version: int, count: int) -> bool:
     """Return whether two of `count` attributes have the same name."""
-    first = p
+    first = pos
     for i in range(count):
-        end = skip_text(buf, p, n, version)
+        end = skip_text(buf, pos, limit, version)
         other = first
         for _ in range(i):
-            other_end = skip_text(buf, other, n, version)
-            if other_end - other == end - p and are_bytes_equal(buf, p, buf, other, end - p) != 0:
+            other_end = skip_text(buf, other, limit, version)
+            if other_end - other == end - pos and are_bytes_equal(buf, pos, buf, other, end - pos) != 0:
                 return True
-            _kind, other = read_zint(buf, other_end, n)
-        _kind, p = read_zint(buf, end, n)
+            _kind, other = read_zint(buf, other_end, limit)
+        _kind, pos = read_zint(buf, end, limit)
     return False
 
 
 @kernel(put_double, widen_float)
-def put_float(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_float(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the float with these 32 bits as a double."""
-    return put_double(widen_float(bits), out, o, z)
+    return put_double(widen_float(bits), out, out_pos, out_limit)
 
 
 @kernel(load_uint32)
@@ -195,7 +205,7 @@ def get_value_width(buf: UInt8s, kind: int, at: int, left: int) -> int:
 
 @kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, get_value_width, load_uint32, load_int64)
 def put_value(
-    buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s, kind: int, at: int, left: int, blobs: int, size: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the value of this type at `buf[at]`, of which `left` dwords remain; -3 = the value is incomplete."""
     width = get_value_width(buf, kind, at, left)
@@ -204,14 +214,22 @@ def put_value(
     if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > left:
         return -3
     if kind > MVA:
-        return put_list(buf, at + 4, (width - 1) // 2, 8, 8, out, o, z)
+        return put_list(buf, at + 4, (width - 1) // 2, 8, 8, out, out_pos, out_limit)
     if kind == FLOAT:
-        return put_float(load_uint32(buf, at), out, o, z)
+        return put_float(load_uint32(buf, at), out, out_pos, out_limit)
     if kind == STRING:
         start = load_uint32(buf, at)
         length = load_uint32(buf, at + 4)
-        return put_any_text(buf, blobs + start, blobs + start + length, out, o, z) if start + length <= size else -3
-    return put_signed(load_int64(buf, at), out, o, z) if width == 2 else put_unsigned(load_uint32(buf, at), out, o, z)
+        return (
+            put_any_text(buf, blobs + start, blobs + start + length, out, out_pos, out_limit)
+            if start + length <= size
+            else -3
+        )
+    return (
+        put_signed(load_int64(buf, at), out, out_pos, out_limit)
+        if width == 2
+        else put_unsigned(load_uint32(buf, at), out, out_pos, out_limit)
+    )
 
 
 class UpdateLists(NamedTuple):
@@ -236,35 +254,35 @@ def put_values(
     buf: UInt8s,
     version: int,
     count: int,
-    p: int,
+    pos: int,
     at: int,
     left: int,
     blobs: BlobPool,
     out: MutableUInt8s,
-    o: int,
-    z: int,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
-    """Write the new values of a document under the attribute names from `p` on, without braces."""
+    """Write the new values of a document under the attribute names from `pos` on, without braces."""
     for k in range(count):
-        end = skip_text(buf, p, blobs.end, version)
-        low = p + 4
+        end = skip_text(buf, pos, blobs.end, version)
+        low = pos + 4
         if version >= 15:
-            _size, low = read_zint(buf, p, blobs.end)
-        o = put_string(buf, low, end, out, o, z - 64)
-        if o < 0:
-            return o
-        out[o] = 58
-        kind, p = read_zint(buf, end, blobs.end)
-        o = put_value(buf, kind, at, left, blobs.start, blobs.size, out, o + 1, z - 64)
-        if o < 0:
-            return o
+            _size, low = read_zint(buf, pos, blobs.end)
+        out_pos = put_string(buf, low, end, out, out_pos, out_limit - 64)
+        if out_pos < 0:
+            return out_pos
+        out[out_pos] = 58
+        kind, pos = read_zint(buf, end, blobs.end)
+        out_pos = put_value(buf, kind, at, left, blobs.start, blobs.size, out, out_pos + 1, out_limit - 64)
+        if out_pos < 0:
+            return out_pos
         if k < count - 1:
-            out[o] = 44
-            o += 1
+            out[out_pos] = 44
+            out_pos += 1
         width = get_value_width(buf, kind, at, left)
         at += 4 * width
         left -= width
-    return o
+    return out_pos
 
 
 @kernel(has_duplicate_names, put_signed, put_text, put_values, read_zint, load_uint32, load_int64)
@@ -277,8 +295,8 @@ def put_documents(
     blobs: int,
     n: int,
     out: MutableUInt8s,
-    o: int,
-    z: int,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write the new values of each document; nothing if the pool lacks bytes that the attributes need."""
     dwords, pool = read_zint(buf, lists.pool, n)
@@ -288,20 +306,22 @@ def put_documents(
     if blobs >= 0:
         size, blobs = read_zint(buf, blobs, n)
     if places != 0 and places != documents:
-        return o
+        return out_pos
     if lists.names > MAX_ATTRIBUTES or has_duplicate_names(buf, lists.attributes, n, version, lists.names):
         return -2
-    output_start = o
-    if z - o < 64:
+    output_start = out_pos
+    if out_limit - out_pos < 64:
         return -1
-    o = put_text(texts, DOCUMENTS, out, o, z)
+    out_pos = put_text(texts, DOCUMENTS, out, out_pos, out_limit)
     for i in range(documents):
-        if z - o < 128:
+        if out_limit - out_pos < 128:
             return -1
         at = load_uint32(buf, offsets + 4 * i) if places != 0 else 0
-        o = put_signed(load_int64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, o, z), z)
-        o = put_text(texts, VALUES, out, o, z)
-        o = put_values(
+        out_pos = put_signed(
+            load_int64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, out_pos, out_limit), out_limit
+        )
+        out_pos = put_text(texts, VALUES, out, out_pos, out_limit)
+        out_pos = put_values(
             buf,
             version,
             lists.names,
@@ -310,69 +330,96 @@ def put_documents(
             dwords - at,
             BlobPool(blobs, size, n),
             out,
-            o,
-            z,
+            out_pos,
+            out_limit,
         )
-        if o == -3:
+        if out_pos == -3:
             return output_start
-        if o < 0:
-            return o
-        out[o] = 125
-        out[o + 1] = 125
-        out[o + 2] = 44
-        o += 3
+        if out_pos < 0:
+            return out_pos
+        out[out_pos] = 125
+        out[out_pos + 1] = 125
+        out[out_pos + 2] = 44
+        out_pos += 3
     if documents > 0:
-        o -= 1
-    out[o] = 93
-    return o + 1
+        out_pos -= 1
+    out[out_pos] = 93
+    return out_pos + 1
 
 
 @kernel(put_bytes, put_documents, put_text, read_zint)
 def put_versioned_blobs(
     buf: UInt8s,
-    p: int,
-    n: int,
+    pos: int,
+    limit: int,
     texts: UInt8s,
     version: int,
     lists: UpdateLists,
     offsets: int,
     out: MutableUInt8s,
-    o: int,
-    z: int,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write a vec(1), and the documents of the update that ends with it."""
-    _size, low = read_zint(buf, p, n)
-    if z - o < 64:
+    _size, low = read_zint(buf, pos, limit)
+    if out_limit - out_pos < 64:
         return -1
-    o = put_bytes(buf, low, n, out, put_text(texts, BLOBS, out, o, z), z)
-    return o if o < 0 else put_documents(buf, texts, version, lists, offsets, p, n, out, o, z)
+    out_pos = put_bytes(buf, low, limit, out, put_text(texts, BLOBS, out, out_pos, out_limit), out_limit)
+    return (
+        out_pos
+        if out_pos < 0
+        else put_documents(buf, texts, version, lists, offsets, pos, limit, out, out_pos, out_limit)
+    )
 
 
 @kernel(put_versioned_blobs)
 def put_blobs(
-    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    texts: UInt8s,
+    lists: UpdateLists,
+    offsets: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write the end of an update of version 15 or 16."""
-    return put_versioned_blobs(buf, p, n, texts, 15, lists, offsets, out, o, z)
+    return put_versioned_blobs(buf, pos, limit, texts, 15, lists, offsets, out, out_pos, out_limit)
 
 
 @kernel(put_versioned_blobs)
 def put_old_blobs(
-    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, offsets: int, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    texts: UInt8s,
+    lists: UpdateLists,
+    offsets: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write the end of an update of versions 10 to 14."""
-    return put_versioned_blobs(buf, p, n, texts, 14, lists, offsets, out, o, z)
+    return put_versioned_blobs(buf, pos, limit, texts, 14, lists, offsets, out, out_pos, out_limit)
 
 
-@kernel(put_documents, put_dwords, put_text)
+@kernel(put_documents, put_uint32_vector, put_text)
 def put_last_offsets(
-    buf: UInt8s, p: int, n: int, texts: UInt8s, lists: UpdateLists, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    texts: UInt8s,
+    lists: UpdateLists,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> int:
     """Write the end of an update of versions 2 to 9."""
-    if z - o < 64:
+    if out_limit - out_pos < 64:
         return -1
-    o = put_dwords(buf, p, n, out, put_text(texts, OFFSETS, out, o, z), z)
-    return o if o < 0 else put_documents(buf, texts, 9, lists, p, -1, n, out, o, z)
+    out_pos = put_uint32_vector(buf, pos, limit, out, put_text(texts, OFFSETS, out, out_pos, out_limit), out_limit)
+    return out_pos if out_pos < 0 else put_documents(buf, texts, 9, lists, pos, -1, limit, out, out_pos, out_limit)
 
 
 # --- The JSON line of a transaction in compiled code ---
@@ -387,29 +434,29 @@ of its payload. The negative kinds have no TID.
 
 @kernel(put_null, put_time)
 def put_time_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, time: int
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, time: int
 ) -> int:
     """Write the time of a transaction, in versions that store it."""
-    return put_null(out, o, z) if kind == ADD_CACHE_KIND else put_time(time, out, o, z)
+    return put_null(out, out_pos, out_limit) if kind == ADD_CACHE_KIND else put_time(time, out, out_pos, out_limit)
 
 
 @kernel(put_name, put_null)
 def put_table_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, number: int
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, number: int
 ) -> int:
     """Write the name of the table with this id; null if it is unknown."""
     if kind == ADD_CACHE_KIND:
-        return put_null(out, o, z)
-    name_end = put_name(texts, number, out, o, z)
-    return put_null(out, o, z) if name_end == -2 else name_end
+        return put_null(out, out_pos, out_limit)
+    name_end = put_name(texts, number, out, out_pos, out_limit)
+    return put_null(out, out_pos, out_limit) if name_end == -2 else name_end
 
 
 @kernel(put_null, put_unsigned)
 def put_tid_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, kind: int, tid: int
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, kind: int, tid: int
 ) -> int:
     """Write the TID of a transaction."""
-    return put_null(out, o, z) if kind < 0 else put_unsigned(tid, out, o, z)
+    return put_null(out, out_pos, out_limit) if kind < 0 else put_unsigned(tid, out, out_pos, out_limit)
 
 
 @kernel(read_zint)

@@ -37,6 +37,7 @@ from binlogtool.format_api.schema_fields import (
 )
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.decode import U64, parse_table_name, report_too_large, report_undecodable
+from binlogtool.formats.manticore.detect_layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.field_types import (
     LAST_LOW_VERSION,
     KernelSkipped,
@@ -47,7 +48,6 @@ from binlogtool.formats.manticore.field_types import (
     skip_numbers,
     skip_vector,
 )
-from binlogtool.formats.manticore.layout import ManticoreLogContext, MetaContext
 from binlogtool.formats.manticore.schema import OldOp, PayloadOp
 from binlogtool.limits import Limits
 
@@ -86,17 +86,17 @@ def skip_canonical_zints(buf: UInt8s, p: int, count: int) -> int:
 
 
 @kernel(read_varint)
-def skip_varints(buf: UInt8s, p: int, n: int, count: int) -> int:
+def skip_varints(buf: UInt8s, pos: int, limit: int, count: int) -> int:
     """Skip `count` varints; -1 if one is not whole."""
     for _ in range(count):
-        _value, p = read_varint(buf, p, n)
-        if p < 0:
+        _value, pos = read_varint(buf, pos, limit)
+        if pos < 0:
             return -1
-    return p
+    return pos
 
 
 @kernel(read_varint, skip_varints)
-def count_word_documents(buf: UInt8s, p: int, n: int, has_keywords: int) -> int:
+def count_word_documents(buf: UInt8s, pos: int, limit: int, has_keywords: int) -> int:
     """Count the documents of all words of a segment; -1 if the words do not parse.
 
     Args:
@@ -104,54 +104,54 @@ def count_word_documents(buf: UInt8s, p: int, n: int, has_keywords: int) -> int:
     """
     total = 0
     length = 0
-    while p < n:
+    while pos < limit:
         if has_keywords == 1:
-            packed = int(buf[p])
-            p += 1
+            packed = int(buf[pos])
+            pos += 1
             if packed >= 128:
                 rest = ((packed >> 4) & 7) + 1
                 shared = packed & 15
             else:
-                if p >= n:
+                if pos >= limit:
                     return -1
                 rest = packed
-                shared = int(buf[p])
-                p += 1
-            if shared > length or shared + rest > MAX_WORD_SIZE or rest > n - p:
+                shared = int(buf[pos])
+                pos += 1
+            if shared > length or shared + rest > MAX_WORD_SIZE or rest > limit - pos:
                 return -1
             length = shared + rest
-            p += rest
+            pos += rest
         else:
-            p = skip_varints(buf, p, n, 1)
-            if p < 0:
+            pos = skip_varints(buf, pos, limit, 1)
+            if pos < 0:
                 return -1
-        documents, p = read_varint(buf, p, n)
-        if p < 0 or documents < 1 or documents > n * MAX_DOCUMENTS_PER_BYTE:
+        documents, pos = read_varint(buf, pos, limit)
+        if pos < 0 or documents < 1 or documents > limit * MAX_DOCUMENTS_PER_BYTE:
             return -1
         total += documents
-        p = skip_varints(buf, p, n, 2)
-        if p < 0:
+        pos = skip_varints(buf, pos, limit, 2)
+        if pos < 0:
             return -1
     return total
 
 
 @kernel(read_varint, skip_varints)
-def count_documents(buf: UInt8s, p: int, n: int, hits_size: int) -> int:
+def count_documents(buf: UInt8s, pos: int, limit: int, hits_size: int) -> int:
     """Count the entries in the document lists of a segment; -1 if they do not parse."""
     total = 0
-    while p < n:
-        p = skip_varints(buf, p, n, 2)
-        if p < 0:
+    while pos < limit:
+        pos = skip_varints(buf, pos, limit, 2)
+        if pos < 0:
             return -1
-        hits, p = read_varint(buf, p, n)
-        if p < 0:
+        hits, pos = read_varint(buf, pos, limit)
+        if pos < 0:
             return -1
-        place, p = read_varint(buf, p, n)
-        if p < 0:
+        place, pos = read_varint(buf, pos, limit)
+        if pos < 0:
             return -1
         if hits == 1:
-            p = skip_varints(buf, p, n, 1)
-            if p < 0:
+            pos = skip_varints(buf, pos, limit, 1)
+            if pos < 0:
                 return -1
         elif hits < 1 or place < 0 or place >= hits_size:
             return -1
@@ -160,27 +160,27 @@ def count_documents(buf: UInt8s, p: int, n: int, hits_size: int) -> int:
 
 
 @kernel(read_number, read_vector, skip_vector, skip_numbers, count_word_documents, count_documents)
-def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
+def find_commit_fault(buf: UInt8s, pos: int, limit: int, version: int) -> int:
     """Return the contradiction in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints, 4 words; else 0.
 
     The words are checked in versions 5 to 7.
     """
-    rows, p = read_number(buf, p, n, version)
+    rows, pos = read_number(buf, pos, limit, version)
     if rows == 0:
         return 0
     if version >= 13:
-        p = skip_numbers(buf, p, n, 1, version)
-    size, p = read_vector(buf, p, n, 1, version)
-    words_end = p
-    count, p = read_number(buf, p, n, version)
+        pos = skip_numbers(buf, pos, limit, 1, version)
+    size, pos = read_vector(buf, pos, limit, 1, version)
+    words_end = pos
+    count, pos = read_number(buf, pos, limit, version)
     for _ in range(count):
-        offset, p = read_number(buf, p, n, version)
+        offset, pos = read_number(buf, pos, limit, version)
         if offset < 0 or offset >= size:
             return 3
-        p = skip_numbers(buf, p, n, 1, version)
-    documents_size, p = read_vector(buf, p, n, 1, version)
-    documents_end = p
-    hits_size, p = read_vector(buf, p, n, 1, version)
+        pos = skip_numbers(buf, pos, limit, 1, version)
+    documents_size, pos = read_vector(buf, pos, limit, 1, version)
+    documents_end = pos
+    hits_size, pos = read_vector(buf, pos, limit, 1, version)
     if version >= 5 and version <= 7:
         documents = count_documents(buf, documents_end - documents_size, documents_end, hits_size)
         if documents < 0:
@@ -190,16 +190,16 @@ def find_commit_fault(buf: UInt8s, p: int, n: int, version: int) -> int:
             and count_word_documents(buf, words_end - size, words_end, 0) != documents
         ):
             return 4
-    words, p = read_vector(buf, p, n, 4, version)
+    words, pos = read_vector(buf, pos, limit, 4, version)
     if rows < 0 or words % rows != 0:
         return 1
-    p = skip_vector(buf, p, n, 1, version)
+    pos = skip_vector(buf, pos, limit, 1, version)
     if version >= 3 and version < 8:
-        p = skip_vector(buf, p, n, 4, version)
+        pos = skip_vector(buf, pos, limit, 4, version)
     if version >= 4:
-        p = skip_vector(buf, p, n, 1, version)
-    if version >= 9 and buf[p] != 0:
-        count, p = read_number(buf, p + 1, n, version)
+        pos = skip_vector(buf, pos, limit, 1, version)
+    if version >= 9 and buf[pos] != 0:
+        count, pos = read_number(buf, pos + 1, limit, version)
         if count != rows:
             return 2
     return 0
@@ -629,7 +629,7 @@ class ManticoreLogValidator:
         for unnamed_table in self.tables.values():
             if unnamed_table.name is None and unnamed_table.id < parsed.count:
                 unnamed_table.name = bytes(parsed.tables[unnamed_table.id].name.text)
-        differences = self._compare_cache(parsed)
+        differences = self._compare_table_cache(parsed)
         if differences:
             message = f"ADD_CACHE does not agree with the file: {'; '.join(differences[:5])}"
             self._report(
@@ -639,7 +639,7 @@ class ManticoreLogValidator:
         if any(isinstance(n, WideVarint) for n in numbers):
             self._report_overlong(batch, index)
 
-    def _compare_cache(self, parsed: Any) -> list[str]:
+    def _compare_table_cache(self, parsed: Any) -> list[str]:
         differences = []
         if len(self.tables) != parsed.count and not self.damage_count:
             differences.append(f"{parsed.count:,} tables, the file has {len(self.tables):,}")

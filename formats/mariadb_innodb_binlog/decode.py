@@ -22,7 +22,7 @@ from binlogtool.format_api.lazy_import import LazyRef
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.binlog_events import decode
 from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
-from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, parse_gtid_position, parse_gtid_set
+from binlogtool.formats.binlog_events.gtid.gtid_sets import GtidSet, parse_gtid_set, parse_last_gtids
 from binlogtool.formats.binlog_events.transactions.boundaries import is_possible_ddl
 from binlogtool.formats.binlog_events.wire_format import EVENT_TYPE_NAMES as EVENT_TYPES
 from binlogtool.formats.binlog_events.wire_format import (
@@ -32,6 +32,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     parse_description,
     read_event_size,
 )
+from binlogtool.formats.mariadb_innodb_binlog.detect_layout import make_page_level
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     DESCRIPTION_KEY,
     NO_GROUP_HEAD,
@@ -39,7 +40,6 @@ from binlogtool.formats.mariadb_innodb_binlog.event_groups import (
     GroupEventDecoder,
     read_commit_head,
 )
-from binlogtool.formats.mariadb_innodb_binlog.layout import make_page_level
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import RecordAssembler, column_slices
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     BODY_READERS,
@@ -342,7 +342,7 @@ class _GtidSelection(msgspec.Struct, frozen=True):
 
 
 def _parse_selection(demand: GtidSelection) -> _GtidSelection:
-    start, stop = (None if text is None else parse_gtid_position(text) for text in (demand.start, demand.stop))
+    start, stop = (None if text is None else parse_last_gtids(text) for text in (demand.start, demand.stop))
     by_domain = [None if one is None else {int(line): number for line, number in one.items() if line.isdecimal()}
                  for one in (start, stop)]  # fmt: skip
     return _GtidSelection(

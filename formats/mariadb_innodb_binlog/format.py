@@ -10,7 +10,7 @@ from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import TYPE_GROUPS
 from binlogtool.formats.mariadb_innodb_binlog import FILE_PATTERNS, schema
 from binlogtool.formats.mariadb_innodb_binlog.decode import DUMP_TYPES, decode_bodies, describe_records, header_extras
-from binlogtool.formats.mariadb_innodb_binlog.layout import detect_format, fork_context, make_layout
+from binlogtool.formats.mariadb_innodb_binlog.detect_layout import detect_format, fork_context, make_layout
 from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
 from binlogtool.formats.mariadb_innodb_binlog.schema import (
     DEFAULT_PAGE_SIZE_SHIFT,
@@ -32,7 +32,7 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect_format,
         layout=make_layout,
-        find_header_flips=LazyRef("mariadb_innodb_binlog.damage:find_header_bit_flips"),
+        find_header_bit_flips=LazyRef("mariadb_innodb_binlog.explain_damage:find_header_bit_flips"),
         event_groups=LazyRef("mariadb_innodb_binlog.portable_transactions:IbbEventGroupReader"),
         schemas={
             "header_page": schema.header_page_construct(1 << DEFAULT_PAGE_SIZE_SHIFT),
@@ -51,7 +51,7 @@ FORMAT = Format(
     validation=ValidationRules(
         validator=make_file_validator,
         validate_set=validate_log_set,
-        explain_damage=LazyRef("mariadb_innodb_binlog.damage:explain_damage"),
+        explain_damage=LazyRef("mariadb_innodb_binlog.explain_damage:explain_damage"),
         validator_reports_sequences=True,
     ),
     output=OutputRules(

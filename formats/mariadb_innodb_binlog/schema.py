@@ -49,7 +49,7 @@ from binlogtool.format_api.schema_fields import (
     UInt8s,
     kernel,
 )
-from binlogtool.formats.binlog_events.event_schemas import EVENTS, EventForm
+from binlogtool.formats.binlog_events.event_schemas import EVENTS, EventChecksumForm
 
 # --- Compressed integers of InnoDB ---
 
@@ -239,7 +239,7 @@ POSITION = Struct("file_no" / _INT, "offset" / _INT)
 REFERENCE = Struct("first" / POSITION, "last" / POSITION)
 """Reference to out-of-band data: the records of the first node (index 0) and the last node."""
 
-EVENT = EVENTS[EventForm.PLAIN]
+EVENT = EVENTS[EventChecksumForm.PLAIN]
 """Event. Only FORMAT_DESCRIPTION has a checksum of its own; other events are protected by the page's CRC
 (docs/spec/mariadb_innodb_binlog.md#payload-events).
 """

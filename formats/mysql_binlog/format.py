@@ -33,6 +33,8 @@ from binlogtool.formats.binlog_events.decode import (
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import ENCRYPTED_MAGIC, EVENT_TYPE_NAMES, FLAGS_AT, MAGIC, TYPE_GROUPS
 from binlogtool.formats.mysql_binlog import FILE_PATTERNS
+from binlogtool.formats.mysql_binlog.detect_layout import create_layout as log_layout
+from binlogtool.formats.mysql_binlog.detect_layout import detect_log
 from binlogtool.formats.mysql_binlog.index_files import (
     TEMPORARY_PATTERNS,
     create_gtid_index_layout,
@@ -44,8 +46,6 @@ from binlogtool.formats.mysql_binlog.index_files import (
     is_gtid_index,
     sort_names,
 )
-from binlogtool.formats.mysql_binlog.layout import create_layout as log_layout
-from binlogtool.formats.mysql_binlog.layout import detect_log
 from binlogtool.formats.mysql_binlog.repair import REPAIR
 from binlogtool.limits import Limits
 
@@ -108,19 +108,19 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect_member,
         layout=create_layout,
-        find_header_flips=LazyRef("mysql_binlog.damage:find_header_flips"),
+        find_header_bit_flips=LazyRef("mysql_binlog.explain_damage:find_header_bit_flips"),
         event_groups=LazyRef("mysql_binlog.transactions:create_transaction_reader"),
         split_finder=LazyRef("mysql_binlog.transactions:create_split_finder"),
         carries_state=True,
         clone_context=fork_context,
         compact_layout=summarize_layout,
         schemas=LazyMapping("mysql_binlog.schema:SCHEMAS"),
-        compiled_layouts=LazyRef("mysql_binlog.layout:layouts"),
+        compiled_layouts=LazyRef("mysql_binlog.detect_layout:layouts"),
     ),
     validation=ValidationRules(
         validator=create_validator,
         validator_reports_sequences=True,
-        explain_damage=LazyRef("mysql_binlog.damage:explain_damage"),
+        explain_damage=LazyRef("mysql_binlog.explain_damage:explain_damage"),
         validate_set=LazyRef("mysql_binlog.validate.log_set:validate_set"),
     ),
     output=OutputRules(

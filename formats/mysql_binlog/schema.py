@@ -7,17 +7,17 @@ from types import MappingProxyType
 
 from construct import Construct
 
-from binlogtool.formats.binlog_events.event_schemas import BODIES, EVENTS, EventForm
+from binlogtool.formats.binlog_events.event_schemas import BODIES, EVENTS, EventChecksumForm
 from binlogtool.formats.binlog_events.wire_format import EventType
+from binlogtool.formats.mysql_binlog.detect_layout import FILE_HEADER
 from binlogtool.formats.mysql_binlog.index_files import GTID_INDEX_FILE, INDEX_FILE, INFO_FILE, STATE_FILE
-from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
 
 SCHEMAS: Mapping[str, Construct] = MappingProxyType(
     {
         "file_header": FILE_HEADER,
-        "event": EVENTS[EventForm.CRC],
-        "event_plain": EVENTS[EventForm.PLAIN],
-        "event_bare": EVENTS[EventForm.BARE],
+        "event": EVENTS[EventChecksumForm.CRC],
+        "event_plain": EVENTS[EventChecksumForm.PLAIN],
+        "event_bare": EVENTS[EventChecksumForm.BARE],
         "index": INDEX_FILE,
         "state": STATE_FILE,
         "relay_log_info": INFO_FILE,

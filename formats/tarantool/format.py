@@ -24,7 +24,7 @@ from binlogtool.formats.tarantool.decode import (
     make_record_text,
     read_transaction_flags,
 )
-from binlogtool.formats.tarantool.layout import (
+from binlogtool.formats.tarantool.detect_layout import (
     TEMPORARY_PATTERNS,
     TarantoolContext,
     detect,
@@ -63,7 +63,7 @@ REPAIR = RepairRules(
     "; replicas that request the missing rows cannot be served",
     numbered=True,
     salvage_obstacle=explain_no_salvage,
-    fix_frames=LazyRef("tarantool.damage:rebuild_block_headers"),
+    fix_frames=LazyRef("tarantool.explain_damage:rebuild_block_headers"),
 )
 
 
@@ -80,17 +80,17 @@ FORMAT = Format(
     reading=ReadRules(
         detect=detect,
         layout=read_layout,
-        find_header_flips=LazyRef("tarantool.damage:find_header_flips"),
+        find_header_bit_flips=LazyRef("tarantool.explain_damage:find_header_bit_flips"),
         schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
         clone_context=fork_context,
         split_finder=LazyRef("tarantool.decode:create_split_points"),
         carries_state=True,
-        compiled_layouts=LazyRef("tarantool.layout:layouts"),
+        compiled_layouts=LazyRef("tarantool.detect_layout:layouts"),
     ),
     validation=ValidationRules(
         validator=data_directory.create_validator,
         validate_set=data_directory.validate_set,
-        explain_damage=LazyRef("tarantool.damage:explain_damage"),
+        explain_damage=LazyRef("tarantool.explain_damage:explain_damage"),
     ),
     output=OutputRules(
         types=TYPE_NAMES,

@@ -23,7 +23,7 @@ from binlogtool.format_api.tables_and_changes import (
 )
 from binlogtool.formats.tarantool.codes import ROW_KINDS, TYPE_NAMES, FileKind, RowType
 from binlogtool.formats.tarantool.decode import HAS_TSN, decode_bodies
-from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.spaces.catalog import BOX_INDEX_ID, BOX_SPACE_ID
 from binlogtool.limits import Limits
 

@@ -30,13 +30,14 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "tarantool/msgpack/messages", "tarantool/msgpack/values", "tarantool/schema",
     ),
     FOUND: (
-        "binlog_events/decode", "binlog_events/wire_format", "drizzle/damage", "eblob/damage", "format_api/format",
-        "manticore/damage", "mariadb_innodb_binlog/records/salvage",
-        "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/redo/redo_log", "mysql_binlog/damage",
+        "binlog_events/decode", "binlog_events/wire_format", "drizzle/explain_damage", "eblob/explain_damage",
+        "format_api/format",
+        "manticore/explain_damage", "mariadb_innodb_binlog/records/salvage",
+        "mariadb_innodb_binlog/redo/recovery", "mariadb_innodb_binlog/redo/redo_log", "mysql_binlog/explain_damage",
     ),
     HEAD: (
-        "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/layout", "eblob/layout",
-        "manticore/layout", "mariadb_innodb_binlog/schema", "mysql_binlog/layout",
+        "binlog_events/crypt/decrypt", "binlog_events/wire_format", "drizzle/detect_layout", "eblob/detect_layout",
+        "manticore/detect_layout", "mariadb_innodb_binlog/schema", "mysql_binlog/detect_layout",
     ),
     WRITTEN: (
         "binlog_events/crypt/decrypt", "binlog_events/crypt/keys_and_ciphers", "binlog_events/sql/flashback",
@@ -62,7 +63,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
 Derived code (`binlogtool/format_api/schema_fields.py`) needs none."""
 
 COMPILED = (
-    "binlog_events/changes/row_event_kernels", "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
+    "binlog_events/changes/row_event_selection_kernels",
+    "binlog_events/changes/typed_cells", "binlog_events/rows/json_kernels",
     "binlog_events/sql/kernels/row_statements", "binlog_events/sql/kernels/statements",
     "binlog_events/status_variables", "binlog_events/transactions/tracker_kernels", "binlog_events/values/decoders",
     "binlog_events/wire_format", "drizzle/json_lines", "eblob/json_lines", "format_api/layout", "manticore/json_lines",

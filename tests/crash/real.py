@@ -10,9 +10,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from binlogtool.repair import transaction
+from binlogtool.repair import atomic_file_changes as transaction
+from binlogtool.repair.atomic_file_changes import execute_plan
 from binlogtool.repair.plan import FilePlan, RepairPlan
-from binlogtool.repair.transaction import execute_plan
 from binlogtool.repair.undo_repair import apply_undo, finish_interrupted
 from tests.crash.disk import Disk
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from binlogtool.repair.atomic_file_changes import execute_plan
 from binlogtool.repair.plan import RepairPolicy
-from binlogtool.repair.transaction import execute_plan
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 from tests.crash.real import Real, partial

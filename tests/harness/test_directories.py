@@ -8,7 +8,7 @@ import pytest
 
 from binlogtool import __version__, verify
 from binlogtool.core.json_text import encode_document
-from binlogtool.report.verify_and_plan import encode_verify_report, verify_report_to_json
+from binlogtool.report.verify_and_plan_text import encode_verify_report, verify_report_to_json
 from tests.harness.ceilings import MIB, SLACK, STATEMENT, run, unpacked
 from tests.harness.slowness import slowness
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.core import salvage_reader
+from binlogtool.core import unproven_records as unproven_reader
 from binlogtool.core.damage_causes import candidate_bits
 from binlogtool.core.record_selection import Record
 from tests.cli.invoke import invoke, program
@@ -221,13 +221,13 @@ def test_no_more_bits_are_tried_than_a_file_of_its_size_is_worth(
 ) -> None:
     """A small file in which every place looks like the beginning of a frame."""
     looks: list[int] = []
-    real = salvage_reader.find_hidden_frame
+    real = unproven_reader.find_hidden_frame
 
     def counted(level: Any, *rest: Any) -> Any:
         looks.append(len(candidate_bits(level)))
         return real(level, *rest)
 
-    monkeypatch.setattr(salvage_reader, "find_hidden_frame", counted)
+    monkeypatch.setattr(unproven_reader, "find_hidden_frame", counted)
     head = make.event(make.XID, bytes(8))[:19]
     (path := tmp_path / "binlog.000001").write_bytes(make.log([head[:9] + b"\xff\xff\0\0" + head[13:]] * 2000))
     assert [one.type for one in salvaged(path)] == ["FORMAT_DESCRIPTION"]

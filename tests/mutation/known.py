@@ -51,5 +51,5 @@ _DURABLE = {
 EQUIVALENT: dict[str, dict[str, str]] = {
     "core.resync": _RESYNC,
     "repair.plan_truncate": _DURABLE,
-    "repair.transaction": _TARGETS | _TRANSACTION,
+    "repair.atomic_file_changes": _TARGETS | _TRANSACTION,
 }

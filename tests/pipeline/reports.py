@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from binlogtool.repair.verify_report import Report
-from binlogtool.report.verify_and_plan import verify_report_to_json
+from binlogtool.report.verify_and_plan_text import verify_report_to_json
 
 
 def as_json(report: Report) -> str:

@@ -24,7 +24,7 @@ from binlogtool.export.manifest import balance_by_size
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
-from binlogtool.repair.replay_state import ReplayState
+from binlogtool.repair.replayed_rows import ReplayState
 from binlogtool.repair.verify_report import Report
 from binlogtool.report.replay import replay_to_json
 from binlogtool.spark import fleet

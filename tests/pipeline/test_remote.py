@@ -15,7 +15,7 @@ from binlogtool.core.record_selection import Selection
 from binlogtool.core.remote_files import BLOCK_BYTES, RemoteSource
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.export.manifest import find_inputs
-from binlogtool.report.verify_and_plan import suggest_after_verify
+from binlogtool.report.verify_and_plan_text import suggest_after_verify
 from binlogtool.spark.session import SparkJobSession
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place

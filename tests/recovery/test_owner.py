@@ -18,7 +18,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, RepairFailedError
 from binlogtool.limits import Limits
-from binlogtool.repair import transaction
+from binlogtool.repair import atomic_file_changes as transaction
 from binlogtool.repair.apply_plan import apply_plan
 from binlogtool.repair.file_io import SystemCalls
 from binlogtool.repair.plan import RepairPolicy

@@ -200,7 +200,7 @@ def test_w9_any_change_between_plan_and_apply_is_refused(torn: Path, change: str
     import json
 
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import plan_to_json
+    from binlogtool.report.verify_and_plan_text import plan_to_json
 
     plan = binlogtool.plan_truncate(torn)
     file = torn.parent / "plan.json"
@@ -217,7 +217,7 @@ def test_w9_any_change_between_plan_and_apply_is_refused(torn: Path, change: str
 
 def test_a_saved_plan_is_carried_out(torn: Path) -> None:
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import plan_to_json
+    from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file = torn.parent / "plan.json"
     file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate(torn, policy=RepairPolicy(max_loss=1000)))))
@@ -227,7 +227,7 @@ def test_a_saved_plan_is_carried_out(torn: Path) -> None:
 
 def test_a_plan_of_another_file_is_refused(torn: Path) -> None:
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import plan_to_json
+    from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file, other = torn.parent / "plan.json", torn.parent / "other.log"
     file.write_bytes(encode_document(plan_to_json(binlogtool.plan_truncate(torn))))
@@ -253,7 +253,7 @@ def test_what_is_no_plan_is_refused(torn: Path, text: str) -> None:
 )  # fmt: skip
 def test_a_plan_that_was_edited_is_refused(torn: Path, old: str, new: str) -> None:
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import plan_to_json
+    from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file = torn.parent / "plan.json"
     text = encode_document(plan_to_json(binlogtool.plan_truncate(torn, policy=RepairPolicy(max_loss=1000)))).decode()
@@ -454,7 +454,7 @@ def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import plan_to_json
+    from binlogtool.report.verify_and_plan_text import plan_to_json
 
     log = manticore(samples, tmp_path / "log")
     size = log.stat().st_size
@@ -471,7 +471,7 @@ def test_a_plan_with_odd_allowances_is_refused(torn: Path, asked: object) -> Non
     import json
 
     from binlogtool.core.json_text import encode_document
-    from binlogtool.report.verify_and_plan import plan_to_json
+    from binlogtool.report.verify_and_plan_text import plan_to_json
 
     file = torn.parent / "plan.json"
     value = json.loads(encode_document(plan_to_json(binlogtool.plan_truncate(torn))))

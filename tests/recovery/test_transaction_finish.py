@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from binlogtool.errors import RefusedError
 from binlogtool.format_api.format import ResultPiece
-from binlogtool.repair import transaction
+from binlogtool.repair import atomic_file_changes as transaction
+from binlogtool.repair.atomic_file_changes import finish_repair
 from binlogtool.repair.plan import RepairResult, WrittenFile
-from binlogtool.repair.transaction import finish_repair
 from binlogtool.repair.undo_file import APPLIED, read_undo_file, write_state, write_undo_file
 from tests.crash.disk import Disk
 from tests.crash.runs import LAST, LOG, META, NEXT, Case, file_plan

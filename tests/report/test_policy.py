@@ -21,7 +21,7 @@ from binlogtool.report.policy import (
     parse_severity,
     select_exit_code,
 )
-from binlogtool.report.verify_and_plan import (
+from binlogtool.report.verify_and_plan_text import (
     file_report_from_json,
     file_report_to_json,
     set_report_from_json,

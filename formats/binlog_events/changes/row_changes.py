@@ -39,14 +39,14 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     find_altered_table,
     find_created_table,
     find_renames,
-    first_keyword,
+    get_ddl_keyword,
     is_table_statement,
     is_truncate,
     iter_emptied_tables,
     normalize_statement,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableKnowledge
+from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import BinlogFileContext, type_name
 from binlogtool.formats.binlog_events.event_schemas import get_event, parse_xid
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mariadb_gtid, read_mysql_gtid
@@ -201,7 +201,7 @@ class RowChanges(msgspec.Struct):
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
-    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    knowledge: TableCatalog = msgspec.field(default_factory=TableCatalog)
     current: ChangeTransaction | None = None
     query: str | None = None
     reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
@@ -323,7 +323,9 @@ class RowChanges(msgspec.Struct):
         if code in GTID_EVENTS or (step is GroupStep.OPENS and self.current is None):
             self._begin_transaction(scene)
             if code == _T.GTID:
-                return RecordChanges((ChangeEvent(BEGIN, self._make_place(scene, self.current), self.current),))
+                return RecordChanges(
+                    (ChangeEvent(BEGIN, self._make_change_position(scene, self.current), self.current),)
+                )
         if code in ROW_EVENTS:
             return self._process_rows(scene)
         if code in (_T.ROWS_QUERY, _T.ANNOTATE_ROWS):
@@ -352,7 +354,7 @@ class RowChanges(msgspec.Struct):
 
     def _end_transaction(self, scene: EventContext, xid_number: int | None = None, statement: str = "") -> ChangeEvent:
         ended, self.current, self.query = self.current, None, None
-        return ChangeEvent(END, self._make_place(scene, ended), ended, statement=statement, xid=xid_number)
+        return ChangeEvent(END, self._make_change_position(scene, ended), ended, statement=statement, xid=xid_number)
 
     def _process_transaction_statement(self, scene: EventContext, step: GroupStep, sql: bytes) -> RecordChanges:
         """Process a statement about a transaction; a statement about a prepared transaction is a group by itself."""
@@ -360,7 +362,7 @@ class RowChanges(msgspec.Struct):
             return RecordChanges()
         return RecordChanges((self._end_transaction(scene, statement=sql.decode("utf-8", "backslashreplace")),))
 
-    def _make_place(self, scene: EventContext, transaction: ChangeTransaction | None) -> ChangePosition:
+    def _make_change_position(self, scene: EventContext, transaction: ChangeTransaction | None) -> ChangePosition:
         event = scene.event
         time = transaction.time if transaction is not None else None
         if time is None and event.time:
@@ -377,7 +379,7 @@ class RowChanges(msgspec.Struct):
             self.current = msgspec.structs.replace(
                 self.current, thread=parts.thread_id, has_begin=True, offset=scene.event.start
             )
-            return RecordChanges((ChangeEvent(BEGIN, self._make_place(scene, self.current), self.current),))
+            return RecordChanges((ChangeEvent(BEGIN, self._make_change_position(scene, self.current), self.current),))
         if kind is not None and kind is not QueryKind.STATEMENT:
             text = row_tables.describe_rollback(kind, sql, ends_group=step is GroupStep.ENDS)
             notes = (event_finding(scene, ROWS_DIVERGE, text, Severity.NOTE),) if text else ()
@@ -398,7 +400,7 @@ class RowChanges(msgspec.Struct):
 
     def _process_ddl(self, scene: EventContext, text: str, database: str) -> Iterator[ChangeEvent]:
         """Produce the changes of a statement that defines or empties tables."""
-        place, current = self._make_place(scene, self.current), self.current
+        place, current = self._make_change_position(scene, self.current), self.current
         if not _DDL_STATEMENT.match(text, skip_gap(text)):
             return
         actions, new_names = list(_iter_ddl_actions(text, database)), dict(_parse_renames(text, database))
@@ -425,7 +427,7 @@ class RowChanges(msgspec.Struct):
             text = table_map.uncertain or f"{table_map.qualified_name}: {_UNKNOWN_NAMES}"
             return _report_unexported(scene, COLUMNS_UNKNOWN, text)
         rows = decode_rows(event.code, event.body, table_map, scene.limits)
-        place, transaction = self._make_place(scene, self.current), self.current
+        place, transaction = self._make_change_position(scene, self.current), self.current
         if event.body[size] & STMT_END:
             self.query = None
         if event.code == _T.PARTIAL_UPDATE_ROWS:
@@ -455,7 +457,7 @@ class RowChanges(msgspec.Struct):
 
 def _iter_ddl_actions(text: str, database: str) -> Iterator[tuple[str, str]]:
     """Yield (action, "database.table" or database) of a DDL statement; nothing for other statements."""
-    statement_verb = first_keyword(text)
+    statement_verb = get_ddl_keyword(text)
     of_database = _DATABASE_DDL.match(text, skip_gap(text))
     if of_database is not None:
         yield statement_verb.lower(), qualify_name(of_database[1].strip("`").replace("``", "`"), "")
@@ -472,7 +474,7 @@ def _iter_ddl_actions(text: str, database: str) -> Iterator[tuple[str, str]]:
 def _parse_renames(text: str, database: str) -> list[tuple[str, str]]:
     """Return the (old, new) names in a statement that renames tables; [] if it cannot be parsed."""
     try:
-        return find_renames(text, database) if first_keyword(text) in ("ALTER", "RENAME") else []
+        return find_renames(text, database) if get_ddl_keyword(text) in ("ALTER", "RENAME") else []
     except UsageError:
         return []
 

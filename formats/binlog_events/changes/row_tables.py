@@ -39,7 +39,7 @@ from binlogtool.format_api.tables_and_changes import (
     split_name,
 )
 from binlogtool.formats.binlog_events.changes import typed_cells
-from binlogtool.formats.binlog_events.changes.row_event_kernels import (
+from binlogtool.formats.binlog_events.changes.row_event_selection_kernels import (
     CLOSED_BY,
     CLOSED_BY_END,
     CLOSED_BY_NEXT,
@@ -51,10 +51,10 @@ from binlogtool.formats.binlog_events.changes.row_event_kernels import (
     UNKNOWN,
     UNWANTED,
     WANTED,
-    FoundRows,
-    KnownMaps,
     RowEventColumns,
-    follow_row_events,
+    SelectedRowEvents,
+    TableMapStates,
+    select_row_events,
 )
 from binlogtool.formats.binlog_events.changes.typed_cells import (
     MAX_COMPILED_COLUMNS,
@@ -67,7 +67,7 @@ from binlogtool.formats.binlog_events.changes.typed_cells import (
 from binlogtool.formats.binlog_events.ddl.statements import (
     find_created_table,
     find_renames,
-    first_keyword,
+    get_ddl_keyword,
     has_select,
     is_table_statement,
     is_truncate,
@@ -76,7 +76,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     normalize_statement,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableKnowledge
+from binlogtool.formats.binlog_events.ddl.table_catalog import CascadeReporter, TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, decode_event_column, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, iter_events
 from binlogtool.formats.binlog_events.gtid.gtid_events import read_mysql_gtid
@@ -191,7 +191,7 @@ class RowEventRuns:
     def __init__(self, fillers: RowCellFillers, compile_kernel: Callable[[Kernel], Kernel]) -> None:
         self._fillers, self._compile_kernel = fillers, compile_kernel
         self._follow_kernel, self._store_kernel = (
-            compile_kernel(follow_row_events),
+            compile_kernel(select_row_events),
             compile_kernel(typed_cells.store_events),
         )
         self._traits = build_traits(_STOP_EVENTS)
@@ -309,8 +309,8 @@ class RowEventRuns:
         id_size = context.description.table_id_size
         while True:
             events = RowEventColumns._make((*source.frames, *source.owners))
-            known = KnownMaps(self._map_states, self._heads, id_size + 2)
-            rows = FoundRows._make(self._outputs)
+            known = TableMapStates(self._map_states, self._heads, id_size + 2)
+            rows = SelectedRowEvents._make(self._outputs)
             event = self._follow_kernel(
                 event, stop, selected, events, source.window, self._traits, WORD_TABLE_WITHOUT_ROLLBACK, state, known,
                 rows,
@@ -617,7 +617,7 @@ class RowTables(msgspec.Struct, TableReader):
     """
 
     groups: TransactionGroups = msgspec.field(default_factory=TransactionGroups)
-    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    knowledge: TableCatalog = msgspec.field(default_factory=TableCatalog)
     fillers: RowCellFillers | None = None
     runs: RowEventRuns | None = None
     cascades: CascadeReporter = msgspec.field(default_factory=CascadeReporter)
@@ -801,7 +801,7 @@ def _iter_emptied_tables(scene: EventContext) -> Iterator[TableRow]:
     """Yield the tables that a statement empties or drops."""
     parts, sql = read_query(scene)
     if may_be_table_statement(sql) and (
-        first_keyword(text := normalize_statement(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")
+        get_ddl_keyword(text := normalize_statement(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")
     ):
         operation = "TRUNCATE" if is_truncate(text) else "DROP"
         for name in iter_emptied_tables(text, parts.db.decode("utf-8", "backslashreplace")):

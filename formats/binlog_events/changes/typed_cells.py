@@ -411,8 +411,8 @@ def store_rows(
 class PickedEvents(NamedTuple):
     """Row events of one table.
 
-    picks: indexes of entries in `which` and `layouts` (`row_event_kernels.FoundRows`). starts, ends: ranges of the
-    bodies of all events.
+    picks: indexes of entries in `which` and `layouts` (`SelectedRowEvents`). starts, ends: ranges of the bodies of all
+    events.
     """
 
     picks: Int64s

@@ -329,7 +329,7 @@ def may_be_table_statement(sql: bytes) -> bool:
     return is_table_statement(text)
 
 
-def first_keyword(sql: str) -> str:
+def get_ddl_keyword(sql: str) -> str:
     """Return the first word of a supported statement in upper case; "" for other statements."""
     matched = _match_start(_START, sql)
     return "" if matched is None else matched[1].upper()

@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     find_created_table,
     find_dropped_database,
     find_renames,
-    first_keyword,
+    get_ddl_keyword,
     is_create_if_not_exists,
     is_truncate,
     iter_emptied_tables,
@@ -77,7 +77,7 @@ class ForeignKeys(msgspec.Struct):
 
     def apply_statement(self, sql: str, database: str) -> None:
         """Apply a statement of the log; `database`: the default database in which it ran."""
-        word = first_keyword(sql)
+        word = get_ddl_keyword(sql)
         try:
             if word == "CREATE":
                 self._apply_create(sql, database)
@@ -358,7 +358,7 @@ _SEQUENCE_COLUMN = "next_not_cached_value"
 _CREATE_START_TRANSACTION = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNORECASE)
 
 
-class TableKnowledge(msgspec.Struct):
+class TableCatalog(msgspec.Struct):
     """Facts about tables, collected from the statements of a log in order."""
 
     history: TableHistory = msgspec.field(default_factory=TableHistory)
@@ -495,7 +495,7 @@ class TableKnowledge(msgspec.Struct):
 def _find_renames(text: str, database: str) -> list[tuple[str, str]]:
     """Return the (old, new) names that a statement renames."""
     try:
-        return find_renames(text, database) if first_keyword(text) in ("ALTER", "RENAME") else []
+        return find_renames(text, database) if get_ddl_keyword(text) in ("ALTER", "RENAME") else []
     except UsageError:
         return []
 

@@ -221,7 +221,7 @@ def parse_after(text: str) -> TransactionPredicate:
     Raises:
         UsageError: the text is not a position.
     """
-    position = parse_gtid_position(text)
+    position = parse_last_gtids(text)
 
     def is_after(gtid: str | None) -> bool:
         if gtid is None:
@@ -240,7 +240,7 @@ def parse_until(text: str) -> TransactionPredicate:
     Raises:
         UsageError: the text is not a position.
     """
-    position = parse_gtid_position(text)
+    position = parse_last_gtids(text)
 
     def is_not_after(gtid: str | None) -> bool:
         source, number = split_gtid(gtid) if gtid is not None else ("", 0)
@@ -255,7 +255,7 @@ def _sequence_key(source: str) -> str:
     return source if domain is None else str(domain)
 
 
-def parse_gtid_position(text: str) -> dict[str, int]:
+def parse_last_gtids(text: str) -> dict[str, int]:
     """Parse a position: the last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
 
     Raises:

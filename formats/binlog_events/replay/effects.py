@@ -37,7 +37,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     find_like_source,
     find_primary_key,
     find_renames,
-    first_keyword,
+    get_ddl_keyword,
     has_select,
     is_create_if_not_exists,
     is_row_preserving,
@@ -203,7 +203,7 @@ class EventEffects(EffectReader):
                     name or changed_tables[0],
                     "ALTER TABLE changed it while it had rows: these are counted as they were logged",
                 )
-        for old_name, new_name in find_renames(sql, database) if first_keyword(sql) in ("ALTER", "RENAME") else ():
+        for old_name, new_name in find_renames(sql, database) if get_ddl_keyword(sql) in ("ALTER", "RENAME") else ():
             yield self._rename_table(old_name, new_name)
 
     def _note_created(self, table: str, sql: str, database: str) -> None:

@@ -279,36 +279,36 @@ def count_present_columns(buf: UInt8s, bitmap: int, count: int) -> int:
 
 
 @kernel(load_little_endian)
-def find_bitmaps(buf: UInt8s, p: int, n: int, has_extra_data: bool) -> tuple[int, int]:
-    """Return (number of columns, offset of their first bitmap) of a row event with its flags at `buf[p]`.
+def find_bitmaps(buf: UInt8s, pos: int, limit: int, has_extra_data: bool) -> tuple[int, int]:
+    """Return (number of columns, offset of their first bitmap) of a row event with its flags at `buf[pos]`.
 
     The number is -1 if the head does not fit.
     """
-    p += 2
+    pos += 2
     if has_extra_data:
-        extra = load_little_endian(buf, p, 2) if n - p >= 2 else 0
+        extra = load_little_endian(buf, pos, 2) if limit - pos >= 2 else 0
         if extra < 2:
-            return -1, p
-        p += extra
-    if n - p < 3:
-        return -1, p
-    count = buf[p] + 0
-    p += 1
+            return -1, pos
+        pos += extra
+    if limit - pos < 3:
+        return -1, pos
+    count = buf[pos] + 0
+    pos += 1
     if count == 0xFC:
-        return load_little_endian(buf, p, 2), p + 2
-    return count if count <= 0xFA else -1, p
+        return load_little_endian(buf, pos, 2), pos + 2
+    return count if count <= 0xFA else -1, pos
 
 
 @kernel(find_bitmaps)
-def find_images(buf: UInt8s, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
-    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[p]`.
+def find_images(buf: UInt8s, pos: int, limit: int, code: int, columns: int) -> tuple[int, int]:
+    """Return (offset of the first bitmap, of the images) of an uncompressed row event with its flags at `buf[pos]`.
 
     The second offset is -2 if the event has other columns or no rows.
     """
-    count, p = find_bitmaps(buf, p, n, code >= WRITE_ROWS_V2)
+    count, pos = find_bitmaps(buf, pos, limit, code >= WRITE_ROWS_V2)
     size = (columns + 7) >> 3
-    images = p + (2 * size if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED else size)
-    return p, -2 if count != columns or images >= n else images
+    images = pos + (2 * size if (code - WRITE_ROWS_V1) % VERSION_OFFSET == UPDATED else size)
+    return pos, -2 if count != columns or images >= limit else images
 
 
 # --- Kernels that write row events as JSON ---
@@ -537,46 +537,46 @@ def find_template(texts: UInt8s, table_at: int, map_number: int) -> int:
 
 
 @kernel(find_value_bounds, load_word)
-def skip_image(buf: UInt8s, p: int, n: int, bitmap: int, present: int, texts: UInt8s, template: int) -> int:
+def skip_image(buf: UInt8s, pos: int, limit: int, bitmap: int, present: int, texts: UInt8s, template: int) -> int:
     """Return the offset after an image; -2 if it does not fit."""
-    nulls = p
-    p += (present + 7) >> 3
-    if p > n:
+    nulls = pos
+    pos += (present + 7) >> 3
+    if pos > limit:
         return -2
     entry = template + EVENT_RECORD_HEAD_SIZE
     place = 0
     for i in range(load_word(texts, template)):
         if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
             if not buf[nulls + (place >> 3)] >> (place & 7) & 1:
-                _, p = find_value_bounds(buf, p, n, load_word(texts, entry + 8), load_word(texts, entry + 12))
-                if p < 0:
+                _, pos = find_value_bounds(buf, pos, limit, load_word(texts, entry + 8), load_word(texts, entry + 12))
+                if pos < 0:
                     return -2
             place += 1
         entry += EVENT_RECORD_COLUMN_SIZE
-    return p
+    return pos
 
 
 @kernel(find_images, count_present_columns, skip_image, load_word)
-def has_valid_images(buf: UInt8s, p: int, n: int, code: int, texts: UInt8s, template: int, id_size: int) -> bool:
-    """Return whether `buf[p:n]` is the body of a row event whose rows fit the template at `texts[template]`."""
+def has_valid_images(buf: UInt8s, pos: int, limit: int, code: int, texts: UInt8s, template: int, id_size: int) -> bool:
+    """Return whether `buf[pos:limit]` is the body of a row event whose rows fit the template at `texts[template]`."""
     if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
         return False
     columns = load_word(texts, template)
-    before, p = find_images(buf, p + id_size, n, code, columns)
-    if p < 0:
+    before, pos = find_images(buf, pos + id_size, limit, code, columns)
+    if pos < 0:
         return False
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
     after = before + ((columns + 7) >> 3) if kind == UPDATED else before
     befores = count_present_columns(buf, before, columns)
     afters = count_present_columns(buf, after, columns)
-    while p < n:
-        start = p
-        p = skip_image(buf, p, n, before, befores, texts, template)
-        if p >= 0 and kind == UPDATED:
-            p = skip_image(buf, p, n, after, afters, texts, template)
-        if p <= start:
+    while pos < limit:
+        start = pos
+        pos = skip_image(buf, pos, limit, before, befores, texts, template)
+        if pos >= 0 and kind == UPDATED:
+            pos = skip_image(buf, pos, limit, after, afters, texts, template)
+        if pos <= start:
             return False
-    return p == n
+    return pos == limit
 
 
 # --- Template of a table whose rows are written as events ---

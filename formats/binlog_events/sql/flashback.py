@@ -38,7 +38,7 @@ from binlogtool.formats.binlog_events.ddl.statements import (
     qualify_table_name,
     skip_gap,
 )
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import Event, QueryParts, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import PREPARED_XA, read_mariadb_gtid
@@ -401,7 +401,7 @@ class FlashbackScript(msgspec.Struct):
     changed: bool | None = None
     description: FormatDescription | None = None
     stop_finding: Finding | None = None
-    definitions: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    definitions: TableCatalog = msgspec.field(default_factory=TableCatalog)
     seen: set[str] = msgspec.field(default_factory=set)
     """Full names of tables whose rows were changed so far."""
     reported: set[str] = msgspec.field(default_factory=set)

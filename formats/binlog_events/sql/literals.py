@@ -243,13 +243,13 @@ SMALLEST_WITHOUT_EXPONENT = 0x3F1A36E2EB1C432D
 
 
 @kernel()
-def put_hex(buf: UInt8s, p: int, n: int, size: int, out: MutableUInt8s, o: int) -> int:
+def put_hex(buf: UInt8s, pos: int, limit: int, size: int, out: MutableUInt8s, o: int) -> int:
     """Write `X'…'`, padded to `size` bytes with zeros."""
     out[o] = 88
     out[o + 1] = 39
     o += 2
-    for i in range(max(size, n - p)):
-        c = buf[p + i] + 0 if p + i < n else 0
+    for i in range(max(size, limit - pos)):
+        c = buf[pos + i] + 0 if pos + i < limit else 0
         high = c >> 4
         low = c & 15
         out[o] = 48 + high + (39 if high > 9 else 0)
@@ -276,7 +276,7 @@ def escape_byte(c: int) -> int:
 
 
 @kernel(escape_byte)
-def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8s, o: int) -> int:
+def put_quoted(buf: UInt8s, pos: int, limit: int, highest_byte: int, out: MutableUInt8s, o: int) -> int:
     """Write a text as a string literal in UTF-8.
 
     Text that may contain a client's delimiter (see `sql.client_text`) is rejected.
@@ -286,9 +286,9 @@ def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8
     """
     out[o] = 39
     o += 1
-    while p < n:
-        c = buf[p] + 0
-        p += 1
+    while pos < limit:
+        c = buf[pos] + 0
+        pos += 1
         if c >= 0x80 and highest_byte < 256:
             if c > highest_byte or c < 0xA0:
                 return -2
@@ -303,7 +303,7 @@ def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8
         elif c == 39:
             out[o] = 39
             o += 1
-        elif c == 47 and n - p > 1 and buf[p] == 42 and buf[p + 1] == 33:
+        elif c == 47 and limit - pos > 1 and buf[pos] == 42 and buf[pos + 1] == 33:
             return -2
         out[o] = c
         o += 1
@@ -312,17 +312,17 @@ def put_quoted(buf: UInt8s, p: int, n: int, highest_byte: int, out: MutableUInt8
 
 
 @kernel(put_double)
-def put_floating(bits: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_floating(bits: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
     """Write the double with these bits, as `1.5e0`."""
     size = bits & 0x7FFFFFFFFFFFFFFF
     if size != 0 and size < SMALLEST_WITHOUT_EXPONENT:
         return -2
-    o = put_double(bits, out, o, z)
-    if o < 0:
-        return o
-    out[o] = 101
-    out[o + 1] = 48
-    return o + 2
+    out_pos = put_double(bits, out, out_pos, out_limit)
+    if out_pos < 0:
+        return out_pos
+    out[out_pos] = 101
+    out[out_pos + 1] = 48
+    return out_pos + 2
 
 
 SQL_QUOTE = 39

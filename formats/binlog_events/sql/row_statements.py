@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from binlogtool.format_api.layout import DecompressionError
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import RowFilter, ScriptOptions
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, decode_rows_body
 from binlogtool.formats.binlog_events.event_schemas import Event
 from binlogtool.formats.binlog_events.rows.rows_event import (
@@ -498,7 +498,7 @@ class RowEventWriter(msgspec.Struct):
 
     wording: ScriptOptions
     session: ScriptSession
-    knowledge: TableKnowledge = msgspec.field(default_factory=TableKnowledge)
+    knowledge: TableCatalog = msgspec.field(default_factory=TableCatalog)
     reported: set[tuple[str, str]] = msgspec.field(default_factory=set)
     _filling_owner: tuple[int, TransactionOwner] = (0, NO_OWNER)
     _pending: PendingRowEvents = msgspec.field(default_factory=PendingRowEvents)

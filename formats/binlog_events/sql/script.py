@@ -23,7 +23,7 @@ from binlogtool.format_api.layout import Batch, DecompressionError, FlatRecords,
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.format_api.tables_and_changes import ScriptOptions, SidecarFiles
 from binlogtool.formats.binlog_events.ddl.statements import NO_BACKSLASH_ESCAPES
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog
 from binlogtool.formats.binlog_events.decode import NO_OWNER, BinlogFileContext, TransactionOwner, type_name
 from binlogtool.formats.binlog_events.event_schemas import QueryParts, decode_body, get_event
 from binlogtool.formats.binlog_events.gtid.gtid_events import (
@@ -314,7 +314,7 @@ class EventStatementWriter:
     skips_next: bool = False
     pending_variables: list[VariableEvent] = field(default_factory=list)
     frame: ScriptFrame = field(default_factory=ScriptFrame)
-    definitions: TableKnowledge = field(default_factory=TableKnowledge)
+    definitions: TableCatalog = field(default_factory=TableCatalog)
     rows: RowEventWriter = field(init=False)
     loads: LoadDataFiles = field(init=False)
     sizes: StatementSizes = field(default_factory=StatementSizes)

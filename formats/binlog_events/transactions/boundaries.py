@@ -80,29 +80,29 @@ SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
 
 
 @kernel()
-def starts_with_word(words: Int64s, at: int, size: int, buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether `buf[p:n]` begins with this word, in any case, and the word ends there."""
-    if n - p < size:
+def starts_with_word(words: Int64s, at: int, size: int, buf: UInt8s, pos: int, limit: int) -> bool:
+    """Return whether `buf[pos:limit]` begins with this word, in any case, and the word ends there."""
+    if limit - pos < size:
         return False
     for i in range(size):
-        character = buf[p + i] + 0
+        character = buf[pos + i] + 0
         if character >= SMALL_A and character <= SMALL_Z:
             character += CAPITAL_A - SMALL_A
         if character != words[at + i]:
             return False
-    if n - p == size:
+    if limit - pos == size:
         return True
-    character = buf[p + size] + 0
+    character = buf[pos + size] + 0
     is_letter = (character >= CAPITAL_A and character <= CAPITAL_Z) or (character >= SMALL_A and character <= SMALL_Z)
     return not (is_letter or (character >= DIGIT_0 and character <= DIGIT_9))
 
 
 @kernel(starts_with_word)
-def classify_text(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
-    """Return the `QueryKind` of the text `buf[p:n]`; words: `WORD_TABLE`."""
+def classify_text(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
+    """Return the `QueryKind` of the text `buf[pos:limit]`; words: `WORD_TABLE`."""
     at = 0
     while words[at] != 0:
-        if starts_with_word(words, at + 2, words[at] + 0, buf, p, n):
+        if starts_with_word(words, at + 2, words[at] + 0, buf, pos, limit):
             return words[at + 1] + 0
         at += 2 + words[at]
     return 0
@@ -115,12 +115,12 @@ def find_query_text(buf: UInt8s, p: int) -> int:
 
 
 @kernel(classify_text, find_query_text)
-def classify_query(words: Int64s, buf: UInt8s, p: int, n: int) -> int:
-    """Return the `QueryKind` of a QUERY with the body `buf[p:n]`."""
-    if n - p < QUERY_HEAD_SIZE:
+def classify_query(words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
+    """Return the `QueryKind` of a QUERY with the body `buf[pos:limit]`."""
+    if limit - pos < QUERY_HEAD_SIZE:
         return 0
-    start = find_query_text(buf, p)
-    return classify_text(words, buf, start, n) if start < n else 0
+    start = find_query_text(buf, pos)
+    return classify_text(words, buf, start, limit) if start < limit else 0
 
 
 @lru_cache(maxsize=1024)
@@ -159,17 +159,17 @@ def _uncompress_start(block: bytes) -> bytes:
 
 
 @kernel(find_query_text)
-def is_possible_ddl(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether the QUERY body `buf[p:n]` may create, change or drop a table, judging by its first letters.
+def is_possible_ddl(buf: UInt8s, pos: int, limit: int) -> bool:
+    """Return whether the QUERY body `buf[pos:limit]` may create, change or drop a table, judging by its first letters.
 
     Accepted are the letters of CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), and the start of a comment.
     """
-    if n - p < QUERY_HEAD_SIZE + 3:
+    if limit - pos < QUERY_HEAD_SIZE + 3:
         return False
-    at = find_query_text(buf, p)
-    while at < n - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
+    at = find_query_text(buf, pos)
+    while at < limit - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
         at += 1
-    if at >= n - 2:
+    if at >= limit - 2:
         return False
     first, second, third = buf[at] + 0, buf[at + 1] & 223, buf[at + 2] & 223
     if first == 47 or first == 35 or first == 45 or first == 40:
@@ -366,14 +366,14 @@ def build_traits(unsupported: Iterable[int]) -> array[int]:
 
 
 @kernel(classify_query)
-def get_mark(trait: int, words: Int64s, buf: UInt8s, p: int, n: int) -> int:
-    """Return the mark of an event with the body `buf[p:n]`; a QUERY_COMPRESSED gets the mark of any statement."""
+def get_mark(trait: int, words: Int64s, buf: UInt8s, pos: int, limit: int) -> int:
+    """Return the mark of an event with the body `buf[pos:limit]`; a QUERY_COMPRESSED gets the mark of any statement."""
     mark = trait & MARK_MASK
     if trait & IS_ROWS:
-        return LAST_ROW_EVENT if n - p > ROW_FLAGS_AT + 1 and buf[p + ROW_FLAGS_AT] & STMT_END else mark
+        return LAST_ROW_EVENT if limit - pos > ROW_FLAGS_AT + 1 and buf[pos + ROW_FLAGS_AT] & STMT_END else mark
     if trait & IS_QUERY:
-        return mark + classify_query(words, buf, p, n)
-    if mark == MARIADB_GTID and n - p > FLAGS2 and buf[p + FLAGS2] & STANDALONE:
+        return mark + classify_query(words, buf, pos, limit)
+    if mark == MARIADB_GTID and limit - pos > FLAGS2 and buf[pos + FLAGS2] & STANDALONE:
         return MARIADB_STANDALONE_GTID
     return mark
 

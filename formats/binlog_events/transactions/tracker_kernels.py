@@ -73,12 +73,12 @@ def find_id_slot(table_id: int, ids: Int64s, mask: int) -> int:
 
 
 @kernel(load_little_endian)
-def is_known_body(known: Int64s, at: int, buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether `buf[p:n]` equals the body at `known[at]`, stored as 64-bit numbers padded with zeros."""
-    while p < n:
-        if load_little_endian(buf, p, min(n - p, 8)) != known[at]:
+def is_known_body(known: Int64s, at: int, buf: UInt8s, pos: int, limit: int) -> bool:
+    """Return whether `buf[pos:limit]` equals the body at `known[at]`, stored as 64-bit numbers padded with zeros."""
+    while pos < limit:
+        if load_little_endian(buf, pos, min(limit - pos, 8)) != known[at]:
             return False
-        p += 8
+        pos += 8
         at += 1
     return True
 
@@ -96,22 +96,22 @@ class MapTable(NamedTuple):
 
 
 @kernel(is_known_body, load_little_endian, find_id_slot)
-def find_map_number(trait: int, buf: UInt8s, p: int, n: int, state: Int64s, maps: MapTable) -> int:
+def find_map_number(trait: int, buf: UInt8s, pos: int, limit: int, state: Int64s, maps: MapTable) -> int:
     """Return the number of the table map of a TABLE_MAP or row event; -1 = none, -2 = not registered."""
-    if n - p < 8:
+    if limit - pos < 8:
         return -2
     map_number = maps.ids[
-        2 * find_id_slot(load_little_endian(buf, p, state[ID_SIZE]), maps.ids, state[ID_TABLE_MASK]) + 1
+        2 * find_id_slot(load_little_endian(buf, pos, state[ID_SIZE]), maps.ids, state[ID_TABLE_MASK]) + 1
     ]
     if not trait & IS_MAP:
         return map_number
-    if map_number < 0 or n - p != maps.known_places[2 * map_number + 1]:
+    if map_number < 0 or limit - pos != maps.known_places[2 * map_number + 1]:
         return -2
-    return map_number if is_known_body(maps.known, maps.known_places[2 * map_number], buf, p, n) else -2
+    return map_number if is_known_body(maps.known, maps.known_places[2 * map_number], buf, pos, limit) else -2
 
 
 @kernel(load_little_endian)
-def track_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: MutableInt64s) -> bool:
+def track_gtid(code: int, server: int, buf: UInt8s, pos: int, limit: int, state: MutableInt64s) -> bool:
     """Make the GTID of this event the owner; return False if its source is not that of the last GTID event."""
     if code == ANONYMOUS_GTID:
         state[SOURCE] = -1
@@ -119,14 +119,14 @@ def track_gtid(code: int, server: int, buf: UInt8s, p: int, n: int, state: Mutab
     if code != state[LAST_CODE]:
         return False
     if code == GTID:
-        if n - p < COMMIT_ID:
+        if limit - pos < COMMIT_ID:
             return False
-        number, a, b = load_little_endian(buf, p + SEQ_NO, 8), load_little_endian(buf, p + DOMAIN_ID, 4), server
+        number, a, b = load_little_endian(buf, pos + SEQ_NO, 8), load_little_endian(buf, pos + DOMAIN_ID, 4), server
     else:
-        if n - p < LT_TYPE:
+        if limit - pos < LT_TYPE:
             return False
-        number = load_little_endian(buf, p + GNO_OFFSET, 8)
-        a, b = load_little_endian(buf, p + SID, 8), load_little_endian(buf, p + SID + 8, 8)
+        number = load_little_endian(buf, pos + GNO_OFFSET, 8)
+        a, b = load_little_endian(buf, pos + SID, 8), load_little_endian(buf, pos + SID + 8, 8)
     if a != state[LAST_SOURCE_LOW] or b != state[LAST_SOURCE_HIGH] or number < 0:
         return False
     state[SOURCE] = state[LAST_SOURCE]

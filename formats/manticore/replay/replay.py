@@ -45,7 +45,7 @@ from binlogtool.format_api.replay import (
     make_rulings,
 )
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.damage import FATAL_MISMATCH_VERSION
+from binlogtool.formats.manticore.explain_damage import FATAL_MISMATCH_VERSION
 from binlogtool.formats.manticore.field_types import build_zint, read_zint
 from binlogtool.formats.manticore.replay.startup import (
     FORCES_TRANSACTIONS_VERSION,

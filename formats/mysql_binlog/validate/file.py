@@ -50,7 +50,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventFlag,
     EventType,
 )
-from binlogtool.formats.mysql_binlog.layout import FIRST_EVENT_AT
+from binlogtool.formats.mysql_binlog.detect_layout import FIRST_EVENT_AT
 from binlogtool.formats.mysql_binlog.validate import kernels
 from binlogtool.formats.mysql_binlog.validate.event_rules import (
     RARE_FLAGS,

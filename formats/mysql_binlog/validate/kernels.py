@@ -179,22 +179,24 @@ def end_group(group: int, end: int, state: MutableInt64s) -> bool:
 
 
 @kernel(load_uint32, load_int64)
-def follow_mariadb_gtid(p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
+def follow_mariadb_gtid(pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track a MariaDB GTID; only the next number of the same domain and server, without XA and DDL, is expected."""
     if (
         state[GROUP_STATE] != NO_GROUP
         or state[GTID_STREAM] != MARIADB
         or state[WATCH_GROUP_START] != 0
-        or n - p < MIN_MARIADB_GTID_SIZE
+        or limit - pos < MIN_MARIADB_GTID_SIZE
     ):
         return False
-    flags = buf[p + FLAGS2]
-    if flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0 or (flags & GROUP_COMMIT_ID != 0 and n - p < COMMIT_ID + 8):
+    flags = buf[pos + FLAGS2]
+    if flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0 or (
+        flags & GROUP_COMMIT_ID != 0 and limit - pos < COMMIT_ID + 8
+    ):
         return False
-    number = load_int64(buf, p + SEQ_NO)
+    number = load_int64(buf, pos + SEQ_NO)
     if number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
         return False
-    if load_uint32(buf, p + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
+    if load_uint32(buf, pos + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
         return False
     state[LAST_GTID_NUMBER] = number
     state[GROUP_STATE] = AFTER_STANDALONE_GTID if flags & STANDALONE != 0 else AFTER_MARIADB_GTID
@@ -205,38 +207,40 @@ def follow_mariadb_gtid(p: int, n: int, start: int, server: int, state: MutableI
 
 
 @kernel(load_lenenc)
-def read_transaction_length(p: int, n: int, buf: UInt8s) -> int:
-    """Read transaction_length of a GTID_LOG body at `p`; -1 if it is missing or takes more than three bytes."""
-    at = p + ORIGINAL_TIME
-    if at > n:
+def read_transaction_length(pos: int, limit: int, buf: UInt8s) -> int:
+    """Read transaction_length of a GTID_LOG body at `pos`; -1 if it is missing or takes more than three bytes."""
+    at = pos + ORIGINAL_TIME
+    if at > limit:
         return -1
     if buf[at - 1] >= SECOND_TIME_BIT:
         at += COMMIT_TIME_SIZE
-    length, end = load_lenenc(buf, at, n)
+    length, end = load_lenenc(buf, at, limit)
     return -1 if end < 0 or end - at > 4 else length
 
 
 @kernel(load_int64, read_transaction_length)
-def follow_mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: MutableInt64s, buf: UInt8s) -> bool:
+def follow_mysql_gtid(
+    code: int, pos: int, limit: int, start: int, server: int, state: MutableInt64s, buf: UInt8s
+) -> bool:
     """Track the next GTID_LOG of the same source, or an ANONYMOUS_GTID, with the next sequence_number."""
-    if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0 or n - p < ORIGINAL_TIME:
+    if state[GROUP_STATE] != NO_GROUP or state[WATCH_GROUP_START] != 0 or limit - pos < ORIGINAL_TIME:
         return False
-    length = read_transaction_length(p, n, buf)
-    committed = load_int64(buf, p + LAST_COMMITTED)
-    sequence = load_int64(buf, p + SEQUENCE_NUMBER)
+    length = read_transaction_length(pos, limit, buf)
+    committed = load_int64(buf, pos + LAST_COMMITTED)
+    sequence = load_int64(buf, pos + SEQUENCE_NUMBER)
     if (
         length < 0
-        or buf[p + LT_TYPE] != LOGICAL_TIMESTAMPS
+        or buf[pos + LT_TYPE] != LOGICAL_TIMESTAMPS
         or sequence != state[LAST_SEQUENCE_NUMBER] + 1
         or committed < 0
         or committed >= sequence
     ):
         return False
     if code == GTID_LOG:
-        number = load_int64(buf, p + GNO_OFFSET)
+        number = load_int64(buf, pos + GNO_OFFSET)
         if state[GTID_STREAM] != MYSQL or number != state[LAST_GTID_NUMBER] + 1 or number <= state[HIGHEST_GTID_NUMBER]:
             return False
-        if load_int64(buf, p + SID) != state[SOURCE_A] or load_int64(buf, p + SID + 8) != state[SOURCE_B]:
+        if load_int64(buf, pos + SID) != state[SOURCE_A] or load_int64(buf, pos + SID + 8) != state[SOURCE_B]:
             return False
         state[LAST_GTID_NUMBER] = number
     state[LAST_SEQUENCE_NUMBER] = sequence
@@ -248,16 +252,16 @@ def follow_mysql_gtid(code: int, p: int, n: int, start: int, server: int, state:
 
 
 @kernel(end_group, find_query_text)
-def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+def follow_query(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track a QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the only statement of a group."""
-    if n - p < QUERY_HEAD_SIZE + 1 or state[GROUP_STATE] == NO_GROUP:
+    if limit - pos < QUERY_HEAD_SIZE + 1 or state[GROUP_STATE] == NO_GROUP:
         return False
-    at = find_query_text(buf, p)
-    if at + 5 > n:
+    at = find_query_text(buf, pos)
+    if at + 5 > limit:
         return False
     first = buf[at] & CASE_MASK
     if state[GROUP_STATE] == AFTER_GTID:
-        if n - at != 5 or buf[at] != LETTER_B or buf[at + 1] != LETTER_E or buf[at + 2] != LETTER_G:
+        if limit - at != 5 or buf[at] != LETTER_B or buf[at + 1] != LETTER_E or buf[at + 2] != LETTER_G:
             return False
         if buf[at + 3] != LETTER_I or buf[at + 4] != LETTER_N:
             return False
@@ -275,41 +279,41 @@ def follow_query(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) ->
 
 
 @kernel(load_word)
-def is_known_map(p: int, n: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
-    """Return whether the TABLE_MAP body `buf[p:n]` equals that of a template, except for id and flags."""
+def is_known_map(pos: int, limit: int, buf: UInt8s, texts: UInt8s, template: int) -> bool:
+    """Return whether the TABLE_MAP body `buf[pos:limit]` equals that of a template, except for id and flags."""
     size = load_word(texts, template + 20)
     at = template + load_word(texts, template + 16)
     same = 0
-    if n - p == size:
+    if limit - pos == size:
         for i in range(ROW_HEADER_SIZE, size):
-            if buf[p + i] == texts[at + i]:
+            if buf[pos + i] == texts[at + i]:
                 same += 1
     return same > 0 and same == size - ROW_HEADER_SIZE
 
 
 @kernel(is_known_map, load_uint48)
-def follow_table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+def follow_table_map(pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Track a TABLE_MAP that was read before and is unchanged."""
     count = state[MAP_COUNT]
-    if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or n - p < 14:
+    if state[CHECK_BODIES] != 0 or state[GROUP_STATE] < BEGUN or count >= MAX_MAPS or limit - pos < 14:
         return False
-    at = p + AFTER_EMPTY_DATABASE + buf[p + DATABASE_LENGTH_AT]
-    if at >= n:
+    at = pos + AFTER_EMPTY_DATABASE + buf[pos + DATABASE_LENGTH_AT]
+    if at >= limit:
         return False
     at += buf[at] + 2
-    if at + 2 >= n:
+    if at + 2 >= limit:
         return False
     columns = buf[at]
     if columns == TWO_BYTE_COUNT:
         columns = buf[at + 1] | buf[at + 2] << 8
     elif columns > MAX_ONE_BYTE_COUNT:
         return False
-    table = load_uint48(buf, p)
+    table = load_uint48(buf, pos)
     slot = table & KNOWN_MAP_MASK
     if state[KNOWN_IDS + slot] != table + 1 or state[KNOWN_COLUMNS + slot] != columns:
         return False
     template = state[KNOWN_TEMPLATES + slot] + 0
-    if template == 0 or not is_known_map(p, n, buf, texts, template):
+    if template == 0 or not is_known_map(pos, limit, buf, texts, template):
         return False
     index = count + 0
     for k in range(count):
@@ -318,27 +322,27 @@ def follow_table_map(p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: U
     state[MAP_TEMPLATES + index] = template
     state[MAP_IDS + index] = table
     state[MAP_COLUMNS + index] = columns
-    state[MAP_BODY_STARTS + index] = p
-    state[MAP_BODY_ENDS + index] = n
+    state[MAP_BODY_STARTS + index] = pos
+    state[MAP_BODY_ENDS + index] = limit
     state[MAP_COUNT] = max(count, index + 1)
     return True
 
 
 @kernel(has_valid_images, load_uint48)
-def follow_rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
+def follow_rows(code: int, pos: int, limit: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s) -> bool:
     """Track a row event of the open statement whose rows fit the table map."""
-    if state[GROUP_STATE] != BEGUN or state[CHECK_BODIES] != 0 or state[HAS_NEW_MAP] != 0 or n - p < 13:
+    if state[GROUP_STATE] != BEGUN or state[CHECK_BODIES] != 0 or state[HAS_NEW_MAP] != 0 or limit - pos < 13:
         return False
-    flags = buf[p + ROW_FLAGS_AT] | buf[p + ROW_FLAGS_AT + 1] << 8
+    flags = buf[pos + ROW_FLAGS_AT] | buf[pos + ROW_FLAGS_AT + 1] << 8
     if flags & RARE_ROW_FLAGS != 0:
         return False
-    at = p + ROW_HEADER_SIZE
+    at = pos + ROW_HEADER_SIZE
     if code >= WRITE_ROWS_V2:
         extra = buf[at] | buf[at + 1] << 8
         if extra < EXTRA_LENGTH_SIZE:
             return False
         at += extra
-        if at + 3 > n:
+        if at + 3 > limit:
             return False
     columns = buf[at]
     at += 1
@@ -350,14 +354,14 @@ def follow_rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, te
     bitmaps = (columns + 7) // 8
     if code == UPDATE_ROWS_V1 or code == UPDATE_ROWS_V2:  # noqa: SIM109 - a kernel
         bitmaps += bitmaps
-    if at + bitmaps > n:
+    if at + bitmaps > limit:
         return False
-    table = load_uint48(buf, p)
+    table = load_uint48(buf, pos)
     template = 0
     for k in range(state[MAP_COUNT]):
         if state[MAP_IDS + k] == table and state[MAP_COLUMNS + k] == columns:
             template = state[MAP_TEMPLATES + k] + 0
-    if template == 0 or not has_valid_images(buf, p, n, code, texts, template, 6):
+    if template == 0 or not has_valid_images(buf, pos, limit, code, texts, template, 6):
         return False
     state[HAS_ROWS] = 1
     if flags & STMT_END != 0:
@@ -367,11 +371,11 @@ def follow_rows(code: int, p: int, n: int, state: MutableInt64s, buf: UInt8s, te
 
 
 @kernel(load_int64, end_group)
-def follow_xid(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
+def follow_xid(pos: int, limit: int, end: int, state: MutableInt64s, buf: UInt8s) -> bool:
     """Track an XID that is higher than all before it."""
-    if state[GROUP_STATE] != BEGUN or n - p != XID_SIZE:
+    if state[GROUP_STATE] != BEGUN or limit - pos != XID_SIZE:
         return False
-    number = load_int64(buf, p)
+    number = load_int64(buf, pos)
     if number <= state[HIGHEST_XID] or not end_group(AFTER_XID, end, state):
         return False
     state[HIGHEST_XID] = number
@@ -382,27 +386,27 @@ def follow_xid(p: int, n: int, end: int, state: MutableInt64s, buf: UInt8s) -> b
 
 @kernel(follow_mariadb_gtid, follow_mysql_gtid, follow_query, follow_table_map, follow_rows, follow_xid)
 def follow_event(
-    code: int, p: int, n: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
+    code: int, pos: int, limit: int, start: int, end: int, server: int, state: MutableInt64s, buf: UInt8s, texts: UInt8s
 ) -> bool:  # fmt: skip
     """Track one event; return False and leave the state unchanged if the event is unexpected."""
     if code == TABLE_MAP:
-        return follow_table_map(p, n, state, buf, texts)
+        return follow_table_map(pos, limit, state, buf, texts)
     if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
-        return follow_rows(code, p, n, state, buf, texts)
+        return follow_rows(code, pos, limit, state, buf, texts)
     if code == GTID:
-        return follow_mariadb_gtid(p, n, start, server, state, buf)
+        return follow_mariadb_gtid(pos, limit, start, server, state, buf)
     if code == XID_EVENT:
-        return follow_xid(p, n, end, state, buf)
+        return follow_xid(pos, limit, end, state, buf)
     if code == GTID_LOG or code == ANONYMOUS_GTID:  # noqa: SIM109 - a kernel
-        return follow_mysql_gtid(code, p, n, start, server, state, buf)
+        return follow_mysql_gtid(code, pos, limit, start, server, state, buf)
     if code == QUERY:
-        return follow_query(p, n, end, state, buf)
+        return follow_query(pos, limit, end, state, buf)
     if code == ANNOTATE_ROWS or code == ROWS_QUERY:  # noqa: SIM109 - a kernel
-        return state[GROUP_STATE] >= BEGUN and n > p
+        return state[GROUP_STATE] >= BEGUN and limit > pos
     if code == INTVAR:
-        return state[GROUP_STATE] >= BEGUN and n - p == INTVAR_SIZE
+        return state[GROUP_STATE] >= BEGUN and limit - pos == INTVAR_SIZE
     if code == RAND:
-        return state[GROUP_STATE] >= BEGUN and n - p == RAND_SIZE
+        return state[GROUP_STATE] >= BEGUN and limit - pos == RAND_SIZE
     return False
 
 

@@ -69,108 +69,108 @@ def load_integer(buf: UInt8s, p: int, code: int) -> int:
 
 
 @kernel(load_number)
-def read_uint(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_uint(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read one mp uint of any width: (value, position after it); position -1 = truncated, -2 = not an uint."""
-    if p >= n:
+    if pos >= limit:
         return 0, -1
-    code = buf[p] + 0
+    code = buf[pos] + 0
     if code < 0x80:
-        return code, p + 1
+        return code, pos + 1
     if code < 0xCC or code > 0xCF:
         return 0, -2
     size = 1 << (code & 3)
-    if n - p <= size:
+    if limit - pos <= size:
         return 0, -1
-    return load_number(buf, p + 1, size), p + 1 + size
+    return load_number(buf, pos + 1, size), pos + 1 + size
 
 
 @kernel(read_uint)
-def read_uint32(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_uint32(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read one mp uint of any width, and keep its low 32 bits as the server does."""
-    value, p = read_uint(buf, p, n)
-    return value & 0xFFFFFFFF, p
+    value, pos = read_uint(buf, pos, limit)
+    return value & 0xFFFFFFFF, pos
 
 
 @kernel(load_number)
-def read_length(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+def read_length(buf: UInt8s, pos: int, limit: int, code: int) -> tuple[int, int]:
     """Read the length after a first byte 0xc4..0xc9 or 0xd9..0xdf: (length, position); position -1 = truncated."""
     size = 4
     if code == 0xC4 or code == 0xC7 or code == 0xD9:
         size = 1
     elif code == 0xC5 or code == 0xC8 or code == 0xDA or code == 0xDC or code == 0xDE:
         size = 2
-    if n - p < size:
+    if limit - pos < size:
         return 0, -1
-    return load_number(buf, p, size), p + size
+    return load_number(buf, pos, size), pos + size
 
 
 @kernel(read_length)
-def read_map_head(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_map_head(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Read the head of a map; return (number of pairs, position after the head)."""
-    if p >= n:
+    if pos >= limit:
         return 0, -1
-    code = buf[p] + 0
+    code = buf[pos] + 0
     if code >= FIX_MAP and code < FIX_ARRAY:
-        return code - FIX_MAP, p + 1
+        return code - FIX_MAP, pos + 1
     if code >= MAP_16 and code <= MAP_32:
-        return read_length(buf, p + 1, n, code)
+        return read_length(buf, pos + 1, limit, code)
     return 0, -2
 
 
 @kernel(read_length)
-def read_container_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+def read_container_head(buf: UInt8s, pos: int, limit: int, code: int) -> tuple[int, int]:
     """Read the head of an array or map: (number of values or pairs, position after it); (-1, p) for other values."""
     if code >= FIX_MAP and code < FIX_STR:
-        return code & 15, p + 1
+        return code & 15, pos + 1
     if code < ARRAY_16 or code > MAP_32:
-        return -1, p
-    count, after = read_length(buf, p + 1, n, code)
-    return (count, after) if after >= 0 else (-1, p)
+        return -1, pos
+    count, after = read_length(buf, pos + 1, limit, code)
+    return (count, after) if after >= 0 else (-1, pos)
 
 
 @kernel(read_length)
-def find_text(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Return start and end of the text of the mp str at `buf[p]`; (0, -2) if there is no str."""
-    if p >= n:
+def find_text(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+    """Return start and end of the text of the mp str at `buf[pos]`; (0, -2) if there is no str."""
+    if pos >= limit:
         return 0, -2
-    code = buf[p] + 0
+    code = buf[pos] + 0
     size = code - FIX_STR
-    start = p + 1
+    start = pos + 1
     if code >= STR_8 and code < ARRAY_16:
-        size, start = read_length(buf, start, n, code)
+        size, start = read_length(buf, start, limit, code)
     elif code < FIX_STR or code >= NIL:
         return 0, -2
-    if start < 0 or size > n - start:
+    if start < 0 or size > limit - start:
         return 0, -2
     return start, start + size
 
 
 @kernel()
-def skip_number(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+def skip_number(buf: UInt8s, pos: int, limit: int, code: int) -> tuple[int, int]:
     """Skip the content of a number (0xca..0xd3); return (next position, marks)."""
     size = 1 << (code & 3)
     if code > 0xCB:
-        return p + size, 0
-    if p + size > n:
+        return pos + size, 0
+    if pos + size > limit:
         return -1, 0
     infinite = 0x80 if code == 0xCA else 0xF0
-    if buf[p] & 0x7F == 0x7F and buf[p + 1] >= infinite:
-        return p + size, 4
-    return p + size, 0
+    if buf[pos] & 0x7F == 0x7F and buf[pos + 1] >= infinite:
+        return pos + size, 4
+    return pos + size, 0
 
 
 @kernel()
-def skip_extension(buf: UInt8s, p: int, n: int, size: int) -> tuple[int, int]:
+def skip_extension(buf: UInt8s, pos: int, limit: int, size: int) -> tuple[int, int]:
     """Skip the type and content of an extension; return (next position, marks)."""
-    if p >= n:
+    if pos >= limit:
         return -1, 0
-    if buf[p] >= 1 and buf[p] <= 8:
-        return p + 1 + size, 2
-    return p + 1 + size, 4
+    if buf[pos] >= 1 and buf[pos] <= 8:
+        return pos + 1 + size, 2
+    return pos + 1 + size, 4
 
 
 @kernel(read_length, skip_extension, skip_number)
-def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
+def skip_value(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
     """Skip one value of any kind; return (next position, marks, pairs in all its maps, number of its arrays and maps).
 
     Iterative: `pending` counts the values still to come, and each of them needs at least one byte.
@@ -180,50 +180,50 @@ def skip_value(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
     pairs = 0
     nested = 0
     while pending > 0:
-        if pending > n - p:
+        if pending > limit - pos:
             return -1, 0, 0, 0
-        code = buf[p] + 0
-        p += 1
+        code = buf[pos] + 0
+        pos += 1
         pending -= 1
         new_marks = 0
         if code < 0x80 or code >= 0xE0:
             continue
         if code >= 0xA0 and code < 0xC0:
-            p += code - 0xA0
+            pos += code - 0xA0
         elif code < 0xA0 or code >= 0xDC:
             size = code & 15
             if code >= 0xDC:
-                size, p = read_length(buf, p, n, code)
+                size, pos = read_length(buf, pos, limit, code)
             if code >= 0xDE or code < 0x90:
                 pairs += size
                 pending += size
             pending += size
             nested += 1
         elif code >= 0xCA and code <= 0xD3:
-            p, new_marks = skip_number(buf, p, n, code)
+            pos, new_marks = skip_number(buf, pos, limit, code)
         elif code >= 0xD4 and code <= 0xD8:
-            p, new_marks = skip_extension(buf, p, n, 1 << (code - 0xD4))
+            pos, new_marks = skip_extension(buf, pos, limit, 1 << (code - 0xD4))
         elif code >= 0xC4:
-            size, p = read_length(buf, p, n, code)
-            if code >= 0xC7 and code <= 0xC9 and p >= 0:
-                p, new_marks = skip_extension(buf, p, n, size)
-            elif p >= 0:
-                p += size
+            size, pos = read_length(buf, pos, limit, code)
+            if code >= 0xC7 and code <= 0xC9 and pos >= 0:
+                pos, new_marks = skip_extension(buf, pos, limit, size)
+            elif pos >= 0:
+                pos += size
             if code <= 0xC6:
                 new_marks = 1
         elif code == 0xC1:
             return -2, 0, 0, 0
-        if p < 0 or p > n:
+        if pos < 0 or pos > limit:
             return -1, 0, 0, 0
         marks |= new_marks
-    return p, marks, pairs, nested
+    return pos, marks, pairs, nested
 
 
 @kernel(skip_value)
-def read_filler(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
+def read_filler(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
     """Skip one value of any kind; its value as a field is its size without the first byte."""
-    after, _, _, _ = skip_value(buf, p, n)
-    return after - p - 1, after
+    after, _, _, _ = skip_value(buf, pos, limit)
+    return after - pos - 1, after
 
 
 # --- MessagePack as Tarantool stores it ---

@@ -32,7 +32,7 @@ from binlogtool.format_api.row_store_kernels import (
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.tarantool.codes import TYPE_NAMES, FileKind
 from binlogtool.formats.tarantool.decode import decode_bodies
-from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import limit_depth, load_integer, read_length, read_uint, skip_value
 from binlogtool.limits import Limits
 
@@ -45,68 +45,68 @@ if TYPE_CHECKING:
 
 
 @kernel(read_length)
-def read_shortest_head(buf: UInt8s, p: int, n: int, code: int) -> tuple[int, int]:
+def read_shortest_head(buf: UInt8s, pos: int, limit: int, code: int) -> tuple[int, int]:
     """Read the head of a str, bin, array or map in shortest form: (size, position after the head); else (-1, p)."""
     if code >= 0xA0 and code <= 0xBF:
-        return code - 0xA0, p + 1
+        return code - 0xA0, pos + 1
     if code >= 0x80 and code <= 0x9F:
-        return code & 15, p + 1
+        return code & 15, pos + 1
     if code < 0xC4 or (code > 0xC6 and code < 0xD9) or code > 0xDF:
-        return -1, p
-    size, after = read_length(buf, p + 1, n, code)
-    least = 65536 if after - p == 5 else 256
+        return -1, pos
+    size, after = read_length(buf, pos + 1, limit, code)
+    least = 65536 if after - pos == 5 else 256
     if code == 0xC4:
         least = 0
     elif code == 0xD9:
         least = 32
     elif code == 0xDC or code == 0xDE:
         least = 16
-    return (size, after) if after >= 0 and size >= least else (-1, p)
+    return (size, after) if after >= 0 and size >= least else (-1, pos)
 
 
 @kernel(load_integer)
-def find_number_end(buf: UInt8s, p: int, n: int, code: int) -> int:
-    """Return the end of the number 0xcb..0xd3 at `buf[p]`; UNSUPPORTED if it is not shortest form or not finite."""
+def find_number_end(buf: UInt8s, pos: int, limit: int, code: int) -> int:
+    """Return the end of the number 0xcb..0xd3 at `buf[pos]`; UNSUPPORTED if it is not shortest form or not finite."""
     size = 1 << (code & 3)
-    if code < 0xCB or code > 0xD3 or n - p <= size:
+    if code < 0xCB or code > 0xD3 or limit - pos <= size:
         return -2
     if code == 0xCB:
-        return p + 9 if buf[p + 1] & 0x7F != 0x7F or buf[p + 2] < 0xF0 else -2
-    value = load_integer(buf, p, code)
+        return pos + 9 if buf[pos + 1] & 0x7F != 0x7F or buf[pos + 2] < 0xF0 else -2
+    value = load_integer(buf, pos, code)
     if code >= 0xD0:
         short = value >= (-32 if size == 1 else -(1 << (4 * size - 1)))
     else:
         short = value >= 0 and value < (0x80 if size == 1 else 1 << (4 * size))
-    return -2 if short else p + 1 + size
+    return -2 if short else pos + 1 + size
 
 
 @kernel()
-def is_text_before(buf: UInt8s, p: int, n: int, q: int, z: int) -> bool:
-    """Return whether the text `buf[p:n]` sorts before `buf[q:z]`."""
-    while p < n and q < z:
-        if buf[p] != buf[q]:
-            return bool(buf[p] < buf[q])
-        p += 1
+def is_text_before(buf: UInt8s, pos: int, limit: int, q: int, z: int) -> bool:
+    """Return whether the text `buf[pos:limit]` sorts before `buf[q:z]`."""
+    while pos < limit and q < z:
+        if buf[pos] != buf[q]:
+            return bool(buf[pos] < buf[q])
+        pos += 1
         q += 1
-    return p == n and q < z
+    return pos == limit and q < z
 
 
 @kernel(read_shortest_head, is_text_before, is_utf8, find_number_end)
-def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
-    """Return the end of the value at `buf[p]`; UNSUPPORTED if it is not in canonical form.
+def find_canonical_end(buf: UInt8s, pos: int, limit: int, levels: int) -> int:
+    """Return the end of the value at `buf[pos]`; UNSUPPORTED if it is not in canonical form.
 
     Args:
         levels: nesting levels that are still allowed inside the value.
     """
-    if p >= n:
+    if pos >= limit:
         return -2
-    code = buf[p] + 0
+    code = buf[pos] + 0
     if code < 0x80 or code >= 0xE0 or code == 0xC0 or code == 0xC2 or code == 0xC3:
-        return p + 1
-    size, at = read_shortest_head(buf, p, n, code)
+        return pos + 1
+    size, at = read_shortest_head(buf, pos, limit, code)
     if size < 0:
-        return find_number_end(buf, p, n, code)
-    if size > n - at:
+        return find_number_end(buf, pos, limit, code)
+    if size > limit - at:
         return -2
     if code >= 0xC4 and code <= 0xC6:
         return at + size
@@ -118,42 +118,42 @@ def find_canonical_end(buf: UInt8s, p: int, n: int, levels: int) -> int:
     before_end = -1
     for _ in range(size):
         if code < 0x90 or code >= 0xDE:
-            key_size, key = read_shortest_head(buf, at, n, buf[at] + 0) if at < n else (-1, at)
+            key_size, key = read_shortest_head(buf, at, limit, buf[at] + 0) if at < limit else (-1, at)
             if key_size < 0 or buf[at] < 0xA0 or (buf[at] > 0xBF and buf[at] < 0xD9) or buf[at] > 0xDB:
                 return -2
-            if key_size > n - key or (key_size > 0 and buf[key] == 0x24) or not is_utf8(buf, key, key + key_size):
+            if key_size > limit - key or (key_size > 0 and buf[key] == 0x24) or not is_utf8(buf, key, key + key_size):
                 return -2
             if before_end >= 0 and not is_text_before(buf, before, before_end, key, key + key_size):
                 return -2
             before = key
             before_end = key + key_size
             at = before_end
-        at = find_canonical_end(buf, at, n, levels - 1)
+        at = find_canonical_end(buf, at, limit, levels - 1)
         if at < 0:
             return at
     return at
 
 
 @kernel(load_integer)
-def read_addable_integer(buf: UInt8s, p: int, n: int) -> tuple[int, int]:
-    """Return (value, position after it) of the canonical integer at `buf[p]`.
+def read_addable_integer(buf: UInt8s, pos: int, limit: int) -> tuple[int, int]:
+    """Return (value, position after it) of the canonical integer at `buf[pos]`.
 
     The position is UNSUPPORTED for other values, and for integers so large that an addition could overflow.
     """
-    if p >= n:
+    if pos >= limit:
         return 0, -2
-    code = buf[p] + 0
+    code = buf[pos] + 0
     if code < 0x80:
-        return code, p + 1
+        return code, pos + 1
     if code >= 0xE0:
-        return code - 256, p + 1
+        return code - 256, pos + 1
     size = 1 << (code & 3)
-    if code < 0xCC or code > 0xD3 or n - p <= size:
+    if code < 0xCC or code > 0xD3 or limit - pos <= size:
         return 0, -2
-    value = load_integer(buf, p, code)
+    value = load_integer(buf, pos, code)
     if (code == 0xCF and value < 0) or value > 0x3FFFFFFFFFFFFFFF or value < -0x3FFFFFFFFFFFFFFF:
         return 0, -2
-    return value, p + 1 + size
+    return value, pos + 1 + size
 
 
 @kernel()
@@ -330,139 +330,158 @@ def find_plain_run(
 
 
 @kernel(read_uint, skip_value)
-def find_body_value(buf: UInt8s, p: int, n: int, key_code: int) -> int:
-    """Return the position of a key's value in the body at `buf[p]` (a map of at most 15 pairs), or UNSUPPORTED."""
-    if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
+def find_body_value(buf: UInt8s, pos: int, limit: int, key_code: int) -> int:
+    """Return the position of a key's value in the body at `buf[pos]` (a map of at most 15 pairs), or UNSUPPORTED."""
+    if pos >= limit or buf[pos] < 0x80 or buf[pos] > 0x8F:
         return -2
-    count = buf[p] & 15
-    p += 1
+    count = buf[pos] & 15
+    pos += 1
     for _ in range(count):
-        key, p = read_uint(buf, p, n)
-        if p < 0 or key == key_code:
-            return p
-        p = skip_value(buf, p, n)[0]
-        if p < 0:
+        key, pos = read_uint(buf, pos, limit)
+        if pos < 0 or key == key_code:
+            return pos
+        pos = skip_value(buf, pos, limit)[0]
+        if pos < 0:
             return -2
     return -2
 
 
 @kernel(find_canonical_end, copy_bytes, read_shortest_head)
 def put_row_key(
-    buf: UInt8s, p: int, n: int, space_table: Int64s, at: int, texts: UInt8s, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    space_table: Int64s,
+    at: int,
+    texts: UInt8s,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> tuple[int, int]:
-    """Write the key of the row at `buf[p]` to `out[o:z]`; the parts of the key are in the order of the row's fields.
+    """Write the key of the row at `buf[pos]` to `out[out_pos:out_limit]`, its parts in the order of fields.
 
     Returns:
         (end of the key, or NO_SPACE, or UNSUPPORTED; end of the row).
     """
-    size, q = read_shortest_head(buf, p, n, buf[p] + 0) if p < n else (-1, p)
-    if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
+    size, q = read_shortest_head(buf, pos, limit, buf[pos] + 0) if pos < limit else (-1, pos)
+    if size < 0 or buf[pos] < 0x90 or (buf[pos] > 0x9F and buf[pos] != 0xDC and buf[pos] != 0xDD):
         return -2, 0
     parts = space_table[at + PARTS] + 0
-    if z - o < 1:
+    if out_limit - out_pos < 1:
         return -1, 0
-    out[o] = 0x90 + parts
-    o += 1
+    out[out_pos] = 0x90 + parts
+    out_pos += 1
     part = 0
     for field in range(size):
-        after = find_canonical_end(buf, q, n, MAX_CANONICAL_DEPTH)
+        after = find_canonical_end(buf, q, limit, MAX_CANONICAL_DEPTH)
         if after < 0:
             return -2, 0
         if part < parts and space_table[at + FIRST_PART + part] == field:
-            if z - o < after - q:
+            if out_limit - out_pos < after - q:
                 return -1, 0
-            o = copy_bytes(buf, q, after, out, o)
+            out_pos = copy_bytes(buf, q, after, out, out_pos)
             part += 1
         q = after
-    return (o, q) if part == parts else (-2, 0)
+    return (out_pos, q) if part == parts else (-2, 0)
 
 
 @kernel(find_canonical_end, copy_bytes, read_shortest_head)
-def put_request_key(buf: UInt8s, p: int, n: int, parts: int, out: MutableUInt8s, o: int, z: int, texts: UInt8s) -> int:
-    """Write the key at `buf[p]` of a DELETE or UPDATE to `out`; return its end, or NO_SPACE, or UNSUPPORTED."""
-    if p < 0 or p >= n or buf[p] != 0x90 + parts:
+def put_request_key(
+    buf: UInt8s, pos: int, limit: int, parts: int, out: MutableUInt8s, out_pos: int, out_limit: int, texts: UInt8s
+) -> int:
+    """Write the key at `buf[pos]` of a DELETE or UPDATE to `out`; return its end, or NO_SPACE, or UNSUPPORTED."""
+    if pos < 0 or pos >= limit or buf[pos] != 0x90 + parts:
         return -2
-    after = find_canonical_end(buf, p, n, MAX_CANONICAL_DEPTH)
+    after = find_canonical_end(buf, pos, limit, MAX_CANONICAL_DEPTH)
     if after < 0:
         return -2
-    return copy_bytes(buf, p, after, out, o) if z - o >= after - p else -1
+    return copy_bytes(buf, pos, after, out, out_pos) if out_limit - out_pos >= after - pos else -1
 
 
 @kernel(read_shortest_head, skip_value)
-def find_row_field(texts: UInt8s, p: int, n: int, field: int) -> tuple[int, int]:
-    """Return start and end of a field of the row at `texts[p]`; (-2, -2) if the row has fewer fields."""
-    size, q = read_shortest_head(texts, p, n, texts[p] + 0)
+def find_row_field(texts: UInt8s, pos: int, limit: int, field: int) -> tuple[int, int]:
+    """Return start and end of a field of the row at `texts[pos]`; (-2, -2) if the row has fewer fields."""
+    size, q = read_shortest_head(texts, pos, limit, texts[pos] + 0)
     if field >= size:
         return -2, -2
     for _ in range(field):
-        q = skip_value(texts, q, n)[0]
-    return q, skip_value(texts, q, n)[0]
+        q = skip_value(texts, q, limit)[0]
+    return q, skip_value(texts, q, limit)[0]
 
 
 @kernel(find_canonical_end, read_uint)
-def read_operation(buf: UInt8s, p: int, n: int) -> tuple[int, int, int, int]:
-    """Read the operation `[name, field, argument]` at `buf[p]`.
+def read_operation(buf: UInt8s, pos: int, limit: int) -> tuple[int, int, int, int]:
+    """Read the operation `[name, field, argument]` at `buf[pos]`.
 
     Returns:
         (its character, field number, start and end of the argument); the end is UNSUPPORTED for other forms.
     """
-    if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
+    if limit - pos < 4 or buf[pos] != 0x93 or buf[pos + 1] != 0xA1:
         return 0, 0, 0, -2
-    field, q = read_uint(buf, p + 3, n)
+    field, q = read_uint(buf, pos + 3, limit)
     if q < 0 or field < 0:
         return 0, 0, 0, -2
-    return buf[p + 2] + 0, field, q, find_canonical_end(buf, q, n, MAX_CANONICAL_DEPTH)
+    return buf[pos + 2] + 0, field, q, find_canonical_end(buf, q, limit, MAX_CANONICAL_DEPTH)
 
 
 @kernel(copy_bytes, find_row_field, read_addable_integer, read_operation, write_integer)
 def apply_operation(
-    buf: UInt8s, p: int, n: int, base: int, texts: UInt8s, image: int, end: int, out: MutableUInt8s, o: int, z: int
+    buf: UInt8s,
+    pos: int,
+    limit: int,
+    base: int,
+    texts: UInt8s,
+    image: int,
+    end: int,
+    out: MutableUInt8s,
+    out_pos: int,
+    out_limit: int,
 ) -> tuple[int, int, int]:
-    """Apply the operation at `buf[p]` to the row image `texts[image:end]`, and write the result to `out[o:z]`.
+    """Apply the operation at `buf[pos]` to the row image `texts[image:end]`; write it to `out[out_pos:out_limit]`.
 
     Returns:
         (end of the new image, or NO_SPACE, or UNSUPPORTED; end of the operation; 0).
     """
-    name, field, argument, argument_end = read_operation(buf, p, n)
+    name, field, argument, argument_end = read_operation(buf, pos, limit)
     if argument_end < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
         return -2, 0, 0
     start, after = find_row_field(texts, image, end, field - base)
     if start < 0 or after < 0:
         return -2, 0, 0
-    if z - o < end - image + argument_end - argument + 9:
+    if out_limit - out_pos < end - image + argument_end - argument + 9:
         return -1, 0, 0
-    o = copy_bytes(texts, image, start, out, o)
+    out_pos = copy_bytes(texts, image, start, out, out_pos)
     if name == 0x3D:
-        o = copy_bytes(buf, argument, argument_end, out, o)
+        out_pos = copy_bytes(buf, argument, argument_end, out, out_pos)
     else:
         old, q = read_addable_integer(texts, start, after)
         operand, r = read_addable_integer(buf, argument, argument_end)
         if q < 0 or r < 0:
             return -2, 0, 0
-        o = write_integer(old + operand if name == 0x2B else old - operand, texts, out, o)
-    return copy_bytes(texts, after, end, out, o), argument_end, 0
+        out_pos = write_integer(old + operand if name == 0x2B else old - operand, texts, out, out_pos)
+    return copy_bytes(texts, after, end, out, out_pos), argument_end, 0
 
 
 @kernel(apply_operation, copy_bytes, read_shortest_head, count_integers, find_row, commit_row)
-def update_row(buf: UInt8s, p: int, n: int, base: int, memory: StoreMemory, owner: int, state: int) -> int:
-    """Apply the operations at `buf[p]` to the row whose key was written last.
+def update_row(buf: UInt8s, pos: int, limit: int, base: int, memory: StoreMemory, owner: int, state: int) -> int:
+    """Apply the operations at `buf[pos]` to the row whose key was written last.
 
     Returns:
         The position of the row in the store, or NO_SPACE, or UNSUPPORTED.
     """
     slot, at, code = find_row(memory.texts, memory.rows, memory.slots, memory.head, owner)
-    if at < 0 or memory.rows[at + ROW_STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
+    if at < 0 or memory.rows[at + ROW_STATE] != state or pos >= limit or buf[pos] < 0x90 or buf[pos] > 0x9F:
         return -2
     place = ROW_CONTENT + count_integers(owner & 0x7FFFFFFF)
     image = 8 * (at + place)
     end = image + (memory.rows[at + ROW_IMAGE_SIZE] & 0x7FFFFFFF)
     target = 8 * (memory.head[HEAD_FREE] + place)
-    count = buf[p] & 15
-    p += 1
+    count = buf[pos] & 15
+    pos += 1
     o = target
     for _ in range(count):
-        reached, p, _ = apply_operation(
-            buf, p, n, base, memory.texts, image, end, memory.out, o, 8 * memory.head[HEAD_END]
+        reached, pos, _ = apply_operation(
+            buf, pos, limit, base, memory.texts, image, end, memory.out, o, 8 * memory.head[HEAD_END]
         )
         if reached < 0:
             return reached

@@ -26,7 +26,7 @@ from binlogtool.format_api.json_kernels import (
 from binlogtool.format_api.row_store_kernels import are_bytes_equal
 from binlogtool.format_api.schema_fields import Int64s, MutableInt64s, MutableUInt8s, UInt8s, kernel
 from binlogtool.formats.tarantool.codes import BODY_NAMES, HEADER_NAMES, TYPE_NAMES, FileKind
-from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import (
     find_text,
     load_integer,
@@ -46,15 +46,15 @@ MAX_DEPTH = 16
 
 
 @kernel(are_bytes_equal, skip_value, find_text)
-def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt64s) -> int:
-    """Return 1 if the keys of the map whose first pair is at `buf[p]` are at most 32 distinct texts, else 0.
+def has_distinct_keys(buf: UInt8s, pos: int, limit: int, count: int, notes: MutableInt64s) -> int:
+    """Return 1 if the keys of the map whose first pair is at `buf[pos]` are at most 32 distinct texts, else 0.
 
     Uses `notes[64:]`.
     """
     if count > 32:
         return 0
     for i in range(count):
-        start, end = find_text(buf, p, n)
+        start, end = find_text(buf, pos, limit)
         if end < 0:
             return 0
         for j in range(i):
@@ -64,8 +64,8 @@ def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt
                 return 0
         notes[64 + 2 * i] = start
         notes[65 + 2 * i] = end
-        p = skip_value(buf, end, n)[0]
-        if p < 0:
+        pos = skip_value(buf, end, limit)[0]
+        if pos < 0:
             return 0
     return 1
 
@@ -82,54 +82,58 @@ def has_distinct_keys(buf: UInt8s, p: int, n: int, count: int, notes: MutableInt
     put_unsigned,
     widen_float,
 )
-def put_scalar(buf: UInt8s, p: int, n: int, code: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
-    """Write the value at `buf[p]`, which is not an array or map: (position after it, position after the output)."""
+def put_scalar(
+    buf: UInt8s, pos: int, limit: int, code: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> tuple[int, int]:
+    """Write the value at `buf[pos]`, which is not an array or map: (position after it, position after the output)."""
     if code < 0x80:
-        return p + 1, put_unsigned(code, out, o, z)
+        return pos + 1, put_unsigned(code, out, out_pos, out_limit)
     if code >= 0xE0:
-        return p + 1, put_signed(code - 256, out, o, z)
+        return pos + 1, put_signed(code - 256, out, out_pos, out_limit)
     if code < 0xC0 or (code >= 0xD9 and code <= 0xDB):
-        start, end = find_text(buf, p, n)
+        start, end = find_text(buf, pos, limit)
         if end < 0:
-            return p, -2
-        return end, put_string(buf, start, end, out, o, z)
+            return pos, -2
+        return end, put_string(buf, start, end, out, out_pos, out_limit)
     if code == 0xC0:
-        return p + 1, put_null(out, o, z)
+        return pos + 1, put_null(out, out_pos, out_limit)
     if code == 0xC2 or code == 0xC3:
-        return p + 1, put_bool(code - 0xC2, out, o, z)
+        return pos + 1, put_bool(code - 0xC2, out, out_pos, out_limit)
     if code < 0xCA or code > 0xD3:
-        return p, -2
+        return pos, -2
     size = 1 << (code & 3)
-    if n - p <= size:
-        return p, -2
-    value = load_number(buf, p + 1, size) if code < 0xCC else load_integer(buf, p, code)
-    p += 1 + size
+    if limit - pos <= size:
+        return pos, -2
+    value = load_number(buf, pos + 1, size) if code < 0xCC else load_integer(buf, pos, code)
+    pos += 1 + size
     if code == 0xCA:
-        return p, put_double(widen_float(value), out, o, z)
+        return pos, put_double(widen_float(value), out, out_pos, out_limit)
     if code == 0xCB:
-        return p, put_double(value, out, o, z)
+        return pos, put_double(value, out, out_pos, out_limit)
     if code < 0xD0:
-        return p, put_unsigned(value, out, o, z)
-    return p, put_signed(value, out, o, z)
+        return pos, put_unsigned(value, out, out_pos, out_limit)
+    return pos, put_signed(value, out, out_pos, out_limit)
 
 
 @kernel(put_string, find_text)
-def put_map_key(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
+def put_map_key(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> tuple[int, int]:
     """Write a key of a map and a colon; -2 for a key that begins with "$", which could be taken for a mark."""
-    start, end = find_text(buf, p, n)
+    start, end = find_text(buf, pos, limit)
     if end < 0 or (end > start and buf[start] == 0x24):
-        return p, -2
-    o = put_string(buf, start, end, out, o, z)
-    if o < 0:
-        return p, o
-    if z - o < 1:
-        return p, -1
-    out[o] = 58
-    return end, o + 1
+        return pos, -2
+    out_pos = put_string(buf, start, end, out, out_pos, out_limit)
+    if out_pos < 0:
+        return pos, out_pos
+    if out_limit - out_pos < 1:
+        return pos, -1
+    out[out_pos] = 58
+    return end, out_pos + 1
 
 
 @kernel(read_container_head, has_distinct_keys, put_map_key, put_scalar)
-def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUInt8s, o: int, z: int) -> tuple[int, int]:
+def put_value(
+    buf: UInt8s, pos: int, limit: int, notes: MutableInt64s, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> tuple[int, int]:
     """Write one value that is plain JSON: (position after it, position after the output, or -1 or -2).
 
     Keeps a stack in `notes`: the number of remaining items of each open array (2 * count) and map (2 * count + 1).
@@ -137,45 +141,49 @@ def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUIn
     depth = 0
     left = 0
     while True:
-        if p >= n:
-            return p, -2
-        code = buf[p] + 0
-        count, q = read_container_head(buf, p, n, code)
+        if pos >= limit:
+            return pos, -2
+        code = buf[pos] + 0
+        count, q = read_container_head(buf, pos, limit, code)
         if count >= 0:
             is_map = 1 if code < 0x90 or code >= 0xDE else 0
-            if depth == 16 or count > n - q or (is_map == 1 and has_distinct_keys(buf, q, n, count, notes) == 0):
-                return p, -2
-            if z - o < 2:
-                return p, -1
-            out[o] = 123 if is_map == 1 else 91
-            o += 1
+            if (
+                depth == 16
+                or count > limit - q
+                or (is_map == 1 and has_distinct_keys(buf, q, limit, count, notes) == 0)
+            ):
+                return pos, -2
+            if out_limit - out_pos < 2:
+                return pos, -1
+            out[out_pos] = 123 if is_map == 1 else 91
+            out_pos += 1
             notes[depth] = left
             depth += 1
             left = 2 * count + is_map
-            p = q
+            pos = q
         else:
-            p, o = put_scalar(buf, p, n, code, out, o, z)
-            if o < 0:
-                return p, o
+            pos, out_pos = put_scalar(buf, pos, limit, code, out, out_pos, out_limit)
+            if out_pos < 0:
+                return pos, out_pos
         while depth > 0 and left < 2:
-            if z - o < 1:
-                return p, -1
-            out[o] = 125 if left == 1 else 93
-            o += 1
+            if out_limit - out_pos < 1:
+                return pos, -1
+            out[out_pos] = 125 if left == 1 else 93
+            out_pos += 1
             depth -= 1
             left = notes[depth]
             count = -1
         if depth == 0:
-            return p, o
-        if z - o < 2:
-            return p, -1
+            return pos, out_pos
+        if out_limit - out_pos < 2:
+            return pos, -1
         if count < 0:
-            out[o] = 44
-            o += 1
+            out[out_pos] = 44
+            out_pos += 1
         if left & 1 == 1:
-            p, o = put_map_key(buf, p, n, out, o, z)
-            if o < 0:
-                return p, o
+            pos, out_pos = put_map_key(buf, pos, limit, out, out_pos, out_limit)
+            if out_pos < 0:
+                return pos, out_pos
         left -= 2
 
 
@@ -184,11 +192,11 @@ def put_value(buf: UInt8s, p: int, n: int, notes: MutableInt64s, out: MutableUIn
 
 @kernel(put_null, put_time)
 def put_time_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, bits: int, keys: int
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, bits: int, keys: int
 ) -> int:
     """Write a time in seconds, rounded to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
     if keys & 16 == 0:
-        return put_null(out, o, z)
+        return put_null(out, out_pos, out_limit)
     exponent = bits >> 52
     if exponent < 1053 or exponent > 1060:
         return -2
@@ -200,23 +208,25 @@ def put_time_member(
     rest = fraction & (one - 1)
     if 2 * rest > one or (2 * rest == one and micros & 1 == 1):
         micros += 1
-    return put_time((number >> k) * 1000000 + micros, out, o, z)
+    return put_time((number >> k) * 1000000 + micros, out, out_pos, out_limit)
 
 
 @kernel(put_name, put_unsigned)
-def put_space_member(buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, space: int) -> int:
+def put_space_member(
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, space: int
+) -> int:
     """Write the name of a space, or its number in quotes; -2 for rows of `_space`, which define names."""
     if space == 280:
         return -2
-    p = put_name(texts, space, out, o, z)
+    p = put_name(texts, space, out, out_pos, out_limit)
     if p != -2:
         return p
-    if z - o < 24:
+    if out_limit - out_pos < 24:
         return -1
-    out[o] = 34
-    o = put_unsigned(space, out, o + 1, z)
-    out[o] = 34
-    return o + 1
+    out[out_pos] = 34
+    out_pos = put_unsigned(space, out, out_pos + 1, out_limit)
+    out[out_pos] = 34
+    return out_pos + 1
 
 
 @kernel(put_unsigned)
@@ -225,21 +235,21 @@ def put_transaction_member(
     texts: UInt8s,
     notes: Int64s,
     out: MutableUInt8s,
-    o: int,
-    z: int,
+    out_pos: int,
+    out_limit: int,
     replica: int,
     lsn: int,
     difference: int,
 ) -> int:
     """Write the transaction id "replica:tsn"."""
-    if z - o < 48:
+    if out_limit - out_pos < 48:
         return -1
-    out[o] = 34
-    o = put_unsigned(replica, out, o + 1, z)
-    out[o] = 58
-    o = put_unsigned(lsn - difference, out, o + 1, z)
-    out[o] = 34
-    return o + 1
+    out[out_pos] = 34
+    out_pos = put_unsigned(replica, out, out_pos + 1, out_limit)
+    out[out_pos] = 58
+    out_pos = put_unsigned(lsn - difference, out, out_pos + 1, out_limit)
+    out[out_pos] = 34
+    return out_pos + 1
 
 
 @kernel(put_text, put_value, read_map_head, read_uint)
@@ -248,8 +258,8 @@ def put_body_member(
     texts: UInt8s,
     notes: MutableInt64s,
     out: MutableUInt8s,
-    o: int,
-    z: int,
+    out_pos: int,
+    out_limit: int,
     kind: int,
     body: int,
     keys: int,
@@ -258,10 +268,10 @@ def put_body_member(
     """Write the body of a row that changes data, or {} for a NOP."""
     if kind != 2 and kind != 3 and kind != 4 and kind != 5 and kind != 9 and kind != 12:
         return -2
-    if z - o < 4:
+    if out_limit - out_pos < 4:
         return -1
-    out[o] = 123
-    o += 1
+    out[out_pos] = 123
+    out_pos += 1
     count = 0
     p = end
     if body >= 0:
@@ -271,29 +281,29 @@ def put_body_member(
         if p < 0:
             return -2
     for i in range(count):
-        if z - o < 4:
+        if out_limit - out_pos < 4:
             return -1
         if i > 0:
-            out[o] = 44
-            o += 1
+            out[out_pos] = 44
+            out_pos += 1
         key, p = read_uint(buf, p, end)
         if p < 0:
             return -2
-        o = put_text(texts, key, out, o, z)
-        if o < 0:
-            return o
-        if z - o < 4:
+        out_pos = put_text(texts, key, out, out_pos, out_limit)
+        if out_pos < 0:
+            return out_pos
+        if out_limit - out_pos < 4:
             return -1
-        out[o] = 58
-        p, o = put_value(buf, p, end, notes, out, o + 1, z)
-        if o < 0:
-            return o
+        out[out_pos] = 58
+        p, out_pos = put_value(buf, p, end, notes, out, out_pos + 1, out_limit)
+        if out_pos < 0:
+            return out_pos
     if p != end:
         return -2
-    if z - o < 4:
+    if out_limit - out_pos < 4:
         return -1
-    out[o] = 125
-    return o + 1
+    out[out_pos] = 125
+    return out_pos + 1
 
 
 class RowHeader(NamedTuple):
@@ -311,28 +321,28 @@ class RowHeader(NamedTuple):
 
 @kernel(put_double, put_text, put_unsigned)
 def put_header_member(
-    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, o: int, z: int, header: RowHeader
+    buf: UInt8s, texts: UInt8s, notes: Int64s, out: MutableUInt8s, out_pos: int, out_limit: int, header: RowHeader
 ) -> int:
     """Write the header keys that are shown, with their exact stored values."""
     mark = 123
     for key in range(10):
         if header.keys & (1 << key) == 0 or key == 1 or key == 5 or key == 6:
             continue
-        if z - o < 64:
+        if out_limit - out_pos < 64:
             return -1
-        out[o] = mark
+        out[out_pos] = mark
         mark = 44
-        o = put_text(texts, key, out, o + 1, z)
-        if o < 0:
-            return o
-        if z - o < 64:
+        out_pos = put_text(texts, key, out, out_pos + 1, out_limit)
+        if out_pos < 0:
+            return out_pos
+        if out_limit - out_pos < 64:
             return -1
-        out[o] = 58
-        o += 1
+        out[out_pos] = 58
+        out_pos += 1
         if key == 4:
-            o = put_double(header.timestamp, out, o, z)
-            if o < 0:
-                return o
+            out_pos = put_double(header.timestamp, out, out_pos, out_limit)
+            if out_pos < 0:
+                return out_pos
             continue
         value = header.kind
         if key == 2:
@@ -345,13 +355,13 @@ def put_header_member(
             value = header.lsn - header.difference
         elif key == 9:
             value = header.flags
-        o = put_unsigned(value, out, o, z)
-        if o < 0:
-            return o
-    if z - o < 2 or mark == 123:
+        out_pos = put_unsigned(value, out, out_pos, out_limit)
+        if out_pos < 0:
+            return out_pos
+    if out_limit - out_pos < 2 or mark == 123:
         return -1 if mark == 44 else -2
-    out[o] = 125
-    return o + 1
+    out[out_pos] = 125
+    return out_pos + 1
 
 
 # -- line --------------------------------------------------------------------------------------------------------------

@@ -239,45 +239,45 @@ def is_wrong_type(kind: int, code: int) -> bool:
 
 
 @kernel(is_wrong_type, load64, read_map_head, read_uint, skip_value)
-def read_row_header(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+def read_row_header(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read the header map of a row into the columns `out[at:]`; return the position after it."""
-    count, p = read_map_head(buf, p, n)
-    if p < 0:
-        return p
-    if count > n - p:
+    count, pos = read_map_head(buf, pos, limit)
+    if pos < 0:
+        return pos
+    if count > limit - pos:
         return -1
     keys = 0
     for _ in range(count):
-        key, p = read_uint(buf, p, n)
-        if p < 0:
-            return p
-        if p >= n:
+        key, pos = read_uint(buf, pos, limit)
+        if pos < 0:
+            return pos
+        if pos >= limit:
             return -1
         if key == 4:
-            if p + 9 > n:
+            if pos + 9 > limit:
                 return -1
-            if buf[p] != 0xCB:
+            if buf[pos] != 0xCB:
                 return -2
-            out[at + 4] = load64(buf, p + 1)
-            p += 9
+            out[at + 4] = load64(buf, pos + 1)
+            pos += 9
         elif key >= 0 and key <= 11:
-            value, p = read_uint(buf, p, n)
-            if p < 0:
-                return p
+            value, pos = read_uint(buf, pos, limit)
+            if pos < 0:
+                return pos
             out[at + table[key]] = value
         else:
-            if key >= 0 and key <= 100 and is_wrong_type(table[12 + key], buf[p] + 0):
+            if key >= 0 and key <= 100 and is_wrong_type(table[12 + key], buf[pos] + 0):
                 return -2
-            p, _, _, _ = skip_value(buf, p, n)
-            if p < 0:
-                return p
+            pos, _, _, _ = skip_value(buf, pos, limit)
+            if pos < 0:
+                return pos
             keys |= 1 << 61
             continue
         if keys & (1 << key) != 0:
             keys |= 1 << 59
         keys |= 1 << key
     out[at] = keys
-    return p
+    return pos
 
 
 @kernel(is_wrong_type)
@@ -298,31 +298,31 @@ def is_wrong_body_type(row_type: int, key: int, code: int, table: Int64s) -> boo
 
 
 @kernel(read_map_head, read_uint, skip_value, is_wrong_body_type)
-def read_row_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+def read_row_body(buf: UInt8s, pos: int, limit: int, row_type: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read the body map of a row. A key that is not an unsigned integer is skipped with its value, as by the server."""
-    count, p = read_map_head(buf, p, n)
-    if p < 0:
-        return p
-    if count > n - p:
+    count, pos = read_map_head(buf, pos, limit)
+    if pos < 0:
+        return pos
+    if count > limit - pos:
         return -1
     keys = 0
     all_marks = 0
     all_pairs = 0
     all_nested = 0
     for _ in range(count):
-        if p >= n:
+        if pos >= limit:
             return -1
-        first = buf[p] + 0
+        first = buf[pos] + 0
         key = -1
         if first < 0x80 or (first >= 0xCC and first <= 0xCF):
-            key, p = read_uint(buf, p, n)
+            key, pos = read_uint(buf, pos, limit)
         elif row_type >= 0 and row_type < 30:
-            p, _, _, _ = skip_value(buf, p, n)
+            pos, _, _, _ = skip_value(buf, pos, limit)
         else:
             return -2
-        if p < 0:
-            return p
-        if p >= n:
+        if pos < 0:
+            return pos
+        if pos >= limit:
             return -1
         bit = key
         if key < 0 or key > 58:
@@ -330,16 +330,16 @@ def read_row_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out
         if keys & (1 << bit) != 0 and bit != 61:
             keys |= 1 << 59
         keys |= 1 << bit
-        if is_wrong_body_type(row_type, key, buf[p] + 0, table):
+        if is_wrong_body_type(row_type, key, buf[pos] + 0, table):
             return -2
         if row_type >= 0 and row_type < 30:
             if key == 0x10:
-                out[at + 10], _ = read_uint(buf, p, n)
+                out[at + 10], _ = read_uint(buf, pos, limit)
             elif key == 0x21:
-                out[at + 11] = p
-        p, marks, pairs, nested = skip_value(buf, p, n)
-        if p < 0:
-            return p
+                out[at + 11] = pos
+        pos, marks, pairs, nested = skip_value(buf, pos, limit)
+        if pos < 0:
+            return pos
         all_marks |= marks
         all_pairs += pairs
         all_nested += nested
@@ -347,45 +347,45 @@ def read_row_body(buf: UInt8s, p: int, n: int, row_type: int, table: Int64s, out
         all_nested = 0xFFFFFF
     out[at + 9] = keys
     out[at + 12] = all_marks + all_nested * 0x100 + all_pairs * 0x100000000
-    return p
+    return pos
 
 
 @kernel(read_row_header, read_row_body)
-def read_row(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+def read_row(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read one row: header map, then a body map (unless it is a NOP, or the bytes end)."""
     for i in range(13):
         out[at + i] = 0
-    p = read_row_header(buf, p, n, table, out, at)
+    pos = read_row_header(buf, pos, limit, table, out, at)
     out[at + 8] = -1
     out[at + 10] = -1
     out[at + 11] = -1
     out[at + 12] = 0
-    if p < 0 or p >= n:
-        return p
+    if pos < 0 or pos >= limit:
+        return pos
     row_type = out[at + 1]
     if row_type != 12:
-        out[at + 8] = p
-        return read_row_body(buf, p, n, row_type, table, out, at)
-    if buf[p] == 0x80:
-        out[at + 8] = p
-        return p + 1
-    return p
+        out[at + 8] = pos
+        return read_row_body(buf, pos, limit, row_type, table, out, at)
+    if buf[pos] == 0x80:
+        out[at + 8] = pos
+        return pos + 1
+    return pos
 
 
 @kernel(read_row_header, skip_value)
-def read_row_frame(buf: UInt8s, p: int, n: int, table: Int64s, out: MutableInt64s, at: int) -> int:
+def read_row_frame(buf: UInt8s, pos: int, limit: int, table: Int64s, out: MutableInt64s, at: int) -> int:
     """Read one row but decode only its header; the body may be any one value, as in the server's framing of rows."""
     for i in range(13):
         out[at + i] = 0
-    p = read_row_header(buf, p, n, table, out, at)
+    pos = read_row_header(buf, pos, limit, table, out, at)
     out[at + 8] = -1
     out[at + 10] = -1
     out[at + 11] = -1
     out[at + 12] = 0
-    if p < 0 or p >= n or out[at + 1] == 12:
-        return p
-    p, _, _, _ = skip_value(buf, p, n)
-    return p
+    if pos < 0 or pos >= limit or out[at + 1] == 12:
+        return pos
+    pos, _, _, _ = skip_value(buf, pos, limit)
+    return pos
 
 
 _CHECKED_BODY_KEYS = (*range(0x10, 0x16), 0x20, 0x21, 0x28, 0x2A)

@@ -18,7 +18,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import SetFinding, SetMember, Validator, is_header_correction
 from binlogtool.format_api.layout import Kernel, LogFileLayout
 from binlogtool.formats.tarantool.codes import BOX_SYSTEM_ID_MAX, FileKind
-from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.schema import format_vclock
 from binlogtool.formats.tarantool.validate.row_rules import TarantoolValidator, format_range
 from binlogtool.formats.tarantool.validate.vinyl import (

@@ -25,7 +25,7 @@ from binlogtool.formats.tarantool.codes import (
     RowType,
 )
 from binlogtool.formats.tarantool.decode import find_too_deep_rows
-from binlogtool.formats.tarantool.layout import TarantoolContext
+from binlogtool.formats.tarantool.detect_layout import TarantoolContext
 from binlogtool.formats.tarantool.msgpack.messages import (
     find_text,
     limit_depth,
@@ -215,19 +215,19 @@ def find_odd_block(
 
 
 @kernel(read_container_head, skip_value)
-def find_array_field(buf: UInt8s, p: int, n: int, number: int) -> int:
-    """Return the position of field `number` of the array at `p`, or -1 if it has no such field."""
-    if p < 0 or p >= n:
+def find_array_field(buf: UInt8s, pos: int, limit: int, number: int) -> int:
+    """Return the position of field `number` of the array at `pos`, or -1 if it has no such field."""
+    if pos < 0 or pos >= limit:
         return -1
-    code = buf[p] + 0
-    count, p = read_container_head(buf, p, n, code)
+    code = buf[pos] + 0
+    count, pos = read_container_head(buf, pos, limit, code)
     if code < 0x90 or code > 0xDD or number >= count:
         return -1
     for _ in range(number):
-        p, _, _, _ = skip_value(buf, p, n)
-        if p < 0:
+        pos, _, _, _ = skip_value(buf, pos, limit)
+        if pos < 0:
             return -1
-    return p if p < n else -1
+    return pos if pos < limit else -1
 
 
 @kernel(load_integer)

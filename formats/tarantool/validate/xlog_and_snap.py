@@ -693,14 +693,14 @@ def decode_key_parts(row: list[Any]) -> tuple[int, ...] | None:
     stored_parts = row[5] if isinstance(row[5], list) else [row[i : i + 2] for i in range(6, len(row) - 1, 2)]
     parts: list[int] = []
     for part in stored_parts:
-        number, kind = _decode_key_part(part)
+        number, kind = _parse_key_part(part)
         if type(number) is not int or number < 0 or kind not in _KEY_KINDS:
             return None
         parts += (number, _KEY_KINDS[kind])
     return tuple(parts) or None
 
 
-def _decode_key_part(part: Any) -> tuple[Any, str | None]:
+def _parse_key_part(part: Any) -> tuple[Any, str | None]:
     if isinstance(part, dict):
         plain_order = "collation" not in part and part.get("sort_order", "asc") == "asc" and "path" not in part
         return part.get("field"), str(part.get("type")).lower() if plain_order else None

@@ -6,7 +6,7 @@ import pytest
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.statements import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, normalize_quotes
-from binlogtool.formats.binlog_events.ddl.table_catalog import TableKnowledge, Triggers
+from binlogtool.formats.binlog_events.ddl.table_catalog import TableCatalog, Triggers
 from binlogtool.formats.binlog_events.ddl.table_definitions import DdlStatement, TableDefinitions
 from binlogtool.formats.binlog_events.event_schemas import QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
@@ -123,7 +123,7 @@ TRIGGER = "create definer=`r``oot`@`%` trigger if not exists tr before insert on
     ],
 )  # fmt: skip
 def test_triggers_are_known_as_long_as_they_are_there(statement: str, table: str, expected: list[str]) -> None:
-    known = TableKnowledge()
+    known = TableCatalog()
     known.apply_statement(TRIGGER.encode(), IN_D)
     known.apply_statement(statement.encode(), IN_D)
     assert known.triggers.list_triggers(table) == expected
@@ -165,7 +165,7 @@ def test_backslashes_escape_where_only_quotation_marks_are_names() -> None:
 
 
 def test_a_table_between_quotation_marks_is_declared() -> None:
-    known = TableKnowledge()
+    known = TableCatalog()
     known.apply_statement(
         rb"""CREATE TABLE "t" (id INT DEFAULT '\', "a" TEXT, g INT AS (id + 1))""", IN_D._replace(status_vars=ORACLE)
     )
@@ -174,8 +174,8 @@ def test_a_table_between_quotation_marks_is_declared() -> None:
     assert [(one.name, one.generated) for one in definition.columns] == [("id", False), ("a", False), ("g", True)]
 
 
-def knowledge(*statements: str, schema: str | None = None) -> TableKnowledge:
-    known = TableKnowledge()
+def knowledge(*statements: str, schema: str | None = None) -> TableCatalog:
+    known = TableCatalog()
     known.load_schema(schema)
     for statement in statements:
         known.apply_statement(statement.encode(), IN_D._replace(db=b"db"))

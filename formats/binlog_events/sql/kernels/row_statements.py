@@ -131,18 +131,18 @@ def put_table_map(
 
 @kernel(put_checksum)
 def put_last_event(
-    p: int, n: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
+    pos: int, limit: int, flags: int, buf: UInt8s, texts: UInt8s, out: MutableUInt8s, o: int, checksum_size: int
 ) -> int:
-    """Write the row event `buf[p:n]` with the STMT_END flag; `flags`: offset of the event's flags."""
-    for i in range(n - p - checksum_size):
-        out[o + i] = buf[p + i] + 0
-    out[o + flags - p] = buf[flags] | 1
-    return put_checksum(checksum_size, texts, out, o + n - p - checksum_size, o)
+    """Write the row event `buf[pos:limit]` with the STMT_END flag; `flags`: offset of the event's flags."""
+    for i in range(limit - pos - checksum_size):
+        out[o + i] = buf[pos + i] + 0
+    out[o + flags - pos] = buf[flags] | 1
+    return put_checksum(checksum_size, texts, out, o + limit - pos - checksum_size, o)
 
 
 @kernel(put_piece, has_valid_images, put_base64, put_last_event, put_table_map, load_word)
-def put_rows_with_map(p: int, start: int, n: int, code: int, memory: ScriptMemory, template: int, o: int) -> int:
-    """Write the row event `buf[p:n]` after its TABLE_MAP as one BINLOG statement.
+def put_rows_with_map(pos: int, start: int, limit: int, code: int, memory: ScriptMemory, template: int, o: int) -> int:
+    """Write the row event `buf[pos:limit]` after its TABLE_MAP as one BINLOG statement.
 
     Events are assembled at the end of the output buffer before they are encoded.
 
@@ -153,24 +153,24 @@ def put_rows_with_map(p: int, start: int, n: int, code: int, memory: ScriptMemor
         The end offset; -1 if the buffer is too small, -2 if the event does not fit its table.
     """
     checksum_size = memory.state[CHECKSUM_BYTES] + 0
-    if n - checksum_size - start < memory.state[TABLE_ID_SIZE] + 2 or not has_valid_images(
-        memory.buf, start, n - checksum_size, code, memory.texts, template, memory.state[TABLE_ID_SIZE] + 0
+    if limit - checksum_size - start < memory.state[TABLE_ID_SIZE] + 2 or not has_valid_images(
+        memory.buf, start, limit - checksum_size, code, memory.texts, template, memory.state[TABLE_ID_SIZE] + 0
     ):
         return -2
-    event = n - p
+    event = limit - pos
     table = 19 + load_word(memory.texts, template + 20) + checksum_size
     if memory.z - o < (event + table) // 3 * 4 + event + table + 256:
         return -1
     o = put_piece(BINLOG, memory.texts, memory.out, o)
     at = memory.z - table - 16
-    put_table_map(p, memory.buf, memory.texts, template, memory.out, at, checksum_size)
+    put_table_map(pos, memory.buf, memory.texts, template, memory.out, at, checksum_size)
     o = put_base64(memory.out, at, at + table, memory.texts, memory.out, o)
     flags = start + memory.state[TABLE_ID_SIZE]
     if memory.buf[flags] & 1:
-        o = put_base64(memory.buf, p, n, memory.texts, memory.out, o)
+        o = put_base64(memory.buf, pos, limit, memory.texts, memory.out, o)
     else:
         at = memory.z - event - 16
-        put_last_event(p, n, flags, memory.buf, memory.texts, memory.out, at, checksum_size)
+        put_last_event(pos, limit, flags, memory.buf, memory.texts, memory.out, at, checksum_size)
         o = put_base64(memory.out, at, at + event, memory.texts, memory.out, o)
     return put_piece(CLOSE, memory.texts, memory.out, o)
 
@@ -284,14 +284,14 @@ def write_base64_lines(
 
 
 @kernel(find_bitmaps)
-def find_block(buf: UInt8s, p: int, n: int, code: int, id_size: int) -> int:
-    """Return the position of the compressed block in the row event body `buf[p:n]`; -1 if its header is malformed."""
-    columns, p = find_bitmaps(buf, p + id_size, n, code >= WRITE_COMPRESSED_V2)
+def find_block(buf: UInt8s, pos: int, limit: int, code: int, id_size: int) -> int:
+    """Return the position of the compressed block in the row event body `buf[pos:limit]`; -1: malformed header."""
+    columns, pos = find_bitmaps(buf, pos + id_size, limit, code >= WRITE_COMPRESSED_V2)
     if columns < 0 or columns > MAX_COLUMNS:
         return -1
     size = (columns + 7) >> 3
-    p += 2 * size if (code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
-    return p if p < n else -1
+    pos += 2 * size if (code - WRITE_COMPRESSED_V1) % ROW_KINDS == UPDATED else size
+    return pos if pos < limit else -1
 
 
 @kernel(find_block, load_big_endian)
@@ -415,24 +415,26 @@ def has_key_columns(buf: UInt8s, bitmap: int, texts: UInt8s, template: int) -> i
 
 
 @kernel(copy_text, load_word)
-def put_column_names(buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, o: int, z: int) -> int:
+def put_column_names(
+    buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, out_pos: int, out_limit: int
+) -> int:
     """Write, in parentheses, the names of the image's columns that statements may set."""
     separator = OPENING_BRACKET
-    out[o] = OPENING_BRACKET
+    out[out_pos] = OPENING_BRACKET
     entry = template + EVENT_RECORD_HEAD_SIZE
     for i in range(load_word(texts, template)):
         if buf[bitmap + (i >> 3)] >> (i & 7) & 1 and not load_word(texts, entry + 32) & GENERATED:
             size = load_word(texts, entry + 20)
-            if z - o < size + _MAX_FIXED_VALUE:
+            if out_limit - out_pos < size + _MAX_FIXED_VALUE:
                 return -1
-            out[o] = separator
-            o = copy_text(texts, template + load_word(texts, entry + 16), size, out, o + 1)
+            out[out_pos] = separator
+            out_pos = copy_text(texts, template + load_word(texts, entry + 16), size, out, out_pos + 1)
             separator = COMMA
         entry += EVENT_RECORD_COLUMN_SIZE
     if separator == OPENING_BRACKET:
-        o += 1
-    out[o] = 41
-    return o + 1
+        out_pos += 1
+    out[out_pos] = 41
+    return out_pos + 1
 
 
 @kernel(copy_text, load_word, put_piece)
@@ -671,19 +673,19 @@ def put_row(
 
 @kernel(copy_text, put_piece, put_column_names, load_word)
 def put_statement_start(
-    kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, o: int, z: int
+    kind: int, buf: UInt8s, bitmap: int, texts: UInt8s, template: int, out: MutableUInt8s, out_pos: int, out_limit: int
 ) -> int:
     """Write the beginning of a statement, up to its first value or assignment."""
     target = load_word(texts, template + 8)
-    if z - o < target + _MAX_FIXED_VALUE:
+    if out_limit - out_pos < target + _MAX_FIXED_VALUE:
         return -1
-    o = put_piece(_INSERT if kind == INSERTED else _UPDATE if kind == UPDATED else _DELETE, texts, out, o)
-    o = copy_text(texts, template + load_word(texts, template + 4), target, out, o)
+    out_pos = put_piece(_INSERT if kind == INSERTED else _UPDATE if kind == UPDATED else _DELETE, texts, out, out_pos)
+    out_pos = copy_text(texts, template + load_word(texts, template + 4), target, out, out_pos)
     if kind > 0:
-        return o
-    out[o] = 32
-    o = put_column_names(buf, bitmap, texts, template, out, o + 1, z)
-    return o if o < 0 else put_piece(_VALUES, texts, out, o)
+        return out_pos
+    out[out_pos] = 32
+    out_pos = put_column_names(buf, bitmap, texts, template, out, out_pos + 1, out_limit)
+    return out_pos if out_pos < 0 else put_piece(_VALUES, texts, out, out_pos)
 
 
 @kernel(put_piece, put_row, put_statement_start)
@@ -732,21 +734,23 @@ def put_statements(
     find_transition, find_images, has_key_columns, load_little_endian, count_present_columns, put_rows_session,
     put_statements, find_rows_request, load_word,
 )  # fmt: skip
-def put_event_statements(memory: ScriptMemory, p: int, n: int, code: int, time: int, template: int, o: int) -> int:
+def put_event_statements(
+    memory: ScriptMemory, pos: int, limit: int, code: int, time: int, template: int, o: int
+) -> int:
     """Write the body of an uncompressed row event whose template is at `texts[template]`."""
     columns = load_word(memory.texts, template)
-    p += memory.state[TABLE_ID_SIZE]
-    before, at = find_images(memory.buf, p, n, code, columns)
+    pos += memory.state[TABLE_ID_SIZE]
+    before, at = find_images(memory.buf, pos, limit, code, columns)
     if at < 0:
         return -2
     cell = find_transition(
         memory.state[SESSION_NUMBER] + 0,
-        find_rows_request(load_little_endian(memory.buf, p, 2) & memory.state[ROW_FLAG_MASK], memory.moves),
+        find_rows_request(load_little_endian(memory.buf, pos, 2) & memory.state[ROW_FLAG_MASK], memory.moves),
         memory.moves,
     )
     if cell < 0:
         return -2
-    p = at
+    pos = at
     kind = (code - WRITE_ROWS_V1) % VERSION_OFFSET
     after = before + ((columns + 7) >> 3) if kind == UPDATED else before
     o = put_rows_session(cell, 1000000 * time, memory, o)
@@ -755,8 +759,8 @@ def put_event_statements(memory: ScriptMemory, p: int, n: int, code: int, time: 
     afters = count_present_columns(memory.buf, after, columns)
     keyed = has_key_columns(memory.buf, before, memory.texts, template) if kind > 0 else 0
     return put_statements(
-        RowMemory(memory.buf, n, memory.texts, template, memory.out, memory.z),
-        p,
+        RowMemory(memory.buf, limit, memory.texts, template, memory.out, memory.z),
+        pos,
         kind,
         before,
         befores,

@@ -119,10 +119,10 @@ def load_digit_pair(texts: UInt8s, number: int) -> int:
 
 
 @kernel(load_six_bytes, load_digit_pair, native="base64_line")
-def put_base64(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
-    """Write `buf[p:n]` in base64 and a line end; return the end offset."""
-    while n - p >= 6:
-        six = load_six_bytes(buf, p)
+def put_base64(buf: UInt8s, pos: int, limit: int, texts: UInt8s, out: MutableUInt8s, o: int) -> int:
+    """Write `buf[pos:limit]` in base64 and a line end; return the end offset."""
+    while limit - pos >= 6:
+        six = load_six_bytes(buf, pos)
         word = load_digit_pair(texts, six >> 36) | load_digit_pair(texts, six >> 24) << 16
         word |= load_digit_pair(texts, six >> 12) << 32
         more = load_digit_pair(texts, six)
@@ -131,22 +131,22 @@ def put_base64(buf: UInt8s, p: int, n: int, texts: UInt8s, out: MutableUInt8s, o
         out[o + 6] = more & 255
         out[o + 7] = more >> 8
         o += 8
-        p += 6
-    while n > p:
-        three = buf[p] << 16
-        if n - p > 1:
-            three |= buf[p + 1] << 8
-        if n - p > 2:
-            three |= buf[p + 2] + 0
+        pos += 6
+    while limit > pos:
+        three = buf[pos] << 16
+        if limit - pos > 1:
+            three |= buf[pos + 1] << 8
+        if limit - pos > 2:
+            three |= buf[pos + 2] + 0
         word = load_digit_pair(texts, three >> 12) | load_digit_pair(texts, three) << 16
         for i in range(4):
             out[o + i] = (word >> 8 * i) & 255
-        if n - p < 3:
+        if limit - pos < 3:
             out[o + 3] = 61
-        if n - p < 2:
+        if limit - pos < 2:
             out[o + 2] = 61
         o += 4
-        p += 3
+        pos += 3
     out[o] = 10
     return o + 1
 
@@ -213,28 +213,28 @@ def is_same_block(texts: UInt8s, at: int, size: int, gap: int, buf: UInt8s, p: i
 
 
 @kernel()
-def is_begin(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether the text `buf[p:n]` is BEGIN."""
-    if n - p != 5 or buf[p] != 66 or buf[p + 1] != 69 or buf[p + 2] != 71:
+def is_begin(buf: UInt8s, pos: int, limit: int) -> bool:
+    """Return whether the text `buf[pos:limit]` is BEGIN."""
+    if limit - pos != 5 or buf[pos] != 66 or buf[pos + 1] != 69 or buf[pos + 2] != 71:
         return False
-    return buf[p + 3] == 73 and buf[p + 4] == 78
+    return buf[pos + 3] == 73 and buf[pos + 4] == 78
 
 
 @kernel(is_begin, is_same_block, load_word)
-def find_query_request(p: int, n: int, inside: int, buf: UInt8s, transitions: UInt8s) -> int:
-    """Return the request of the QUERY body `buf[p:n]` (a BEGIN unless `inside` is set); -1 if it is unknown."""
-    if n - p < 19:
+def find_query_request(pos: int, limit: int, inside: int, buf: UInt8s, transitions: UInt8s) -> int:
+    """Return the request of the QUERY body `buf[pos:limit]` (a BEGIN unless `inside` is set); -1 if it is unknown."""
+    if limit - pos < 19:
         return -1
-    size = buf[p + 11] | buf[p + 12] << 8
-    text = p + 14 + size + buf[p + 8]
-    if text >= n or (inside == 0 and not is_begin(buf, text, n)):
+    size = buf[pos + 11] | buf[pos + 12] << 8
+    text = pos + 14 + size + buf[pos + 8]
+    if text >= limit or (inside == 0 and not is_begin(buf, text, limit)):
         return -1
     for request in range(load_word(transitions, 0)):
         at = 16 + 12 * request
         more = load_word(transitions, at + 8)
         if load_word(transitions, at + 4) != size or more >> 16 & 1 != inside:
             continue
-        if is_same_block(transitions, load_word(transitions, at), size, (more & 0xFFFF) - 1, buf, p + 13):
+        if is_same_block(transitions, load_word(transitions, at), size, (more & 0xFFFF) - 1, buf, pos + 13):
             return request
     return -1
 
@@ -321,15 +321,15 @@ def put_query_session(p: int, time: int, request: int, cell: int, memory: Script
 
 
 @kernel(find_transition, put_piece, put_query_session, find_query_request)
-def put_begin(p: int, n: int, time: int, memory: ScriptMemory, o: int) -> int:
+def put_begin(pos: int, limit: int, time: int, memory: ScriptMemory, o: int) -> int:
     """Write a BEGIN after its GTID, in its session; -1 if that is not supported."""
     if memory.state[TRANSACTION_STATE] != AFTER_GTID:
         return -1
-    request = find_query_request(p, n, 0, memory.buf, memory.moves)
+    request = find_query_request(pos, limit, 0, memory.buf, memory.moves)
     cell = find_transition(memory.state[SESSION_NUMBER] + 0, request, memory.moves)
     if cell < 0:
         return -1
-    o = put_query_session(p, time, request, cell, memory, o)
+    o = put_query_session(pos, time, request, cell, memory, o)
     if o < 0:
         return -1
     memory.state[TRANSACTION_STATE] = IN_TRANSACTION
@@ -345,14 +345,14 @@ _INSERT, _UPDATE, _DELETE, _REPLACE = (
 
 
 @kernel()
-def is_row_change(buf: UInt8s, p: int, n: int) -> bool:
+def is_row_change(buf: UInt8s, pos: int, limit: int) -> bool:
     """Return whether the first word of a text is INSERT, UPDATE, DELETE or REPLACE."""
     word = 0
-    at = p
-    while at < n and at < p + 8 and ((buf[at] | 32) >= 97 and (buf[at] | 32) <= 122):
+    at = pos
+    while at < limit and at < pos + 8 and ((buf[at] | 32) >= 97 and (buf[at] | 32) <= 122):
         word = word << 8 | (buf[at] & 223)
         at += 1
-    if at == n or at - p > 7:
+    if at == limit or at - pos > 7:
         return False
     matches = 1 if word == _INSERT else 0
     matches |= 1 if word == _UPDATE else 0
@@ -362,7 +362,7 @@ def is_row_change(buf: UInt8s, p: int, n: int) -> bool:
 
 
 @kernel(native="plain_text")
-def check_plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
+def check_plain_text(buf: UInt8s, pos: int, limit: int, escapes: int) -> int:
     """Return whether a text closes its quotation marks and contains no comment, client command or client mark.
 
     A line that begins with D counts as a possible command.
@@ -375,10 +375,10 @@ def check_plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
     """
     mark = 0
     result = 1
-    while p < n:
-        c = buf[p] + 0
-        p += 1
-        next_byte = buf[p] + 0 if p < n else 0
+    while pos < limit:
+        c = buf[pos] + 0
+        pos += 1
+        next_byte = buf[pos] + 0 if pos < limit else 0
         if c == 10:
             if next_byte | 32 == 100:
                 return 0
@@ -387,7 +387,7 @@ def check_plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
                 return 0
             if next_byte == APOSTROPHE:
                 result = 2
-            p += 1
+            pos += 1
         elif c == 47 and next_byte == 42:
             return 0
         elif mark > 0:
@@ -397,7 +397,7 @@ def check_plain_text(buf: UInt8s, p: int, n: int, escapes: int) -> int:
             mark = c
         elif c == 35 or c == 36 or c == 59 or (c == 45 and next_byte == 45):
             return 0
-    return result if mark == 0 and p == n else 0
+    return result if mark == 0 and pos == limit else 0
 
 
 @kernel()
@@ -451,28 +451,28 @@ def put_variable(code: int, p: int, memory: ScriptMemory, o: int) -> int:
 
 
 @kernel(copy_text)
-def put_text(buf: UInt8s, p: int, n: int, out: MutableUInt8s, o: int) -> int:
+def put_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> int:
     """Copy bytes unchanged, without reading any bytes after them."""
-    size = n - p
-    o = copy_text(buf, p, size - (size & 7), out, o)
-    for i in range(n - (size & 7), n):
+    size = limit - pos
+    o = copy_text(buf, pos, size - (size & 7), out, o)
+    for i in range(limit - (size & 7), limit):
         out[o] = buf[i] + 0
         o += 1
     return o
 
 
 @kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_word)
-def find_text_request(p: int, n: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
-    """Return the request of the QUERY `buf[p:n]`, plus 1 << 16 if clients read it by sql_mode; -1 = unsupported."""
-    request = find_query_request(p, n, 1, buf, transitions)
+def find_text_request(pos: int, limit: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
+    """Return the request of the QUERY `buf[pos:limit]`, plus 1 << 16 if sql_mode decides its meaning; -1 = unsupported."""
+    request = find_query_request(pos, limit, 1, buf, transitions)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
-    size = buf[p + 8] + 0
-    names = p + 13 + (buf[p + 11] | buf[p + 12] << 8)
+    size = buf[pos + 8] + 0
+    names = pos + 13 + (buf[pos + 11] | buf[pos + 12] << 8)
     escapes = load_word(transitions, 16 + 12 * request + 8) >> 17 & 1
-    if not is_same_database(buf, names, size, state) or not is_row_change(buf, names + size + 1, n):
+    if not is_same_database(buf, names, size, state) or not is_row_change(buf, names + size + 1, limit):
         return -1
-    plain = check_plain_text(buf, names + size + 1, n, escapes)
+    plain = check_plain_text(buf, names + size + 1, limit, escapes)
     return -1 if plain == 0 else request + (plain >> 1 << 16)
 
 
@@ -536,10 +536,12 @@ def is_uncompressed_rows(code: int) -> bool:
 
 
 @kernel(has_valid_images, find_template)
-def has_matching_rows(code: int, p: int, n: int, map_number: int, buf: UInt8s, texts: UInt8s, state: Int64s) -> bool:
+def has_matching_rows(
+    code: int, pos: int, limit: int, map_number: int, buf: UInt8s, texts: UInt8s, state: Int64s
+) -> bool:
     """Return whether the rows of an event fit the TABLE_MAP; a server stops at an event whose rows do not fit."""
     template = find_template(texts, state[TEMPLATES] + 0, map_number)
-    return template > 0 and has_valid_images(buf, p, n, code, texts, template, state[TABLE_ID_SIZE] + 0)
+    return template > 0 and has_valid_images(buf, pos, limit, code, texts, template, state[TABLE_ID_SIZE] + 0)
 
 
 @kernel(is_uncompressed_rows, has_matching_rows, load_little_endian)
@@ -598,33 +600,33 @@ def put_rows_binlog(i: int, last: int, events: EventColumns, memory: ScriptMemor
 
 
 @kernel()
-def is_plain_gtid(buf: UInt8s, p: int, n: int) -> bool:
-    """Return whether MariaDB's GTID is complete from its further flags at `p` on, and is no ALTER TABLE step."""
-    if p >= n:
-        return p == n
-    more = buf[p] + 0
-    return more & 14 == 0 and n - p > (more & 1) + (more & 16) // 4
+def is_plain_gtid(buf: UInt8s, pos: int, limit: int) -> bool:
+    """Return whether MariaDB's GTID is complete from its further flags at `pos` on, and is no ALTER TABLE step."""
+    if pos >= limit:
+        return pos == limit
+    more = buf[pos] + 0
+    return more & 14 == 0 and limit - pos > (more & 1) + (more & 16) // 4
 
 
 @kernel(put_piece, is_plain_gtid, load_little_endian, put_position_comment, put_unsigned)
-def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemory, o: int, place: int) -> int:
+def put_mariadb_gtid(server: int, flags: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MariaDB's GTID; -1 if it is unsupported."""
     if (
-        n - p < 19
+        limit - pos < 19
         or flags & SKIP_REPLICATION
         or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION
         or memory.state[IS_MARIADB] == 0
     ):
         return -1
-    more = memory.buf[p + 12] + 0
+    more = memory.buf[pos + 12] + 0
     if (
         more & 0xE1
         or (more >> 3) & 1 != memory.state[PARALLEL_ALLOWED]
-        or not is_plain_gtid(memory.buf, p + 13 + 4 * (more & 2), n)
+        or not is_plain_gtid(memory.buf, pos + 13 + 4 * (more & 2), limit)
     ):
         return -1
-    number = load_little_endian(memory.buf, p, 8)
-    domain = load_little_endian(memory.buf, p + 8, 4)
+    number = load_little_endian(memory.buf, pos, 8)
+    domain = load_little_endian(memory.buf, pos + 8, 4)
     if number < 0 or (
         memory.state[SETS_GTIDS] and (domain != memory.state[DOMAIN_ID] or server != memory.state[SERVER_ID])
     ):
@@ -646,22 +648,22 @@ def put_mariadb_gtid(server: int, flags: int, p: int, n: int, memory: ScriptMemo
 
 
 @kernel(load_little_endian)
-def has_version(p: int, n: int, buf: UInt8s, version: int) -> bool:
+def has_version(pos: int, limit: int, buf: UInt8s, version: int) -> bool:
     """Return whether the GTID body has exactly one server version, and it is this version.
 
-    `p`: offset after the commit timestamps.
+    `pos`: offset after the commit timestamps.
     """
-    if n - p < 5:
+    if limit - pos < 5:
         return False
-    length = buf[p] + 0
-    p += 1
+    length = buf[pos] + 0
+    pos += 1
     if length == 252:
-        p += 2
+        pos += 2
     elif length == 253:
-        p += 3
+        pos += 3
     elif length == 254:
-        p += 8
-    return n - p >= 4 and load_little_endian(buf, p, 4) == version
+        pos += 8
+    return limit - pos >= 4 and load_little_endian(buf, pos, 4) == version
 
 
 @kernel(put_unsigned, put_uuid)
@@ -673,14 +675,14 @@ def put_gtid(p: int, number: int, memory: ScriptMemory, o: int) -> int:
 
 
 @kernel(put_piece, has_version, load_little_endian, put_gtid, put_position_comment, put_unsigned)
-def put_mysql_gtid(code: int, p: int, n: int, memory: ScriptMemory, o: int, place: int) -> int:
+def put_mysql_gtid(code: int, pos: int, limit: int, memory: ScriptMemory, o: int, place: int) -> int:
     """Write MySQL's GTID, if it has one server version; -1 if it is unsupported."""
-    if n - p < 54 or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION or memory.state[IS_MARIADB]:
+    if limit - pos < 54 or memory.state[TRANSACTION_STATE] != OUTSIDE_TRANSACTION or memory.state[IS_MARIADB]:
         return -1
     sets_gtids = memory.state[SETS_GTIDS] != 0
-    number = load_little_endian(memory.buf, p + 17, 8)
-    time = load_little_endian(memory.buf, p + 42, 7)
-    at = p + 49
+    number = load_little_endian(memory.buf, pos + 17, 8)
+    time = load_little_endian(memory.buf, pos + 42, 7)
+    at = pos + 49
     if time >= HAS_IMMEDIATE_TIMESTAMP:
         time = load_little_endian(memory.buf, at, 7)
         at += 7
@@ -689,19 +691,19 @@ def put_mysql_gtid(code: int, p: int, n: int, memory: ScriptMemory, o: int, plac
         and (time >= HAS_IMMEDIATE_TIMESTAMP or (code == ANONYMOUS_GTID and memory.state[GTID_AUTOMATIC] == 0))
     ):
         return -1
-    if sets_gtids and not has_version(at, n, memory.buf, memory.state[SERVER_VERSION] + 0):
+    if sets_gtids and not has_version(at, limit, memory.buf, memory.state[SERVER_VERSION] + 0):
         return -1
     o = put_position_comment(place, memory, o)
     if code == ANONYMOUS_GTID:
         o = put_piece(_ANONYMOUS, memory.texts, memory.out, o)
     else:
-        o = put_gtid(p + 1, number, memory, put_piece(_GTID_LOG, memory.texts, memory.out, o))
+        o = put_gtid(pos + 1, number, memory, put_piece(_GTID_LOG, memory.texts, memory.out, o))
         memory.out[o] = 10
         o += 1
     memory.state[TRANSACTION_STATE] = AFTER_GTID
     if not sets_gtids:
         return o
-    if memory.buf[p] & 1 == 0:
+    if memory.buf[pos] & 1 == 0:
         o = put_piece(_ISOLATION, memory.texts, memory.out, o)
     if time != memory.state[COMMIT_TIMESTAMP]:
         o = put_unsigned(time, memory.out, put_piece(_COMMITTED, memory.texts, memory.out, o), memory.z)
@@ -709,7 +711,7 @@ def put_mysql_gtid(code: int, p: int, n: int, memory: ScriptMemory, o: int, plac
         memory.state[COMMIT_TIMESTAMP] = time
     if code == ANONYMOUS_GTID:
         return o
-    o = put_gtid(p + 1, number, memory, put_piece(_NEXT, memory.texts, memory.out, o))
+    o = put_gtid(pos + 1, number, memory, put_piece(_NEXT, memory.texts, memory.out, o))
     memory.state[GTID_AUTOMATIC] = 0
     memory.out[o] = 39
     return put_piece(_END, memory.texts, memory.out, o + 1)

@@ -1,6 +1,6 @@
 """Track the row events of a batch, their transactions and times, in compiled code.
 
-`follow_row_events` stops before each event that it lacks information about, and records nothing for this event.
+`select_row_events` stops before each event that it lacks information about, and records nothing for this event.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RowEventColumns(NamedTuple):
     maps: Int64s
 
 
-class KnownMaps(NamedTuple):
+class TableMapStates(NamedTuple):
     """State of the table maps read so far, for kernels.
 
     known: two words per map: UNKNOWN, UNWANTED or WANTED, and the position of its first head in `heads` (0 = none).
@@ -69,7 +69,7 @@ class KnownMaps(NamedTuple):
     head_at: int
 
 
-class FoundRows(NamedTuple):
+class SelectedRowEvents(NamedTuple):
     """Output columns with one entry per selected row event.
 
     which, places: its index and its position. layouts, tables: the numbers of its head and of its map. times: -1 =
@@ -148,7 +148,7 @@ def find_known_head(code: int, buf: UInt8s, pos: int, limit: int, heads: Int64s,
 
 
 @kernel()
-def add_row_event(event: int, head: int, events: RowEventColumns, state: MutableInt64s, rows: FoundRows) -> int:
+def add_row_event(event: int, head: int, events: RowEventColumns, state: MutableInt64s, rows: SelectedRowEvents) -> int:
     """Append a row event with this head to `rows`."""
     count = state[COUNT]
     rows.which[count] = event
@@ -176,7 +176,7 @@ def add_row_event(event: int, head: int, events: RowEventColumns, state: Mutable
     is_possible_ddl,
     step_group,
 )
-def follow_row_events(
+def select_row_events(
     event: int,
     stop: int,
     selected: UInt8s,
@@ -185,8 +185,8 @@ def follow_row_events(
     traits: Int64s,
     words: Int64s,
     state: MutableInt64s,
-    known_maps: KnownMaps,
-    rows: FoundRows,
+    known_maps: TableMapStates,
+    rows: SelectedRowEvents,
 ) -> int:
     """Track the events `[event, stop)`; return the index of the event where the kernel stopped.
 

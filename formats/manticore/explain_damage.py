@@ -18,14 +18,14 @@ from binlogtool.format_api.format import FileHead, HeaderFlip, correct_head
 from binlogtool.format_api.layout import CRC32, U64, LogFileLayout
 from binlogtool.format_api.schema_fields import read_varint
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
-from binlogtool.formats.manticore.layout import (
+from binlogtool.formats.manticore.detect_layout import (
     META_NAMES,
     ManticoreLogContext,
     infer_id_size,
     read_layout,
     starts_with_transaction,
 )
+from binlogtool.formats.manticore.field_types import LAST_LOW_VERSION, read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.limits import Limits
 
@@ -200,7 +200,7 @@ _PROVEN_BY_TRANSACTIONS = "the transactions after it prove it"
 _PROVEN_BY_LIST = "the list after it proves it"
 
 
-def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
+def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     """Yield the one bit flip after which more transactions, or the file list, can be read (`format_api.format`)."""
     data = head.data
     if head.name.rpartition("/")[2] in META_NAMES:

@@ -31,7 +31,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     has_valid_checksum,
     read_event_size,
 )
-from binlogtool.formats.mysql_binlog.layout import FIRST_EVENT_AT, read_description
+from binlogtool.formats.mysql_binlog.detect_layout import FIRST_EVENT_AT, read_description
 
 # --- Damage findings in the terms of this format and its servers ---
 
@@ -146,7 +146,7 @@ _BY_CHECKSUM = "its checksum proves it"
 _BY_EVENTS = "the events after it prove it"
 
 
-def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
+def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     """Yield at most one bit flip (`format_api.format`) that, once corrected, makes FORMAT_DESCRIPTION readable."""
     data = head.data
     if len(data) < FIRST_EVENT_AT + _MIN_SIZE or not data.startswith(MAGIC):
@@ -183,10 +183,10 @@ def _find_flips(data: bytes) -> Iterator[tuple[int, int, str, int]]:
             changed[EVENT_SIZE_AT + bit // 8] ^= 1 << bit % 8
             if has_valid_checksum(clear_in_use_flag(bytes(changed))):
                 yield byte, bit % 8, _BY_CHECKSUM, size
-    yield from _find_flip_by_next_events(data, declared_size)
+    yield from _find_description_flip_without_checksum(data, declared_size)
 
 
-def _find_flip_by_next_events(data: bytes, declared_size: int) -> Iterator[tuple[int, int, str, int]]:
+def _find_description_flip_without_checksum(data: bytes, declared_size: int) -> Iterator[tuple[int, int, str, int]]:
     """Yield a flip that only the following events prove (servers without checksums): one bit of type, size or version.
 
     The header length is not corrected: there were servers with longer headers (23 bytes), whose events also follow each

@@ -31,7 +31,7 @@ _MIN_BIT_TRIES, _BYTES_PER_TRY = 16_384, 256
 STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
-class SalvageReader:
+class UnprovenRecordReader:
     """Find well-framed records in the damaged ranges of one scan (`core.scan.UnprovenReader`).
 
     Records that span several frames are found even if one of the frames is unproven.
@@ -257,7 +257,7 @@ def decode_all_rows(damage: DamagedRange, decoder: BlockDecoder, record_filter: 
     yield from decoder.decode_range(good_rows, record_filter, reached, good_rows.records.count)
 
 
-class SalvageMarker:
+class UnprovenRecordMarker:
     """Decoder of salvaged records that marks them as unproven.
 
     State that the format learns from them (such as names) applies only up to the next proven record.

@@ -47,7 +47,7 @@ from binlogtool.formats.binlog_events.event_schemas import (
     EVENTS,
     SCAN_COLUMNS,
     UNENCRYPTED_EVENTS,
-    EventForm,
+    EventChecksumForm,
     body_constructs,
     event_construct,
 )
@@ -99,11 +99,11 @@ def find_incompatibility(description: FormatDescription) -> str | None:
     return None
 
 
-def get_event_form(description: FormatDescription) -> EventForm:
+def get_event_form(description: FormatDescription) -> EventChecksumForm:
     """Return the format of the events after a FORMAT_DESCRIPTION."""
     if description.checksum_alg is None:
-        return EventForm.BARE
-    return EventForm.CRC if description.has_checksums else EventForm.PLAIN
+        return EventChecksumForm.BARE
+    return EventChecksumForm.CRC if description.has_checksums else EventChecksumForm.PLAIN
 
 
 def is_checksum_valid(data: bytes, at: int, description: FormatDescription) -> bool:
@@ -112,14 +112,16 @@ def is_checksum_valid(data: bytes, at: int, description: FormatDescription) -> b
     return description.checksum_alg is None or has_valid_checksum(clear_in_use_flag(event))
 
 
-def infer_form_from_next(data: bytes, at: int, description: FormatDescription) -> EventForm | None:
+def infer_checksum_form_from_next_event(
+    data: bytes, at: int, description: FormatDescription
+) -> EventChecksumForm | None:
     """Infer the event format from the event after a damaged FORMAT_DESCRIPTION; None if its checksum is no proof."""
     start = at + description.size
     size = read_event_size(data, start)
     event = data[start : start + size]
     if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
         return None
-    return EventForm.CRC if has_valid_checksum(event) else None
+    return EventChecksumForm.CRC if has_valid_checksum(event) else None
 
 
 def has_contradicting_version(description: FormatDescription) -> bool:
@@ -152,29 +154,29 @@ def _claimed_offset(head: bytes) -> int | None:
 
 
 @cache
-def get_level(form: EventForm) -> FrameLevel:
+def get_level(form: EventChecksumForm) -> FrameLevel:
     """Return the frame level of an event format; all files of this format share it."""
     return FrameLevel(
         name="event",
         schema=EVENTS[form],
         columns=SCAN_COLUMNS,
-        sync=_header_pattern(HEADER_SIZE + 4 * (form is EventForm.CRC)),
+        sync=_header_pattern(HEADER_SIZE + 4 * (form is EventChecksumForm.CRC)),
         min_size=HEADER_SIZE,
         max_size=DEFAULT_MAX_EVENT,
         length_field="event_size",
-        prove=is_proven_despite_checksum if form is EventForm.CRC else is_proven_event,
-        observe=None if form is EventForm.CRC else record_prior_events,
+        prove=is_proven_despite_checksum if form is EventChecksumForm.CRC else is_proven_event,
+        observe=None if form is EventChecksumForm.CRC else record_prior_events,
         checksum=CRC32,
         claimed_offset=_claimed_offset,
         stored="crc32",
         covered=("offset", "body_end"),
-        trailing=0 if form is EventForm.CRC else None,
+        trailing=0 if form is EventChecksumForm.CRC else None,
         next_level=_next_level,
         annotated_schema=partial(_annotated_schema, form),
     )
 
 
-def _annotated_schema(form: EventForm, context: BinlogFileContext) -> Construct:
+def _annotated_schema(form: EventChecksumForm, context: BinlogFileContext) -> Construct:
     """Return the schema of the events with the table maps of this file."""
     description, find_map = context.description, context.tracker.maps.by_id.get
     return event_construct(form, body_constructs(find_map, description.table_id_size, description.is_mariadb))
@@ -187,7 +189,7 @@ ENCRYPTED_LEVEL = FrameLevel(
 )  # fmt: skip
 
 
-def get_plain_level(form: EventForm) -> FrameLevel:
+def get_plain_level(form: EventChecksumForm) -> FrameLevel:
     """Return the level of the events before the encrypted ones; all later events are encrypted."""
     return replace(ENCRYPTED_LEVEL, schema=UNENCRYPTED_EVENTS[form], next_level=_next_level)
 
@@ -212,7 +214,7 @@ def _next_level(data: bytes, context: BinlogFileContext) -> FrameLevel | None:
 PAYLOAD_LEVEL = InnerLevel(
     frame=FrameLevel(
         name="event",
-        schema=EVENTS[EventForm.BARE],
+        schema=EVENTS[EventChecksumForm.BARE],
         columns=SCAN_COLUMNS,
         sync=None,
         min_size=HEADER_SIZE,
@@ -311,10 +313,10 @@ def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
         return replace(_create_unreadable_layout(head, start, findings), variant=version)
     form = get_event_form(description)
     if not is_checksum_valid(head.data, start, description):
-        form = infer_form_from_next(head.data, start, description) or form
-        if form is EventForm.PLAIN:
+        form = infer_checksum_form_from_next_event(head.data, start, description) or form
+        if form is EventChecksumForm.PLAIN:
             findings.append(_description_checksum_wrong(start, description))
-    if form is EventForm.BARE and has_contradicting_version(description):
+    if form is EventChecksumForm.BARE and has_contradicting_version(description):
         findings.append(_version_damaged(start, description))
     context = _create_context(head, description, start)
     start_encryption = _read_start_encryption(head.data, start + description.size)
@@ -325,7 +327,7 @@ def create_binlog_layout(head: FileHead, start: int) -> LogFileLayout:
         )
     elif start_encryption is not None:
         context.encrypted_without_key = True
-        boundaries = (start, start + description.size, start_encryption.end) if form is EventForm.CRC else ()
+        boundaries = (start, start + description.size, start_encryption.end) if form is EventChecksumForm.CRC else ()
         findings += _verify_plain_events(head.data, boundaries)
         findings.append(
             make_finding("encrypted", start_encryption.end, 0, NO_KEY_MESSAGE, key_version=start_encryption.key_version)
@@ -375,7 +377,13 @@ def _create_unreadable_layout(head: FileHead, start: int, findings: list[Finding
     description = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
     context = _create_context(head, description, start)
     return LogFileLayout(
-        "unknown", 0, get_level(EventForm.CRC), FILE_HEADER, context=context, findings=tuple(findings), readable=False
+        "unknown",
+        0,
+        get_level(EventChecksumForm.CRC),
+        FILE_HEADER,
+        context=context,
+        findings=tuple(findings),
+        readable=False,
     )
 
 
@@ -413,9 +421,13 @@ def _description_checksum_wrong(start: int, description: FormatDescription) -> F
     return make_finding("checksum-mismatch", start, description.size, text, record=0)
 
 
-def _describe_variant(description: FormatDescription, form: EventForm, is_relay: bool) -> str:
+def _describe_variant(description: FormatDescription, form: EventChecksumForm, is_relay: bool) -> str:
     """Return the variant as text: kind, version, server, checksums."""
-    checksums = {EventForm.BARE: "without checksums", EventForm.PLAIN: "checksum NONE", EventForm.CRC: "CRC32"}[form]
+    checksums = {
+        EventChecksumForm.BARE: "without checksums",
+        EventChecksumForm.PLAIN: "checksum NONE",
+        EventChecksumForm.CRC: "CRC32",
+    }[form]
     kind = "relay log" if is_relay else "binlog"
     return f"{kind} v{description.binlog_version}, {description.server_version}, {checksums}"
 

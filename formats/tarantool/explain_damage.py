@@ -30,7 +30,7 @@ from binlogtool.formats.tarantool.codes import (
     ZSTD_MAGIC,
     FileKind,
 )
-from binlogtool.formats.tarantool.layout import TarantoolContext, read_layout
+from binlogtool.formats.tarantool.detect_layout import TarantoolContext, read_layout
 from binlogtool.formats.tarantool.msgpack.messages import MpKind, read_token, skip_value
 from binlogtool.formats.tarantool.schema import HEADER_SEARCH_SIZE, KNOWN_KEYS
 from binlogtool.limits import Limits
@@ -208,7 +208,7 @@ _WHOLE_LINE_DIAGNOSES = ("bad_header", "unknown_header_key")
 _PROOF = "the lines of the header and the block after it prove it"
 
 
-def find_header_flips(head: FileHead) -> Iterator[HeaderFlip]:
+def find_header_bit_flips(head: FileHead) -> Iterator[HeaderFlip]:
     """Yield the bit flip that makes a header valid (`format_api.format`); nothing if several flips do so."""
     first_block = _BLOCK_OR_END.search(head.data, 0, HEADER_SEARCH_SIZE)
     stored_layout = read_layout(head, Limits())

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-    from binlogtool.export.notebook_log import Log
+    from binlogtool.export.log_with_rows import Log
 
 
 # --- Records of a log for notebooks ---
@@ -46,11 +46,11 @@ class RecordRowSource:
         self._view, self._selection = view, selection
 
     def read_schema(self, log: LogReader) -> pa.Schema:
-        """Return the schema; see `notebook.RowSource`."""
+        """Return the schema; see `RowSource`."""
         return self._view.read_schema
 
     def build_batches(self, log: LogReader, on_finding: Callable[[FileFinding], None]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass; see `notebook.RowSource`."""
+        """Yield the rows of one pass; see `RowSource`."""
         for part in read_row_parts(log, None, self._selection, WHOLE_FILE, self._view):
             if isinstance(part, FileFinding):
                 on_finding(part)
@@ -78,7 +78,7 @@ class ChangedRowSource:
         self._table: TableSchema | None = None
 
     def read_schema(self, log: Log) -> pa.Schema:
-        """Find the schema in one pass over the log; see `notebook.RowSource`.
+        """Find the schema in one pass over the log; see `RowSource`.
 
         Raises:
             UsageError: the log does not contain the table.
@@ -116,7 +116,7 @@ class ChangedRowSource:
                 evolution.add_definition(table)
 
     def build_batches(self, log: Log, on_finding: OnFinding) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one pass; see `notebook.RowSource`."""
+        """Yield the rows of one pass; see `RowSource`."""
         assert self._layout is not None
         collector = _BatchCollector(on_finding)
         router = TableRouter(self._options, collector, log.limits, keeps_undecoded=False)

@@ -39,7 +39,7 @@ class VerifyOptions(msgspec.Struct, frozen=True):
     times: bool = False
 
 
-class VerifyCall(msgspec.Struct, frozen=True):
+class VerifyJob(msgspec.Struct, frozen=True):
     """Arguments of one library call, to be sent to a process. more_paths: files to check together with `path`."""
 
     path: str
@@ -89,11 +89,11 @@ def _compute_deadline(run: CommandRun, options: VerifyOptions) -> float | None:
     return time.monotonic() + min(durations) if durations else None
 
 
-def _build_call(run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None) -> VerifyCall:
+def _build_call(run: CommandRun, paths: Sequence[str], options: VerifyOptions, deadline: float | None) -> VerifyJob:
     settings = run.settings
     remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
     limits = replace(settings.limits, timeout=remaining)
-    return VerifyCall(
+    return VerifyJob(
         paths[0],
         settings.format,
         options.depth,
@@ -203,13 +203,13 @@ def _create_process_pool(run: CommandRun, number: int) -> ProcessPoolExecutor | 
         return None
 
 
-def _verify_in_child(call: VerifyCall) -> dict[str, Any]:
+def _verify_in_child(call: VerifyJob) -> dict[str, Any]:
     return report_to_dict(call.run_verify())
 
 
 def report_to_dict(report: Report) -> dict[str, Any]:
     """Convert a report to plain values: findings hold read-only mappings, which cannot be pickled."""
-    from binlogtool.report.verify_and_plan import failure_to_json, file_report_to_json, set_report_to_json
+    from binlogtool.report.verify_and_plan_text import failure_to_json, file_report_to_json, set_report_to_json
     from binlogtool.report.wording import skipped_files_to_json
 
     return {
@@ -223,7 +223,11 @@ def report_to_dict(report: Report) -> dict[str, Any]:
 
 def report_from_dict(value: dict[str, Any]) -> Report:
     """Restore a report from `report_to_dict`."""
-    from binlogtool.report.verify_and_plan import file_report_from_json, set_report_from_json, skipped_files_from_json
+    from binlogtool.report.verify_and_plan_text import (
+        file_report_from_json,
+        set_report_from_json,
+        skipped_files_from_json,
+    )
 
     return Report(
         tuple(file_report_from_json(f) for f in value["files"]),

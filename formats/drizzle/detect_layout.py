@@ -14,7 +14,7 @@ from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import CRC32, FrameLevel, LogFileLayout
 from binlogtool.format_api.schema_fields import MalformedError
 from binlogtool.formats.drizzle import FILE_PATTERNS
-from binlogtool.formats.drizzle.damage import ENTRY_PATTERN
+from binlogtool.formats.drizzle.explain_damage import ENTRY_PATTERN
 from binlogtool.formats.drizzle.schema import (
     ENTRY,
     ENVELOPE_SIZE,

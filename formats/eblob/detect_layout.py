@@ -321,7 +321,7 @@ class EblobFileContext(msgspec.Struct):
         flags: flags of the file header.
         last_records: last records of a batch, by the number of the record after them, because a group may begin in one
             batch and end in the next (`eblob.groups`).
-        unreadable_header: the last offset without a record that was classified (`damage`).
+        unreadable_header: the last offset without a record that was classified (`explain_damage`).
     """
 
     dialect: EblobDialect
