@@ -611,8 +611,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         unreadable = [
             {"file": one.file, **finding_to_value(one.finding)} for one in self._find_unreadable_files(source, after)
         ]
-        kept = {name: one for name, one in before.items() if name not in removed}
-        if not pieces and _without_definitions(after) == _without_definitions(kept):
+        if not pieces and after == {name: one for name, one in before.items() if name not in removed}:
             return self._build_manifest(last_commit, (), (), (), FindingTally(), unreadable)
         commit_number = last_commit.number + 1
         with store.open_pending(commit_number) as folder:
@@ -753,11 +752,6 @@ class AppendJob(msgspec.Struct, frozen=True):
             checks=checks,
             details={"append": {"commit": commit.number, "rows": commit.rows, "lost": lost_files + len(unreadable)}},
         )
-
-
-def _without_definitions(positions: ReadPositions) -> ReadPositions:
-    """Return positions without the state that finished files carry over: dropping it is no news."""
-    return {name: one.without_definitions() for name, one in positions.items()}
 
 
 def _check_has_records(paths: list[str], source: IncrementalInput) -> None:

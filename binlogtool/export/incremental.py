@@ -395,14 +395,13 @@ class IncrementalInput:
         return (sorted(log.items(), key=lambda one: sequence_numbers(one[0])) for log in logs.values())
 
     def _advance_log(self, log: LogFiles, positions: ReadPositions, budget: ReadBudget) -> None:
-        """Advance the files of one log, the oldest first."""
+        """Advance the files of one log, the oldest first; with news, drop the state of those with a successor."""
         last = len(log) if self.final else self._find_last_written(log, positions)
-        for (name, _), (next_name, _) in pairwise(log):
-            if next_name in positions and name in positions:
-                positions[name] = positions[name].without_definitions()
+        succeeded = [one for (one, _), (successor, _) in pairwise(log) if one in positions and successor in positions]
+        has_news = False
         for number, (name, format_) in enumerate(log):
             if budget.is_spent:
-                return
+                break
             before, earlier = positions.get(name), self._carried_state(name, positions)
             reached = self._next_position(
                 name, before or ReadPosition(format=format_), number < last, budget.bytes, earlier
@@ -410,6 +409,9 @@ class IncrementalInput:
             if reached is not None and reached != before:
                 positions[name] = reached
                 budget.spend(reached.bytes_since(before))
+                has_news = True
+        if has_news:
+            positions.update({name: positions[name].without_definitions() for name in succeeded})
 
     def _find_last_written(self, log: LogFiles, positions: ReadPositions) -> int:
         """Return the index of the last file that was written to.

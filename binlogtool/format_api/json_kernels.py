@@ -412,7 +412,7 @@ def put_control(c: int, out: MutableUInt8s, o: int) -> int:
 
 @kernel(_utf8_sequence_size, put_control)
 def put_string(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, out_pos: int, out_limit: int) -> int:
-    """Write the text `buf[pos:limit]` as a JSON string; UNSUPPORTED if it is not UTF-8 or needs escapes."""
+    """Write the text `buf[pos:limit]` as a JSON string; UNSUPPORTED if it is not UTF-8 or reports escape it."""
     if out_limit - out_pos < 6 * (limit - pos) + 2:
         return -1
     out[out_pos] = 34

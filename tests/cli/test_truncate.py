@@ -126,7 +126,7 @@ def test_a_salvaged_copy_has_an_account(damaged: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.log"
     done = invoke("truncate-to-durable", "--to-file", str(new), "--keep-after-damage", str(damaged))
     assert done.code == 0
-    assert any(line.startswith("left_out 0x0000005f") for line in done.text.splitlines()), done.text
+    assert any(line.startswith("left out 0x0000005f") for line in done.text.splitlines()), done.text
     assert invoke("verify", str(new)).code == 0
 
 

@@ -45,7 +45,6 @@ _DURABLE = {
     "_plan_joint_repair: 0 -> -1": "the files that are mended together are of one format",
     "_find_owning_log: 0 -> -1": "the report of a file by itself has one file",
     "_find_owning_log: return [] -> return None": "whoever asks takes either for nothing",
-    "_refuse_compressed: 4 -> 5": "the magics are looked for at the start of what was read",
 }
 
 EQUIVALENT: dict[str, dict[str, str]] = {

@@ -8,9 +8,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from binlogtool.formats.drizzle.protobuf import json_lines
 
 from binlogtool.format_api.schema_fields import load_uint32
+from binlogtool.formats.drizzle import json_lines
 from binlogtool.formats.drizzle.json_lines import is_plain_message, put_message
 from binlogtool.schema.backends import get_native_backend
 from tests.formats.drizzle.walk import entries

@@ -463,7 +463,7 @@ def put_text(buf: UInt8s, pos: int, limit: int, out: MutableUInt8s, o: int) -> i
 
 @kernel(is_row_change, is_same_database, check_plain_text, find_query_request, load_word)
 def find_text_request(pos: int, limit: int, flags: int, transitions: UInt8s, buf: UInt8s, state: Int64s) -> int:
-    """Return the request of the QUERY `buf[pos:limit]`, plus 1 << 16 if sql_mode decides its meaning; -1 = unsupported."""
+    """Return the request of the QUERY `buf[pos:limit]`, plus 1 << 16 if sql_mode matters; -1 = unsupported."""
     request = find_query_request(pos, limit, 1, buf, transitions)
     if request < 0 or flags & SUPPRESS_USE:
         return -1
