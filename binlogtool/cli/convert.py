@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,6 +43,11 @@ _MAX_SHOWN = 5
 _TABLES = ("parquet", "orc", "csv", "json", "avro")
 _SPARK_OPTIONS = ("master", "conf")
 _TARGETS = (*_TABLES, "jsonl", "sql", "raw", "mysql-binlog")
+_PRINTABLE = ("jsonl", "sql")
+"""Outputs of one text file, which standard output can take."""
+_CHUNK_BYTES = 1 << 20
+_QUIET_LABELS = ("read", "check", "wrote")
+"""Labels of summary lines without problems: with the output on standard output they are shown only with -v."""
 _STOP_REASONS = {
     "envelope": "some records cannot be written as messages; --schema may help, --on-damage skip leaves them out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them unchanged",
@@ -116,17 +123,17 @@ def _run_convert(run: CommandRun, options: ConvertCommandOptions) -> int:
 
     if options.selection.type == ("list",):
         return print_record_types(run, options.paths)
-    settings = run.settings
+    settings, to = run.settings, options.to
     form = settings.choose_output_format(("text", "json"))
     require_paths(options.paths)
-    if options.to is None or settings.output in (None, "-"):
-        raise click.UsageError("--to and --output are required.")
+    if to is None:
+        raise click.UsageError("--to is required.")
+    if settings.output in (None, "-"):
+        if to not in _PRINTABLE or options.per_table or options.append or form == "json":
+            raise click.UsageError(f"--output is required; only {' and '.join(_PRINTABLE)} can be printed as one file.")
+        return print_output(run, options.paths, lambda path: _call_convert(run, options, to, path))
     with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:
-        manifest = _call_convert(run, options, options.to)
-        run.say_skipped_files()
-        for reason, count in manifest.details.get("general_rows", {}).items():
-            rows = "1 row was" if count == 1 else f"{count:,} rows were"
-            run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
+        manifest = _call_convert(run, options, to, str(settings.output))
         run.status = manifest.exit_code
         if form == "json":
             out.write(binlogtool.manifest_as_json(manifest))
@@ -136,15 +143,40 @@ def _run_convert(run: CommandRun, options: ConvertCommandOptions) -> int:
     return run.status
 
 
-def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str) -> Manifest:
-    """Call the library with the options of the command line."""
+def print_output(run: CommandRun, inputs: Sequence[str], convert: Callable[[str], Manifest]) -> int:
+    """Print a conversion to one text file when it is complete; the summary goes to standard error.
+
+    Args:
+        convert: writes the output to a path that it is given.
+    """
+    from binlogtool.report.dump import SqlWriter
+
+    with (
+        tempfile.TemporaryDirectory(prefix="binlogtool-") as folder,
+        run.open_output(text=False, inputs=inputs) as out,
+    ):
+        path = os.path.join(folder, "output")
+        manifest = convert(path)
+        run.status = manifest.exit_code
+        for line in summary_lines(manifest):
+            run.say(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
+        if manifest.complete:
+            writer = SqlWriter(terminal=out.isatty())
+            with open(path, "rb") as output:
+                while data := output.read(_CHUNK_BYTES):
+                    out.write(data if manifest.to == "jsonl" else writer.encode_text(data))
+    return run.status
+
+
+def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str, output: str) -> Manifest:
+    """Call the library with the options of the command line, and show what it left out or did slowly."""
     import binlogtool
 
     settings, script = run.settings, options.script
-    return binlogtool.convert(
+    manifest = binlogtool.convert(
         options.paths,
         to,
-        str(settings.output),
+        output,
         format=settings.format,
         limits=settings.limits,
         backend=settings.backend,
@@ -176,6 +208,11 @@ def _call_convert(run: CommandRun, options: ConvertCommandOptions, to: str) -> M
         append=options.append,
         final=options.final,
     )
+    run.say_skipped_files()
+    for reason, count in manifest.details.get("general_rows", {}).items():
+        rows = "1 row was" if count == 1 else f"{count:,} rows were"
+        run.say(f"{rows} decoded one record at a time, more slowly: {reason}", level=1)
+    return manifest
 
 
 def _choose_master(options: ConvertCommandOptions, to: str) -> str | binlogtool.SparkMaster | None:
@@ -476,6 +513,10 @@ command = Command(
         (
             "JSON lines with a manifest",
             "binlogtool convert --to jsonl -o log.jsonl --manifest log.json transaction.log",
+        ),
+        (
+            "Debezium messages for another program: JSON lines and SQL are printed without --output",
+            "binlogtool convert --to jsonl --envelope debezium mariadb-bin.000001 | head",
         ),
         (
             "a table for a data lake, by day",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.convert import summary_lines
+from binlogtool.cli.convert import print_output, summary_lines
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -30,9 +28,6 @@ from binlogtool.cli.output_destination import OutputDestination
 if TYPE_CHECKING:
     from binlogtool.export.manifest import Manifest
 
-_CHUNK_BYTES = 1 << 20
-_QUIET_LABELS = ("read", "check", "wrote")
-"""Labels of summary lines without problems; if the script is on standard output, they are shown only with -v."""
 _NOT_FOR_TRANSACTIONS = ("limit", "skip", "tail", "type", "on_damage")
 """Options that select single records or continue after damage: transactions are reversed completely or not at all."""
 
@@ -57,8 +52,7 @@ def _run_flashback(run: CommandRun, options: FlashbackOptions) -> int:
         return _write_file(run, options, str(run.settings.output), form)
     if form == "json":
         raise click.UsageError("-O json prints the manifest; the script needs --output FILE.")
-    with tempfile.TemporaryDirectory(prefix="binlogtool-flashback-") as folder:
-        return _print_script(run, options, os.path.join(folder, "flashback.sql"))
+    return print_output(run, options.paths, lambda path: _call_convert(run, options, path))
 
 
 def _write_file(run: CommandRun, options: FlashbackOptions, output: str, form: str) -> int:
@@ -74,23 +68,6 @@ def _write_file(run: CommandRun, options: FlashbackOptions, output: str, form: s
         else:
             for line in summary_lines(manifest):
                 out.write_line(line)
-    return run.status
-
-
-def _print_script(run: CommandRun, options: FlashbackOptions, path: str) -> int:
-    """Print the script when it is complete; the summary goes to standard error."""
-    from binlogtool.report.dump import SqlWriter
-
-    with run.open_output(text=False, inputs=options.paths) as out:
-        manifest = _call_convert(run, options, path)
-        run.status = manifest.exit_code
-        for line in summary_lines(manifest):
-            run.say(line, level=1 if line.split(" ", 1)[0] in _QUIET_LABELS else 0)
-        if manifest.complete:
-            writer = SqlWriter(terminal=out.isatty())
-            with open(path, "rb") as script:
-                while data := script.read(_CHUNK_BYTES):
-                    out.write(writer.encode_text(data))
     return run.status
 
 

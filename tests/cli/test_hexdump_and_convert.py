@@ -228,6 +228,26 @@ def test_json_lines_come_with_an_account(plain: Path, tmp_path: Path) -> None:
     assert target.read_bytes() == invoke("dump", "-O", "jsonl", str(plain)).out
 
 
+@pytest.mark.parametrize("words", [[], ["--output", "-"]])
+def test_json_lines_are_printed_where_no_output_is_named(plain: Path, words: list[str]) -> None:
+    done = invoke("convert", "--to", "jsonl", *words, str(plain))
+    assert (done.code, done.err) == (0, "")
+    assert done.out == invoke("dump", "-O", "jsonl", str(plain)).out != b""
+
+
+def test_nothing_is_printed_of_a_damaged_log(damaged: Path) -> None:
+    done = invoke("convert", "--to", "jsonl", str(damaged))
+    assert (done.code, done.out) == (1, b"")
+    assert "nothing was written: the input is damaged" in done.err
+
+
+@pytest.mark.parametrize("words", [["--to", "parquet"], ["--to", "jsonl", "--append"], ["-O", "json", "--to", "sql"]])
+def test_what_is_no_single_text_needs_an_output(plain: Path, words: list[str]) -> None:
+    done = invoke("convert", *words, str(plain))
+    assert (done.code, done.out) == (2, b"")
+    assert "--output is required; only jsonl and sql can be printed as one file" in done.err
+
+
 def test_damage_stops_a_conversion_and_nothing_is_written(damaged: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
     done = invoke("convert", "--to", "jsonl", "-o", str(target), str(damaged))
