@@ -71,7 +71,7 @@ class JsonRowStream:
         self._write(self._encode([{"table": self._table, **row} for row in rows]))
 
     def close(self) -> None:
-        """Do nothing: JSON lines have no end mark."""
+        """Finish the output: JSON lines have no end mark."""
 
 
 class CsvRowStream:

@@ -506,7 +506,7 @@ class TableRowSink(Protocol):
 
 
 class RouterSummary(msgspec.Struct):
-    """What a log, or a part of it, says beside its rows.
+    """Facts about a log, or a part of it, beside its rows.
 
     Args:
         seen: tables of the log, selected or not.

@@ -160,7 +160,7 @@ def new_task_folder(stage: str, number: int) -> Path:
 
 
 class TaskLimits(NamedTuple):
-    """What a local task observes.
+    """Deadline and progress callback of a local task.
 
     deadline: of `time.monotonic` on this machine; None = no limit. on_rows: receives the bytes and rows that were read
     so far.
@@ -202,7 +202,7 @@ class OpenedJob(NamedTuple):
 
 
 class JobPlan(NamedTuple):
-    """What a job reads: the request, its inputs with their hashes, and the pieces of each task."""
+    """Input of a job: the request, its inputs with their hashes, and the pieces of each task."""
 
     request: ReadRequest
     inputs: list[ManifestInput]

@@ -366,7 +366,7 @@ def _arrow_type(kind: str | ColumnTypes) -> pa.DataType:
 
 
 class MessageOutcome(msgspec.Struct):
-    """What the messages of a log, or of a part of it, say beside their rows. See `StreamJob`."""
+    """Facts about the messages of a log, or of a part of it, beside their rows. See `StreamJob`."""
 
     records_by_file: Counter[str] = msgspec.field(default_factory=Counter)
     damaged: bool = False

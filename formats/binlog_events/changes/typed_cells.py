@@ -501,7 +501,7 @@ _TEXT_KINDS = frozenset({ValueKind.TIME, ValueKind.TIME2, UNSUPPORTED_KIND})
 
 
 class CellKind(NamedTuple):
-    """How a column is stored: kind and parameter for `decode_value`, words of a cell (0 = text), highest number."""
+    """Storage of a column: kind and parameter for `decode_value`, words of a cell (0 = text), highest number."""
 
     kind: int
     parameter: int

@@ -53,7 +53,7 @@ UNSUPPORTED = -2
 
 
 class ValueSink(Protocol):
-    """Where decoded values go.
+    """A place where decoded values go.
 
     Each method writes at a position `at` and returns the next one, or a code below 0: -1 if there is no space left,
     UNSUPPORTED. Unsigned integers are bit patterns, with their `size` in bytes; floats are their bits.

@@ -113,7 +113,7 @@ def put_time_text(
 
 
 class TextValue(NamedTuple):
-    """What the sinks of text have in common (`decoders.ValueSink`): they write to `out[:z]`.
+    """Common part of the sinks of text (`decoders.ValueSink`): they write to `out[:z]`.
 
     quote: the character before and after a text. base: position in `texts` of the texts of an ENUM or SET, or of what
     precedes hexadecimal digits; -1 = none. length: size of the latter.
