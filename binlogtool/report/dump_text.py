@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from binlogtool.core.json_text import BodyEncoder, to_json_text
+from binlogtool.core.partial_json import describe_json_changes
 from binlogtool.core.record_selection import RecordBlock
 from binlogtool.findings import Finding
 from binlogtool.format_api.format import LongValue, RecordDescriber, RecordText, RowChange, RowChanges
-from binlogtool.format_api.json_values import JsonStyle, TimeFormatter, describe_json_changes, escape_unsafe
+from binlogtool.format_api.json_values import JsonStyle, TimeFormatter, escape_unsafe
 from binlogtool.report.dump import CellFormatter
 from binlogtool.report.wording import format_count
 from binlogtool.terminal.escape import escape, escape_json

@@ -94,7 +94,7 @@ def test_a_mariadb_as_it_is_installed_logs_statements_and_they_are_findings() ->
             rows = log.rows("w.t")
             found = [row["op"] for row in rows]
     assert found == ["INSERT"]
-    assert [one.finding.id for one in rows.findings] == ["payload-undecodable"] * 2  # u is another table
+    assert [one.finding.id for one in rows.findings] == ["rows-not-logged"] * 2  # u is another table
 
 
 OTHERS = [

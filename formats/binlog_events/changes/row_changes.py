@@ -388,7 +388,7 @@ class RowChanges(msgspec.Struct):
         changes, findings, table = list(self._process_ddl(scene, sql_text, database)), tuple[Finding, ...](), None
         if row_tables.changes_rows(sql_text):
             name = self.knowledge.find_only_changed_table(sql_text, database)
-            reason = row_tables.describe_unlogged_rows(name)
+            reason = row_tables.describe_unlogged_rows(sql_text, database)
             findings = _report_unexported(scene, ROWS_NOT_LOGGED, reason).findings
             table = _table_by_name(name or "")
             findings += tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, sql_text))

@@ -65,6 +65,7 @@ from binlogtool.formats.binlog_events.changes.typed_cells import (
     parse_image_layout,
 )
 from binlogtool.formats.binlog_events.ddl.statements import (
+    find_changed_table,
     find_created_table,
     find_renames,
     get_ddl_keyword,
@@ -601,8 +602,9 @@ def export_table(table_map: TableMap) -> TableSchema:
     return table
 
 
-def describe_unlogged_rows(table: str | None) -> str:
-    """Describe a statement that changes rows. table: the only one that it changes, None if it is not known."""
+def describe_unlogged_rows(text: str, database: str) -> str:
+    """Describe a statement that changes rows; the table that it names does not depend on what is known of tables."""
+    table = find_changed_table(text, database)
     return f"{table}: {STATEMENT_WITHOUT_ROWS}" if table else STATEMENT_WITHOUT_ROWS
 
 
@@ -750,7 +752,7 @@ class RowTables(msgspec.Struct, TableReader):
         text, database = normalize_statement(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         has_changes = changes_rows(text)
         name = self.knowledge.find_only_changed_table(text, database) if has_changes else None
-        reason = describe_unlogged_rows(name) if has_changes else ""
+        reason = describe_unlogged_rows(text, database) if has_changes else ""
         changes = None if name is None else make_database_table(*split_name(name), ())
         notes = tuple(self.cascades.check_statement(self.knowledge.foreign_keys, scene.event, name, text))
         if is_table_statement(text[:4096]):
