@@ -54,6 +54,7 @@ _DESCRIPTION_FIXED_SIZE = 57
 """Size of FORMAT_DESCRIPTION after the event header, up to and including the header length, in bytes."""
 _MAX_HEAD_EVENTS = 100
 """Most events between FORMAT_DESCRIPTION and PREVIOUS_GTIDS that are looked at."""
+_MYSQL_EVENTS = frozenset(one for one in EventType if one < EventType.ANNOTATE_ROWS)
 _OLD_HEADER_SIZE = 13
 """Size of an event header of version 1."""
 _BODY_DAMAGE = ("checksum-mismatch", "payload-undecodable")
@@ -395,8 +396,8 @@ def _find_unlisted_gtid(server: _ServerDirectory, name: bytes, at: int) -> int |
             return None
         if header[TYPE_AT] in (EventType.GTID_LOG, EventType.GTID_TAGGED_LOG):
             return at
-        if read_event_size(header) < HEADER_SIZE:
-            return None
+        if header[TYPE_AT] not in _MYSQL_EVENTS or read_event_size(header) < HEADER_SIZE:
+            return None  # the server cannot decode the event, and reads no further
         at += read_event_size(header)
     return None
 
