@@ -119,8 +119,6 @@ class ConvertCommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _run_convert(run: CommandRun, options: ConvertCommandOptions) -> int:
-    import binlogtool
-
     if options.selection.type == ("list",):
         return print_record_types(run, options.paths)
     settings, to = run.settings, options.to
@@ -132,8 +130,20 @@ def _run_convert(run: CommandRun, options: ConvertCommandOptions) -> int:
         if to not in _PRINTABLE or options.per_table or options.append or form == "json":
             raise click.UsageError(f"--output is required; only {' and '.join(_PRINTABLE)} can be printed as one file.")
         return print_output(run, options.paths, lambda path: _call_convert(run, options, to, path))
-    with OutputDestination(replace(settings, output=None), text=form == "text", page=False, defers_errors=True) as out:
-        manifest = _call_convert(run, options, to, str(settings.output))
+    return write_output(run, form, lambda path: _call_convert(run, options, to, path))
+
+
+def write_output(run: CommandRun, form: str, convert: Callable[[str], Manifest]) -> int:
+    """Write a conversion to --output, and the summary, or its manifest if `form` is "json", to standard output.
+
+    Args:
+        convert: writes the output to a path that it is given.
+    """
+    import binlogtool
+
+    settings = replace(run.settings, output=None)
+    with OutputDestination(settings, text=form != "json", page=False, defers_errors=True) as out:
+        manifest = convert(str(run.settings.output))
         run.status = manifest.exit_code
         if form == "json":
             out.write(binlogtool.manifest_as_json(manifest))

@@ -26,7 +26,7 @@ _MODULE_EXTRAS = dict.fromkeys(("numpy", "pyspark", "py4j", "pyarrow", "fastavro
 """Module that the base installation lacks -> the extra that installs it."""
 
 _OTHER_WORDS = {"table": "object", "space": "object", "server": "origin", "gtid": "transaction"}
-"""What people type for a choice that has another name."""
+"""Common other names of choices -> the names that exist."""
 
 _QUOTED_VALUE = re.compile(r"'([^']*)' ")
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from binlogtool.cli.command import Command, CommandRun
-from binlogtool.cli.convert import print_output, summary_lines
+from binlogtool.cli.convert import print_output, write_output
 from binlogtool.cli.options import (
     PATH,
     HintOptions,
@@ -23,7 +22,6 @@ from binlogtool.cli.options import (
     where_option,
     without_options,
 )
-from binlogtool.cli.output_destination import OutputDestination
 
 if TYPE_CHECKING:
     from binlogtool.export.manifest import Manifest
@@ -49,26 +47,10 @@ def _run_flashback(run: CommandRun, options: FlashbackOptions) -> int:
     require_paths(options.paths)
     form = run.settings.choose_output_format(("sql", "json"))
     if run.settings.output not in (None, "-"):
-        return _write_file(run, options, str(run.settings.output), form)
+        return write_output(run, form, lambda path: _call_convert(run, options, path))
     if form == "json":
         raise click.UsageError("-O json prints the manifest; the script needs --output FILE.")
     return print_output(run, options.paths, lambda path: _call_convert(run, options, path))
-
-
-def _write_file(run: CommandRun, options: FlashbackOptions, output: str, form: str) -> int:
-    """Write the script to a file, and the summary to standard output."""
-    import binlogtool
-
-    settings = replace(run.settings, output=None)
-    with OutputDestination(settings, text=form == "sql", page=False, defers_errors=True) as out:
-        manifest = _call_convert(run, options, output)
-        run.status = manifest.exit_code
-        if form == "json":
-            out.write(binlogtool.manifest_as_json(manifest))
-        else:
-            for line in summary_lines(manifest):
-                out.write_line(line)
-    return run.status
 
 
 def _call_convert(run: CommandRun, options: FlashbackOptions, output: str) -> Manifest:

@@ -160,7 +160,7 @@ def _select_tables(run: CommandRun, log: binlogtool.OpenedLog, selection: Select
 
 
 def _report_no_tables(run: CommandRun, log: binlogtool.OpenedLog) -> None:
-    """Report that the log is encrypted and no key was given.
+    """Report why there are no tables: the log is encrypted and has no key, or it has no rows.
 
     Raises:
         UsageError: the log has no rows.

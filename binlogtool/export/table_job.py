@@ -183,7 +183,7 @@ class RowKind(Protocol):
         """Return the tables that a task would have known if they had rows before it."""
 
     def is_cut(self, first: Any, second: Any) -> bool:
-        """Return True if a transaction goes on from one task to the next one, which then must be one task."""
+        """Return True if a transaction continues from one task in the next; both must then be one task."""
 
     def check_result(self, result: SpoolResult, tables: Collection[str]) -> None:
         """Check the merged result of all tasks, and their tables. Raises UsageError: the options name others."""

@@ -133,7 +133,7 @@ def _explain_length_damage(data: bytes, damage: Finding) -> Finding:
 
 
 def _explain_checksum_damage(data: bytes, damage: Finding) -> Finding:
-    """Distinguish a flipped bit, a wrong length, a torn entry followed by others, and a hole of zeros."""
+    """Classify a checksum mismatch: a wrong length, a torn entry before others, a hole of zeros, or none."""
     end = ENVELOPE_SIZE + _read_u32(data, 4)
     window = data[:_SEARCH_SIZE]
     following = _find_next_entry(window, end + _HEADER_SIZE)

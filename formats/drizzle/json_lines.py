@@ -240,7 +240,7 @@ MANY_KINDS = 100
 """Kind of an entry whose statements have several kinds; no statement has this number."""
 
 NO_OBJECT, UNNAMED_OBJECT, NAME_IN_MEMBER, NAME_IN_SCHEMA, NAMES_IN_METADATA, NAMES_IN_TABLE = range(6)
-"""How a statement names its object: there is none; it has no name; in the member itself; in the first message in the
+"""Ways in which a statement names its object: none; no name; in the member itself; in the first message in the
 member: the name of a `Schema`, the names of a `TableMetadata` or of a `Table`.
 """
 

@@ -299,7 +299,7 @@ SCAN_COLUMNS = ("type", "meta_size", "data_size", "pad_bits")
 
 
 _ALIGNED_DIALECTS = (DIALECT_B4, DIALECT_A, DIALECT_A0)
-"""Dialects with the 256-byte header. b4 also stands for b, which has the same layout."""
+"""Dialects with the 256-byte header. b4 includes b, which has the same layout."""
 
 _MAX_STARTS = 16
 _FREEZE_FLAG = 8

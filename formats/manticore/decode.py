@@ -352,7 +352,7 @@ class TransactionSplitPoints(EveryFrameSplitFinder):
         return {str(number): name.hex() for number, name in self.context.names.items()}
 
     def resume(self, state: Any, record: int) -> None:
-        """Return the border after the last transaction of a batch, and store the table names in the batch."""
+        """Restore the table names that were known at the border."""
         self.context.names.update({int(number): bytes.fromhex(name) for number, name in state.items()})
         self.context.described = record
 

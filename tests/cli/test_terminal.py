@@ -127,7 +127,7 @@ def error_terminal(monkeypatch: pytest.MonkeyPatch, tick_seconds: float) -> Iter
 
 
 def read_all(terminal: int) -> str:
-    """What was written, until nothing more comes for a moment."""
+    """Return the output, read until nothing more comes for a moment."""
     shown = b""
     while select.select([terminal], [], [], 0.3)[0]:
         shown += os.read(terminal, 10_000)

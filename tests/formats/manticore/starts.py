@@ -181,7 +181,7 @@ def _other_list(rng: random.Random, files: Files) -> tuple[str, Files]:
 
 
 class Did(NamedTuple):
-    """Whether a server came up (None = neither up nor gone in time), and the TID and rows of each table."""
+    """Outcome: did the server come up (None = neither up nor gone in time), and the TID and rows of each table."""
 
     started: bool | None
     tables: Mapping[str, tuple[int | None, int]] = {}
@@ -268,7 +268,7 @@ def score(server: SearchServer, generator: str, numbers: range) -> tuple[Counter
 
 
 RECORDED = Path(__file__).parent / "recorded_starts.json"
-"""What the servers did with each random change, by its number: "outcomes", and which of them as numbers, "did"."""
+"""Reactions of the servers to random changes, by number: "outcomes", and which of them as numbers, "did"."""
 
 
 def recorded(server: str, generator: str) -> list[Did]:

@@ -156,7 +156,7 @@ def ends(schema_: Construct, data: bytes) -> int | None:
 
 
 def skipped_end(schema_: Construct, data: bytes) -> int | None:
-    """Where the kernel ends by the table that is made of the schema."""
+    """Return the end that the kernel finds by the table made from the schema."""
     table = create_skip_table(schema_)
     end = int(skip_fields(data, 0, len(data), table, table[0]))
     return None if end < 0 else end

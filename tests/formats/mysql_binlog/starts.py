@@ -279,7 +279,7 @@ def change(generator: str, number: int, folder: Path) -> str:
 
 
 class Did(NamedTuple):
-    """Whether the server came up, and, if it did, once more after that.
+    """Return whether the server came up, and, if it did, once more after that.
 
     said: its errors. gtids, rows: its GTIDs and the rows of the table after the first start; None = they were not read.
     """
@@ -460,7 +460,7 @@ def main() -> None:
 
 
 _LETTERS: Mapping[str, str] = {"YY": "Y", "Yn": "y", "n": "n"}
-"""What a server did, as one letter."""
+"""Reactions of a server as letters."""
 
 
 def recorded(server: str, generator: str) -> list[str]:
