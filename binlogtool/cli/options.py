@@ -435,7 +435,7 @@ GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 
 def hint_options() -> list[click.Parameter]:
-    """Return new options that name files with information that a log lacks; `pop_hints` reads them."""
+    """Return new options that name files with information that a log lacks; `HintOptions` holds them."""
     return in_group("Input", [
         option(
             ["--schema"],
@@ -458,7 +458,7 @@ def hint_options() -> list[click.Parameter]:
 
 
 def script_options() -> list[click.Parameter]:
-    """Return new options of SQL scripts; `script_values` reads them."""
+    """Return new options of SQL scripts."""
     return in_group("SQL", [
         option(
             ["--rows"],
@@ -544,7 +544,7 @@ def envelope_options() -> list[click.Parameter]:
 
 
 def level_option() -> click.Parameter:
-    """Return a new option `--level`: which units count as records; `pop_hints` reads it."""
+    """Return a new option `--level`: which units count as records; `HintOptions` holds it."""
     return option(
         ["--level"],
         group="Input",
@@ -554,7 +554,7 @@ def level_option() -> click.Parameter:
 
 
 def redo_option() -> click.Parameter:
-    """Return a new option that names the redo log; `pop_hints` reads it."""
+    """Return a new option that names the redo log; `HintOptions` holds it."""
     return option(
         ["--redo"],
         is_common=True,
@@ -718,11 +718,6 @@ WAIT_SETTING = "spark.binlogtool.waitExecutors"
 """Spark setting of binlogtool: how long a cluster may be without executors."""
 
 
-def pop_master(options: dict[str, Any]) -> str | binlogtool.SparkMaster | None:
-    """Remove the Spark options from `options`, and return the master; None = do not use Spark."""
-    return build_master(options.pop("master"), options.pop("conf"))
-
-
 def build_master(url: str | None, conf: tuple[str, ...]) -> str | binlogtool.SparkMaster | None:
     """Build the master from `--master` and `--conf`; None = do not use Spark.
 
@@ -740,9 +735,6 @@ def build_master(url: str | None, conf: tuple[str, ...]) -> str | binlogtool.Spa
 
 # --- Options as values of the library ---
 
-SELECTION_OPTIONS = (*(param.name or "" for param in selection_options()), "where")
-SCRIPT_OPTIONS = tuple(param.name or "" for param in script_options())
-
 
 def require_paths(paths: tuple[str, ...]) -> None:
     """Check that the command line names at least one path, as click does for a required argument.
@@ -752,25 +744,6 @@ def require_paths(paths: tuple[str, ...]) -> None:
     """
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-
-
-def pop_hints(command_options: dict[str, Any]) -> binlogtool.Hints | None:
-    """Remove the hint options from the command's options, and read the files that they name.
-
-    Raises:
-        InputOutputError, UsageError: see `binlogtool.read_hints`.
-    """
-    names = [name for name in HintOptions.__struct_fields__ if name in command_options]
-    return HintOptions(**{name: command_options.pop(name) for name in names}).read()
-
-
-def script_values(command_options: dict[str, Any], selection_values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of `script_options`, renamed to the members of `ScriptOptions`.
-
-    selection_values: see `split_selection`.
-    """
-    values = {name: command_options[name] for name in SCRIPT_OPTIONS if name != "with_gtids"}
-    return {**values, "gtids": command_options["with_gtids"], "database": selection_values["database"]}
 
 
 class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -858,12 +831,6 @@ def in_short_help(params: Iterable[click.Parameter], *names: str) -> list[click.
 def without_options(params: Iterable[click.Parameter], *names: str) -> list[click.Parameter]:
     """Return the options except those with these names."""
     return [param for param in params if param.name not in names]
-
-
-def split_selection(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (selection options, other options)."""
-    selection_values = {name: value for name, value in options.items() if name in SELECTION_OPTIONS}
-    return selection_values, {name: value for name, value in options.items() if name not in SELECTION_OPTIONS}
 
 
 def build_selection(command_options: dict[str, Any], *, on_damage: str) -> Selection:
