@@ -29,6 +29,12 @@ LOGS = (
     "tarantool/generated/chain",
     "drizzle/generated",
 )
+KINDS = [
+    (name, kind)
+    for name in LOGS
+    for kind in ("rows", "debezium", "maxwell", "canal")
+    if kind == "rows" or name.startswith("mysql")
+]
 
 
 def tables_of(folder: Path) -> dict[str, pa.Table]:
@@ -78,27 +84,21 @@ def convert_both(paths: list[Path], folder: Path, many_tasks: Any, **options: An
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["rows", "debezium", "maxwell", "canal"])
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_many_tasks_write_the_rows_of_one(name: str, kind: str, corpus: Path, tmp_path: Path, many_tasks: Any) -> None:
     options = {} if kind == "rows" else {"envelope": {"envelope": kind}}
-    if kind != "rows" and not name.startswith("mysql"):
-        pytest.skip("no messages of this format")
     convert_both([corpus / name], tmp_path, many_tasks, **options)
 
 
 @pytest.mark.full
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["rows", "debezium"])
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize(("name", "kind"), [pair for pair in KINDS if pair[1] in ("rows", "debezium")])
 def test_processes_and_spark_write_the_rows_of_this_process(
     name: str, kind: str, corpus: Path, tmp_path: Path, spark_session: SparkJobSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: dict[str, Any] = {"per_table": True, "selection": SKIP}
     if kind != "rows":
         options["envelope"] = {"envelope": kind}
-        if not name.startswith("mysql"):
-            pytest.skip("no messages of this format")
     here = binlogtool.convert([corpus / name], "parquet", tmp_path / "here", **options)
     monkeypatch.setattr(task_planning, "MIN_SPLIT_SIZE", 1024)
     for runner, chosen in (("jobs", {"jobs": 2}), ("spark", {"session": spark_session})):
