@@ -47,19 +47,19 @@ if TYPE_CHECKING:
     )
     from binlogtool.core.follow import LogFollower
     from binlogtool.core.record_selection import FileFinding, Record, RecordBlock, Selection
-    from binlogtool.export.arrow_log_rows import LogRows
+    from binlogtool.export.dataframe_rows import LogRows
     from binlogtool.export.log_with_rows import Log
     from binlogtool.export.manifest import Manifest
     from binlogtool.export.spark_master import SparkMaster
     from binlogtool.findings import Finding, Severity
     from binlogtool.format_api.format import Hints
     from binlogtool.limits import Limits
+    from binlogtool.prediction.replay import ReplayDecision, ReplayResult
     from binlogtool.repair.diagnosis import Diagnosis, DiagnosisReport
     from binlogtool.repair.plan import FilePlan, FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
-    from binlogtool.repair.replay import ReplayDecision, ReplayResult
-    from binlogtool.repair.verify_report import FileReport, Report, SetReport
     from binlogtool.report.stats import LogStats
     from binlogtool.schema.annotation import Annotation, FieldRow
+    from binlogtool.verification.verify_report import FileReport, Report, SetReport
 
 
 __all__ = [
@@ -137,7 +137,7 @@ _LAZY_EXPORTS = {
     "binlogtool.core.follow": ("LogFollower",),
     "binlogtool.core.record_selection": ("FileFinding", "Record", "RecordBlock", "Selection",),
     "binlogtool.export.manifest": ("Manifest",),
-    "binlogtool.export.arrow_log_rows": ("LogRows",),
+    "binlogtool.export.dataframe_rows": ("LogRows",),
     "binlogtool.export.log_with_rows": ("Log",),
     "binlogtool.export.spark_master": ("SparkMaster",),
     "binlogtool.findings": ("Finding", "Severity",),
@@ -145,8 +145,8 @@ _LAZY_EXPORTS = {
     "binlogtool.limits": ("Limits",),
     "binlogtool.repair.diagnosis": ("Diagnosis", "DiagnosisReport",),
     "binlogtool.repair.plan": ("FilePlan", "FinishPlan", "RepairPlan", "RepairPolicy", "RepairResult", "UndoPlan",),
-    "binlogtool.repair.replay": ("ReplayDecision", "ReplayResult",),
-    "binlogtool.repair.verify_report": ("FileReport", "Report", "SetReport",),
+    "binlogtool.prediction.replay": ("ReplayDecision", "ReplayResult",),
+    "binlogtool.verification.verify_report": ("FileReport", "Report", "SetReport",),
     "binlogtool.report.stats": ("LogStats",),
     "binlogtool.schema.annotation": ("Annotation", "FieldRow",),
 }  # fmt: skip

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from binlogtool.export.spark_master import SparkMaster
     from binlogtool.format_api.format import Hints
     from binlogtool.format_api.tables_and_changes import ScriptOptions
+    from binlogtool.prediction.replay import OnDecision, ReplayResult
+    from binlogtool.prediction.replay_options import ReplayKeywords
     from binlogtool.repair.diagnosis import DiagnosisReport
     from binlogtool.repair.plan import FinishPlan, RepairPlan, RepairPolicy, RepairResult, UndoPlan
-    from binlogtool.repair.replay import OnDecision, ReplayResult
-    from binlogtool.repair.replay_options import ReplayKeywords
-    from binlogtool.repair.verify_report import Report
     from binlogtool.report.stats import LogStats
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
     from binlogtool.schema.annotation import Annotation
     from binlogtool.spark.session import SparkJobSession
+    from binlogtool.verification.verify_report import Report
 
 
 # --- Public calls that read, check and convert logs ---
@@ -178,7 +178,7 @@ def verify(
         read_options: as for `open`; `limits.timeout` is that of the whole call.
     """
     from binlogtool.core.record_selection import ReadOptions
-    from binlogtool.repair.verify import LogVerifyOptions, verify_paths
+    from binlogtool.verification.verify import LogVerifyOptions, verify_paths
 
     options = ReadOptions(**read_options)
     return verify_paths(
@@ -209,9 +209,9 @@ def verify_fleet(
     """
     from binlogtool.export.spark_master import describe_work
     from binlogtool.format_api.format import Hints
-    from binlogtool.repair.verify import LogVerifyOptions
     from binlogtool.spark.fleet import SparkJobRunner
     from binlogtool.spark.fleet import verify_on_spark as verify_all
+    from binlogtool.verification.verify import LogVerifyOptions
 
     path_names, format_name = _to_path_list(paths), options.pop("format", "auto")
     fleet = SparkJobRunner(master, options.pop("session", None), on_step, work=describe_work("verify", path_names))
@@ -246,8 +246,8 @@ def replay(
         LimitError: undecided records or keys do not fit into memory.
     """
     from binlogtool.format_api.format import Hints
-    from binlogtool.repair.replay import replay_paths
-    from binlogtool.repair.replay_options import ReplayOptions
+    from binlogtool.prediction.replay import replay_paths
+    from binlogtool.prediction.replay_options import ReplayOptions
 
     arguments: dict[str, Any] = {**options, "hints": options.get("hints") or Hints()}
     format_name, start_position = arguments.pop("format", "auto"), arguments.get("against")
@@ -291,8 +291,8 @@ def diagnose(
     """
     from binlogtool.core.record_selection import ReadOptions
     from binlogtool.format_api.format import Hints
+    from binlogtool.prediction.replay_options import ReplayOptions
     from binlogtool.repair.diagnosis import diagnose_paths
-    from binlogtool.repair.replay_options import ReplayOptions
 
     options = ReadOptions(**read_options)
     hints = options.hints or Hints()

@@ -28,7 +28,7 @@ from binlogtool.terminal.escape import escape
 from binlogtool.terminal.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from binlogtool.repair.verify_report import PathFailure
+    from binlogtool.verification.verify_report import PathFailure
 
 
 # --- Click classes of the commands ---
@@ -316,8 +316,8 @@ class CommandRun:
         """
         skipped, self.progress.skipped_files = self.progress.skipped_files, {}
         if skipped:
-            from binlogtool.repair.verify_report import COMPRESSED_NOT_READ, SkippedFiles
             from binlogtool.report.wording import render_skipped_files
+            from binlogtool.verification.verify_report import COMPRESSED_NOT_READ, SkippedFiles
 
             skipped_by_path = [SkippedFiles(path, files) for path, files in skipped.items()]
             for entry in skipped_by_path:

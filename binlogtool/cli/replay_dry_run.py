@@ -24,7 +24,7 @@ from binlogtool.report.policy import select_exit_code
 
 if TYPE_CHECKING:
     from binlogtool.cli.output_destination import OutputDestination
-    from binlogtool.repair.replay import ReplayDecision, ReplayResult
+    from binlogtool.prediction.replay import ReplayDecision, ReplayResult
     from binlogtool.report.verify_and_plan_text import GivenReadOptions
 
 

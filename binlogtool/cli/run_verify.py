@@ -15,7 +15,7 @@ import binlogtool
 from binlogtool import limits as limits_module
 from binlogtool.cli.command import CommandRun
 from binlogtool.limits import Limits
-from binlogtool.repair.verify_report import PathFailure, Report, merge_reports
+from binlogtool.verification.verify_report import PathFailure, Report, merge_reports
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor

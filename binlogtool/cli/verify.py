@@ -24,8 +24,8 @@ from binlogtool.cli.options import (
 )
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
-from binlogtool.repair.verify_report import Report
 from binlogtool.report import policy
+from binlogtool.verification.verify_report import Report
 
 if TYPE_CHECKING:
     from binlogtool.cli.verify_state import VerifyState

@@ -23,7 +23,7 @@ from binlogtool.cli.options import PATH
 from binlogtool.cli.run_verify import VerifyJob, report_from_dict, report_to_dict
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import make_finding
-from binlogtool.repair.verify_report import FileReport, Report, SetReport
+from binlogtool.verification.verify_report import FileReport, Report, SetReport
 
 _LINE_PREFIX = b'{"schema": "binlogtool/state/1"'
 _DEPTHS = ("frame", "checksum", "payload", "set")

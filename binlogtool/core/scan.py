@@ -16,7 +16,7 @@ from binlogtool.core import unpack_payloads
 from binlogtool.core.damage_causes import CauseFinder, DamagedRegion, find_end_past_file
 from binlogtool.core.open_file import HEAD_BYTES, Source, Window
 from binlogtool.core.resync import Resynchronizer, ResyncPoint
-from binlogtool.core.unpack_payloads import BadPayload, FrameRun, PartialFrame, PayloadReader
+from binlogtool.core.unpack_payloads import BadPayload, FrameRun, PartlyBadFrame, PayloadReader
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileTail, Format
 from binlogtool.format_api.layout import Assembler, Batch, ColumnTable, FrameLevel, LogFileLayout
@@ -205,7 +205,7 @@ class ScanAccounting(msgspec.Struct):
             self._number_inner(piece.inner),
         )  # fmt: skip
 
-    def _account_partial_frame(self, window: Window, partial: PartialFrame, view: memoryview) -> DamagedRange:
+    def _account_partial_frame(self, window: Window, partial: PartlyBadFrame, view: memoryview) -> DamagedRange:
         """Account for a frame in which only some rows are good: these count as records, the frame as damage."""
         start, end = window.base + partial.start, window.base + partial.end
         data = view[partial.start : partial.end]
@@ -580,7 +580,7 @@ class Scan(ScanAccounting):
                     yield self._account_skipped(window.base + piece.start, ResyncPoint(resumed_at), item)
                     return resumed_at
                 yield self._account_bad_payload(window, piece)
-            elif isinstance(piece, PartialFrame):
+            elif isinstance(piece, PartlyBadFrame):
                 yield self._account_partial_frame(window, piece, view)
             else:
                 yield self._account_batch(self._make_batch(window.base, view, piece))

@@ -273,7 +273,7 @@ class BadPayload(NamedTuple):
     framed: bool = True
 
 
-class PartialFrame(NamedTuple):
+class PartlyBadFrame(NamedTuple):
     """A frame `[start, end)` of the window whose checksum matches, but some of whose rows are invalid.
 
     Args:
@@ -342,7 +342,7 @@ class PayloadReader(msgspec.Struct):
 
     def read_frames(
         self, view: memoryview, base: int, table: ColumnTable
-    ) -> Iterator[FrameRun | BadPayload | PartialFrame]:
+    ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         """Yield the frames of a table in order. view: the bytes in memory; base: their file offset."""
         for frames, bad in self._prove_frames(view, base, table):
             if frames.count and self.layout.inner is not None:
@@ -379,7 +379,7 @@ class PayloadReader(msgspec.Struct):
 
     def _read_with_inner(
         self, view: memoryview, base: int, table: ColumnTable, level: InnerLevel
-    ) -> Iterator[FrameRun | BadPayload | PartialFrame]:
+    ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         """Yield the frames in order, each container with the records inside it; few are unpacked at a time."""
         first, held_bytes, inner = 0, 0, dict[int, Batch]()
         codes = table[level.selector]
@@ -441,7 +441,7 @@ class PayloadReader(msgspec.Struct):
 
     def _read_with_rows(
         self, view: memoryview, base: int, table: ColumnTable
-    ) -> Iterator[FrameRun | BadPayload | PartialFrame]:
+    ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         level = self.layout.rows
         assert level is not None
         first = 0
@@ -499,7 +499,7 @@ class PayloadReader(msgspec.Struct):
 
     def _split_rows(
         self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, level: RowLevel
-    ) -> Iterator[FrameRun | BadPayload | PartialFrame]:
+    ) -> Iterator[FrameRun | BadPayload | PartlyBadFrame]:
         """Split payloads into rows; a payload that is not exactly a sequence of rows is bad."""
         first = 0
         while first < table.count:
@@ -518,7 +518,7 @@ class PayloadReader(msgspec.Struct):
 
     def _split_bad_frame(
         self, view: memoryview, base: int, table: ColumnTable, spans: PayloadSpans, index: int, level: RowLevel
-    ) -> BadPayload | PartialFrame:
+    ) -> BadPayload | PartlyBadFrame:
         """Return the good rows of a frame with invalid rows, and the findings about the invalid ones."""
         walker = _RowWalker(self, level, spans.arena, int(spans.starts[index]), int(spans.ends[index]))
         low, high = int(table["offset"][0]), int(table["end"][0])
@@ -533,7 +533,7 @@ class PayloadReader(msgspec.Struct):
             for rows in (walker.good, walker.framed)
         ]
         assert pieces[0] is not None
-        return PartialFrame(low, high, pieces[0], pieces[1], tuple(walker.findings), walker.lost_bytes)
+        return PartlyBadFrame(low, high, pieces[0], pieces[1], tuple(walker.findings), walker.lost_bytes)
 
     def row_scanners(self, level: RowLevel) -> tuple[Scanner, Scanner | None]:
         """Return the scanner of rows, and that of rows whose beginning alone can be read (None = not supported)."""

@@ -42,7 +42,7 @@ from binlogtool.formats.binlog_events.write_log import (
     record_gtid,
 )
 from binlogtool.limits import Limits
-from binlogtool.repair.verify import LogVerifyOptions, verify_paths
+from binlogtool.verification.verify import LogVerifyOptions, verify_paths
 
 # --- Transactions copied to a MariaDB log ---
 

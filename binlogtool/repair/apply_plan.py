@@ -27,7 +27,7 @@ from binlogtool.repair.file_io import (
 from binlogtool.repair.plan import FilePlan, RepairPlan, RepairPolicy, RepairResult, WrittenFile
 from binlogtool.repair.plan_truncate import make_plan, make_result_check
 from binlogtool.repair.repaired_content import LogExaminer, list_unclean_findings
-from binlogtool.repair.verify import LogVerifyOptions, verify_file
+from binlogtool.verification.verify import LogVerifyOptions, verify_file
 
 if TYPE_CHECKING:
     from binlogtool.core.record_selection import ReadOptionArguments

@@ -20,12 +20,12 @@ from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import MAX_DEPTH, LogGroup, find_newest, resolve_path
 from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
+from binlogtool.prediction.replay import ReplayResult, replay_log
+from binlogtool.prediction.replay_options import ReplayOptions
 from binlogtool.repair.file_io import describe_unusable_files, find_holders
 from binlogtool.repair.plan import LIST_FIX_OPTION, RepairPlan, RepairPolicy
 from binlogtool.repair.plan_truncate import plan_truncate
-from binlogtool.repair.replay import ReplayResult, replay_log
-from binlogtool.repair.replay_options import ReplayOptions
-from binlogtool.repair.verify import (
+from binlogtool.verification.verify import (
     MAX_PASSES,
     PASS_INTERVAL,
     LogExamination,
@@ -33,7 +33,13 @@ from binlogtool.repair.verify import (
     examine_log,
     make_finding_key,
 )
-from binlogtool.repair.verify_report import PathFailure, Report, merge_reports, report_failure, report_skipped_files
+from binlogtool.verification.verify_report import (
+    PathFailure,
+    Report,
+    merge_reports,
+    report_failure,
+    report_skipped_files,
+)
 
 # --- Results of `diagnose` (JSON shape binlogtool/diagnose/1) ---
 

@@ -9,8 +9,8 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import SERVER_TRUNCATES, ResultPiece, is_header_correction
-from binlogtool.repair import verify_report
-from binlogtool.repair.verify_report import FileReport, SkippedFiles
+from binlogtool.verification import verify_report
+from binlogtool.verification.verify_report import FileReport, SkippedFiles
 
 __all__ = [
     "FilePlan",

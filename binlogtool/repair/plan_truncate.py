@@ -73,8 +73,8 @@ from binlogtool.repair.repaired_content import (
     verify_planned_log,
 )
 from binlogtool.repair.undo_repair import explain_unfinished
-from binlogtool.repair.verify import LogExamination, VerifiedMember, examine_log
-from binlogtool.repair.verify_report import FileReport, Report, SetReport, merge_reports
+from binlogtool.verification.verify import LogExamination, VerifiedMember, examine_log
+from binlogtool.verification.verify_report import FileReport, Report, SetReport, merge_reports
 
 # --- Plans for files that change together ---
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from binlogtool import errors, formats
+from binlogtool import formats
 from binlogtool.core.open_file import (
     BytesSource,
     FileSource,
@@ -29,7 +29,6 @@ from binlogtool.core.open_file import (
 from binlogtool.core.record_selection import ReadOptions
 from binlogtool.core.resolve_paths import LogGroup, resolve_path
 from binlogtool.core.scan import DamagedRange, Scan
-from binlogtool.errors import InputOutputError
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import (
     ByteEdit,
@@ -44,17 +43,17 @@ from binlogtool.format_api.format import (
 from binlogtool.format_api.layout import Batch, RangeReader
 from binlogtool.limits import MIB, Limits
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPolicy
-from binlogtool.repair.verify import LogExamination, LogVerifyOptions, VerifiedMember, examine_log, verify_file
-from binlogtool.repair.verify_report import (
+from binlogtool.schema import backends
+from binlogtool.verification.verify import LogExamination, LogVerifyOptions, VerifiedMember, examine_log, verify_file
+from binlogtool.verification.verify_report import (
     FileReport,
-    PathFailure,
     Report,
     SetReport,
     SkippedFiles,
+    make_exception,
     merge_reports,
     report_skipped_files,
 )
-from binlogtool.schema import backends
 
 # --- Files whose damage single flipped bits explain ---
 
@@ -267,13 +266,6 @@ class LogExaminer(ReadOptions, frozen=True):
     def get_format(self, name: str) -> Format:
         """Return the format of this name, in the variant that the user chose."""
         return formats.load_format(name) if self.format == "auto" else find_format(self.format)
-
-
-def make_exception(failure: PathFailure) -> Exception:
-    """Return the exception for a failure, for cases in which the work cannot continue."""
-    message = failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}"
-    kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
-    return next((kind(message) for kind in kinds if kind.exit_code == failure.exit_code), InputOutputError(message))
 
 
 def make_raw_reader(path: str) -> RangeReader:

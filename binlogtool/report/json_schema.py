@@ -10,7 +10,7 @@ from typing import Any
 
 from binlogtool.findings import EXPLANATIONS, Severity
 from binlogtool.format_api.replay import POLICIES, VERBS
-from binlogtool.repair.verify_report import BYTE_CLASSES
+from binlogtool.verification.verify_report import BYTE_CLASSES
 
 # --- Building blocks of the JSON Schemas ---
 

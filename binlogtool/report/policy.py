@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity, make_finding
-from binlogtool.repair.verify_report import Report
 from binlogtool.report.wording import format_duration
+from binlogtool.verification.verify_report import Report
 
 EXIT_SEVERITY_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
 """All exit statuses, the most severe first."""

@@ -10,7 +10,7 @@ from binlogtool.core.json_text import encode_document, finding_to_value
 from binlogtool.findings import Severity
 from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.format_api.replay import VERBS
-from binlogtool.repair.replay import SCHEMA, ObjectTally, ReplayDecision, ReplayResult
+from binlogtool.prediction.replay import SCHEMA, ObjectTally, ReplayDecision, ReplayResult
 from binlogtool.report.verify_and_plan_text import NO_READ_OPTIONS, GivenReadOptions, suggest_after_replay
 from binlogtool.report.wording import format_count, format_finding, format_offset
 from binlogtool.terminal.escape import escape

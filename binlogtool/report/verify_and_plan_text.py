@@ -31,7 +31,6 @@ from binlogtool.repair.plan import (
     UndoPlan,
     WrittenFile,
 )
-from binlogtool.repair.verify_report import BYTE_CLASSES, FileReport, PathFailure, Report, SetReport, SkippedFiles
 from binlogtool.report.wording import (
     format_command,
     format_count,
@@ -44,10 +43,11 @@ from binlogtool.report.wording import (
     skipped_files_to_json,
 )
 from binlogtool.terminal.escape import escape
+from binlogtool.verification.verify_report import BYTE_CLASSES, FileReport, PathFailure, Report, SetReport, SkippedFiles
 
 if TYPE_CHECKING:
+    from binlogtool.prediction.replay import ReplayResult
     from binlogtool.repair.plan import RepairPolicy
-    from binlogtool.repair.replay import ReplayResult
 
 
 # --- Suggested next commands ---

@@ -26,8 +26,6 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import Hints
 from binlogtool.limits import Limits
-from binlogtool.repair.verify import DEPTHS
-from binlogtool.repair.verify_report import FileReport, Report
 from binlogtool.report.annotated_bytes import TOOLS, AnnotationPage, escape_html, html_head, render_end
 from binlogtool.report.stats import LogStats, SeriesCounter, format_step, render_chart
 from binlogtool.report.verify_and_plan_text import STATE_STYLES, describe_state, format_byte_account
@@ -41,6 +39,8 @@ from binlogtool.report.wording import (
 )
 from binlogtool.schema import backends
 from binlogtool.schema.annotation import AnnotatedPiece
+from binlogtool.verification.verify import DEPTHS
+from binlogtool.verification.verify_report import FileReport, Report
 
 # --- Map of a file's bytes ---
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from binlogtool.core.progress import COMPRESSED, FILE, UNREADABLE, SkippedFile
 from binlogtool.findings import Finding
 from binlogtool.format_api.json_values import encode_text
-from binlogtool.repair.verify_report import SkippedFiles
 from binlogtool.terminal.escape import escape
+from binlogtool.verification.verify_report import SkippedFiles
 
 T = TypeVar("T")
 

@@ -42,12 +42,12 @@ from binlogtool.export.run_tasks import JobOptions, Result, SizedTask, Task
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.format_api.replay import ReplayRules
 from binlogtool.limits import MIB
-from binlogtool.repair.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_log
-from binlogtool.repair.replay_options import ReplayOptions, find_end_positions
-from binlogtool.repair.replayed_rows import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
-from binlogtool.repair.verify import LogVerifyOptions, find_logs, verify_log
-from binlogtool.repair.verify_report import Report, merge_reports
+from binlogtool.prediction.replay import ReplayResult, add_state, find_logs_to_replay, max_objects, replay_log
+from binlogtool.prediction.replay_options import ReplayOptions, find_end_positions
+from binlogtool.prediction.replayed_rows import KeyEntry, ObjectState, Patch, ReplayState, hash_final_row, merge_entries
 from binlogtool.spark.session import SparkJobSession, make_module_paths_absolute, use_session
+from binlogtool.verification.verify import LogVerifyOptions, find_logs, verify_log
+from binlogtool.verification.verify_report import Report, merge_reports
 
 # --- Many logs in one Spark job ---
 
@@ -201,7 +201,7 @@ def verify_on_spark(
     options: LogVerifyOptions,
     runner: SparkJobRunner,
 ) -> list[Report | None]:
-    """Verify logs on Spark; return one report per path, as `repair.verify` does.
+    """Verify logs on Spark; return one report per path, as `verification.verify` does.
 
     A report is None if `limits.timeout` passed before the path was finished.
 
@@ -306,7 +306,7 @@ class KeySums(NamedTuple):
 def replay_on_spark(
     paths: Iterable[str], format: str, options: ReplayOptions, runner: SparkJobRunner
 ) -> list[ReplayResult]:
-    """Replay logs on Spark; return one result per log, as `repair.replay` does.
+    """Replay logs on Spark; return one result per log, as `prediction.replay` does.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError, LimitError, MissingExtraError, KeyboardInterrupt.

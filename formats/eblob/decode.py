@@ -33,7 +33,7 @@ from binlogtool.format_api.tables_and_changes import (
     TableSchema,
 )
 from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
-from binlogtool.formats.eblob.groups import (
+from binlogtool.formats.eblob.overwrite_groups import (
     EblobRecord,
     EblobRecordKind,
     find_preceding_records,

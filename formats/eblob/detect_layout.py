@@ -20,7 +20,7 @@ from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import FileHead, FormatMatch
 from binlogtool.format_api.layout import FrameLevel, LogFileLayout
 from binlogtool.formats.eblob import FILE_PATTERNS, schema
-from binlogtool.formats.eblob.groups import EblobRecord
+from binlogtool.formats.eblob.overwrite_groups import EblobRecord
 from binlogtool.formats.eblob.schema import (
     HEADER_SIZE,
     MAGIC,
@@ -320,7 +320,7 @@ class EblobFileContext(msgspec.Struct):
     Attributes:
         flags: flags of the file header.
         last_records: last records of a batch, by the number of the record after them, because a group may begin in one
-            batch and end in the next (`eblob.groups`).
+            batch and end in the next (`eblob.overwrite_groups`).
         unreadable_header: the last offset without a record that was classified (`explain_damage`).
     """
 

@@ -39,7 +39,7 @@ from binlogtool.format_api.replay import (
 from binlogtool.formats.eblob.decode import RAW_DATA_TYPE
 from binlogtool.formats.eblob.detect_layout import EblobFileContext
 from binlogtool.formats.eblob.explain_damage import STALE
-from binlogtool.formats.eblob.groups import EblobRecordKind
+from binlogtool.formats.eblob.overwrite_groups import EblobRecordKind
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER_SIZE, ControlFlag
 
 REASONS: Mapping[str, str] = MappingProxyType(

@@ -188,7 +188,7 @@ DATA = Switch(
         CONTROL_SIZE: Select(OWN_CONTROL, Pass),
     },
 )
-"""Structures of data that the record alone reveals; others depend on neighbouring records (`eblob.groups`)."""
+"""Data structures that the record alone reveals; others depend on neighbouring records (`eblob.overwrite_groups`)."""
 
 
 def _key_fields(integer: Construct) -> tuple[Construct, ...]:

@@ -14,7 +14,7 @@ from binlogtool.format_api.layout import Batch, Kernel, LogFileLayout, to_int_li
 from binlogtool.formats.eblob.decode import type_names
 from binlogtool.formats.eblob.detect_layout import EblobDialect, EblobFileContext
 from binlogtool.formats.eblob.explain_damage import DamageBoundaryChecker
-from binlogtool.formats.eblob.groups import (
+from binlogtool.formats.eblob.overwrite_groups import (
     EblobRecord,
     OverwriteGroupValidator,
     UsualGroupReader,

@@ -33,9 +33,7 @@ from binlogtool.formats.binlog_events.decode import (
 from binlogtool.formats.binlog_events.gtid.gtid_sets import GTID_PARSERS
 from binlogtool.formats.binlog_events.wire_format import ENCRYPTED_MAGIC, EVENT_TYPE_NAMES, FLAGS_AT, MAGIC, TYPE_GROUPS
 from binlogtool.formats.mysql_binlog import FILE_PATTERNS
-from binlogtool.formats.mysql_binlog.detect_layout import create_layout as log_layout
-from binlogtool.formats.mysql_binlog.detect_layout import detect_log
-from binlogtool.formats.mysql_binlog.index_files import (
+from binlogtool.formats.mysql_binlog.companion_files import (
     TEMPORARY_PATTERNS,
     create_gtid_index_layout,
     create_text_layout,
@@ -46,6 +44,8 @@ from binlogtool.formats.mysql_binlog.index_files import (
     is_gtid_index,
     sort_names,
 )
+from binlogtool.formats.mysql_binlog.detect_layout import create_layout as log_layout
+from binlogtool.formats.mysql_binlog.detect_layout import detect_log
 from binlogtool.formats.mysql_binlog.repair import REPAIR
 from binlogtool.limits import Limits
 

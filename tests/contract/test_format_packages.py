@@ -68,6 +68,6 @@ def test_every_package_and_module_of_the_events_has_a_layer() -> None:
 
 
 def test_native_code_is_made_for_every_built_in_format() -> None:
-    from binlogtool.native_build.manifest import iter_compiled_layouts
+    from binlogtool.native_build.function_list import iter_compiled_layouts
 
     assert {format_.name.replace("-", "_") for _, format_ in iter_compiled_layouts()} == set(CONTAINERS)

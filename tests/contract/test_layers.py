@@ -15,8 +15,9 @@ from tests.house.modules import ROOT, Code, for_types, tree
 SHARED = {"_version", "errors", "exit_status", "findings", "limits", "publish_file"}
 """The vocabulary that every layer uses; it imports nothing of the layers."""
 LAYERS = {
-    "format_api": 1, "schema": 2, "formats": 3, "query": 4, "core": 5, "annotation": 6, "repair": 7, "export": 8,
-    "spark": 9, "report": 10, "terminal": 10, "native_build": 11, "api": 11, "cli": 12,
+    "format_api": 1, "schema": 2, "formats": 3, "query": 4, "core": 5, "annotation": 6, "verification": 6,
+    "prediction": 7, "repair": 8, "export": 9, "spark": 10, "report": 11, "terminal": 11, "native_build": 12, "api": 12,
+    "cli": 13,
 }  # fmt: skip
 """A module imports modules of its own layer and of lower ones."""
 
@@ -39,9 +40,9 @@ CLI_VALUES = {
     "binlogtool.core.record_selection",
     "binlogtool.query.grammar",
     "binlogtool.schema.annotation",
-    "binlogtool.repair.verify_report",
+    "binlogtool.verification.verify_report",
     "binlogtool.repair.plan",
-    "binlogtool.repair.replay",
+    "binlogtool.prediction.replay",
     "binlogtool.export.manifest",
     "binlogtool.formats",
     "binlogtool.format_api.format",

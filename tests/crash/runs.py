@@ -14,7 +14,7 @@ from binlogtool.repair.atomic_file_changes import execute_plan
 from binlogtool.repair.plan import CUTTABLE, FilePlan, RepairPlan
 from binlogtool.repair.undo_file import UndoFile, read_undo_file
 from binlogtool.repair.undo_repair import finish_interrupted
-from binlogtool.repair.verify import verify_bytes
+from binlogtool.verification.verify import verify_bytes
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify_report import FileReport
 from tests.forensics.damage import KINDS, Done
 
 FORMATS = ("tarantool", "drizzle", "manticore", "eblob", "mysql-binlog", "mariadb-innodb-binlog")

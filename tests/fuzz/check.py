@@ -20,9 +20,9 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.format_api.format import Hints, is_header_correction
 from binlogtool.formats.binlog_events.crypt.keys_and_ciphers import KeyFileError
 from binlogtool.repair.plan import RepairPlan, RepairPolicy
-from binlogtool.repair.verify_report import FileReport, Report
 from binlogtool.report.dump import RecordJsonEncoder
 from binlogtool.schema import backends
+from binlogtool.verification.verify_report import FileReport, Report
 from tests.fuzz.search import search
 from tests.fuzz.seeds import Seed
 from tests.harness.engine import account_holds

@@ -16,8 +16,8 @@ from binlogtool.findings import Finding
 from binlogtool.format_api.format import Format, Hints, Validator
 from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.limits import Limits
-from binlogtool.repair.verify import LogVerifyOptions, verify_file
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify import LogVerifyOptions, verify_file
+from binlogtool.verification.verify_report import FileReport
 
 
 @dataclass

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.limits import Limits
-from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify_report import FileReport
 
 MESSAGE = (
     bytes.fromhex("0a1608021001")

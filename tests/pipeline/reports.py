@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from binlogtool.repair.verify_report import Report
 from binlogtool.report.verify_and_plan_text import verify_report_to_json
+from binlogtool.verification.verify_report import Report
 
 
 def as_json(report: Report) -> str:

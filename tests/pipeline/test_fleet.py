@@ -24,12 +24,12 @@ from binlogtool.export.manifest import balance_by_size
 from binlogtool.export.spark_master import SparkMaster
 from binlogtool.format_api.replay import ADD, DELETE, DROP, PATCH, PUT, REMOVE, StateChange
 from binlogtool.limits import Limits
-from binlogtool.repair.replayed_rows import ReplayState
-from binlogtool.repair.verify_report import Report
+from binlogtool.prediction.replayed_rows import ReplayState
 from binlogtool.report.replay import replay_to_json
 from binlogtool.spark import fleet
 from binlogtool.spark import session as session_module
 from binlogtool.spark.session import SparkJobSession
+from binlogtool.verification.verify_report import Report
 from tests.cli.invoke import invoke
 from tests.pipeline.reports import as_json
 

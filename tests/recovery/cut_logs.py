@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from binlogtool.findings import Severity
 from binlogtool.repair.file_io import SystemCalls
-from binlogtool.repair.verify import verify_bytes
+from binlogtool.verification.verify import verify_bytes
 from tests.harness import oracle
 from tests.harness.samples import samples
 

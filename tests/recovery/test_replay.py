@@ -35,8 +35,8 @@ from binlogtool.format_api.replay import (
     StateChange,
 )
 from binlogtool.limits import Limits
-from binlogtool.repair.replay import ReplayDecision, ReplayResult, replay_log
-from binlogtool.repair.replay_options import ReplayOptions
+from binlogtool.prediction.replay import ReplayDecision, ReplayResult, replay_log
+from binlogtool.prediction.replay_options import ReplayOptions
 from tests.formats.drizzle.make import insert, log, message
 
 REASONS = {"yes": "Applied.", "late": "Applied later.", "no": "Left out.", "old": "A file that is not read."}

@@ -11,7 +11,7 @@ import pytest
 import binlogtool
 from binlogtool.core import open_file as open_file_module
 from binlogtool.findings import Severity
-from binlogtool.repair import verify
+from binlogtool.verification import verify
 
 
 @pytest.fixture

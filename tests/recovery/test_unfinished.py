@@ -16,7 +16,7 @@ from binlogtool.cli import dump
 from binlogtool.core import scan
 from binlogtool.errors import LimitError
 from binlogtool.limits import Limits
-from binlogtool.repair import replay_options
+from binlogtool.prediction import replay_options
 from binlogtool.report.verify_and_plan_text import render_verify_text
 from tests.cli.invoke import invoke
 from tests.cli.samples import insert, plain_log

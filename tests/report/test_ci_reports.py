@@ -13,7 +13,6 @@ import pytest
 
 from binlogtool.core.json_text import encode_document
 from binlogtool.findings import EXPLANATIONS, Severity, make_finding
-from binlogtool.repair.verify_report import PathFailure, Report
 from binlogtool.report.ci_reports import (
     CHECKS,
     MAX_RESULTS,
@@ -27,6 +26,7 @@ from binlogtool.report.ci_reports import (
     report_to_gitlab,
     report_to_sarif,
 )
+from binlogtool.verification.verify_report import PathFailure, Report
 from tests.report.values import MISMATCH, TORN, file_report, report
 
 HOSTILE = "a\x1b[31m<b>&\"'\x00%\r\n::error::x,y:z|`@me`\u202e\ud83d]]>\ufffe"

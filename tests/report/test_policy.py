@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from binlogtool.core.json_text import encode_document
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.repair.verify_report import PathFailure
 from binlogtool.report.policy import (
     FindingPolicy,
     IgnoreRule,
@@ -28,6 +27,7 @@ from binlogtool.report.verify_and_plan_text import (
     set_report_to_json,
     verify_report_to_json,
 )
+from binlogtool.verification.verify_report import PathFailure
 from tests.report.values import report
 
 DAMAGED = "/data/binlog/0002.xlog"

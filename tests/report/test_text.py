@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from binlogtool.cli.explain import render_explanation, render_explanation_list
 from binlogtool.findings import make_finding
-from binlogtool.repair.verify_report import PathFailure, Report, SetReport
 from binlogtool.report import wording
 from binlogtool.report.verify_and_plan_text import render_plan_text, render_verify_text, shorten_path
+from binlogtool.verification.verify_report import PathFailure, Report, SetReport
 from tests.report.values import MISMATCH, TORN, account, file_report, plan, report
 
 

@@ -9,7 +9,7 @@ from binlogtool.core.record_selection import InnerPosition, RecordBlock, RecordC
 from binlogtool.findings import Finding, Severity, make_finding
 from binlogtool.format_api.format import EnvelopeColumns, ResultPiece
 from binlogtool.repair.plan import FilePlan, RepairPlan
-from binlogtool.repair.verify_report import FileReport, PathFailure, Report, SetReport
+from binlogtool.verification.verify_report import FileReport, PathFailure, Report, SetReport
 
 SECOND = 1_000_000
 NEW_YEAR_2026 = 1_767_225_600 * SECOND

@@ -48,7 +48,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     has_valid_checksum,
     read_event_size,
 )
-from binlogtool.formats.mysql_binlog.index_files import (
+from binlogtool.formats.mysql_binlog.companion_files import (
     GtidIndexContext,
     LogName,
     TextContext,

@@ -24,7 +24,7 @@ from binlogtool.format_api.replay import (
     Ruling,
 )
 from binlogtool.formats.binlog_events.replay.applier import EventApplier, SkippedRows, parse_executed
-from binlogtool.formats.mysql_binlog.index_files import INFO_NAME
+from binlogtool.formats.mysql_binlog.companion_files import INFO_NAME
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import (
     CrashRecovery,
     RecoveryExtent,

@@ -31,7 +31,7 @@ from binlogtool.formats.binlog_events.wire_format import (
     EventType,
     read_event_size,
 )
-from binlogtool.formats.mysql_binlog.index_files import (
+from binlogtool.formats.mysql_binlog.companion_files import (
     MAX_INDEX_BYTES,
     ServerList,
     TextContext,

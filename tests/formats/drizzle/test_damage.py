@@ -15,7 +15,7 @@ from binlogtool.findings import Severity, make_finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify_report import FileReport
 from tests.formats.drizzle.make import insert, log, message
 from tests.formats.drizzle.walk import entries, judge, pack
 

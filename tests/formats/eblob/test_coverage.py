@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify_report import FileReport
 from tests.formats.eblob.make import header, key, overwrite, record, remove, total, verified
 
 OVERWRITE, REMOVE, SINGLE = ("data", "footer", "control"), ("remove",), ("single",)

@@ -14,7 +14,7 @@ from binlogtool.findings import Severity, make_finding
 from binlogtool.format_api.format import FileHead
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify_report import FileReport
 from tests.formats.eblob.make import header, key, noticed, overwrite, record, remove, verified
 
 HEADER = ("hdr-magic", "hdr-magic-no-nul", "hdr-version2", "hdr-flags-unknown", "big-endian")

@@ -12,7 +12,7 @@ from binlogtool.findings import Severity
 from binlogtool.format_api.format import FileHead
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify_report import FileReport
 from tests.formats.eblob.files import FILES, TARGET
 from tests.formats.eblob.make import header, key, noticed, overwrite, record, remove, total, verified
 

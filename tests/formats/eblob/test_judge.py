@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.eblob import groups as groups_module
-from binlogtool.formats.eblob.groups import MAX_UNFINISHED
+from binlogtool.formats.eblob.overwrite_groups import MAX_UNFINISHED
 from tests.formats.eblob.make import control, header, key, noticed, overwrite, record, remove, verified, write
 
 KEY_DIFFERS = "control block key differs from record key"

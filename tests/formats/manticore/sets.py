@@ -16,10 +16,10 @@ from binlogtool.format_api.format import FileHead
 from binlogtool.format_api.layout import Batch
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.repair.verify import LogVerifyOptions, VerifiedMember, verify_file
-from binlogtool.repair.verify_report import FileReport
 from binlogtool.schema.annotation import Annotation
 from binlogtool.schema.python_backend import PythonBackend
+from binlogtool.verification.verify import LogVerifyOptions, VerifiedMember, verify_file
+from binlogtool.verification.verify_report import FileReport
 
 OPTIONS = LogVerifyOptions(backend="python")
 

@@ -12,7 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.manticore.replay.replay import read_saved_tid
-from binlogtool.repair.replay import ReplayDecision
+from binlogtool.prediction.replay import ReplayDecision
 from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server
 

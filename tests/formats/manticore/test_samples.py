@@ -10,10 +10,10 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.repair.verify import LogVerifyOptions
 from binlogtool.schema import backends
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
+from binlogtool.verification.verify import LogVerifyOptions
 from tests.formats.manticore.oracle import same_record
 from tests.formats.manticore.sets import Directory, annotation, records
 

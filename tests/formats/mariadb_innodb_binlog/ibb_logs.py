@@ -19,7 +19,7 @@ from binlogtool.format_api.layout import Batch
 from binlogtool.formats.mariadb_innodb_binlog.event_groups import CommitGroupReader, EventGroup
 from binlogtool.formats.mariadb_innodb_binlog.schema import IbbRecordType
 from binlogtool.limits import Limits
-from binlogtool.repair.verify_report import Report
+from binlogtool.verification.verify_report import Report
 
 FORMAT = "mariadb-innodb-binlog"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
 
 SAMPLES = Path(__file__).parents[2] / "corpus/mariadb-innodb-binlog/page4k"
 PAGE = 4096

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify_report import FileReport
 
 HEADER = struct.Struct("<IBIIIH")
 GTID, XID, TABLE_MAP, QUERY, DESCRIPTION = 162, 16, 19, 2, 15

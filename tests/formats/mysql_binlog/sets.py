@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import binlogtool
 from binlogtool.findings import Finding, Severity
-from binlogtool.repair.verify_report import Report
+from binlogtool.verification.verify_report import Report
 
 NAMES = {"mysql": [f"rot-bin.{n:06d}" for n in range(3, 8)], "mariadb": [f"rot-bin.{n:06d}" for n in range(3, 9)]}
 SERVERS = ("mysql", "mariadb")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool.findings import Severity
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify_report import FileReport
 from tests.formats.mysql_binlog.judged import errors, judged_file
 
 INVISIBLE = {

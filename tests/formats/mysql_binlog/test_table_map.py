@@ -21,7 +21,7 @@ from binlogtool.formats.binlog_events.values.column_types import (
     ValueKind,
 )
 from binlogtool.limits import Limits
-from binlogtool.repair.verify import verify_bytes
+from binlogtool.verification.verify import verify_bytes
 from tests.formats.mysql_binlog.row_building import lenenc, optional, sized, table_map_body
 
 _C = ColumnType

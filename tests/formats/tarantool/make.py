@@ -10,8 +10,8 @@ import msgpack
 import zstandard
 
 import binlogtool
-from binlogtool.repair.verify import LogVerifyOptions, verify_bytes
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify import LogVerifyOptions, verify_bytes
+from binlogtool.verification.verify_report import FileReport
 
 checksum = crcmod.mkCrcFun(0x11EDC6F41, initCrc=0, rev=True, xorOut=0)
 END = bytes.fromhex("d510aded")

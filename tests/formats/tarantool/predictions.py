@@ -19,7 +19,7 @@ from typing import Any
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.repair.replay import ReplayResult
+from binlogtool.prediction.replay import ReplayResult
 
 POLICIES = {"server": "start", "force": "start_force"}
 SYSTEM = ("_space", "_index", "_cluster")

@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding, Severity
-from binlogtool.repair.verify_report import Report
+from binlogtool.verification.verify_report import Report
 from tests.formats.tarantool.damages import build, cases, load
 
 HARMLESS = {

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.repair.verify_report import FileReport
+from binlogtool.verification.verify_report import FileReport
 from tests.formats.tarantool.make import END, TIME, block, dml, header, log, row, verify
 
 BACKENDS = ("python", "native")

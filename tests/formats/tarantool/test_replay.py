@@ -15,7 +15,7 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.tarantool.replay.losses import REASONS
 from binlogtool.formats.tarantool.replay.replay import parse_position
-from binlogtool.repair.replay import ReplayResult
+from binlogtool.prediction.replay import ReplayResult
 from tests.formats.tarantool.damages import build, cases, load
 from tests.formats.tarantool.make import block, dml, header
 

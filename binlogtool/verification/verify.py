@@ -45,7 +45,8 @@ from binlogtool.format_api.format import Format, Hints, SetFinding, SetMember, V
 from binlogtool.format_api.json_values import TimeFormatter
 from binlogtool.format_api.layout import Batch, LogFileLayout
 from binlogtool.limits import Limits
-from binlogtool.repair.verify_report import (
+from binlogtool.schema import backends
+from binlogtool.verification.verify_report import (
     FileReport,
     FileReports,
     PackableReport,
@@ -58,7 +59,6 @@ from binlogtool.repair.verify_report import (
     report_skipped_files,
     unpack_report,
 )
-from binlogtool.schema import backends
 
 # --- Verification of files and log sets ---
 

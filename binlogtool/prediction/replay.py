@@ -46,7 +46,7 @@ from binlogtool.format_api.replay import (
     join_rulings,
 )
 from binlogtool.limits import Limits
-from binlogtool.repair.replay_options import (
+from binlogtool.prediction.replay_options import (
     TIME_LIMIT_TEXT,
     MakeChangeSink,
     ReplayClock,
@@ -57,9 +57,9 @@ from binlogtool.repair.replay_options import (
     resolve_format,
     select_before,
 )
-from binlogtool.repair.replayed_rows import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
-from binlogtool.repair.verify import LogExamination, LogVerifyOptions, examine_log
+from binlogtool.prediction.replayed_rows import MODULUS, OTHERS, CompiledRowStore, ObjectState, ReplayState
 from binlogtool.schema import backends
+from binlogtool.verification.verify import LogExamination, LogVerifyOptions, examine_log
 
 # --- Results of `replay-dry-run` (JSON shape binlogtool/replay/1) ---
 

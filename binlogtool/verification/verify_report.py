@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from binlogtool.core.progress import SkippedFile, is_compressed_log
-from binlogtool.errors import BinlogtoolError
+from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, RefusedError, UnknownFormatError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 
 # --- Sequences of very many structs ---
@@ -165,6 +165,13 @@ class PathFailure(msgspec.Struct, frozen=True):
     path: str
     message: str
     exit_code: int
+
+
+def make_exception(failure: PathFailure) -> Exception:
+    """Return the exception for a failure, for cases in which the work cannot continue."""
+    message = failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}"
+    kinds = (UnknownFormatError, RefusedError, LimitError)
+    return next((kind(message) for kind in kinds if kind.exit_code == failure.exit_code), InputOutputError(message))
 
 
 COMPRESSED_NOT_READ = "not checked: the file is compressed; unpack it, or name the file itself"

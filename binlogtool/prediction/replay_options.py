@@ -28,9 +28,9 @@ from binlogtool.format_api.format import Format, Hints
 from binlogtool.format_api.layout import RangeReader
 from binlogtool.format_api.replay import POLICIES, ExaminedFile, ReplayRules, ReplaySituation, ReplayStop, StateChange
 from binlogtool.limits import Limits
-from binlogtool.repair.repaired_content import make_exception
-from binlogtool.repair.replayed_rows import Patch
-from binlogtool.repair.verify import LogExamination, VerifiedMember
+from binlogtool.prediction.replayed_rows import Patch
+from binlogtool.verification.verify import LogExamination, VerifiedMember
+from binlogtool.verification.verify_report import make_exception
 
 if TYPE_CHECKING:
     from binlogtool.core.record_selection import ReadOptionArguments
