@@ -25,6 +25,7 @@ as formats must not import upper layers.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
@@ -697,7 +698,10 @@ class Uuid(Construct):  # type: ignore[misc]
 
 # --- Decoders generated from a schema on first use ---
 
-_GENERATOR_MODULE = "binlogtool.schema.body_decoders"
+_GENERATOR_MODULES = {
+    **dict.fromkeys(("make_decoder", "make_fields_reader"), "binlogtool.schema.body_decoders"),
+    "make_fields_function": "binlogtool.schema.machine_body_codegen",
+}
 
 T = TypeVar("T")
 K = TypeVar("K", bound=tuple[Any, ...])
@@ -721,7 +725,9 @@ class LazyDecoder(Generic[T]):
 
     def build(self) -> Callable[..., T]:
         """Generate the decoder and return it."""
-        self.read = getattr(import_module(_GENERATOR_MODULE), self._generator_name)(*self._arguments)
+        self.read = getattr(import_module(_GENERATOR_MODULES[self._generator_name]), self._generator_name)(
+            *self._arguments
+        )
         return self.read
 
 
@@ -752,6 +758,36 @@ def make_integer_decoder(schema: Construct, name: str) -> LazyDecoder[int]:
 def make_list_decoder(schema: Construct, name: str, element_type: type[K]) -> LazyDecoder[tuple[K, ...]]:
     """Return a decoder of one array field: its elements are named tuples, and arrays in them tuples of tuples."""
     return LazyDecoder("make_fields_reader", schema, name, element_type)
+
+
+def make_fields_kernel(
+    schema: Construct, *names: str, uses: tuple[Callable[..., Any], ...] = ()
+) -> Callable[[UInt8s, int, int], tuple[int, ...]]:
+    """Return a kernel (buffer, start, end of a body) -> these fields, and the position after the last of them.
+
+    Bytes are the position of their start; absent fields are 0. The position is negative if the body is too short, or is
+    not what the schema allows. The text is generated when the library is built, and as Python at the first call.
+
+    Call it in the module of the schema: the compiled kernel is found by a hash of the module's text.
+
+    Args:
+        uses: the kernels of the fields' types.
+    """
+    module = sys._getframe(1).f_globals["__name__"]
+    generated = LazyDecoder[Any]("make_fields_function", schema, names)
+    values = {"__name__": module, "__builtins__": __builtins__, "GENERATED": generated}
+    function = FunctionType(_call_generated.__code__, values, f"read_{'_'.join(names)}")
+    results: Any = tuple[(int,) * (len(names) + 1)]  # type: ignore[misc]
+    function.__annotations__ = {"buf": UInt8s, "pos": int, "limit": int, "return": results}
+    function.__dict__.update(kernel_uses=uses, kernel_schema=(schema, names))
+    return function
+
+
+GENERATED: LazyDecoder[tuple[int, ...]] = LazyDecoder("make_fields_function")
+
+
+def _call_generated(buf: UInt8s, pos: int, limit: int) -> tuple[int, ...]:
+    return GENERATED.read(buf, pos, limit)
 
 
 def field_offset(schema: Construct, name: str) -> int:

@@ -153,6 +153,15 @@ class BodyCodeGenerator(ABC):
             self.emit_operations(ops)
             self.line(f"{end} = {self.position}")
 
+    def take_needed_operations(self) -> tuple[Op, ...]:
+        """Return the operations up to the last one that contributes to the result."""
+        ops, last = self.body.ops, 0
+        for index, op in enumerate(ops):
+            outputs = {path for one in iter_operations((op,)) for path in (*list_defined_paths(one), one.path)}
+            if outputs & self.wanted:
+                last = index + 1
+        return ops[:last]
+
     @property
     def left_source(self) -> str:
         """Source of the number of remaining bytes."""
@@ -524,20 +533,11 @@ class _FieldsGenerator(PythonBodyGenerator):
 
     kinds: Mapping[str, FieldsKind] = MappingProxyType({})
 
-    def take_needed_operations(self) -> tuple[Op, ...]:
-        """Return the operations up to the last one that contributes to the result."""
-        ops, last = self.body.ops, 0
-        for index, op in enumerate(ops):
-            outputs = {path for one in iter_operations((op,)) for path in (*list_defined_paths(one), one.path)}
-            if outputs & self.wanted:
-                last = index + 1
-        return ops[:last]
-
     def emit_absent_values(self, wanted: tuple[ShownMember, ...]) -> None:
         """Emit code that sets fields that may be absent to None, unless their value 0 is used in a computation."""
         computed = find_used_paths(self.body.ops)
         for member in wanted:
-            path = _member_path(member)
+            path = get_member_path(member)
             if member.test is not None and path not in computed and self._find_set_conditions(path) == {member.test}:
                 self.line(f"{self.names[path]} = None")
                 self.decoded_paths.add(path)
@@ -580,8 +580,8 @@ class _FieldsGenerator(PythonBodyGenerator):
         return f"tuple({source})"
 
     def _format_plain(self, member: ShownMember) -> str:
-        name = self.names[_member_path(member)]
-        if member.test is None or _member_path(member) in self.decoded_paths:
+        name = self.names[get_member_path(member)]
+        if member.test is None or get_member_path(member) in self.decoded_paths:
             return name
         return f"{name} if {self.format_test(member.test)} else None"
 
@@ -591,6 +591,7 @@ def _field_names(kind: Any) -> tuple[str, ...]:
     return names
 
 
-def _member_path(member: ShownMember) -> str:
+def get_member_path(member: ShownMember) -> str:
+    """Return the variable, byte range or list of a member."""
     assert isinstance(member.value, ShownNumber | ShownEnum | ShownBytes | ShownList)
     return member.value.path

@@ -27,6 +27,7 @@ import msgspec
 from binlogtool.format_api.layout import Kernel
 from binlogtool.format_api.schema_fields import ArrayType, bind_sink
 from binlogtool.schema import native_library
+from binlogtool.schema.machine_body_codegen import generate_fields_kernel
 from binlogtool.schema.program import I64_MAX, I64_MIN, U64, wrap_int64
 
 # --- Declared types of kernels ---
@@ -186,6 +187,8 @@ class KernelSources:
         return self._names[function]
 
     def _rewrite(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
+        if "kernel_schema" in function.__dict__:
+            return self._generate(function, name)
         if not isinstance(function, FunctionType) or function.__code__.co_freevars:
             raise KernelError(f"{function!r} is not a plain module-level function")
         tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
@@ -204,6 +207,19 @@ class KernelSources:
         rewritten = _KernelRewriter(self, function, declared, names, structs.methods).visit(tree)
         assert isinstance(rewritten, ast.FunctionDef)
         return rewritten
+
+    def _generate(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
+        """Return the kernel that `schema_fields.make_fields_kernel` generates from a schema."""
+        kernels = native_library.KernelNames()
+        text = generate_fields_kernel(*function.__dict__["kernel_schema"], kernels)
+        for called in kernels.functions.values():
+            if called not in function.__dict__["kernel_uses"]:
+                raise KernelError(f"{name} calls {called.__qualname__}, which it does not name in `uses`")
+            self.add(called)
+        tree = ast.parse(text).body[0]
+        assert isinstance(tree, ast.FunctionDef)
+        tree.name = name
+        return tree
 
 
 def _find_called(function: FunctionType, name: str) -> Any:

@@ -30,10 +30,8 @@ from binlogtool.format_api.layout import CRC32, Batch, Column, Kernel, LogFileLa
 from binlogtool.format_api.schema_fields import BodySchema, LeafFormat
 from binlogtool.schema import native_library
 from binlogtool.schema.backends import get_native_backend
-from binlogtool.schema.body_decoders import BodyCodeGenerator, FixedSizeOp
 from binlogtool.schema.body_program import (
     ArgumentNumber,
-    BodyPosition,
     ShownBytes,
     ShownEnum,
     ShownGroup,
@@ -46,26 +44,18 @@ from binlogtool.schema.body_program import (
     lower_body,
 )
 from binlogtool.schema.compile_schema import UnlowerableError
+from binlogtool.schema.machine_body_codegen import MachineBodyGenerator
 from binlogtool.schema.native_library import NativeFunction, PinnedMemory, as_int64_memory
 from binlogtool.schema.program import (
     MACHINE,
-    CheckCount,
     Expr,
-    LoadInteger,
     Num,
-    Op,
-    ReadScalar,
     Repeat,
-    Require,
-    RequireOneOf,
-    SkipBytes,
     SourceLines,
     format_value_source,
-    get_fixed_size,
     iter_operations,
     wrap_int64,
 )
-from binlogtool.schema.walk_codegen import format_load, format_scalar_form
 
 # --- Generated code that writes bodies as JSON ---
 
@@ -87,17 +77,13 @@ def generate_json_body(body_schema: BodySchema, kernels: native_library.KernelNa
     return name, f"{tables}def {name}({parameters}):\n{function_body}"
 
 
-class _JsonBodyGenerator(BodyCodeGenerator):
+class _JsonBodyGenerator(MachineBodyGenerator):
     """Generator of the lines of the function."""
-
-    dialect = MACHINE
-    end = "n"
 
     def __init__(self, body_schema: BodySchema, kernels: native_library.KernelNames) -> None:
         body = lower_body(body_schema.schema)
         members = list_shown_members(body_schema, body)
-        super().__init__(body, members, BodyPosition("p", 0))
-        self.kernels = kernels
+        super().__init__(body, members, kernels)
         self._pending: list[bytes | str] = []
         self._lists = {op.path: op for op in iter_operations(body.ops) if isinstance(op, Repeat)}
         self.tables: dict[str, str] = {}
@@ -105,97 +91,6 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         self._emit_object(members)
         self._emit_pending()
         self.line("return o")
-
-    # -- reading -----------------------------------------------------------------------------------------------------
-
-    def emit_fixed_size_loads(self, run: list[FixedSizeOp]) -> None:
-        """Emit code that loads each used field of the run."""
-        total = sum(get_fixed_size(op) or 0 for op in run)
-        self._emit_refuse_if(f"n - {self.position.base} < {self.position.offset + total}")
-        for op in run:
-            if isinstance(op, LoadInteger) and op.path in self.used:
-                self.line(f"{self.names[op.path]} = {format_load(op, f'buf + {self.position}')}")
-            elif isinstance(op, SkipBytes):
-                self.emit_bytes_field(op.path, self.position, self.position.advance(get_fixed_size(op) or 0))
-            elif not isinstance(op, LoadInteger):
-                raise UnlowerableError(op.path, "a constant in a body")
-            self.position = self.position.advance(get_fixed_size(op) or 0)
-
-    def emit_skip(self, path: str, length: Expr) -> None:
-        """Pass over bytes whose size other fields give."""
-        size, end = self.new_variable(), self.new_variable()
-        self.line(f"{size} = {self.format_value(length)}")
-        self._emit_refuse_if(f"{size} < 0 or {size} > {self.left_source}")
-        self.line(f"{end} = {self.position} + {size}")
-        self.emit_bytes_field(path, self.position, BodyPosition(end, 0))
-        self.position = BodyPosition(end, 0)
-
-    def emit_scalar(self, op: ReadScalar) -> None:
-        """Decode the frequent forms inline, all others by the kernel."""
-        line, name, end = self.line, self.names[op.path], self.new_variable()
-        line(f"t = load_u1(buf + {self.position}) if {self.position} < n else -1")
-        for index, form in enumerate(op.kernel.forms):
-            test = f"{form.first} <= t <= {form.last} and {self.left_source} >= {form.size_expression('t')}"
-            line(f"{'el' if index else ''}if {test}:")
-            with line.indent():
-                line(f"{name} = {format_scalar_form(form, f'buf + {self.position}')}")
-                line(f"{end} = {self.position} + {form.size_expression('t')}")
-        line("else:" if op.kernel.forms else "if True:")
-        with line.indent():
-            line(f"{name}, {end} = {self.kernels.add(op.kernel.read)}(buf, {self.position}, n)")
-            self._emit_refuse_if(f"{end} < 0")
-        self.position = BodyPosition(end, 0)
-
-    def emit_bytes_field(self, path: str, start: BodyPosition, end: BodyPosition) -> None:
-        """Emit code that keeps the start and the end of the bytes."""
-        if path in self.wanted:
-            self.line(f"{self.names[path]}_a = {start}")
-            self.line(f"{self.names[path]}_z = {end}")
-
-    def emit_count_check(self, op: CheckCount) -> None:
-        """Refuse a count whose elements cannot fit."""
-        count = self.format_value(op.count)
-        self._emit_refuse_if(f"{count} < 0 or {count} > ({self.left_source}) // {op.smallest}")
-
-    def emit_special(self, op: Op) -> None:
-        """Emit code that checks the elements of a list, keeping its start and count, or that checks constants."""
-        if isinstance(op, RequireOneOf):
-            return self._emit_refuse_if(" and ".join(f"{self.names[op.path]} != {value}" for value in op.values))
-        if isinstance(op, Require):
-            return self._emit_refuse_if(f"not ({self.format_test(op.test)})")
-        if not isinstance(op, Repeat):
-            return super().emit_special(op)
-        name = self.names[op.path]
-        self.line(f"{name}_a = {self.position}")
-        self.line(f"{name}_n = {self.format_value(op.count)}")
-        return self._emit_elements(op, None)
-
-    def _emit_elements(self, op: Repeat, element: ShownValue | None) -> None:
-        """Emit code that reads all elements and, if `element` is given, writes them.
-
-        Each element takes at least a byte, so the end of the body bounds the count.
-        """
-        position, name = self.new_variable(), self.names[op.path]
-        self.line(f"{position} = {name}_a")
-        self.line(f"for _ in range({name}_n):")
-        with self.line.indent():
-            self.position = BodyPosition(position, 0)
-            self.emit_zeros(op.ops)
-            self.emit_operations(op.ops)
-            self.line(f"{position} = {self.position}")
-            if element is not None:
-                self._emit_value(element)
-                self._append_text(b",")
-                self._emit_pending()
-        self.position = BodyPosition(position, 0)
-
-    def _emit_refuse_if(self, test: str) -> None:
-        self._emit_return_if(test, "-2")
-
-    def _emit_return_if(self, test: str, result: str) -> None:
-        self.line(f"if {test}:")
-        with self.line.indent():
-            self.line(f"return {result}")
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -248,11 +143,16 @@ class _JsonBodyGenerator(BodyCodeGenerator):
     def _emit_list(self, op: Repeat, element: ShownValue) -> None:
         self._append_text(b"[")
         self._emit_pending()
-        self._emit_elements(op, element)
+        self.emit_elements(op, partial(self._emit_element, element))
         self.line(f"if {self.names[op.path]}_n > 0:")
         with self.line.indent():
             self.line("o -= 1")  # the comma after the last element
         self._append_text(b"]")
+
+    def _emit_element(self, element: ShownValue) -> None:
+        self._emit_value(element)
+        self._append_text(b",")
+        self._emit_pending()
 
     def _format_number_call(self, value: ShownNumber | ShownEnum) -> str:
         put = put_signed if value.signed else put_unsigned
@@ -299,7 +199,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         )
         values = "".join(f"{self.names[path]}{'' if is_number else '_a'}, " for path, is_number in given)
         self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, {table}{values}out, o, z)")
-        self._emit_return_if("o < 0", "o")
+        self.emit_return_if("o < 0", "o")
 
     def _add_table(self, table: bytes) -> str:
         """Add constant bytes, stored as integers of eight bytes; return their name."""
@@ -319,7 +219,7 @@ class _JsonBodyGenerator(BodyCodeGenerator):
         if not self._pending:
             return
         needed = sum(len(one) if isinstance(one, bytes) else _MAX_NUMBER_SIZE for one in self._pending) + 8
-        self._emit_return_if(f"z - o < {needed}", "-1")
+        self.emit_return_if(f"z - o < {needed}", "-1")
         for one in self._pending:
             if isinstance(one, str):
                 self.line(f"o = {one}")

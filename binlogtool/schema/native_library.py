@@ -26,6 +26,11 @@ _COMPILER_MODULES = (
     "binlogtool.format_api.schema_fields", "binlogtool.schema.c_codegen",
 )  # fmt: skip
 """Modules that turn kernels into C, with `runtime.c` beside this module. Their files are read, not imported."""
+_GENERATOR_MODULES = tuple(
+    f"binlogtool.schema.{name}"
+    for name in ("body_decoders", "body_program", "compile_schema", "machine_body_codegen", "program", "walk_codegen")
+)
+"""Modules that generate kernels from schemas."""
 _DIGEST_SIZE = 10
 
 
@@ -43,6 +48,8 @@ def make_kernel_name(function: Kernel) -> str:
         numbers = sorted((n, int(v)) for n in code.co_names if isinstance(v := one.__globals__.get(n), int))
         parts += [one.__module__, one.__qualname__, _hash_module_source(one.__module__), repr(numbers)]
         parts += [_hash_module_source(module) for module in _modules_of_structs(one)]
+        if "kernel_schema" in one.__dict__:
+            parts.append(_hash_modules(_GENERATOR_MODULES))
     module = function.__module__.rpartition(".")[2]
     return f"{module}_{function.__name__}_{_hash_texts(hash_compiler(), *parts)}"
 
@@ -82,12 +89,17 @@ class KernelNames:
 def hash_compiler() -> str:
     """Return the hash of the code that turns text into C."""
     loader, file = _find_loader(__name__)
-    folder = os.path.dirname(file)
-    root = folder[: -len(__name__.rpartition(".")[0])]
-    files = [f"{os.path.join(root, *name.split('.'))}.py" for name in _COMPILER_MODULES]
-    return _hash_texts(
-        *(blake2b(loader.get_data(one)).hexdigest() for one in (*files, os.path.join(folder, "runtime.c")))
-    )
+    runtime = loader.get_data(os.path.join(os.path.dirname(file), "runtime.c"))
+    return _hash_texts(_hash_modules(_COMPILER_MODULES), blake2b(runtime).hexdigest())
+
+
+@lru_cache
+def _hash_modules(names: tuple[str, ...]) -> str:
+    """Return the hash of the files of modules of this package, which are not imported."""
+    loader, file = _find_loader(__name__)
+    root = os.path.dirname(file)[: -len(__name__.rpartition(".")[0])]
+    files = [f"{os.path.join(root, *name.split('.'))}.py" for name in names]
+    return _hash_texts(*(blake2b(loader.get_data(one)).hexdigest() for one in files))
 
 
 @lru_cache(maxsize=512)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import struct
 from collections.abc import Callable
 from functools import lru_cache
@@ -69,12 +70,17 @@ def _lower_cached(schema: Any, columns: tuple[str, ...]) -> Program:
 
 @lru_cache(maxsize=256)
 def _compile_walk(program: Program, columns: tuple[str, ...]) -> Callable[..., tuple[int, int, int]]:
+    return compile_generated(lambda kernels: generate_walk(program, columns, kernels), "walk")
+
+
+def compile_generated(generate: Callable[[KernelNames], str], name: str) -> Callable[..., Any]:
+    """Return a generated function as a Python function."""
     kernels = _LocalNames()
-    text = generate_walk(program, columns, kernels).replace("base + ", "base, ")
+    text = re.sub(r"\(buf \+ ", "(buf, ", generate(kernels).replace("base + ", "base, "))
     names = {**_RUNTIME, **kernels.functions}
-    exec(compile(text, "<generated walk>", "exec"), names)
-    walk: Callable[..., tuple[int, int, int]] = names["walk"]
-    return walk
+    exec(compile(text, f"<generated {name}>", "exec"), names)
+    function: Callable[..., Any] = names[name]
+    return function
 
 
 class _LocalNames(KernelNames):
